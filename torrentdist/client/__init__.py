@@ -1,0 +1,1 @@
+"""The client: finds the leader from any master and survives its failover."""

@@ -1,0 +1,1 @@
+"""What the masters agree on in ZooKeeper: session, election, epoch, records. kazoo is imported in one file only."""

@@ -1,0 +1,1 @@
+"""The master daemon: API, replication, lifecycle."""

@@ -1,0 +1,1 @@
+"""Values and errors. Imports nothing of ours; everything else may import this."""

@@ -1,0 +1,123 @@
+"""The configuration as values: every key, its default and its meaning. Reading files is model/settings.py's job.
+
+Unknown keys are errors (forbid_unknown_fields); secrets are never values here, only the names of files that hold them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    pass
+
+
+class ClientConfig(Section, frozen=True, kw_only=True):
+    masters: list[str] = ["http://127.0.0.1:7060"]
+    """URLs of some masters; the others are learned."""
+    supervisor: str = "http://127.0.0.1:7070"
+    """This host's supervisor; empty: never use one."""
+    token_file: str = ""
+    deadline_secs: float = 60.0
+    """How long a request goes on looking for a leader."""
+
+
+class MasterConfig(Section, frozen=True, kw_only=True):
+    id: str = ""
+    """Empty: made from the host name and the port."""
+    host: str = ""
+    """The address that others reach this master by. Empty: the listening address."""
+    data_dir: str = "/var/lib/torrentdist/master"
+
+
+class SupervisorConfig(Section, frozen=True, kw_only=True):
+    id: str = ""
+    host: str = ""
+    data_dir: str = "/var/lib/torrentdist/supervisor"
+    slots: int = 4
+    labels: dict[str, str] = {}
+    gateway_port: int = 7070
+    """The loopback gateway; 0: any free port."""
+    seed_secs: float = -1.0
+    """How long to go on seeding what was fetched and is not assigned; -1: until room is needed."""
+
+
+class ApiConfig(Section, frozen=True, kw_only=True):
+    listen: str = "127.0.0.1"
+    port: int = 7060
+    token_file: str = ""
+    max_request_bytes: int = 64 * 1024 * 1024
+    shutdown_secs: float = 10.0
+
+
+class ZooKeeperConfig(Section, frozen=True, kw_only=True):
+    servers: list[str] = ["127.0.0.1:2181"]
+    chroot: str = "/torrentdist"
+    session_timeout_secs: float = 10.0
+    operation_timeout_secs: float = 5.0
+    auth_file: str = ""
+    """A file with `user:password`, for digest authentication and the ACLs. Empty: open, for `dev` only."""
+    sasl: bool = False
+    """Use SASL DIGEST-MD5 with auth_file instead of the digest scheme."""
+    tls_ca: str = ""
+    tls_cert: str = ""
+    tls_key: str = ""
+
+
+class SwarmConfig(Section, frozen=True, kw_only=True):
+    listen: str = ""
+    """The address that peers dial; empty: the API's."""
+    port: int = 0
+    upload_limit: int = 0
+    """Bytes per second, 0: no limit. Holds between private addresses too."""
+    download_limit: int = 0
+    fetching_secs: float = 1.0
+    """How often a peer that is fetching tells the directory."""
+    seeding_secs: float = 15.0
+    """How often an idle seeder does."""
+
+
+class StoreConfig(Section, frozen=True, kw_only=True):
+    limit_bytes: int = 0
+    """What the store may hold; 0: as much as the disk has, less reserve_bytes."""
+    reserve_bytes: int = 256 * 1024 * 1024
+    """What stays free on the disk for everybody else."""
+    scrub_secs: float = 24 * 3600.0
+    """How often every byte is read and verified again; 0: only at start."""
+
+
+class ReplicationConfig(Section, frozen=True, kw_only=True):
+    min_count: int = 2
+    max_wait_secs: float = 60.0
+    sync_secs: float = 120.0
+    parallel_fetches: int = 4
+    abandon_secs: float = 3600.0
+    """An upload whose uploader is silent for this long is forgotten."""
+    tombstone_secs: float = 7 * 24 * 3600.0
+
+
+class CodeDistributorConfig(Section, frozen=True, kw_only=True):
+    class_: str = msgspec.field(name="class", default="torrentdist.distributor.torrent:TorrentCodeDistributor")
+    options: dict[str, Any] = {}
+    """Handed to the plug-in's prepare() as they are."""
+
+
+class LogConfig(Section, frozen=True, kw_only=True):
+    level: str = "info"
+    format: str = "auto"
+    """console, json, or auto: console on a terminal."""
+
+
+class Config(Section, frozen=True, kw_only=True):
+    client: ClientConfig = ClientConfig()
+    master: MasterConfig = MasterConfig()
+    supervisor: SupervisorConfig = SupervisorConfig()
+    api: ApiConfig = ApiConfig()
+    zookeeper: ZooKeeperConfig = ZooKeeperConfig()
+    swarm: SwarmConfig = SwarmConfig()
+    store: StoreConfig = StoreConfig()
+    replication: ReplicationConfig = ReplicationConfig()
+    codedistributor: CodeDistributorConfig = CodeDistributorConfig()
+    log: LogConfig = LogConfig()

@@ -1,0 +1,130 @@
+"""The error table: every failure that a user can meet, with its exit code, HTTP status, sentence and hint.
+
+Always holds: an error that crosses a process boundary keeps its code, so that the same failure exits the same way
+wherever it was found. Must not do: anything that is not in the table reaches a user as a code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+
+class ErrorKind(NamedTuple):
+    exit_code: int
+    http_status: int
+    message: str
+    hint: str
+
+
+EXIT_OK = 0
+EXIT_BUG = 1
+EXIT_USAGE = 2
+EXIT_NOT_FOUND = 3
+EXIT_NOT_ALLOWED = 4
+EXIT_UNAVAILABLE = 5
+EXIT_TIMED_OUT = 6
+EXIT_CORRUPT = 7
+EXIT_DISK = 8
+EXIT_CONFLICT = 9
+EXIT_PARTLY = 10
+
+_RETRY = "Nothing was changed for good: run the same command again."
+
+ERRORS: Mapping[str, ErrorKind] = {
+    "internal": ErrorKind(1, 500, "something unexpected happened: {detail}", "This is a bug of torrentdist. The log of the process names the place."),
+    # usage and config
+    "usage": ErrorKind(2, 400, "{detail}", "See --help."),
+    "invalid_id": ErrorKind(2, 400, "{kind} {text!r} is not valid", "Use 1 to 128 letters, digits, '.', '_' and '-', starting with a letter or digit."),
+    "invalid_digest": ErrorKind(2, 400, "{text!r} is not a digest", "A digest is 64 lower-case hex digits, as `bundle show` prints it."),
+    "invalid_request": ErrorKind(2, 400, "the request is not understood: {detail}", "docs/protocol.md and /openapi.json describe every request."),
+    "invalid_metafile": ErrorKind(2, 400, "the metafile is refused: {detail}", "Make it with `torrentdist upload`; other v2 torrents lack the manifest."),
+    "invalid_bundle": ErrorKind(2, 400, "{path} cannot be a bundle: {detail}", "Remove or replace what is named, then upload again."),
+    "empty_bundle": ErrorKind(2, 400, "{path} holds no bytes at all, so there is nothing to distribute", "Put at least one file that is not empty into it."),
+    "unsafe_symlink": ErrorKind(2, 400, "{path} is a symlink to {target}, which leaves the bundle", "Make it relative and keep it inside the directory, or copy what it points to."),
+    "special_file": ErrorKind(2, 400, "{path} is a {kind}, which no bundle can hold", "Remove it, or upload a directory without it."),
+    "bad_name": ErrorKind(2, 400, "{path!r} has a name that cannot be stored: {detail}", "Rename it; names are valid Unicode of at most 255 bytes."),
+    "changed_while_reading": ErrorKind(9, 409, "{path} changed while it was being read", "Wait until nobody writes to it, then upload again."),
+    "path_not_found": ErrorKind(3, 404, "{path} does not exist", "Check the path."),
+    "config_invalid": ErrorKind(2, 400, "{origin}: {detail}", "`torrentdist config show --origin` lists every key and where its value comes from."),
+    "config_missing": ErrorKind(2, 400, "{detail}", "Set it in the configuration file, a TORRENTDIST_* variable or a flag."),
+    "plugin_invalid": ErrorKind(2, 400, "codedistributor.class {name!r} cannot be used: {detail}", "Give it as package.module:Class; the class needs the methods of torrentdist.distributor.CodeDistributor."),
+    "missing_dependency": ErrorKind(2, 500, "{detail}", "Install what is missing: pip install 'torrentdist[{extra}]'."),
+    "insecure_listen": ErrorKind(2, 400, "refusing to listen on {address} without authentication", "Set api.token_file, or listen on 127.0.0.1."),
+    "port_in_use": ErrorKind(2, 500, "{what} cannot listen on {address}: {detail}", "Another process has the port. Choose another one, or 0 for any free port."),
+    "too_large": ErrorKind(2, 413, "{what} is {size} bytes, more than the {limit} allowed", "Raise the limit named in docs/operations if this is meant."),
+    # not found
+    "bundle_not_found": ErrorKind(3, 404, "there is no bundle {id!r}", "`torrentdist bundle ls` lists what there is."),
+    "not_found": ErrorKind(3, 404, "{what} does not exist", "Check the name."),
+    # not allowed
+    "unauthorized": ErrorKind(4, 401, "the token is missing or wrong", "Put the cluster's token into a file and name it in client.token_file."),
+    "forbidden": ErrorKind(4, 403, "{detail}", "Ask the operator of the cluster."),
+    "acl_mismatch": ErrorKind(4, 403, "ZooKeeper's {path} is open to others: {detail}", "Start a master once with --repair-acls."),
+    # unavailable
+    "not_leader": ErrorKind(5, 421, "this master is not the leader", "The client follows to the leader by itself."),
+    "not_ready": ErrorKind(5, 503, "this master is not ready: {detail}", _RETRY),
+    "no_leader": ErrorKind(5, 503, "no master leads right now, an election is in progress", _RETRY),
+    "zookeeper_unavailable": ErrorKind(5, 503, "ZooKeeper does not answer: {detail}", "Check that its servers run and can be reached. " + _RETRY),
+    "unreachable": ErrorKind(5, 503, "no master could be reached: {detail}", "Check client.masters, and that a master runs. `torrentdist dev up` starts a cluster on this machine."),
+    "supervisor_unreachable": ErrorKind(5, 503, "the supervisor at {url} does not answer: {detail}", "Start it, or use --no-supervisor."),
+    "bundle_unavailable": ErrorKind(5, 503, "bundle {id!r} cannot be had now: {detail}", "It can be downloaded as soon as a holder is back."),
+    "bundle_lost": ErrorKind(5, 503, "every copy of bundle {id!r} is lost", "Upload the same content again under the same id."),
+    "outcome_unknown": ErrorKind(5, 503, "the connection broke before the answer came: {detail}", _RETRY),
+    "leadership_lost": ErrorKind(5, 503, "this master lost its leadership before the change was made", _RETRY),
+    "closing": ErrorKind(5, 503, "{what} is shutting down", _RETRY),
+    # timed out
+    "timed_out": ErrorKind(6, 504, "{what} was not done within {seconds:g} s", "What has arrived is kept: run it again to go on."),
+    # content
+    "corrupt": ErrorKind(7, 500, "{path} does not match its digest: {detail}", "The bytes were damaged on the way or on disk. Run it again; a holder repairs itself."),
+    # disk
+    "disk_full": ErrorKind(8, 507, "not enough room in {path}: {needed} bytes needed, {free} free", "Free some space, raise store.limit_bytes, or `torrentdist bundle prune`."),
+    "disk_error": ErrorKind(8, 500, "{path}: {detail}", "Check the disk, the permissions and the owner of the directory."),
+    "store_locked": ErrorKind(9, 409, "another daemon uses the store in {path}", "Two daemons cannot share a data directory. Stop the other one, or give this one its own."),
+    # conflict
+    "conflict": ErrorKind(9, 409, "bundle {id!r} already exists with other content ({existing})", "Bundles never change: choose another id."),
+    "id_taken": ErrorKind(9, 409, "{what} {id!r} is already running elsewhere", "Give every daemon its own id."),
+    "in_use": ErrorKind(9, 409, "bundle {id!r} is in use: {detail}", "Unpin it or end what uses it first."),
+    "dest_exists": ErrorKind(9, 409, "{path} exists and holds other content", "Choose another destination, or replace it with --force."),
+    "request_reused": ErrorKind(9, 409, "request id {id!r} was used before for other content", "Use a fresh request id for every mutation."),
+    # partly
+    "partly": ErrorKind(10, 200, "{detail}", "It goes on in the background; run the same command again to wait for it."),
+    "interrupted": ErrorKind(130, 499, "interrupted", "What has arrived is kept: run the same command again to go on."),
+}
+
+
+class TorrentdistError(Exception):
+    """A failure of the table. `fields` fill its sentence; `extra` travels along for programs (leader, masters...)."""
+
+    def __init__(self, code: str, *, extra: Mapping[str, Any] | None = None, **fields: Any) -> None:
+        self.code = code
+        self.kind = ERRORS[code]
+        self.fields = fields
+        self.extra: dict[str, Any] = dict(extra or {})
+        self.message = self.kind.message.format(**fields)
+        super().__init__(self.message)
+
+    @property
+    def exit_code(self) -> int:
+        return self.kind.exit_code
+
+    @property
+    def http_status(self) -> int:
+        return self.kind.http_status
+
+    @property
+    def hint(self) -> str:
+        return self.kind.hint.format(**self.fields) if "{" in self.kind.hint else self.kind.hint
+
+    def to_wire(self) -> dict[str, Any]:
+        return {"error": self.code, "message": self.message, "hint": self.hint, "fields": self.fields, **self.extra}
+
+    @classmethod
+    def from_wire(cls, body: Mapping[str, Any]) -> TorrentdistError:
+        """Rebuild what another process said; a code or a field that this release doesn't know becomes `internal`."""
+        code = str(body.get("error", "internal"))
+        fields = body.get("fields")
+        extra = {k: v for k, v in body.items() if k not in ("error", "message", "hint", "fields")}
+        try:
+            return cls(code, extra=extra, **(fields if isinstance(fields, dict) else {}))
+        except (KeyError, ValueError, TypeError, IndexError):
+            return cls("internal", extra=extra, detail=str(body.get("message", body)))

@@ -1,0 +1,122 @@
+"""The records that live in ZooKeeper, and their encoding.
+
+Always holds: a record carries its schema version; this release reads its own and the one before, refuses anything
+else, and ignores no field silently that it would then write back without.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TypeVar
+
+import msgspec
+
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import BundleId, Digest, MasterId, StoreId, SupervisorId
+
+SCHEMA = 1
+OLDEST_READABLE = 1
+
+
+class BundleState(StrEnum):
+    UPLOADING = "uploading"
+    AVAILABLE = "available"
+    LOST = "lost"
+    REMOVED = "removed"
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    schema: int = SCHEMA
+
+
+class BundleRecord(Record, frozen=True, kw_only=True):
+    """/code-distributor/<bundle-id>"""
+
+    id: BundleId
+    digest: Digest
+    size: int
+    files: int
+    state: BundleState
+    min_replicas: int
+    created_at: float
+    """The leader's wall clock, for people only: nothing is decided by it."""
+    pinned: bool = False
+
+
+class ReplicaRecord(Record, frozen=True, kw_only=True):
+    """/code-distributor/<bundle-id>/<master-id>"""
+
+    master: MasterId
+    store: StoreId
+    digest: Digest
+
+
+class MasterRecord(Record, frozen=True, kw_only=True):
+    """/masters/<master-id>, ephemeral"""
+
+    id: MasterId
+    host: str
+    port: int
+    url: str
+    swarm_port: int
+    store: StoreId
+    version: str
+    started_at: float
+
+
+class SupervisorRecord(Record, frozen=True, kw_only=True):
+    """/supervisors/<supervisor-id>, ephemeral"""
+
+    id: SupervisorId
+    host: str
+    gateway: str
+    swarm_port: int
+    store: StoreId
+    version: str
+    slots: int = 0
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+    started_at: float = 0.0
+
+
+class AssignmentRecord(Record, frozen=True, kw_only=True):
+    """/assignments/<supervisor-id>: references only; the supervisor fetches and keeps these bundles."""
+
+    generation: int = 0
+    bundles: tuple[BundleId, ...] = ()
+
+
+class FailoverRecord(Record, frozen=True, kw_only=True):
+    """/failovers/<seq>"""
+
+    previous: MasterId | None
+    current: MasterId
+    at: float
+    reason: str
+
+
+class ClusterRecord(Record, frozen=True, kw_only=True):
+    """/cluster: which cluster this tree belongs to, and the key of its tracker URLs."""
+
+    id: str
+    announce_key: str
+
+
+R = TypeVar("R", bound=Record)
+
+
+def encode(record: Record) -> bytes:
+    return msgspec.json.encode(record)
+
+
+def decode(data: bytes, kind: type[R], *, path: str) -> R:
+    """The record in `data`, or an `invalid_request` error that names the znode; never a half-read record."""
+    try:
+        schema = msgspec.json.decode(data, type=Record).schema
+        if not OLDEST_READABLE <= schema <= SCHEMA:
+            raise TorrentdistError(
+                "invalid_request",
+                detail=f"{path} has schema {schema}; this release reads {OLDEST_READABLE} to {SCHEMA}",
+            )
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.MsgspecError as exc:
+        raise TorrentdistError("invalid_request", detail=f"{path} is no {kind.__name__}: {exc}") from exc

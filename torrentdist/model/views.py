@@ -1,0 +1,279 @@
+"""What users and peers see: the JSON of the HTTP API and of the command line's `-o json`.
+
+These keys are promised in docs/protocol.md. A key may be added; none changes its meaning.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from torrentdist.model.ids import BundleId, Digest, MasterId, PeerId, SupervisorId
+from torrentdist.model.records import BundleState
+
+
+class View(msgspec.Struct, frozen=True, kw_only=True):
+    pass
+
+
+class BundleView(View, frozen=True, kw_only=True):
+    id: BundleId
+    digest: Digest
+    size: int
+    files: int
+    replicas: int
+    min_replicas: int
+    holders: list[MasterId]
+    created_at: float
+    state: BundleState
+    pinned: bool
+
+
+class MasterView(View, frozen=True, kw_only=True):
+    id: MasterId
+    host: str
+    port: int
+    url: str
+    uptime_secs: float
+    is_leader: bool
+    version: str
+
+
+class SupervisorView(View, frozen=True, kw_only=True):
+    id: SupervisorId
+    host: str
+    gateway: str
+    slots: int
+    slots_used: int
+    labels: dict[str, str]
+    bundles: int
+    """How many bundles it is told to keep."""
+    version: str
+    uptime_secs: float
+
+
+class BundleCounts(View, frozen=True, kw_only=True):
+    total: int
+    available: int
+    uploading: int
+    lost: int
+    under_replicated: int
+
+
+class ClusterView(View, frozen=True, kw_only=True):
+    leader: MasterId | None
+    epoch: int
+    masters: list[MasterView]
+    supervisors: list[SupervisorView]
+    jobs: list[str]
+    bundles: BundleCounts
+
+
+class HostState(StrEnum):
+    WAITING = "waiting"
+    FETCHING = "fetching"
+    STUCK = "stuck"
+    DONE = "done"
+    FAILED = "failed"
+    GONE = "gone"
+
+
+class HostProgress(View, frozen=True, kw_only=True):
+    """One host of `bundle distribute`."""
+
+    supervisor: SupervisorId
+    state: HostState
+    done: int = 0
+    size: int = 0
+    rate: float = 0.0
+    from_peers: int = 0
+    from_masters: int = 0
+    reason: str = ""
+
+
+class FleetView(View, frozen=True, kw_only=True):
+    """GET /v1/bundles/<id>/hosts"""
+
+    id: BundleId
+    digest: Digest
+    size: int
+    hosts: list[HostProgress]
+
+
+class Sources(View, frozen=True, kw_only=True):
+    """Bytes by where they came from; `local` was already on this host."""
+
+    masters: int = 0
+    peers: int = 0
+    local: int = 0
+
+
+class TransferPhase(StrEnum):
+    CHECKING = "checking"
+    FETCHING = "fetching"
+    SEEDING = "seeding"
+    FAILED = "failed"
+
+
+class TransferView(View, frozen=True, kw_only=True):
+    """An immutable picture of one transfer in the engine."""
+
+    digest: Digest
+    phase: TransferPhase
+    size: int
+    done: int
+    """Verified bytes on disk."""
+    rate: float = 0.0
+    """Payload bytes per second coming in."""
+    upload_rate: float = 0.0
+    eta: float | None = None
+    uploaded: int = 0
+    sources: Sources = Sources()
+    peers: int = 0
+    hash_failures: int = 0
+    error: str = ""
+
+
+class PeerRole(StrEnum):
+    MASTER = "master"
+    SUPERVISOR = "supervisor"
+    CLIENT = "client"
+    STOCK = "stock"
+    """A BitTorrent client of somebody else that came by the tracker URL."""
+
+
+class PeerAddress(View, frozen=True, kw_only=True):
+    """A member of a swarm as the directory hands it out."""
+
+    host: str
+    port: int
+    role: PeerRole
+    complete: bool = False
+
+
+class SwarmEntry(View, frozen=True, kw_only=True):
+    """What a peer says about one swarm that it is in."""
+
+    digest: Digest
+    complete: bool
+    done: int = 0
+    size: int = 0
+    rate: float = 0.0
+    from_peers: int = 0
+    from_masters: int = 0
+    problem: str = ""
+    """Why it doesn't get on, for people: 'no peers', 'disk full'... Empty if all is well."""
+
+
+class SwarmAnnounce(View, frozen=True, kw_only=True):
+    """POST /v1/swarm: one peer tells about all of its swarms at once. A swarm that isn't named any more is left."""
+
+    peer: PeerId
+    role: PeerRole
+    port: int
+    host: str = ""
+    """Where others reach it; empty: the address that the request came from."""
+    swarms: list[SwarmEntry] = []
+    left: bool = False
+    """True in the last request of a peer that goes away."""
+
+
+class SwarmPeers(View, frozen=True, kw_only=True):
+    """What the directory answers about one swarm."""
+
+    peers: list[PeerAddress] = []
+    removed: bool = False
+    """The bundle of this digest has a tombstone: drop it."""
+    pinned: bool = False
+    replicas: int = 0
+    """How many live masters hold it. 0: yours may be the last copy."""
+
+
+class SwarmAnswer(View, frozen=True, kw_only=True):
+    interval: float
+    """Seconds until the next announce is wanted."""
+    you: str
+    """The host under which the directory knows the peer."""
+    swarms: dict[Digest, SwarmPeers] = {}
+    addresses: list[str] = []
+    """Every address that connections may be accepted from."""
+    masters: list[str] = []
+    """The URLs of all live masters."""
+
+
+class UploadView(View, frozen=True, kw_only=True):
+    """`upload`"""
+
+    id: BundleId
+    digest: Digest
+    size: int
+    files: int
+    replicas: int
+    min_replicas: int
+    achieved: bool
+    seconds: float
+
+
+class DownloadView(View, frozen=True, kw_only=True):
+    """`download`"""
+
+    id: BundleId
+    digest: Digest
+    path: str
+    size: int
+    files: int
+    seconds: float
+    sources: Sources
+
+
+class FailedHost(View, frozen=True, kw_only=True):
+    supervisor: SupervisorId
+    reason: str
+
+
+class DistributeView(View, frozen=True, kw_only=True):
+    """`bundle distribute`"""
+
+    id: BundleId
+    digest: Digest
+    hosts: int
+    done: int
+    failed: list[FailedHost]
+    seconds: float
+
+
+class HostBundleView(View, frozen=True, kw_only=True):
+    """A supervisor's answer about one bundle: GET /bundles/<id>, POST /v1/host/bundles/<id>/fetch"""
+
+    id: BundleId
+    digest: Digest | None
+    state: HostState
+    path: str = ""
+    """The published content, once `state` is done."""
+    single_file: bool = False
+    size: int = 0
+    files: int = 0
+    transfer: TransferView | None = None
+    reason: str = ""
+
+
+class LeaderView(View, frozen=True, kw_only=True):
+    """`ha leader`"""
+
+    leader: MasterId
+    epoch: int
+    since: float
+
+
+class HealthView(View, frozen=True, kw_only=True):
+    """/readyz: failing checks by name, empty when ready."""
+
+    ok: bool
+    failing: dict[str, str] = {}
+
+
+class PruneView(View, frozen=True, kw_only=True):
+    removed: list[Digest]
+    freed_bytes: int
+    kept: int

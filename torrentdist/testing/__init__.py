@@ -1,0 +1,1 @@
+"""What a third party needs to test a plug-in: the conformance suite."""
