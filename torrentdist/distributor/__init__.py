@@ -1,1 +1,5 @@
-"""CodeDistributor, the loader of plug-ins, and the implementations that come with the house."""
+"""CodeDistributor plug-ins: what one is, the loader, and the implementations that come with torrentdist."""
+
+from torrentdist.distributor.protocol import CodeDistributor, Holder, HostServices
+
+__all__ = ["CodeDistributor", "Holder", "HostServices"]

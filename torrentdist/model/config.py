@@ -15,7 +15,7 @@ class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class ClientConfig(Section, frozen=True, kw_only=True):
-    masters: list[str] = ["http://127.0.0.1:7060"]
+    masters: list[str] = msgspec.field(default_factory=lambda: ["http://127.0.0.1:7060"])
     """URLs of some masters; the others are learned."""
     supervisor: str = "http://127.0.0.1:7070"
     """This host's supervisor; empty: never use one."""
@@ -53,7 +53,7 @@ class ApiConfig(Section, frozen=True, kw_only=True):
 
 
 class ZooKeeperConfig(Section, frozen=True, kw_only=True):
-    servers: list[str] = ["127.0.0.1:2181"]
+    servers: list[str] = msgspec.field(default_factory=lambda: ["127.0.0.1:2181"])
     chroot: str = "/torrentdist"
     session_timeout_secs: float = 10.0
     operation_timeout_secs: float = 5.0

@@ -48,8 +48,10 @@ ERRORS: Mapping[str, ErrorKind] = {
     "path_not_found": ErrorKind(3, 404, "{path} does not exist", "Check the path."),
     "config_invalid": ErrorKind(2, 400, "{origin}: {detail}", "`torrentdist config show --origin` lists every key and where its value comes from."),
     "config_missing": ErrorKind(2, 400, "{detail}", "Set it in the configuration file, a TORRENTDIST_* variable or a flag."),
+    "secret_invalid": ErrorKind(2, 500, "{path} cannot be used as a secret: {detail}", "Put the secret alone into a file that only its owner can read: chmod 600 {path}"),
     "plugin_invalid": ErrorKind(2, 400, "codedistributor.class {name!r} cannot be used: {detail}", "Give it as package.module:Class; the class needs the methods of torrentdist.distributor.CodeDistributor."),
-    "missing_dependency": ErrorKind(2, 500, "{detail}", "Install what is missing: pip install 'torrentdist[{extra}]'."),
+    "missing_dependency": ErrorKind(2, 500, "{detail}", "Install what is missing: pip install '{package}'."),
+    "java_missing": ErrorKind(2, 500, "{what} needs Java 11 or later, and there is no `java`", "Install one (on Debian: apt-get install openjdk-17-jre-headless), or set JAVA_HOME."),
     "insecure_listen": ErrorKind(2, 400, "refusing to listen on {address} without authentication", "Set api.token_file, or listen on 127.0.0.1."),
     "port_in_use": ErrorKind(2, 500, "{what} cannot listen on {address}: {detail}", "Another process has the port. Choose another one, or 0 for any free port."),
     "too_large": ErrorKind(2, 413, "{what} is {size} bytes, more than the {limit} allowed", "Raise the limit named in docs/operations if this is meant."),
@@ -64,6 +66,7 @@ ERRORS: Mapping[str, ErrorKind] = {
     "not_leader": ErrorKind(5, 421, "this master is not the leader", "The client follows to the leader by itself."),
     "not_ready": ErrorKind(5, 503, "this master is not ready: {detail}", _RETRY),
     "no_leader": ErrorKind(5, 503, "no master leads right now, an election is in progress", _RETRY),
+    "leader_not_found": ErrorKind(5, 503, "no leader was found: {detail}", _RETRY),
     "zookeeper_unavailable": ErrorKind(5, 503, "ZooKeeper does not answer: {detail}", "Check that its servers run and can be reached. " + _RETRY),
     "unreachable": ErrorKind(5, 503, "no master could be reached: {detail}", "Check client.masters, and that a master runs. `torrentdist dev up` starts a cluster on this machine."),
     "supervisor_unreachable": ErrorKind(5, 503, "the supervisor at {url} does not answer: {detail}", "Start it, or use --no-supervisor."),
@@ -79,7 +82,7 @@ ERRORS: Mapping[str, ErrorKind] = {
     # disk
     "disk_full": ErrorKind(8, 507, "not enough room in {path}: {needed} bytes needed, {free} free", "Free some space, raise store.limit_bytes, or `torrentdist bundle prune`."),
     "disk_error": ErrorKind(8, 500, "{path}: {detail}", "Check the disk, the permissions and the owner of the directory."),
-    "store_locked": ErrorKind(9, 409, "another daemon uses the store in {path}", "Two daemons cannot share a data directory. Stop the other one, or give this one its own."),
+    "store_locked": ErrorKind(9, 409, "another daemon (process {pid}) uses the store in {path}", "Two daemons cannot share a data directory. Stop the other one, or give this one its own."),
     # conflict
     "conflict": ErrorKind(9, 409, "bundle {id!r} already exists with other content ({existing})", "Bundles never change: choose another id."),
     "id_taken": ErrorKind(9, 409, "{what} {id!r} is already running elsewhere", "Give every daemon its own id."),

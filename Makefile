@@ -1,0 +1,43 @@
+# Everything here works from a clean clone: each target sets up what it needs, and that is quick when nothing is missing.
+
+PY := .venv/bin/python
+RINGS := unit property contract integration spark chaos
+SOURCES := $(wildcard torrentdist cli scripts tests bench)
+PYTEST_ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint format docs bench cases clean
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.* ## /  make \1 \t/p' $(MAKEFILE_LIST) | expand -t 20
+
+setup: ## .venv with everything, and Java if this machine has none and lets us install it
+	@scripts/setup
+
+demo: setup ## a cluster on this machine: upload, distribute, download, stop
+	@$(PY) -m torrentdist.dev.demo
+
+test: lint ## lint, then every ring of tests, the fastest first
+	@$(PY) -m pytest $(PYTEST_ARGS) $(wildcard $(addprefix tests/,$(RINGS)))
+
+lint: setup ## style and types
+	@$(PY) -m ruff check $(SOURCES)
+	@$(PY) -m ruff format --check --quiet $(SOURCES)
+	@$(PY) -m mypy $(SOURCES)
+
+format: setup ## put the sources into the house's format
+	@$(PY) -m ruff check --fix --quiet $(SOURCES)
+	@$(PY) -m ruff format $(SOURCES)
+
+docs: setup ## generate docs/cli.md, docs/configuration.md and docs/errors.md
+	@$(PY) scripts/reference.py
+
+bench: setup ## measure against peers; the last results stay in bench/
+	@$(PY) -m bench
+
+cases: setup ## every case of docs/cases.md with its tests
+	@$(PY) scripts/cases.py
+
+clean: ## remove what was built and cached; .venv stays
+	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis bench/out
+	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +

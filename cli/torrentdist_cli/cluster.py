@@ -1,0 +1,82 @@
+"""`torrentdist cluster`: the whole cluster at a glance."""
+
+from __future__ import annotations
+
+import click
+
+from torrentdist.client.http import MasterClient
+from torrentdist.model.views import BundleCounts, ClusterView
+from torrentdist_cli.command import Command
+from torrentdist_cli.output import facts, grid, show
+from torrentdist_cli.run import run
+from torrentdist_cli.session import Session
+from torrentdist_cli.text import duration
+
+
+@click.command(cls=Command)
+@click.pass_obj
+def cluster(session: Session) -> None:
+    """Show the cluster: leader, masters, supervisors, bundles.
+
+    With -q: the id of the leader.
+    """
+    view = run(_cluster(session))
+    show(session, view, value=view.leader or "", table=lambda: _table(view))
+
+
+async def _cluster(session: Session) -> ClusterView:
+    async with MasterClient(session.config().client) as client:
+        return await client.cluster()
+
+
+def _table(view: ClusterView) -> str:
+    parts = [
+        facts(
+            [
+                ("leader", view.leader or "none: an election is in progress"),
+                ("epoch", str(view.epoch)),
+                ("bundles", _counted(view.bundles)),
+                ("jobs", str(len(view.jobs))),
+            ]
+        ),
+        grid(
+            ("MASTER", "ADDRESS", "ROLE", "UP", "VERSION"),
+            [
+                (m.id, m.url, "leader" if m.is_leader else "standby", duration(m.uptime_secs), m.version)
+                for m in view.masters
+            ],
+            right=("UP",),
+        ),
+    ]
+    if view.supervisors:
+        parts.append(supervisors_table(view))
+    return "\n\n".join(parts)
+
+
+def supervisors_table(view: ClusterView) -> str:
+    return grid(
+        ("SUPERVISOR", "HOST", "GATEWAY", "SLOTS", "BUNDLES", "LABELS", "UP", "VERSION"),
+        [
+            (
+                s.id,
+                s.host,
+                s.gateway,
+                f"{s.slots_used}/{s.slots}",
+                str(s.bundles),
+                ",".join(f"{name}={value}" for name, value in sorted(s.labels.items())),
+                duration(s.uptime_secs),
+                s.version,
+            )
+            for s in view.supervisors
+        ],
+        right=("SLOTS", "BUNDLES", "UP"),
+    )
+
+
+def _counted(counts: BundleCounts) -> str:
+    parts = {
+        "uploading": counts.uploading,
+        "lost": counts.lost,
+        "with too few replicas": counts.under_replicated,
+    }
+    return ", ".join([f"{counts.available} available", *(f"{n} {what}" for what, n in parts.items() if n)])

@@ -1,0 +1,86 @@
+"""`torrentdist download`: a bundle of the cluster into a directory or file of this host."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from torrentdist.client.download import download as download_bundle
+from torrentdist.client.http import MasterClient
+from torrentdist.model.ids import BundleId, bundle_id
+from torrentdist.model.views import DownloadView, Sources
+from torrentdist_cli.command import Command
+from torrentdist_cli.output import facts, show
+from torrentdist_cli.progress import Show, transfer_display
+from torrentdist_cli.run import run
+from torrentdist_cli.session import Session
+from torrentdist_cli.text import DURATION, duration, size
+
+
+@click.command(cls=Command)
+@click.argument("id")
+@click.argument("dest", type=click.Path(path_type=Path))
+@click.option("--timeout", type=DURATION, default="1h", show_default=True, help="How long it may take at most.")
+@click.option(
+    "--seed-for",
+    type=DURATION,
+    default="0",
+    metavar="DURATION",
+    help="Stay for so long and serve others, where no supervisor does.",
+)
+@click.option("--force", is_flag=True, help="Replace DEST if it holds other content.")
+@click.option("--no-supervisor", is_flag=True, help="Be a peer of its own even if this host has a supervisor.")
+@click.pass_obj
+def download(
+    session: Session, id: str, dest: Path, timeout: float, seed_for: float, force: bool, no_supervisor: bool
+) -> None:
+    """Get a bundle into a directory of this host; a bundle that is a single file becomes the file DEST.
+
+    What has arrived when it ends early is kept: the same command goes on from there.
+
+    With -q: the path.
+    """
+    name = bundle_id(id)
+    if no_supervisor:
+        session.flags["client.supervisor"] = ""
+    with transfer_display(session) as progress:
+        view = run(_download(session, name, dest, timeout, seed_for, force, progress))
+    show(session, view, value=view.path, table=lambda: _table(view))
+
+
+async def _download(
+    session: Session, name: BundleId, dest: Path, timeout: float, seed_for: float, force: bool, progress: Show
+) -> DownloadView:
+    config = session.config()
+    async with MasterClient(config.client) as client:
+        return await download_bundle(
+            client,
+            config,
+            name,
+            os.fspath(dest),
+            timeout=timeout,
+            seed_for=seed_for,
+            force=force,
+            progress=progress,
+        )
+
+
+def origins(sources: Sources) -> str:
+    """`1.0 GiB from masters, 3.0 GiB from peers`"""
+    parts = {"from masters": sources.masters, "from peers": sources.peers, "already here": sources.local}
+    return ", ".join(f"{size(count)} {where}" for where, count in parts.items() if count) or "nothing moved"
+
+
+def _table(view: DownloadView) -> str:
+    return facts(
+        [
+            ("id", view.id),
+            ("digest", view.digest),
+            ("path", view.path),
+            ("size", f"{size(view.size)} in {view.files} files"),
+            ("bytes", origins(view.sources)),
+            ("time", duration(view.seconds)),
+        ]
+    )

@@ -1,0 +1,142 @@
+"""The fleet while a bundle spreads: how many hosts have it, who is under way and how fast, who is stuck and why.
+
+Always holds: the picture fits the terminal however many hosts there are: a summary, then the hosts that need a look,
+then the slowest. Must not do: decide when the distribution is over.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import click
+
+from torrentdist.model.views import FleetView, HostProgress, HostState
+from torrentdist_cli.progress import paced, stderr_console
+from torrentdist_cli.session import Session
+from torrentdist_cli.text import duration, percent, printable, rate, size
+
+Show = Callable[[FleetView], None]
+
+_ORDER = (
+    HostState.FAILED,
+    HostState.GONE,
+    HostState.STUCK,
+    HostState.FETCHING,
+    HostState.WAITING,
+    HostState.DONE,
+)
+_WORDS = {HostState.FETCHING: "in progress"}
+_STYLES = {HostState.DONE: "green", HostState.FAILED: "red", HostState.GONE: "red", HostState.STUCK: "yellow"}
+_FRAME_ROWS = 4
+"""Summary, column heads, the line about the rest, and one row that stays free."""
+_BAR_WIDTH = 20
+_NAMED_IN_LINE = 3
+
+
+@contextmanager
+def fleet_display(session: Session) -> Iterator[Show]:
+    """What to call with every picture of the fleet."""
+    if session.quiet:
+        yield lambda fleet: None
+    elif sys.stderr.isatty():
+        with _live() as show:
+            yield show
+    else:
+        yield paced(lambda fleet: click.echo(line(fleet), err=True))
+
+
+def eta(host: HostProgress) -> float:
+    """Seconds until this host is done at its present rate; infinite while nothing arrives."""
+    left = host.size - host.done
+    return 0.0 if left <= 0 and host.size else left / host.rate if host.rate > 0 else math.inf
+
+
+def summary(fleet: FleetView) -> str:
+    """`12 of 16 hosts done, 3 in progress, 1 stuck, 75% of the bytes, 1.2 GiB/s`"""
+    counts = {state: sum(host.state is state for host in fleet.hosts) for state in _ORDER}
+    others = [
+        f"{count} {_WORDS.get(state, state.value)}"
+        for state, count in counts.items()
+        if count and state is not HostState.DONE
+    ]
+    wanted = fleet.size * len(fleet.hosts)
+    there = sum(fleet.size if host.state is HostState.DONE else min(host.done, fleet.size) for host in fleet.hosts)
+    flow = sum(host.rate for host in fleet.hosts if host.state is HostState.FETCHING)
+    return ", ".join(
+        [
+            f"{counts[HostState.DONE]} of {len(fleet.hosts)} hosts done",
+            *others,
+            *([f"{percent(there / wanted)} of the bytes"] if wanted else []),
+            *([rate(flow)] if flow else []),
+        ]
+    )
+
+
+def shown_hosts(hosts: Sequence[HostProgress], rows: int) -> list[HostProgress]:
+    """The hosts that get a row: all by name if they fit, else those in trouble, then the slowest."""
+    if len(hosts) <= rows:
+        return sorted(hosts, key=lambda host: host.supervisor)
+    ranked = sorted(hosts, key=lambda host: (_ORDER.index(host.state), -eta(host), host.done, host.supervisor))
+    return ranked[: max(rows, 0)]
+
+
+def line(fleet: FleetView) -> str:
+    """One line for a log: the summary, and the first hosts that are in trouble."""
+    trouble = [host for host in shown_hosts(fleet.hosts, 0 if not fleet.hosts else len(fleet.hosts)) if _stands(host)]
+    named = [f"{host.supervisor} {host.state.value} ({host.reason or 'no reason given'})" for host in trouble]
+    more = [f"and {len(named) - _NAMED_IN_LINE} more"] if len(named) > _NAMED_IN_LINE else []
+    return printable("; ".join([summary(fleet), *named[:_NAMED_IN_LINE], *more]))
+
+
+def cells(host: HostProgress) -> tuple[str, ...]:
+    """A host's row: name, state, bar, share, rate, time left, from peers, what is wrong."""
+    done = host.state is HostState.DONE
+    share = 1.0 if done else host.done / host.size if host.size else 0.0
+    filled = math.floor(share * _BAR_WIDTH)
+    under_way = host.state is HostState.FETCHING
+    received = host.from_masters + host.from_peers
+    return (
+        host.supervisor,
+        _WORDS.get(host.state, host.state.value),
+        "━" * filled + "╌" * (_BAR_WIDTH - filled),
+        percent(share),
+        rate(host.rate) if under_way else "",
+        duration(eta(host)) if under_way else "",
+        f"{percent(host.from_peers / received)} peers" if received else "",
+        printable(host.reason),
+    )
+
+
+def _stands(host: HostProgress) -> bool:
+    return host.state in (HostState.FAILED, HostState.GONE, HostState.STUCK)
+
+
+def picture(fleet: FleetView, height: int) -> Any:
+    """The fleet as rich draws it, at most `height` rows high."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    hosts = shown_hosts(fleet.hosts, height - _FRAME_ROWS)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for header in ("HOST", "STATE", "", "DONE", "RATE", "LEFT", "FROM", "WHY"):
+        right = header in ("DONE", "RATE", "LEFT")
+        table.add_column(header, justify="right" if right else "left", no_wrap=True, overflow="ellipsis")
+    for host in hosts:
+        table.add_row(*(Text(cell, style=_STYLES.get(host.state, "")) for cell in cells(host)))
+    rest = len(fleet.hosts) - len(hosts)
+    heading = Text(f"{fleet.id} ({size(fleet.size)}): {summary(fleet)}", no_wrap=True, overflow="ellipsis")
+    return Group(heading, table, *([Text(f"and {rest} more hosts", style="dim")] if rest else []))
+
+
+@contextmanager
+def _live() -> Iterator[Show]:
+    from rich.live import Live
+
+    console = stderr_console()
+    with Live(console=console, transient=True, auto_refresh=False) as live:
+        yield lambda fleet: live.update(picture(fleet, console.size.height), refresh=True)

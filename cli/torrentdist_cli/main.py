@@ -1,0 +1,85 @@
+"""The command `torrentdist`: its tree of commands, and how every run of it ends.
+
+Always holds: whatever happens, the exit code is one of the table and stderr says what to do. Must not do: import
+anything that a help page doesn't need; each command imports its own.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+
+import click
+
+import torrentdist
+from torrentdist_cli.command import Group, Lazy
+from torrentdist_cli.failures import EXIT_INTERRUPTED, EXIT_PIPE, report, say_interrupted
+from torrentdist_cli.session import Session
+
+COMMANDS = {
+    "upload": Lazy("torrentdist_cli.upload:upload", "Put a directory or a file into the cluster as a bundle."),
+    "download": Lazy("torrentdist_cli.download:download", "Get a bundle into a directory of this host."),
+    "bundle": Lazy("torrentdist_cli.bundle:bundle", "Distribute, list, check, pin and remove bundles."),
+    "cluster": Lazy("torrentdist_cli.cluster:cluster", "Show the cluster: leader, masters, supervisors, bundles."),
+    "supervisor": Lazy("torrentdist_cli.supervisor:supervisor", "Run this host's supervisor, or list them all."),
+    "master": Lazy("torrentdist_cli.master:master", "Run a master."),
+    "ha": Lazy("torrentdist_cli.ha:ha", "Who leads."),
+    "dev": Lazy("torrentdist_cli.dev:dev", "A whole cluster on this machine."),
+    "config": Lazy("torrentdist_cli.config:config", "Show the configuration, and where each value comes from."),
+}
+
+
+@click.group(name="torrentdist", cls=Group, lazy=COMMANDS)
+@click.version_option(torrentdist.__version__, prog_name="torrentdist")
+def cli() -> None:
+    """Puts a Spark job bundle on every host of a cluster, and keeps it there."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    session = Session()
+    args = list(sys.argv[1:] if argv is None else argv)
+    try:
+        code = _invoke(args, session)
+        sys.stdout.flush()
+        return code
+    except BaseException as exc:
+        try:
+            return _end(exc, args, session)
+        except BrokenPipeError:
+            return _end_of_pipe()
+
+
+def _invoke(args: list[str], session: Session) -> int:
+    if "_TORRENTDIST_COMPLETE" in os.environ:  # a shell asks for completions, which click answers
+        cli.main(args, prog_name="torrentdist")
+    # Not cli.main(): it would answer a closed pipe itself, with exit code 1.
+    try:
+        with cli.make_context("torrentdist", args, obj=session) as ctx:
+            code = cli.invoke(ctx)
+    except click.exceptions.Exit as exc:
+        return exc.exit_code
+    return code if isinstance(code, int) else 0
+
+
+def _end(exc: BaseException, args: list[str], session: Session) -> int:
+    from torrentdist_cli.run import Interrupted
+
+    match exc:
+        case BrokenPipeError():
+            return _end_of_pipe()
+        case Interrupted():
+            say_interrupted(shlex.join(["torrentdist", *args]))
+            return exc.exit_code
+        case KeyboardInterrupt() | click.Abort():
+            return EXIT_INTERRUPTED
+        case SystemExit():
+            return exc.code if isinstance(exc.code, int) else int(exc.code is not None)
+    return report(exc, verbose=session.verbose)
+
+
+def _end_of_pipe() -> int:
+    # Python flushes stdout once more when it ends, which would fail again.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return EXIT_PIPE

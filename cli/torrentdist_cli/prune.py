@@ -1,0 +1,48 @@
+"""`torrentdist bundle prune`: room on this host, made by its supervisor."""
+
+from __future__ import annotations
+
+import click
+
+from torrentdist.client.transport import Broken, Request, ask, new_http
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.views import PruneView
+from torrentdist_cli.command import Command
+from torrentdist_cli.output import show
+from torrentdist_cli.run import run
+from torrentdist_cli.session import Session
+from torrentdist_cli.text import DURATION, size
+
+_SECS = 60.0
+"""Files of many bundles are deleted before the answer comes."""
+
+
+@click.command(cls=Command)
+@click.option(
+    "--older-than", type=DURATION, default="0", metavar="AGE", help="Only what nobody used for this long: 7d."
+)
+@click.option("--dry-run", is_flag=True, help="Say what would go, and keep it.")
+@click.pass_obj
+def prune(session: Session, older_than: float, dry_run: bool) -> None:
+    """Drop what nothing on this host needs: no assignment, no pin, no use, and not the last copy.
+
+    With -q: the number of bytes that are free now.
+    """
+    view = run(_prune(session.config().client.supervisor, older_than, dry_run))
+    verb = "would remove" if dry_run else "removed"
+    sentence = f"{verb} {len(view.removed)} bundles, {size(view.freed_bytes)}; {view.kept} stay"
+    show(session, view, value=str(view.freed_bytes), table=lambda: "\n".join([sentence, *view.removed]))
+
+
+async def _prune(url: str, older_than: float, dry_run: bool) -> PruneView:
+    if not url:
+        raise TorrentdistError(
+            "config_missing", detail="client.supervisor is empty, and prune is this host's supervisor's"
+        )
+    params = {"older_than": str(older_than), "dry_run": "true" if dry_run else "false"}
+    request = Request("POST", "/v1/host/prune", params=params, timeout=_SECS)
+    async with new_http([url]) as http:
+        try:
+            return await ask(http, url.rstrip("/"), request, PruneView)
+        except Broken as broken:
+            raise TorrentdistError("supervisor_unreachable", url=url, detail=broken.detail) from broken

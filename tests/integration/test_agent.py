@@ -1,0 +1,386 @@
+"""The agent against real masters' doors: HTTP servers with a directory behind them, killed, stalled and restarted."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from torrentdist.host.web import WebServer, bind_socket, decode_body, json_response
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import Digest, PeerId
+from torrentdist.model.views import PeerRole, SwarmAnnounce, SwarmEntry
+from torrentdist.swarm.agent import POKE_SPACING_SECS, SwarmAgent, SwarmPicture
+from torrentdist.swarm.directory import Periods, SwarmDirectory, SwarmFacts
+
+D1 = Digest("1" * 64)
+HAS = SwarmEntry(digest=D1, complete=True)
+LACKS = SwarmEntry(digest=D1, complete=False)
+FAST = Periods(fetching_secs=0.1, seeding_secs=0.3, grace_secs=0.1)
+SLOW = Periods(fetching_secs=60.0, seeding_secs=60.0)
+
+
+@dataclass
+class Door:
+    """What a master shows to agents. Stopping it and starting another one on its port is a restart."""
+
+    directory: SwarmDirectory
+    facts: SwarmFacts = SwarmFacts()  # noqa: RUF009 - it is immutable
+    masters: list[str] = field(default_factory=list)
+    refusal: TorrentdistError | None = None
+    stalled: asyncio.Event | None = None
+    requests: list[SwarmAnnounce] = field(default_factory=list)
+    connections: set[tuple[str, int]] = field(default_factory=set)
+    port: int = 0
+    server: WebServer | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    async def open(self, port: int = 0) -> None:
+        sock = bind_socket("127.0.0.1", port, what="a test's master")
+        self.server = WebServer(Starlette(routes=[Route("/v1/swarm", self.hear, methods=["POST"])]), sock)
+        self.port = self.server.port
+        await self.server.start()
+
+    async def close(self) -> None:
+        if self.stalled is not None:
+            self.stalled.set()
+        if self.server is not None:
+            server, self.server = self.server, None
+            await server.stop()
+
+    async def hear(self, request: Request) -> Response:
+        said = decode_body(await request.body(), SwarmAnnounce)
+        self.requests.append(said)
+        assert request.client is not None
+        self.connections.add((request.client.host, request.client.port))
+        if self.stalled is not None:
+            await self.stalled.wait()
+        if self.refusal is not None:
+            return json_response(self.refusal.to_wire(), status=self.refusal.http_status)
+        loop = asyncio.get_running_loop()
+        answer = self.directory.announce(
+            said,
+            source_host=request.client.host,
+            now=loop.time(),
+            facts=lambda _: self.facts,
+            masters=self.masters,
+        )
+        return json_response(answer)
+
+
+def door(periods: Periods = FAST) -> Door:
+    return Door(SwarmDirectory(periods=periods))
+
+
+async def until(condition: Callable[[], bool], seconds: float = 5.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not condition():  # noqa: ASYNC110 - the servers of this test can't signal it
+            await asyncio.sleep(0.002)
+
+
+@dataclass
+class Peer:
+    agent: SwarmAgent
+    pictures: list[SwarmPicture]
+    swarms: list[SwarmEntry]
+
+
+@asynccontextmanager
+async def peer_of(
+    *masters: str, name: str = "s1", swarms: list[SwarmEntry] | None = None, host: str = "", deadline: float = 0.5
+) -> AsyncIterator[Peer]:
+    pictures: list[SwarmPicture] = []
+    entries = [LACKS] if swarms is None else swarms
+    async with httpx.AsyncClient(trust_env=False) as http:
+        agent = SwarmAgent(
+            peer=PeerId(name),
+            role=PeerRole.SUPERVISOR,
+            host=host,
+            http=http,
+            masters=masters,
+            port=lambda: 7000,
+            swarms=lambda: list(entries),
+            on_picture=pictures.append,
+            deadline_secs=deadline,
+        )
+        yield Peer(agent, pictures, entries)
+
+
+@asynccontextmanager
+async def running(agent: SwarmAgent) -> AsyncIterator[asyncio.Task[None]]:
+    task = asyncio.create_task(agent.run())
+    try:
+        yield task
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+def with_doors(*doors: Door) -> Callable[[Callable[[], Coroutine[Any, Any, None]]], None]:
+    """Run a test's body while the doors are open."""
+
+    def play(body: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        async def whole() -> None:
+            try:
+                for each in doors:
+                    await each.open()
+                await body()
+            finally:
+                for each in doors:
+                    await each.close()
+
+        asyncio.run(whole())
+
+    return play
+
+
+def test_an_agent_is_known_by_all_masters_and_hears_of_others() -> None:
+    """No process would ever join a swarm."""
+    one, two = door(), door()
+
+    @with_doors(one, two)
+    async def _() -> None:
+        one.masters = two.masters = [one.url, two.url]
+        async with peer_of(one.url, two.url, name="holder", swarms=[HAS], host="127.0.0.2") as holder:
+            await holder.agent.announce()
+        async with peer_of(one.url, two.url) as peer, running(peer.agent):
+            await until(lambda: peer.agent.picture.answered == 2)
+            picture = peer.agent.picture
+
+        assert [(p.host, p.port, p.complete) for p in picture.swarms[D1].peers] == [("127.0.0.2", 7000, True)]
+        assert picture.addresses == {"127.0.0.1", "127.0.0.2"}
+        assert picture.masters == (one.url, two.url)
+        assert [m.peer for m in two.directory.members(D1)] == ["holder", "s1"]
+
+
+def test_announces_travel_on_kept_alive_connections() -> None:
+    """A thousand hosts would open a connection per second to every master."""
+    master = door()
+
+    @with_doors(master)
+    async def _() -> None:
+        async with peer_of(master.url) as peer, running(peer.agent):
+            await until(lambda: len(master.requests) >= 5)
+
+        assert len(master.connections) == 1
+
+
+def test_a_stalled_master_delays_nobody() -> None:
+    """One hanging master would stop every peer from hearing of others (cases A23)."""
+    live, stalled = door(), door()
+
+    @with_doors(live, stalled)
+    async def _() -> None:
+        stalled.stalled = asyncio.Event()
+        async with peer_of(live.url, stalled.url, deadline=30.0) as peer, running(peer.agent):
+            await until(lambda: len(live.requests) >= 5)
+
+            assert len(stalled.requests) == 1
+            assert peer.agent.picture.answered == 1
+            assert len(peer.pictures) >= 4
+
+
+def test_a_killed_master_is_left_out_and_its_restart_is_noticed() -> None:
+    """A restarted master would know nobody until each peer is restarted too."""
+    stays, falls = door(), door()
+
+    @with_doors(stays, falls)
+    async def _() -> None:
+        async with peer_of(stays.url, falls.url) as peer, running(peer.agent):
+            await until(lambda: peer.agent.picture.answered == 2)
+            port = falls.port
+            await falls.close()
+            await until(lambda: peer.agent.picture.answered == 1)
+            falls.directory = SwarmDirectory(periods=FAST)
+            await falls.open(port)
+            await until(lambda: len(falls.directory.members(D1)) == 1)
+            await until(lambda: peer.agent.picture.answered == 2)
+
+
+def test_a_master_that_is_registered_again_is_told_at_once() -> None:
+    """A restarted master would wait for the end of everybody's backoff, minutes of it together."""
+    stays, falls = door(), door()
+
+    @with_doors(stays, falls)
+    async def _() -> None:
+        stays.masters = [stays.url, falls.url]
+        port = falls.port
+        await falls.close()
+        async with peer_of(stays.url, falls.url) as peer, running(peer.agent):
+            await until(lambda: f"http://127.0.0.1:{port}" in peer.agent.picture.masters)
+            stays.masters = [stays.url]
+            await until(lambda: len(peer.agent.picture.masters) == 1)
+            for _ in range(8):
+                await peer.agent.announce()
+            assert max(master.next_in for master in peer.agent.statistics()) > 10.0
+            await falls.open(port)
+            stays.masters = [stays.url, falls.url]
+            await until(lambda: len(falls.directory.members(D1)) == 1)
+
+
+def test_with_no_master_the_last_picture_stays() -> None:
+    """A download in flight would lose its peers with its masters."""
+    master = door()
+
+    @with_doors(master)
+    async def _() -> None:
+        async with peer_of(master.url, name="holder", swarms=[HAS], host="127.0.0.2") as holder:
+            await holder.agent.announce()
+        async with peer_of(master.url) as peer, running(peer.agent):
+            await until(lambda: peer.agent.picture.answered == 1)
+            await master.close()
+            await until(lambda: peer.agent.picture.answered == 0)
+
+            assert [p.host for p in peer.agent.picture.swarms[D1].peers] == ["127.0.0.2"]
+            assert "127.0.0.2" in peer.agent.picture.addresses
+            assert peer.pictures[-1] is peer.agent.picture
+
+
+def test_an_address_outlives_the_memory_of_a_restarted_master() -> None:
+    """All masters restarted: transfers between peers would be cut by the filter until everybody has come back."""
+    master = door()
+
+    @with_doors(master)
+    async def _() -> None:
+        async with peer_of(master.url, name="holder", swarms=[HAS], host="127.0.0.2") as holder:
+            await holder.agent.announce()
+        async with peer_of(master.url) as peer:
+            await peer.agent.announce()
+            master.directory = SwarmDirectory(periods=FAST)
+            picture = await peer.agent.announce()
+
+        assert picture.swarms[D1].peers == []
+        assert "127.0.0.2" in picture.addresses
+
+
+def test_masters_are_learned_from_answers() -> None:
+    """Every host's configuration would have to name every master, for ever."""
+    known, learned = door(), door()
+
+    @with_doors(known, learned)
+    async def _() -> None:
+        known.masters = [known.url, learned.url + "/", "file:///etc/passwd"]
+        async with peer_of(known.url) as peer, running(peer.agent):
+            await until(lambda: len(learned.directory.members(D1)) == 1)
+            await until(lambda: peer.agent.picture.answered == 2)
+
+
+def test_a_poke_is_told_at_once_and_many_are_one() -> None:
+    """A finished download would be a secret for a period, or a thousand finished files a thousand announces."""
+    master = door(SLOW)
+
+    @with_doors(master)
+    async def _() -> None:
+        async with peer_of(master.url) as peer, running(peer.agent):
+            await until(lambda: peer.agent.picture.answered == 1)
+            loop = asyncio.get_running_loop()
+            began = loop.time()
+            peer.swarms[:] = [HAS]
+            for _ in range(100):
+                peer.agent.poke()
+                await asyncio.sleep(0)
+            await until(lambda: master.requests[-1].swarms == [HAS])
+            while loop.time() < began + 4 * POKE_SPACING_SECS:
+                peer.agent.poke()
+                await asyncio.sleep(0.001)
+            took = loop.time() - began
+
+        assert len(master.requests) <= 2 + took / POKE_SPACING_SECS
+        assert len(master.requests) >= 3
+
+
+def test_a_poke_during_an_announce_makes_another_one() -> None:
+    """What changed while a request was under way would stay unsaid for a whole period."""
+    master = door(SLOW)
+
+    @with_doors(master)
+    async def _() -> None:
+        master.stalled = asyncio.Event()
+        async with peer_of(master.url, deadline=30.0) as peer, running(peer.agent):
+            await until(lambda: len(master.requests) == 1)
+            peer.swarms[:] = [HAS]
+            peer.agent.poke()
+            master.stalled.set()
+            await until(lambda: len(master.requests) == 2)
+
+        assert master.requests[1].swarms == [HAS]
+
+
+def test_goodbye_reaches_the_masters_and_ends_the_agent() -> None:
+    """Others would dial a process that has ended; a late announce would bring it back."""
+    master = door()
+
+    @with_doors(master)
+    async def _() -> None:
+        async with peer_of(master.url) as peer, running(peer.agent) as task:
+            await until(lambda: peer.agent.picture.answered == 1)
+            await peer.agent.leave()
+            async with asyncio.timeout(1.0):
+                await task
+
+        assert master.requests[-1].left
+        assert master.directory.statistics().memberships == 0
+
+
+def test_goodbye_waits_for_no_stalled_master() -> None:
+    """Ctrl-C would hang on a master that hangs."""
+    live, stalled = door(), door()
+
+    @with_doors(live, stalled)
+    async def _() -> None:
+        async with peer_of(live.url, stalled.url, deadline=30.0) as peer:
+            await peer.agent.announce()
+            stalled.stalled = asyncio.Event()
+            loop = asyncio.get_running_loop()
+            began = loop.time()
+            await peer.agent.leave()
+
+            assert loop.time() - began < 2.0
+            assert live.directory.statistics().memberships == 0
+
+
+def test_a_refused_token_is_said_once_and_clearly(caplog: pytest.LogCaptureFixture) -> None:
+    """A host with a wrong token would be silently alone, or fill its log."""
+    master = door()
+
+    @with_doors(master)
+    async def _() -> None:
+        master.refusal = TorrentdistError("unauthorized")
+        async with peer_of(master.url) as peer:
+            for _ in range(3):
+                picture = await peer.agent.announce()
+
+        assert picture.answered == 0
+        errors = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+        assert len(errors) == 1
+        assert "token is missing or wrong" in errors[0]
+        assert "client.token_file" in errors[0]
+
+
+def test_a_host_name_is_looked_up_before_it_is_announced() -> None:
+    """A peer whose configuration names a host would be refused by every master."""
+    master = door()
+
+    @with_doors(master)
+    async def _() -> None:
+        async with peer_of(master.url, host="localhost") as peer:
+            await peer.agent.announce()
+        async with peer_of(master.url, name="s2", host="no.such.host.invalid") as peer:
+            await peer.agent.announce()
+
+        assert [request.host for request in master.requests] in (["127.0.0.1", ""], ["::1", ""])
+        assert len(master.directory.members(D1)) == 2

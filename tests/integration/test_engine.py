@@ -1,0 +1,328 @@
+"""The engine among its like: several in one process, on loopback, with real libtorrent and real files."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import socket
+import stat
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from torrentdist.bundle.content import finish_content, verify_content
+from torrentdist.bundle.make import make_metafile
+from torrentdist.bundle.metafile import Metafile
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.views import PeerAddress, PeerRole, Sources, TransferPhase
+from torrentdist.swarm.engine import Engine, EngineConfig, Transfer
+from torrentdist.testing.trees import MANY_SMALL, NESTED, ODD_NAMES, SINGLE_FILE, SMALL, Tree, some_bytes, write_tree
+
+MiB = 1024 * 1024
+DEADLINE_SECS = 20.0
+LARGE: Tree = {"large.bin": some_bytes(8 * MiB, 5), "small.bin": some_bytes(10, 6)}
+
+
+def run(scenario: Coroutine[Any, Any, None]) -> None:
+    async def limited() -> None:
+        async with asyncio.timeout(DEADLINE_SECS):
+            await scenario
+
+    asyncio.run(limited())
+
+
+def published(home: Path, tree: Tree) -> Metafile:
+    """A bundle as a store publishes it, in `home`/content."""
+    write_tree(home / "content", tree)
+    meta = make_metafile(home / "content")
+    finish_content(meta, home / "content")
+    return meta
+
+
+@asynccontextmanager
+async def engines(*configs: EngineConfig) -> AsyncIterator[list[Engine]]:
+    running = [Engine(config) for config in configs]
+    try:
+        for engine in running:
+            await engine.start()
+        yield running
+    finally:
+        for engine in running:
+            await engine.close()
+
+
+def some(count: int) -> list[EngineConfig]:
+    return [EngineConfig()] * count
+
+
+def address(engine: Engine, role: PeerRole = PeerRole.MASTER, *, complete: bool = False) -> PeerAddress:
+    return PeerAddress(host=engine.config.listen_host, port=engine.port, role=role, complete=complete)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110 - what libtorrent does has no event here; run() is the deadline
+        await asyncio.sleep(0.01)
+
+
+def damaged_in(meta: Metafile, home: Path) -> list[str]:
+    """What is wrong with it once it is brought into its final form, which is the store's part."""
+    finish_content(meta, home / "content")
+    return [damage.path for damage in verify_content(meta, home / "content")]
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        NESTED,
+        ODD_NAMES,
+        MANY_SMALL,
+        {"only one.jar": some_bytes(200_000, 3)},
+        {"a": b"1", "A": b"2", "dir/x": b"3", "DIR/x": b"4", ".pad/7": b"5", "_____padding_file_0": b"6"},
+        {"\x01ctl": b"1", "\u200b": b"2", "x": b"", "y\u0301": b"3", "content/content": b"4", "n" * 250: b"5"},
+        {"deep/" * 40 + "f": b"1", "other": b"2"},
+    ],
+    ids=["nested", "odd", "many", "one-file-directory", "case", "invisible", "deep"],
+)
+def test_content_arrives_under_its_own_names(tmp_path: Path, tree: Tree) -> None:
+    """If this failed, a bundle with such names would land elsewhere, or not at all, on the downloading host."""
+    meta = published(tmp_path / "a", tree)
+
+    async def scenario() -> None:
+        async with engines(*some(2)) as (a, b):
+            a.seed(meta, tmp_path / "a")
+            await b.fetch(meta, tmp_path / "b", [address(a)]).wait_done()
+
+    run(scenario())
+
+    assert damaged_in(meta, tmp_path / "b") == []
+    assert sorted(os.listdir(tmp_path / "b")) == ["content"]
+
+
+def test_a_bundle_that_is_one_file_arrives_in_content(tmp_path: Path) -> None:
+    """If this failed, a single-file bundle would land one directory higher than the store looks for it."""
+    write_tree(tmp_path / "a" / "content", SINGLE_FILE)
+    meta = make_metafile(tmp_path / "a" / "content" / "only one.jar")
+
+    async def scenario() -> None:
+        async with engines(*some(2)) as (a, b):
+            a.seed(meta, tmp_path / "a")
+            await b.fetch(meta, tmp_path / "b", [address(a)]).wait_done()
+
+    run(scenario())
+
+    assert (tmp_path / "b" / "content" / "only one.jar").read_bytes() == SINGLE_FILE["only one.jar"]
+
+
+def test_seeding_opens_published_files_for_reading_only(tmp_path: Path) -> None:
+    """If this failed, a daemon that is not root could not seed its own published, read-only files."""
+    meta = published(tmp_path / "a", SMALL)
+
+    def modes() -> set[int]:
+        links = [f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd")]
+        ours = [link for link in links if os.path.lexists(link) and str(tmp_path / "a") in os.readlink(link)]
+        return {stat.S_IMODE(os.lstat(link).st_mode) for link in ours}
+
+    async def scenario() -> None:
+        async with engines(*some(2)) as (a, b):
+            a.seed(meta, tmp_path / "a")
+            await b.fetch(meta, tmp_path / "b", [address(a)]).wait_done()
+
+            assert modes() == {0o500}
+
+    run(scenario())
+
+
+def test_content_may_be_reached_through_a_symlink(tmp_path: Path) -> None:
+    """If this failed, an uploader could not seed a directory where it lies, and would have to copy it."""
+    write_tree(tmp_path / "elsewhere", NESTED)
+    meta = make_metafile(tmp_path / "elsewhere")
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "content").symlink_to(tmp_path / "elsewhere")
+
+    async def scenario() -> None:
+        async with engines(*some(2)) as (a, b):
+            a.seed(meta, tmp_path / "a")
+            await b.fetch(meta, tmp_path / "b", [address(a)]).wait_done()
+
+    run(scenario())
+
+    assert damaged_in(meta, tmp_path / "b") == []
+
+
+@pytest.mark.parametrize("limited", ["upload", "download"])
+def test_limits_hold_on_loopback(tmp_path: Path, limited: str) -> None:
+    """If this failed, a limit would not hold between private addresses, which is where clusters live."""
+    meta = published(tmp_path / "a", LARGE)
+    limit = 4 * MiB
+    up = EngineConfig(upload_limit=limit if limited == "upload" else 0)
+    down = EngineConfig(download_limit=limit if limited == "download" else 0)
+    took = 0.0
+
+    async def scenario() -> None:
+        nonlocal took
+        async with engines(up, down) as (a, b):
+            a.seed(meta, tmp_path / "a")
+            started = time.monotonic()
+            await b.fetch(meta, tmp_path / "b", [address(a)]).wait_done()
+            took = time.monotonic() - started
+
+    run(scenario())
+
+    assert 1.7 <= took <= 4.0
+
+
+def test_a_peer_that_was_not_ready_is_dialled_again(tmp_path: Path) -> None:
+    """If this failed, a downloader that was quicker than the seeder would wait for a long back-off."""
+    meta = published(tmp_path / "a", LARGE)
+    waited = 0.0
+
+    async def scenario() -> None:
+        nonlocal waited
+        async with engines(*some(2)) as (a, b):
+            transfer = b.fetch(meta, tmp_path / "b", [address(a)])
+            await asyncio.sleep(0.3)
+            a.seed(meta, tmp_path / "a")
+            ready = time.monotonic()
+            await transfer.wait_done()
+            waited = time.monotonic() - ready
+
+    run(scenario())
+
+    assert waited < 1.5
+
+
+def test_a_peer_that_was_down_is_dialled_as_long_as_the_directory_names_it(tmp_path: Path) -> None:
+    """If this failed, a seeder that restarts would never be dialled again after three refusals."""
+    meta = published(tmp_path / "a", SMALL)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    late = PeerAddress(host="127.0.0.1", port=port, role=PeerRole.MASTER)
+
+    async def scenario() -> None:
+        async with engines(EngineConfig()) as (b,):
+            transfer = b.fetch(meta, tmp_path / "b", [late])
+            for _ in range(6):
+                await asyncio.sleep(1.0)
+                transfer.add_peers([late])
+            async with engines(EngineConfig(port=port)) as (a,):
+                a.seed(meta, tmp_path / "a")
+                await transfer.wait_done()
+
+    run(scenario())
+
+    assert damaged_in(meta, tmp_path / "b") == []
+
+
+def test_incomplete_peers_serve_each_other(tmp_path: Path) -> None:
+    """If this failed, everything would leave the seeder once per host, and a swarm would be worth nothing."""
+    meta = published(tmp_path / "a", LARGE)
+    transfers: list[Transfer] = []
+
+    async def scenario() -> None:
+        slow = EngineConfig(upload_limit=4 * MiB)
+        async with engines(slow, *some(2)) as (a, b, c):
+            a.seed(meta, tmp_path / "a")
+            for engine, other in ((b, c), (c, b)):
+                peers = [address(a), address(other, PeerRole.SUPERVISOR)]
+                transfers.append(engine.fetch(meta, tmp_path / str(engine.port), peers))
+            for transfer in transfers:
+                await transfer.wait_done()
+
+    run(scenario())
+    sources = [transfer.view().sources for transfer in transfers]
+
+    assert [source.masters + source.peers for source in sources] == [meta.size] * 2
+    assert all(source.peers > MiB and source.masters > MiB for source in sources)
+
+
+def test_bytes_are_counted_by_who_sent_them(tmp_path: Path) -> None:
+    """If this failed, a user would be told that peers carried what the masters carried, or the other way round."""
+    meta = published(tmp_path / "a", LARGE)
+    seen: list[Sources] = []
+
+    async def scenario() -> None:
+        async with engines(*some(3)) as (a, b, c):
+            a.seed(meta, tmp_path / "a")
+            first = b.fetch(meta, tmp_path / "b", [address(a, PeerRole.MASTER)])
+            await first.wait_done()
+            # This one is dialled by its source, and has other members on the same host.
+            second = c.fetch(meta, tmp_path / "c")
+            members = [address(a, PeerRole.MASTER, complete=True), address(b, PeerRole.SUPERVISOR, complete=True)]
+            second._ledger.learn(members)
+            first.add_peers([address(c, PeerRole.SUPERVISOR)])
+            await second.wait_done()
+            seen.extend([first.view().sources, second.view().sources])
+
+    run(scenario())
+
+    assert seen == [Sources(masters=meta.size), Sources(peers=meta.size)]
+
+
+def test_what_is_there_is_kept_and_counted_as_local(tmp_path: Path) -> None:
+    """If this failed, a host that was killed in the middle would fetch everything again."""
+    meta = published(tmp_path / "a", LARGE)
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    damaged = tmp_path / "b" / "content" / "large.bin"
+    damaged.chmod(0o444)
+    with open(tmp_path / "b" / "content" / "small.bin", "r+b") as small:
+        small.truncate(3)
+    content = bytearray(damaged.read_bytes())
+    content[5 * MiB] ^= 1
+    damaged.unlink()
+    damaged.write_bytes(content + b"too long")
+    damaged.chmod(0o444)
+    fetched = -1
+
+    async def scenario() -> None:
+        nonlocal fetched
+        async with engines(*some(2)) as (a, b):
+            a.seed(meta, tmp_path / "a")
+            transfer = b.fetch(meta, tmp_path / "b", [address(a)])
+
+            assert transfer.view().phase is TransferPhase.CHECKING
+
+            await transfer.wait_done()
+            fetched = transfer.view().sources.masters
+            assert sum(transfer.view().sources.__getattribute__(name) for name in ("masters", "peers", "local")) == (
+                meta.size
+            )
+
+    run(scenario())
+
+    assert damaged_in(meta, tmp_path / "b") == []
+    assert 0 < fetched <= meta.piece_length + 10
+
+
+def test_everything_there_is_done_without_peers(tmp_path: Path) -> None:
+    """If this failed, a host that died between the last byte and publishing would wait for peers that it doesn't need."""
+    meta = published(tmp_path / "a", NESTED)
+    sources: list[Sources] = []
+
+    async def scenario() -> None:
+        async with engines(*some(1)) as (a,):
+            transfer = a.fetch(meta, tmp_path / "a")
+            await transfer.wait_done()
+            sources.append(transfer.view().sources)
+
+    run(scenario())
+
+    assert sources == [Sources(local=meta.size)]
+
+
+def test_a_taken_port_is_an_error(tmp_path: Path) -> None:
+    """If this failed, a daemon would quietly listen on a port that nobody was told."""
+
+    async def scenario() -> None:
+        async with engines(EngineConfig()) as (a,):
+            with pytest.raises(TorrentdistError) as caught:
+                await Engine(EngineConfig(port=a.port)).start()
+
+            assert caught.value.code == "port_in_use"
+
+    run(scenario())

@@ -1,0 +1,110 @@
+"""The search for the leader against simulated clusters: it ends, it finds, and it pesters nobody."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from torrentdist.client.failover import POLICY, Ask, GiveUp, Reply, Said, begin, step
+
+URLS = [f"http://m{n}:7060" for n in range(5)]
+LATENCY = 0.01
+DEADLINE = 30.0
+
+
+@dataclass
+class Run:
+    """What a simulated search did."""
+
+    asks: list[Ask] = field(default_factory=list)
+    ended_at: float = 0.0
+    found: str | None = None
+
+
+replies = st.builds(
+    Reply,
+    said=st.sampled_from(Said),
+    detail=st.just("x"),
+    leader=st.none() | st.sampled_from([*URLS, "http://stranger:1"]),
+    masters=st.lists(st.sampled_from(URLS), max_size=5).map(tuple),
+)
+
+
+def search(
+    known: list[str], first: str | None, answer: dict[str, list[Reply]], leader: str | None, jitter: float
+) -> Run:
+    """Each master gives its replies in turn, over and over; the leader, if any, does what it is asked."""
+    run, now, told = Run(), 0.0, dict.fromkeys(URLS, 0)
+    state, action = begin(known, first, DEADLINE)
+    after: Ask | GiveUp = action
+    while isinstance(after, Ask):
+        run.asks.append(after)
+        now += after.wait + LATENCY
+        if after.url == leader:
+            run.found = leader
+            break
+        script = answer.get(after.url) or [Reply(Said.NOTHING, "refused")]
+        reply = script[told[after.url] % len(script)] if after.url in told else script[0]
+        told[after.url] = told.get(after.url, 0) + 1
+        state, after = step(state, reply, now, jitter)
+    run.ended_at = now
+    return run
+
+
+scripts = st.dictionaries(st.sampled_from(URLS), st.lists(replies, min_size=1, max_size=4))
+known_masters = st.lists(st.sampled_from(URLS), min_size=1, max_size=5, unique=True)
+jitters = st.floats(0, 1, exclude_max=True)
+
+
+@given(known_masters, st.none() | st.sampled_from(URLS), scripts, jitters)
+def test_ends_by_the_deadline(
+    known: list[str], first: str | None, answer: dict[str, list[Reply]], jitter: float
+) -> None:
+    """B4: broken, a client would hang for ever, or hammer the masters without end."""
+    run = search(known, first, answer, None, jitter)
+
+    assert run.ended_at <= DEADLINE + LATENCY
+    assert len(run.asks) < 10_000
+
+
+@given(known_masters, st.none() | st.sampled_from(URLS), scripts, jitters)
+def test_asks_nobody_twice_in_a_round_without_a_wait(
+    known: list[str], first: str | None, answer: dict[str, list[Reply]], jitter: float
+) -> None:
+    """B3: broken, a cluster without a leader would be flooded by its clients."""
+    rounds: list[list[Ask]] = [[]]
+    for ask in search(known, first, answer, None, jitter).asks:
+        if ask.wait:
+            rounds.append([])
+        rounds[-1].append(ask)
+
+    for visited in rounds:
+        unprompted = [ask.url for ask in visited if not ask.followed]
+        followed = [ask.url for ask in visited if ask.followed]
+        assert len(unprompted) == len(set(unprompted))
+        assert len(followed) == len(set(followed))
+
+
+@given(known_masters, st.sampled_from(URLS), scripts, jitters, st.data())
+def test_finds_a_stable_leader_from_any_start(
+    known: list[str], leader: str, answer: dict[str, list[Reply]], jitter: float, data: st.DataObject
+) -> None:
+    """B5, B6, B9: broken, a client would give up although a leader can be reached, or named by somebody who can."""
+    if leader not in known:
+        guide = data.draw(st.sampled_from(known))
+        answer = {**answer, guide: [Reply(Said.NOT_LEADER, "not me", leader=leader, masters=(leader,))]}
+    run = search(known, data.draw(st.none() | st.sampled_from(URLS)), answer, leader, jitter)
+
+    assert leader == run.found
+
+
+@given(jitters)
+def test_waits_grow_to_the_cut_off(jitter: float) -> None:
+    """B3: broken, a waiting client would either flood the cluster or notice a new leader too late."""
+    run = search([URLS[0]], None, {URLS[0]: [Reply(Said.UNABLE, "no leader")]}, None, jitter)
+    waits = [ask.wait for ask in run.asks[1:]]
+
+    assert waits == sorted(waits)
+    assert max(waits) <= POLICY.longest_wait

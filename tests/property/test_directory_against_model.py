@@ -1,0 +1,101 @@
+"""The directory against a naive model of it, under any history of announces, goodbyes, silences and expiries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from torrentdist.model.ids import Digest, PeerId
+from torrentdist.model.views import PeerRole, SwarmAnnounce, SwarmEntry
+from torrentdist.swarm.directory import Limits, Periods, SwarmDirectory
+
+DIGESTS = [Digest(letter * 64) for letter in "abc"]
+PEERS = [PeerId(f"p{n}") for n in range(7)]
+PERIODS = Periods(fetching_secs=1.0, seeding_secs=10.0, stock_secs=30.0, grace_secs=0.0, fetching_per_sec=1e9)
+HANDOUT = 4
+
+ROLES = st.sampled_from(list(PeerRole))
+CLAIMS = st.dictionaries(st.sampled_from(DIGESTS), st.booleans())
+
+
+@dataclass
+class Known:
+    host: str
+    port: int
+    role: PeerRole
+    claims: dict[Digest, bool]
+    alive_until: float
+
+
+class DirectoryMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+        self.directory = SwarmDirectory(periods=PERIODS, limits=Limits(handout=HANDOUT))
+        self.known: dict[PeerId, Known] = {}
+
+    @rule(
+        peer=st.sampled_from(PEERS),
+        host=st.integers(1, 3),
+        port=st.integers(0, 3),
+        role=ROLES,
+        claims=CLAIMS,
+    )
+    def announce(self, peer: PeerId, host: int, port: int, role: PeerRole, claims: dict[Digest, bool]) -> None:
+        entries = [SwarmEntry(digest=digest, complete=complete) for digest, complete in claims.items()]
+        request = SwarmAnnounce(peer=peer, role=role, port=port, swarms=entries)
+        answer = self.directory.announce(request, source_host=f"10.0.0.{host}", now=self.now)
+        alive_until = self.now + 2 * answer.interval
+        self.known[peer] = Known(f"10.0.0.{host}", port, role, claims, alive_until)
+        for digest, said in answer.swarms.items():
+            self.check_handout(peer, digest, [(p.host, p.port, p.complete) for p in said.peers])
+
+    def check_handout(self, asker: PeerId, digest: Digest, given: list[tuple[str, int, bool]]) -> None:
+        me = self.known[asker]
+        living = [p for p in self.known.values() if p.alive_until >= self.now and digest in p.claims and p.port]
+        allowed = {(p.host, p.port, p.claims[digest]) for p in living}
+        assert set(given) <= allowed
+        assert (me.host, me.port) not in {(host, port) for host, port, _ in given}
+        assert len({(host, port) for host, port, _ in given}) == len(given)
+        if not me.claims[digest]:
+            places = {(p.host, p.port) for p in living} - {(me.host, me.port)}
+            assert len(given) == min(HANDOUT, len(places))
+
+    @rule(peer=st.sampled_from(PEERS))
+    def leave(self, peer: PeerId) -> None:
+        request = SwarmAnnounce(peer=peer, role=PeerRole.CLIENT, port=0, left=True)
+        self.directory.announce(request, source_host="10.0.0.1", now=self.now)
+        self.known.pop(peer, None)
+
+    @rule(seconds=st.floats(0.1, 25.0))
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+
+    @rule()
+    def expire(self) -> None:
+        gone = set(self.directory.expire(self.now))
+        assert gone == {peer for peer, known in self.known.items() if known.alive_until < self.now}
+        for peer in gone:
+            del self.known[peer]
+
+    @invariant()
+    def members_are_those_who_were_heard(self) -> None:
+        for digest in DIGESTS:
+            members = {m.peer: m.entry.complete for m in self.directory.members(digest)}
+            assert members == {peer: k.claims[digest] for peer, k in self.known.items() if digest in k.claims}
+
+    @invariant()
+    def numbers_agree(self) -> None:
+        stats = self.directory.statistics()
+        claims = [known.claims for known in self.known.values()]
+        assert stats.memberships == sum(map(len, claims))
+        assert stats.swarms == len({digest for claim in claims for digest in claim})
+        assert stats.fetching == sum(not all(claim.values()) for claim in claims)
+        assert set(self.directory.addresses()) == {known.host for known in self.known.values()}
+
+
+TestDirectory = DirectoryMachine.TestCase
+TestDirectory.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)

@@ -1,0 +1,81 @@
+"""Retention decides right whatever the store holds."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from torrentdist.bundle.retention import Claim, Entry, plan, plan_prune
+from torrentdist.model.ids import Digest
+
+entries = st.lists(
+    st.builds(
+        Entry,
+        digest=st.integers(0, 2**256 - 1).map(lambda n: Digest(f"{n:064x}")),
+        size=st.integers(0, 50),
+        used_at=st.integers(0, 10).map(float),
+        claims=st.frozensets(st.sampled_from(Claim), max_size=2) | st.just(frozenset()),
+    ),
+    unique_by=lambda entry: entry.digest,
+    max_size=12,
+)
+needs = st.integers(-5, 250)
+
+
+def chosen(held: list[Entry], need: int) -> list[Entry] | None:
+    digests = plan(held, need=need)
+    by_digest = {entry.digest: entry for entry in held}
+    return None if digests is None else [by_digest[digest] for digest in digests]
+
+
+@given(entries, needs)
+def test_claimed_bundles_are_never_evicted(held: list[Entry], need: int) -> None:
+    """A pinned bundle, one in use, or the last copy in the cluster could be deleted for room."""
+    claimed = [entry for entry in chosen(held, need) or [] if entry.claims]
+
+    assert claimed == []
+
+
+@given(entries, needs)
+def test_enough_is_freed_or_nothing_goes(held: list[Entry], need: int) -> None:
+    """Bundles could be deleted for a fetch that then fails for lack of room all the same."""
+    evicted = chosen(held, need)
+    possible = sum(entry.size for entry in held if not entry.claims)
+
+    assert (need > 0 and possible < need) == (evicted is None)
+    assert evicted is None or sum(entry.size for entry in evicted) >= need
+
+
+@given(entries, needs)
+def test_no_eviction_is_superfluous(held: list[Entry], need: int) -> None:
+    """A bundle could be deleted although there would have been room enough with it."""
+    evicted = chosen(held, need) or []
+    freed = sum(entry.size for entry in evicted)
+
+    assert [entry for entry in evicted if freed - entry.size >= need] == []
+
+
+@given(entries, needs)
+def test_what_was_used_last_goes_last(held: list[Entry], need: int) -> None:
+    """A bundle could be evicted although those unused for longer would have made the room."""
+    evicted = chosen(held, need) or []
+    for last in evicted:
+        longer_unused = [e for e in held if not e.claims and (e.used_at, e.digest) < (last.used_at, last.digest)]
+
+        assert sum(entry.size for entry in longer_unused) < need
+    assert sorted(evicted, key=lambda entry: entry.used_at) == evicted
+
+
+@given(entries, st.floats(0, 12), st.floats(0, 12))
+def test_prune_removes_exactly_what_is_old_and_unclaimed(held: list[Entry], older_than: float, now: float) -> None:
+    """Pruning could remove what somebody needs, or leave what nobody does."""
+    expected = {entry.digest for entry in held if not entry.claims and now - entry.used_at >= older_than}
+
+    assert expected == set(plan_prune(held, older_than=older_than, now=now))
+
+
+def test_a_small_old_bundle_stays_when_a_big_one_must_go_anyway() -> None:
+    """Evicting in order of use alone would delete small bundles for nothing."""
+    small, big = (Entry(Digest(c * 64), size, used) for c, size, used in (("a", 1, 1.0), ("b", 100, 2.0)))
+
+    assert [big.digest] == plan([small, big], need=100)

@@ -1,0 +1,94 @@
+"""Bencode is read strictly: one value, one encoding."""
+
+from __future__ import annotations
+
+import pytest
+
+from torrentdist.bundle import bencode
+from torrentdist.bundle.bencode import BencodeError, Value
+
+
+@pytest.mark.parametrize(
+    ("value", "encoded"),
+    [
+        (0, b"i0e"),
+        (-42, b"i-42e"),
+        (b"", b"0:"),
+        (b"spam", b"4:spam"),
+        ([b"a", [1]], b"l1:ali1eee"),
+        ({b"b": 1, b"B": {}, b"": []}, b"d0:le1:Bde1:bi1ee"),
+    ],
+)
+def test_every_kind_of_value_has_its_one_form(value: Value, encoded: bytes) -> None:
+    """Keys would not be sorted as bytes, or a value would not come back as it went in."""
+
+    assert (encoded, value) == (bencode.encode(value), bencode.decode(encoded))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"i01e",
+        b"i-0e",
+        b"i-e",
+        b"ie",
+        b"i1",
+        b"i+1e",
+        b"i" + b"9" * 30 + b"e",
+        b"01:a",
+        b"3:ab",
+        b"99999999999999:a",
+        b"1",
+        b"-1:a",
+        b"l",
+        b"d",
+        b"d1:a",
+        b"d1:ai1e",
+        b"di1ei1ee",
+        b"d1:bi1e1:ai1ee",
+        b"d1:ai1e1:ai1ee",
+        b"i1ei1e",
+        b"le ",
+        b"x",
+        "1²:a".encode(),
+    ],
+)
+def test_what_is_not_canonical_is_refused(data: bytes) -> None:
+    """A second spelling of a value would pass, so that other bytes could stand for the same metafile."""
+
+    with pytest.raises(BencodeError):
+        bencode.decode(data)
+
+
+def test_depth_is_bounded() -> None:
+    """A megabyte of opening brackets would exhaust the stack."""
+
+    with pytest.raises(BencodeError, match="deeper"):
+        bencode.decode(b"l" * 1_000_000)
+
+
+def test_the_number_of_values_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small metafile of many empty values would take gigabytes of memory."""
+    monkeypatch.setattr(bencode, "MAX_TOKENS", 10)
+
+    with pytest.raises(BencodeError, match="more than 10"):
+        bencode.decode(b"l" + b"le" * 10 + b"e")
+
+
+def test_the_parts_of_a_dictionary_come_as_they_stand() -> None:
+    """The digest would be made from other bytes than those of the info dictionary."""
+    value, parts = bencode.decode_dict(b"d1:ad1:xi1ee1:bl1:ye1:c0:e")
+
+    assert (
+        value,
+        parts,
+    ) == ({b"a": {b"x": 1}, b"b": [b"y"], b"c": b""}, {b"a": b"d1:xi1ee", b"b": b"l1:ye", b"c": b"0:"})
+
+
+@pytest.mark.parametrize("data", [b"le", b"i1e", b"", b"dee"])
+def test_only_a_dictionary_is_taken_apart(data: bytes) -> None:
+    """Something that is no torrent would raise a stray error."""
+
+    with pytest.raises(BencodeError):
+        bencode.decode_dict(data)

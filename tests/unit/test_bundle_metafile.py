@@ -1,0 +1,269 @@
+"""A metafile from outside is believed in nothing."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from torrentdist.bundle import bencode, merkle, metafile
+from torrentdist.bundle.make import make_metafile
+from torrentdist.bundle.metafile import parse_metafile, with_trackers
+from torrentdist.model.errors import TorrentdistError
+
+Tree = dict[bytes, Any]
+PIECE = 16 * 1024
+
+
+@pytest.fixture
+def top(tmp_path: Path) -> Tree:
+    """A good metafile of a directory, taken apart: files a, d/b (three pieces), e (empty) and z."""
+    source = tmp_path / "source"
+    (source / "d").mkdir(parents=True)
+    (source / "a").write_bytes(b"a" * PIECE)
+    (source / "d" / "b").write_bytes(b"b" * (2 * PIECE + 5))
+    (source / "e").touch()
+    (source / "z").write_bytes(b"z")
+    (source / "z").chmod(0o755)
+    (source / "link").symlink_to("d/b")
+    (source / "void").mkdir()
+    value = bencode.decode(make_metafile(source, piece_length=PIECE).raw)
+    assert isinstance(value, dict)
+    return value
+
+
+def refusal(top: Tree) -> str:
+    with pytest.raises(TorrentdistError) as caught:
+        parse_metafile(bencode.encode(top))
+    assert caught.value.code == "invalid_metafile"
+    return caught.value.message
+
+
+def test_the_untouched_metafile_is_taken(top: Tree) -> None:
+    """Every refusal below would prove nothing."""
+    meta = parse_metafile(bencode.encode(top))
+
+    assert [file.path for file in meta.files] == ["a", "d/b", "e", "z"]
+    assert (meta.size, meta.num_pieces, meta.file_count) == (PIECE + 2 * PIECE + 5 + 1, 1 + 3 + 1, 4)
+    assert meta.directories == ("d", "void")
+
+
+def change(*keys: Any, to: Any) -> Callable[[Tree], None]:
+    """Sets (or, with None, removes) what lies under these keys."""
+
+    def apply(top: Tree) -> None:
+        node: Any = top
+        for key in keys[:-1]:
+            node = node[key]
+        if to is None:
+            del node[keys[-1]]
+        else:
+            node[keys[-1]] = to
+
+    return apply
+
+
+def info(*keys: Any, to: Any) -> Callable[[Tree], None]:
+    return change(b"info", *keys, to=to)
+
+
+def tree(*keys: Any, to: Any) -> Callable[[Tree], None]:
+    return info(b"file tree", *keys, to=to)
+
+
+def manifest(key: bytes, to: Any) -> Callable[[Tree], None]:
+    return info(b"torrentdist", key, to=to)
+
+
+def a_file(size: int = 1) -> Tree:
+    return {b"": {b"length": size, b"pieces root": b"r" * 32}}
+
+
+BAD = {
+    "no info": (change(b"info", to=None), "info dictionary"),
+    "info is a string": (change(b"info", to=b"x"), "info dictionary"),
+    "v1 or hybrid": (info(b"pieces", to=b"x" * 20), "v1 or hybrid"),
+    "v1 files": (info(b"files", to=[]), "v1 or hybrid"),
+    "v1 length": (info(b"length", to=1), "v1 or hybrid"),
+    "meta version 1": (info(b"meta version", to=1), "meta version"),
+    "meta version missing": (info(b"meta version", to=None), "meta version"),
+    "stock torrent": (info(b"torrentdist", to=None), "no torrentdist manifest"),
+    "manifest is a list": (info(b"torrentdist", to=[]), "manifest"),
+    "unknown info key": (info(b"private", to=1), "unknown key"),
+    "unknown schema": (manifest(b"schema", 2), "schema 2"),
+    "schema is text": (manifest(b"schema", b"1"), "schema no number"),
+    "schema missing": (manifest(b"schema", None), "schema"),
+    "unknown manifest key": (manifest(b"owner", b"root"), "unknown keys"),
+    "missing manifest key": (manifest(b"symlinks", None), "missing or unknown"),
+    "name missing": (info(b"name", to=None), "name"),
+    "name climbs": (info(b"name", to=b".."), "cannot be used"),
+    "name with slash": (info(b"name", to=b"a/b"), "cannot be used"),
+    "name not UTF-8": (info(b"name", to=b"\xff"), "UTF-8"),
+    "directory with another name": (info(b"name", to=b"other"), "not named 'content'"),
+    "piece length 0": (info(b"piece length", to=0), "piece length"),
+    "piece length negative": (info(b"piece length", to=-PIECE), "piece length"),
+    "piece length 8 KiB": (info(b"piece length", to=8192), "piece length"),
+    "piece length 24 KiB": (info(b"piece length", to=PIECE + 8192), "piece length"),
+    "piece length 32 MiB": (info(b"piece length", to=1 << 25), "piece length"),
+    "piece length text": (info(b"piece length", to=b"16384"), "piece length"),
+    "no file tree": (info(b"file tree", to=None), "file tree"),
+    "empty file tree": (info(b"file tree", to={}), "without files"),
+    "empty directory in tree": (tree(b"d", to={}), "without files"),
+    "entry is no dictionary": (tree(b"d", to=b"x"), "no dictionary"),
+    "leaf is no dictionary": (tree(b"a", to={b"": 1}), "no dictionary"),
+    "file at the top": (tree(b"", to={b"length": 1}), "cannot be used"),
+    "climbing path": (tree(b"..", to=a_file()), "cannot be used"),
+    "absolute path": (tree(b"/etc", to=a_file()), "cannot be used"),
+    "path with NUL": (tree(b"a\0", to=a_file()), "cannot be used"),
+    "dot": (tree(b".", to=a_file()), "cannot be used"),
+    "name of 256 bytes": (tree(b"n" * 256, to=a_file()), "cannot be used"),
+    "surrogate": (tree(b"\xed\xa0\x80", to=a_file()), "UTF-8"),
+    "file and directory": (tree(b"a", b"x", to=a_file()), "at once"),
+    "size missing": (tree(b"a", b"", b"length", to=None), "size"),
+    "size negative": (tree(b"a", b"", b"length", to=-1), "size"),
+    "size enormous": (tree(b"a", b"", b"length", to=1 << 62), "size"),
+    "size text": (tree(b"a", b"", b"length", to=b"1"), "size"),
+    "root missing": (tree(b"a", b"", b"pieces root", to=None), "root"),
+    "root short": (tree(b"a", b"", b"pieces root", to=b"x" * 31), "root"),
+    "root number": (tree(b"a", b"", b"pieces root", to=1), "root"),
+    "empty file with root": (tree(b"e", b"", b"pieces root", to=b"x" * 32), "root"),
+    "unknown attribute": (tree(b"a", b"", b"attr", to=b"l"), "attributes"),
+    "one more piece": (tree(b"d", b"b", b"", b"length", to=4 * PIECE), "layer"),
+    "too small for its layer": (tree(b"d", b"b", b"", b"length", to=PIECE), "layers"),
+    "too many pieces": (tree(b"d", b"b", b"", b"length", to=PIECE << 22), "pieces"),
+    "no piece layers": (change(b"piece layers", to=None), "piece layers"),
+    "no piece layer": (change(b"piece layers", to={}), "piece layers"),
+    "surplus layer": (change(b"piece layers", b"r" * 32, to=b"x" * 64), "piece layers"),
+    "executable out of range": (manifest(b"executable", [4]), "not there"),
+    "executable negative": (manifest(b"executable", [-1]), "not in order"),
+    "executable twice": (manifest(b"executable", [1, 1]), "not in order"),
+    "executable unsorted": (manifest(b"executable", [2, 1]), "not in order"),
+    "executable text": (manifest(b"executable", [b"a"]), "not in order"),
+    "executable no list": (manifest(b"executable", {}), "missing"),
+    "flag": (manifest(b"single file", 2), "neither 0 nor 1"),
+    "no single file": (manifest(b"single file", 1), "single file"),
+    "symlinks no dict": (manifest(b"symlinks", []), "symlinks"),
+    "symlink target number": (manifest(b"symlinks", {b"l": 1}), "no target"),
+    "symlink target empty": (manifest(b"symlinks", {b"l": b""}), "target"),
+    "symlink target NUL": (manifest(b"symlinks", {b"l": b"a\0"}), "target"),
+    "symlink target long": (manifest(b"symlinks", {b"l": b"x" * 5000}), "target"),
+    "symlink target not UTF-8": (manifest(b"symlinks", {b"l": b"\xff"}), "UTF-8"),
+    "symlink absolute": (manifest(b"symlinks", {b"l": b"/etc"}), "leaves"),
+    "symlink escapes": (manifest(b"symlinks", {b"d/l": b"../.."}), "leaves"),
+    "symlink chain escapes": (manifest(b"symlinks", {b"d/t": b"..", b"u": b"d/t/../x"}), "leaves"),
+    "symlink circle": (manifest(b"symlinks", {b"l": b"m", b"m": b"l"}), "circle"),
+    "symlink climbs": (manifest(b"symlinks", {b"../l": b"a"}), "cannot be used"),
+    "symlink is a file": (manifest(b"symlinks", {b"a": b"z"}), "twice"),
+    "symlink is a directory": (manifest(b"symlinks", {b"d": b"z"}), "beneath"),
+    "symlink below a file": (manifest(b"symlinks", {b"a/l": b"x"}), "beneath"),
+    "file below a symlink": (manifest(b"symlinks", {b"l": b"d", b"l/x": b"y"}), "beneath"),
+    "empty dirs no list": (manifest(b"empty dirs", {}), "missing"),
+    "empty dirs unsorted": (manifest(b"empty dirs", [b"y", b"x"]), "not in order"),
+    "empty dirs twice": (manifest(b"empty dirs", [b"y", b"y"]), "not in order"),
+    "empty dir climbs": (manifest(b"empty dirs", [b"../y"]), "cannot be used"),
+    "empty dir with files": (manifest(b"empty dirs", [b"d"]), "beneath"),
+    "empty dir is a file": (manifest(b"empty dirs", [b"a"]), "twice"),
+    "empty dir below symlink": (manifest(b"empty dirs", [b"link/y"]), "beneath"),
+}
+
+
+@pytest.mark.parametrize(("mutate", "said"), BAD.values(), ids=BAD.keys())
+def test_a_false_claim_is_refused(top: Tree, mutate: Callable[[Tree], None], said: str) -> None:
+    """A hostile metafile would be used."""
+    mutate(top)
+
+    assert said in refusal(top)
+
+
+def test_two_layers_cannot_be_exchanged(top: Tree) -> None:
+    """Every piece would be refused while fetching, or a wrong one accepted."""
+    [root] = top[b"piece layers"]
+    layer = top[b"piece layers"][root]
+    top[b"piece layers"][root] = layer[64:] + layer[32:64] + layer[:32]
+
+    assert "does not hash" in refusal(top)
+
+
+def test_two_sizes_of_one_root_are_refused(top: Tree) -> None:
+    """One piece layer would stand for two files of different lengths."""
+    files = top[b"info"][b"file tree"]
+    files[b"y"] = {b"": {**files[b"d"][b"b"][b""], b"length": 2 * PIECE + 6}}
+
+    assert "one root" in refusal(top)
+
+
+def test_a_bundle_without_a_byte_is_refused(top: Tree) -> None:
+    """libtorrent cannot hold a torrent of no bytes."""
+    top[b"info"][b"file tree"] = {b"e": {b"": {b"length": 0}}}
+    top[b"info"][b"torrentdist"][b"executable"] = []
+    top[b"piece layers"] = {}
+
+    assert "no bytes" in refusal(top)
+
+
+def test_depth_and_size_are_bounded(top: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hostile metafile would take memory without bound."""
+    nested: Tree = a_file()
+    for _ in range(91):
+        nested = {b"d": nested}
+    deep = {**top, b"info": {**top[b"info"], b"file tree": nested}}
+
+    assert "levels" in refusal(deep)
+    monkeypatch.setattr(metafile, "MAX_METAFILE_BYTES", 100)
+    assert "more than 100" in refusal(top)
+
+
+@pytest.mark.parametrize("raw", [b"", b"d", b"de", b"le", b"d4:info", b"\0" * 100, b"<html>"])
+def test_what_is_no_metafile_at_all_is_refused(raw: bytes) -> None:
+    """A stray exception would come out of a download of garbage."""
+    with pytest.raises(TorrentdistError) as caught:
+        parse_metafile(raw)
+
+    assert caught.value.code == "invalid_metafile"
+
+
+def test_trailing_bytes_are_refused(top: Tree) -> None:
+    """Two different files would be the same metafile."""
+    with pytest.raises(TorrentdistError) as caught:
+        parse_metafile(bencode.encode(top) + b"\n")
+
+    assert caught.value.code == "invalid_metafile"
+
+
+def test_trackers_change_no_digest(top: Tree) -> None:
+    """A stock client would be in another swarm than ours."""
+    raw = bencode.encode(top)
+    named = with_trackers(raw, ["http://127.0.0.1:1/a", "http://127.0.0.1:2/b"])
+    value = bencode.decode(named)
+
+    assert isinstance(value, dict)
+    assert (
+        value[b"announce"],
+        value[b"announce-list"],
+    ) == (b"http://127.0.0.1:1/a", [[b"http://127.0.0.1:1/a"], [b"http://127.0.0.1:2/b"]])
+    assert parse_metafile(raw).digest == parse_metafile(named).digest
+    assert raw == with_trackers(named, [])
+
+
+def test_the_digest_is_the_hash_of_the_info_dictionary(top: Tree) -> None:
+    """Our digest would not be the swarm's info-hash."""
+    expected = hashlib.sha256(bencode.encode(top[b"info"])).hexdigest()
+
+    assert expected == parse_metafile(bencode.encode(top)).digest
+
+
+def test_merkle_roots_pad_as_bep_52_says() -> None:
+    """A file of an odd number of blocks would have another root than everybody else computes."""
+    a, b, c = (bytes([i]) * 32 for i in range(3))
+
+    def pair(left: bytes, right: bytes) -> bytes:
+        return hashlib.sha256(left + right).digest()
+
+    assert pair(pair(a, b), pair(c, merkle.ZERO)) == merkle.root([a, b, c])
+    assert pair(pair(a, merkle.ZERO), pair(merkle.ZERO, merkle.ZERO)) == merkle.piece_hash([a], 4 * merkle.BLOCK)
+    assert pair(pair(a, b), pair(c, merkle.empty_piece(2 * merkle.BLOCK))) == merkle.root_of_layer(
+        a + b + c, 2 * merkle.BLOCK
+    )

@@ -1,0 +1,209 @@
+"""A destination gets a whole bundle or nothing, and keeps what was there."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import mkdtemp
+
+import pytest
+
+from torrentdist.bundle.content import finish_content, verify_copy
+from torrentdist.bundle.make import make_metafile
+from torrentdist.bundle.metafile import Metafile
+from torrentdist.bundle.place import place_content, replace_content
+from torrentdist.model.errors import TorrentdistError
+
+SHM = Path("/dev/shm")
+
+
+@pytest.fixture
+def content(tmp_path: Path) -> Path:
+    content = tmp_path / "content"
+    (content / "d" / "void").mkdir(parents=True)
+    (content / "d" / "run").write_bytes(b"#!/bin/sh\n")
+    (content / "d" / "run").chmod(0o755)
+    (content / "data").write_bytes(b"x" * 20_000_000)
+    (content / "empty").touch()
+    (content / "link").symlink_to("d/run")
+    return content
+
+
+@pytest.fixture
+def meta(content: Path) -> Metafile:
+    meta = make_metafile(content)
+    finish_content(meta, content)
+    return meta
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Iterator[Path]:
+    """A directory on another file system."""
+    if not SHM.is_dir() or SHM.stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("there is no second file system to write to")
+    path = Path(mkdtemp(dir=SHM, prefix="torrentdist-test-"))
+    yield path
+    shutil.rmtree(path)
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.lstat().st_mode)
+
+
+def refused(meta: Metafile, content: Path, dest: Path) -> str:
+    with pytest.raises(TorrentdistError) as caught:
+        place_content(meta, content, dest)
+    return caught.value.code
+
+
+def test_a_copy_is_the_bundle(meta: Metafile, content: Path, tmp_path: Path) -> None:
+    """What a user gets would not be what was uploaded, or the hidden workplace would stay behind."""
+    (tmp_path / "out").mkdir()
+    seen: list[tuple[int, int]] = []
+    place_content(meta, content, tmp_path / "out" / "dest", lambda done, total: seen.append((done, total)))
+
+    assert verify_copy(meta, tmp_path / "out" / "dest") == []
+    assert os.listdir(tmp_path / "out") == ["dest"]
+    assert (meta.size, meta.size) == seen[-1]
+    assert 0o755 == mode(tmp_path / "out" / "dest") == mode(tmp_path / "out" / "dest" / "d" / "void")
+
+
+def test_a_shared_file_stays_read_only(meta: Metafile, content: Path, tmp_path: Path) -> None:
+    """A user who edits a copy would change the bundle in the store."""
+    place_content(meta, content, tmp_path / "dest")
+    shared = (tmp_path / "dest" / "data").stat().st_ino == (content / "data").stat().st_ino
+
+    assert (0o444 if shared else 0o644) == mode(tmp_path / "dest" / "data")
+    assert (mode(content / "data"), mode(content / "d" / "run")) == (0o444, 0o555)
+
+
+def test_another_file_system_gets_a_copy_of_its_own(meta: Metafile, content: Path, elsewhere: Path) -> None:
+    """A download to another disk would fail, or give files that their owner cannot write."""
+    seen: list[tuple[int, int]] = []
+    place_content(meta, content, elsewhere / "dest", lambda done, total: seen.append((done, total)))
+
+    assert verify_copy(meta, elsewhere / "dest") == []
+    assert (mode(elsewhere / "dest" / "data"), mode(elsewhere / "dest" / "d" / "run")) == (0o644, 0o755)
+    assert (meta.size, meta.size) == seen[-1]
+    assert len(seen) > meta.file_count
+
+
+def test_a_source_of_another_size_is_corrupt(meta: Metafile, content: Path, elsewhere: Path) -> None:
+    """A truncated source would give a truncated copy and call it done."""
+    os.truncate(content / "data", 10)
+
+    assert refused(meta, content, elsewhere / "dest") == "corrupt"
+    assert os.listdir(elsewhere) == []
+
+
+@pytest.mark.parametrize("name", ["job.py", "n" * 255, "é" * 127])
+def test_a_single_file_becomes_a_file(tmp_path: Path, name: str) -> None:
+    """A bundle that is one file would come out as a directory, or a long name would not fit beside itself."""
+    content = tmp_path / "content"
+    content.mkdir()
+    (content / name).write_bytes(b"print()")
+    meta = make_metafile(content / name)
+    place_content(meta, content, tmp_path / name)
+
+    assert (verify_copy(meta, tmp_path / name), (tmp_path / name).read_bytes()) == ([], b"print()")
+    assert sorted([name, "content"]) == sorted(os.listdir(tmp_path))
+    assert refused(meta, content, tmp_path / name) == "dest_exists"
+    (tmp_path / "folder").mkdir()
+    assert refused(meta, content, tmp_path / "folder") == "dest_exists"
+
+
+@pytest.mark.parametrize("what", ["file", "directory", "symlink", "dangling"])
+def test_what_is_there_is_not_overwritten(meta: Metafile, content: Path, tmp_path: Path, what: str) -> None:
+    """A download would destroy a user's files."""
+    dest = tmp_path / "dest"
+    (tmp_path / "target").mkdir()
+    if what == "file":
+        dest.write_bytes(b"mine")
+    elif what == "directory":
+        dest.mkdir()
+        (dest / "mine").touch()
+    else:
+        dest.symlink_to("target" if what == "symlink" else "nowhere")
+    before = dest.lstat()
+
+    assert refused(meta, content, dest) == "dest_exists"
+    assert (before.st_ino, before.st_mtime_ns) == (dest.lstat().st_ino, dest.lstat().st_mtime_ns)
+    assert sorted(os.listdir(tmp_path)) == ["content", "dest", "target"]
+
+
+def test_an_empty_directory_is_filled(meta: Metafile, content: Path, tmp_path: Path) -> None:
+    """`mkdir out; torrentdist download ID out` would be refused."""
+    (tmp_path / "dest").mkdir()
+    place_content(meta, content, tmp_path / "dest")
+
+    assert verify_copy(meta, tmp_path / "dest") == []
+
+
+def test_a_destination_that_appears_meanwhile_is_kept(meta: Metafile, content: Path, tmp_path: Path) -> None:
+    """Two downloads to one place would destroy what the first one put there."""
+    dest = tmp_path / "dest"
+
+    def appear(_done: int, _total: int) -> None:
+        dest.mkdir(exist_ok=True)
+        (dest / "mine").touch()
+
+    with pytest.raises(TorrentdistError) as caught:
+        place_content(meta, content, dest, appear)
+
+    assert (caught.value.code, os.listdir(dest)) == ("dest_exists", ["mine"])
+
+
+def test_replacing_removes_what_was_there(meta: Metafile, content: Path, tmp_path: Path) -> None:
+    """--force would mix old and new content, or leave a copy of the old one."""
+    (tmp_path / "dest").mkdir()
+    (tmp_path / "dest" / "old").touch()
+    replace_content(meta, content, tmp_path / "dest")
+
+    assert verify_copy(meta, tmp_path / "dest") == []
+    assert sorted(os.listdir(tmp_path)) == ["content", "dest"]
+
+
+def test_a_failed_build_leaves_the_old_content(meta: Metafile, content: Path, tmp_path: Path) -> None:
+    """--force would destroy the old content and then fail to bring the new one."""
+    (tmp_path / "dest").write_bytes(b"old")
+    (content / "data").unlink()
+    with pytest.raises(TorrentdistError) as caught:
+        replace_content(meta, content, tmp_path / "dest")
+
+    assert (caught.value.code, (tmp_path / "dest").read_bytes()) == ("disk_error", b"old")
+    assert sorted(os.listdir(tmp_path)) == ["content", "dest"]
+
+
+def test_what_a_crash_left_is_removed_and_what_is_at_work_is_not(meta: Metafile, content: Path, tmp_path: Path) -> None:
+    """Every crash would cost the room of a bundle, or one download would destroy another one's."""
+    stale, busy, foreign = (tmp_path / f".dest.torrentdist-{end}" for end in ("stale", "busy", "file"))
+    (stale / "content").mkdir(parents=True)
+    busy.mkdir()
+    foreign.touch()
+    lock = os.open(busy, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    place_content(meta, content, tmp_path / "dest")
+    os.close(lock)
+
+    assert (stale.exists(), busy.exists(), foreign.exists()) == (False, True, True)
+
+
+def test_a_destination_needs_its_directory(meta: Metafile, content: Path, tmp_path: Path) -> None:
+    """A typing error in a path would create directories."""
+
+    assert refused(meta, content, tmp_path / "no" / "dest") == "path_not_found"
+
+
+def test_a_relative_destination_is_taken(
+    meta: Metafile, content: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`download ID .` in an empty directory would end in an error of the operating system."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    place_content(meta, content, Path("."))
+
+    assert verify_copy(meta, tmp_path / "here") == []

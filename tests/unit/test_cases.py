@@ -1,0 +1,39 @@
+"""`make cases`: which tests show which case."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+SCRIPT = runpy.run_path(str(Path(__file__).parents[2] / "scripts" / "cases.py"))
+
+SOURCE = '''
+@pytest.mark.case("A1")
+def test_marked(): "nothing"
+async def test_by_docstring():
+    """A12: a record appears too early, and B3 as well."""
+def test_a14_by_name(): ...
+def helper():
+    """A2"""
+'''
+
+
+def test_a_test_names_its_case_by_mark_docstring_or_name() -> None:
+    """A way of naming that is overlooked would list a covered case as open."""
+    found = set(SCRIPT["mentions_in"](SOURCE))
+
+    expected = {
+        ("A1", "test_marked"),
+        ("A12", "test_by_docstring"),
+        ("B3", "test_by_docstring"),
+        ("A14", "test_a14_by_name"),
+    }
+    assert expected == found
+
+
+def test_a_case_without_a_test_is_said_to_have_none() -> None:
+    """A gap that doesn't show is never closed."""
+    cases = SCRIPT["cases_in"]("- A10 ten\n- A2 two\ntext\n")
+
+    expected = "A2   two\n       tests/x.py::test_two\nA10  ten\n       - no test\n\n1 of 2 cases have tests"
+    assert expected == SCRIPT["report"](cases, {"A2": ["tests/x.py::test_two"]})

@@ -1,0 +1,209 @@
+"""The client's calls one by one, its token and its memory, against a master that answers within the process."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from torrentdist.bundle.make import make_metafile
+from torrentdist.client.chunked import read_chunk, send_content
+from torrentdist.client.http import MasterClient
+from torrentdist.client.upload import default_id
+from torrentdist.model.config import ClientConfig
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import bundle_id, digest
+
+ETL = bundle_id("etl-1")
+DIGEST = digest("ab" * 32)
+URL = "http://127.0.0.1:7060"
+Script = Callable[[httpx.Request], httpx.Response]
+
+
+def view(replicas: int = 1) -> dict[str, Any]:
+    return {
+        "id": "etl-1", "digest": DIGEST, "size": 5, "files": 1, "replicas": replicas, "min_replicas": 1,
+        "holders": ["m1"], "created_at": 1.0, "state": "available", "pinned": False,
+    }  # fmt: skip
+
+
+def refusal(code: str, extra: dict[str, Any] | None = None, **fields: Any) -> httpx.Response:
+    error = TorrentdistError(code, extra=extra, **fields)
+    return httpx.Response(error.http_status, json=error.to_wire())
+
+
+def talk(script: Script, work: Callable[[MasterClient], Coroutine[Any, Any, Any]], token_file: str = "") -> Any:
+    """What `work` returns with a client whose master answers by `script`."""
+
+    async def run() -> Any:
+        async with MasterClient(ClientConfig(masters=[URL], token_file=token_file, deadline_secs=5.0)) as client:
+            headers = client.http.headers
+            await client.http.aclose()
+            client.http = httpx.AsyncClient(transport=httpx.MockTransport(script), headers=headers)
+            return await work(client)
+
+    return asyncio.run(run())
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def test_wait_replicas_reports_each_and_returns_at_the_number() -> None:
+    """A7: broken, an upload would return before its replicas are there, or not when they are."""
+    there = iter([0, 1, 2, 3])
+    seen: list[int] = []
+    last = talk(
+        lambda request: httpx.Response(200, json=view(next(there))),
+        lambda client: client.wait_replicas(ETL, 3, 20.0, lambda news: seen.append(news.replicas)),
+    )
+
+    assert seen == [0, 1, 2, 3]
+    assert last.replicas == 3
+
+
+def test_wait_replicas_ends_with_what_there_is() -> None:
+    """A7: broken, an upload whose replicas don't come would wait past its timeout or fail instead of saying so."""
+    last = talk(lambda request: httpx.Response(200, json=view(1)), lambda client: client.wait_replicas(ETL, 2, 0.3))
+
+    assert last.replicas == 1
+
+
+def test_a_metafile_must_be_the_one_promised(tmp_path: Path) -> None:
+    """Broken, a master with a wrong file would have its clients fetch other content."""
+    (tmp_path / "file").write_text("content")
+    meta = make_metafile(tmp_path / "file")
+    right = talk(
+        lambda request: httpx.Response(200, content=meta.raw, headers={"X-Digest": meta.digest}),
+        lambda client: client.metafile(ETL),
+    )
+    with pytest.raises(TorrentdistError) as caught:
+        talk(
+            lambda request: httpx.Response(200, content=meta.raw, headers={"X-Digest": DIGEST}),
+            lambda client: client.metafile(ETL),
+        )
+
+    assert right == meta
+    assert (caught.value.code, caught.value.exit_code) == ("corrupt", 7)
+
+
+class HttpIntake:
+    """The leader's side of an upload over HTTP; at `fails_over_at` another leader takes over, with nothing."""
+
+    def __init__(self, size: int, fails_over_at: int) -> None:
+        self.size = size
+        self.fails_over_at = fails_over_at
+        self.data = b""
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        if request.url.path.endswith("/finish"):
+            if len(self.data) < self.size:
+                return refusal("invalid_request", {"offset": len(self.data)}, detail="not all there")
+            return httpx.Response(200, json=view())
+        if request.method == "GET":
+            return httpx.Response(200, json={"offset": len(self.data)})
+        if 0 < self.fails_over_at <= len(self.data):
+            self.fails_over_at, self.data = 0, b""
+        if int(request.url.params["offset"]) != len(self.data):
+            return refusal("invalid_request", {"offset": len(self.data)}, detail="wrong offset")
+        self.data += request.content
+        return httpx.Response(200, json={"offset": len(self.data)})
+
+
+@pytest.mark.parametrize("fails_over_at", [0, 4 * 1024 * 1024])
+def test_an_upload_over_http_survives_a_failover(tmp_path: Path, fails_over_at: int) -> None:
+    """B8: broken, an upload would fail with its leader, or arrive with a hole."""
+    top = tmp_path / "bundle"
+    top.mkdir()
+    for name, size in (("a", 5_000_000), ("b", 0), ("c", 3), ("d", 5_000_000)):
+        (top / name).write_bytes(hashlib.shake_128(name.encode()).digest(size))
+    meta = make_metafile(top)
+    intake = HttpIntake(meta.size, fails_over_at)
+    talk(intake, lambda client: send_content(client, meta, top))
+
+    assert intake.data == b"".join((top / name).read_bytes() for name in "abcd")
+
+
+def test_a_file_that_shrank_ends_an_upload_over_http(tmp_path: Path) -> None:
+    """Broken, the leader would be sent bytes that are not in the bundle, or wait for ever."""
+    path = tmp_path / "file"
+    path.write_bytes(b"x" * 100)
+    meta = make_metafile(path)
+    path.write_bytes(b"x" * 50)
+    with pytest.raises(TorrentdistError) as caught:
+        read_chunk(meta, path, 0)
+
+    assert caught.value.code == "changed_while_reading"
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("etl", "etl-abababababab"),
+        (".hidden dir", "hidden-dir-abababababab"),
+        ("größe_1.0", "gr-e_1.0-abababababab"),
+        ("日本", "bundle-abababababab"),
+        ("x" * 200, "x" * 115 + "-abababababab"),
+    ],
+)
+def test_the_default_id_is_valid(tmp_path: Path, name: str, expected: str) -> None:
+    """Broken, an upload without --id would be refused because of its directory's name."""
+    chosen = default_id(tmp_path / name, DIGEST)
+
+    assert chosen == expected
+    assert bundle_id(chosen) == expected
+
+
+def test_the_token_is_sent(tmp_path: Path) -> None:
+    """Broken, a client could not talk to a protected cluster."""
+    token_file = tmp_path / "token"
+    token_file.write_text("s3cret\n")
+    sent: list[str] = []
+
+    def script(request: httpx.Request) -> httpx.Response:
+        sent.append(request.headers["authorization"])
+        return httpx.Response(200, json=view())
+
+    talk(script, lambda client: client.bundle(ETL), str(token_file))
+
+    assert sent == ["Bearer s3cret"]
+
+
+@pytest.mark.parametrize("content", [None, "", "two\nlines"])
+def test_an_unusable_token_file_is_named(tmp_path: Path, content: str | None) -> None:
+    """Broken, a wrong path would show as a refusal by the master, far from its cause."""
+    token_file = tmp_path / "token"
+    if content is not None:
+        token_file.write_text(content)
+    with pytest.raises(TorrentdistError) as caught:
+        MasterClient(ClientConfig(masters=[URL], token_file=str(token_file)))
+
+    assert caught.value.code == "config_invalid"
+    assert str(token_file) in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b'{"masters": 7}', b"\xff\xfe", b'{"masters": ["ftp://x", "nonsense"]}']
+)
+def test_a_damaged_memory_changes_nothing(tmp_path: Path, content: bytes) -> None:
+    """B5: broken, a file that nobody knows of would break every command."""
+    talk(lambda request: httpx.Response(200, json=view()), lambda client: client.pin(ETL))
+    (remembered,) = (tmp_path / "cache" / "torrentdist").iterdir()
+    remembered.write_bytes(content)
+    again = talk(lambda request: httpx.Response(200, json=view()), lambda client: client.pin(ETL))
+
+    assert again.id == ETL
+
+
+def test_an_unwritable_memory_changes_nothing(tmp_path: Path) -> None:
+    """B5: broken, a home directory that is full or read-only would break every command."""
+    (tmp_path / "cache").write_text("a file where the directory should be")
+    pinned = talk(lambda request: httpx.Response(200, json=view()), lambda client: client.pin(ETL))
+
+    assert pinned.id == ETL

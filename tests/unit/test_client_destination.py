@@ -1,0 +1,182 @@
+"""DEST and the part directory beside it, on a real file system."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from torrentdist.bundle.content import same_content
+from torrentdist.bundle.make import make_metafile
+from torrentdist.bundle.metafile import Metafile
+from torrentdist.client.destination import Memo, check, drop_part, find_kept, open_part, part_path, resolve
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import BundleId
+from torrentdist.model.views import PeerAddress, PeerRole
+
+ID = BundleId("etl-1")
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    top = tmp_path / "source"
+    (top / "deep/er").mkdir(parents=True)
+    (top / "hollow").mkdir()
+    (top / "run.sh").write_text("#!/bin/sh\n")
+    (top / "run.sh").chmod(0o755)
+    (top / "deep/er/data").write_bytes(b"x" * 40_000)
+    (top / "empty").touch()
+    (top / "link").symlink_to("deep/er/data")
+    return top
+
+
+@pytest.fixture
+def directory(source: Path) -> Metafile:
+    return make_metafile(source)
+
+
+@pytest.fixture
+def single(source: Path) -> Metafile:
+    return make_metafile(source / "deep/er/data")
+
+
+def arrive(meta: Metafile, source: Path, content: Path) -> None:
+    """What a swarm leaves: the files that are not empty, with ordinary modes."""
+    for file in meta.files:
+        if file.size:
+            (content / file.path).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source if meta.single_file else source / file.path, content / file.path)
+
+
+def test_a_directory_is_published_as_it_was(source: Path, directory: Metafile, tmp_path: Path) -> None:
+    """Broken, a download would differ from the upload, or leave its part directory behind."""
+    dest = tmp_path / "dest"
+    with open_part(dest) as part:
+        part.begin(ID, directory)
+        arrive(directory, source, part.content)
+        part.publish(directory, dest, replace=False)
+
+    assert same_content(directory, dest)
+    assert not part_path(dest).exists()
+    assert os.access(dest / "run.sh", os.X_OK)
+    assert (dest / "deep/er/data").stat().st_mode & 0o777 == 0o644
+
+
+def test_a_single_file_is_published_under_the_name_of_dest(source: Path, single: Metafile, tmp_path: Path) -> None:
+    """Broken, `download ID file` would make a directory of it or use another name."""
+    dest = tmp_path / "other-name"
+    with open_part(dest) as part:
+        part.begin(ID, single)
+        arrive(single, source / "deep/er/data", part.content)
+        part.publish(single, dest, replace=False)
+
+    assert dest.read_bytes() == b"x" * 40_000
+    assert not part_path(dest).exists()
+
+
+def test_a_single_file_goes_into_a_directory(single: Metafile, directory: Metafile, tmp_path: Path) -> None:
+    """Broken, DEST would mean something else than for `cp`."""
+    (tmp_path / "there").mkdir()
+    found = [
+        resolve(f"{tmp_path}/there", single),
+        resolve(f"{tmp_path}/new/", single),
+        resolve(f"{tmp_path}/new", single),
+        resolve(f"{tmp_path}/there", directory),
+    ]
+
+    assert [tmp_path / "there/data", tmp_path / "new/data", tmp_path / "new", tmp_path / "there"] == found
+
+
+def test_check_tells_free_same_and_other(source: Path, directory: Metafile, tmp_path: Path) -> None:
+    """Broken, a download would overwrite what is not its own, or move again what is there."""
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/file").touch()
+
+    assert [check(directory, tmp_path / name) for name in ("none", "empty", "source")] == [False, False, True]
+    with pytest.raises(TorrentdistError) as caught:
+        check(directory, tmp_path / "other")
+    assert (caught.value.code, caught.value.exit_code) == ("dest_exists", 9)
+
+
+@pytest.mark.parametrize("name", ["dest", "d" * 255, "ü" * 127])
+def test_replace_takes_the_place_of_what_is_there(source: Path, directory: Metafile, tmp_path: Path, name: str) -> None:
+    """Broken, --force would fail, or mix old and new content."""
+    dest = tmp_path / name
+    dest.mkdir()
+    (dest / "old").touch()
+    with open_part(dest) as part:
+        part.begin(ID, directory)
+        arrive(directory, source, part.content)
+        part.publish(directory, dest, replace=True)
+
+    assert same_content(directory, dest)
+    assert {name, "source"} == {entry.name for entry in tmp_path.iterdir()}
+
+
+def test_what_came_meanwhile_is_not_overwritten(source: Path, single: Metafile, tmp_path: Path) -> None:
+    """Broken, a file that was written to DEST during the download would be lost."""
+    dest = tmp_path / "dest"
+    with open_part(dest) as part:
+        part.begin(ID, single)
+        arrive(single, source / "deep/er/data", part.content)
+        dest.write_text("mine")
+        with pytest.raises(TorrentdistError) as caught:
+            part.publish(single, dest, replace=False)
+
+    assert caught.value.code == "dest_exists"
+    assert dest.read_text() == "mine"
+    assert part_path(dest).exists()
+
+
+def test_a_part_is_resumed_only_for_its_own_content(directory: Metafile, single: Metafile, tmp_path: Path) -> None:
+    """Broken, an interrupted download would start again, or mix two bundles."""
+    dest = tmp_path / "dest"
+    peers = [PeerAddress(host="127.0.0.1", port=7, role=PeerRole.MASTER, complete=True)]
+    with open_part(dest) as part:
+        part.begin(ID, directory)
+        (part.content / "half").write_text("arrived")
+        part.keep(Memo(bundle=ID, digest=directory.digest, peers=peers))
+    with open_part(dest) as part:
+        resumed = part.begin(ID, directory)
+        kept = (part.content / "half").exists()
+    with open_part(dest) as part:
+        other = part.begin(ID, single)
+        gone = not (part.content / "half").exists()
+
+    assert (peers, True) == (resumed, kept)
+    assert (other, gone) == ([], True)
+
+
+@pytest.mark.parametrize("into_directory", [False, True])
+def test_the_kept_metafile_is_found_again(single: Metafile, tmp_path: Path, into_directory: bool) -> None:
+    """Broken, an interrupted download could not go on while the masters are away."""
+    dest = tmp_path / "data" if into_directory else tmp_path / "dest"
+    with open_part(dest) as part:
+        part.begin(ID, single)
+    given = tmp_path if into_directory else dest
+    kept = find_kept(given, ID)
+
+    assert kept is not None
+    assert single.digest == kept.digest
+    assert find_kept(given, BundleId("etl-2")) is None
+
+
+def test_a_second_download_to_the_same_place_is_refused(tmp_path: Path) -> None:
+    """Broken, two processes would write into the same files."""
+    with open_part(tmp_path / "dest"), pytest.raises(TorrentdistError) as caught, open_part(tmp_path / "dest"):
+        pass
+
+    assert caught.value.code == "in_use"
+
+
+def test_a_part_left_beside_a_complete_dest_is_dropped(tmp_path: Path) -> None:
+    """Broken, a crash right after the rename would leave a hidden directory for ever."""
+    dest = tmp_path / "dest"
+    with open_part(dest):
+        pass
+    drop_part(dest)
+
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,139 @@
+"""`bundle distribute` against a master that tells a fleet's progress picture by picture."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from torrentdist.client.distribute import distribute, hosts_needed, poll_secs
+from torrentdist.client.http import MasterClient
+from torrentdist.model.config import ClientConfig
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import BundleId, supervisor_id
+from torrentdist.model.views import DistributeView, FailedHost, FleetView
+
+ETL = BundleId("etl-1")
+Hosts = dict[str, dict[str, Any]]
+DONE = {"state": "done"}
+FETCHING = {"state": "fetching", "done": 3, "size": 10}
+
+
+def fleet(hosts: Hosts) -> dict[str, Any]:
+    rows = [{"supervisor": name, **progress} for name, progress in hosts.items()]
+    return {"id": "etl-1", "digest": "ab" * 32, "size": 10, "hosts": rows}
+
+
+def watch(pictures: Sequence[Hosts | str], seen: list[FleetView], asked: list[Any], **options: Any) -> DistributeView:
+    """distribute() while the masters show `pictures`, the last one for ever; a text is an error code."""
+    told = iter([*pictures[:-1]])
+
+    def script(request: httpx.Request) -> httpx.Response:
+        if request.method == "POST":
+            asked.append(json.loads(request.content))
+        picture = next(told, pictures[-1])
+        if isinstance(picture, str):
+            error = TorrentdistError(picture, detail="away")
+            return httpx.Response(error.http_status, json=error.to_wire())
+        return httpx.Response(200, json=fleet(picture))
+
+    async def run() -> DistributeView:
+        config = ClientConfig(masters=["http://127.0.0.1:7060"], deadline_secs=0.1)
+        async with MasterClient(config) as client:
+            await client.http.aclose()
+            client.http = httpx.AsyncClient(transport=httpx.MockTransport(script))
+            return await distribute(client, ETL, progress=seen.append, **options)
+
+    return asyncio.run(run())
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def test_waits_until_the_share_is_done() -> None:
+    """Broken, --wait 100% would return before every host has the bundle, or never."""
+    seen: list[FleetView] = []
+    asked: list[Any] = []
+    pictures: list[Hosts | str] = [
+        {"s1": FETCHING, "s2": FETCHING},
+        {"s1": DONE, "s2": FETCHING},
+        {"s1": DONE, "s2": DONE},
+    ]
+    result = watch(pictures, seen, asked, wait_share=1.0)
+
+    assert (result.hosts, result.done, result.failed) == (2, 2, [])
+    assert [sum(host.state == "done" for host in view.hosts) for view in seen] == [0, 1, 2]
+    assert asked == [{}]
+
+
+def test_a_share_of_nothing_returns_at_once() -> None:
+    """Broken, a command that was only to start the work would wait for it."""
+    seen: list[FleetView] = []
+    result = watch([{"s1": FETCHING}], seen, [], wait_share=0.0)
+
+    assert (result.hosts, result.done, result.failed, len(seen)) == (1, 0, [], 1)
+
+
+def test_names_what_is_missing_at_the_deadline() -> None:
+    """Broken, an operator would not know which hosts lack the bundle, nor why."""
+    stuck = {"state": "stuck", "done": 3, "size": 10, "reason": "no peers"}
+    hosts: Hosts = {"s1": DONE, "s2": stuck, "s3": {"state": "failed", "reason": "disk full"}, "s4": FETCHING}
+    result = watch([hosts], [], [], wait_share=1.0, timeout=0.5)
+
+    assert (result.hosts, result.done) == (4, 1)
+    assert result.failed == [
+        FailedHost(supervisor=supervisor_id("s2"), reason="stuck at 30 %: no peers"),
+        FailedHost(supervisor=supervisor_id("s3"), reason="failed: disk full"),
+        FailedHost(supervisor=supervisor_id("s4"), reason="fetching at 30 %"),
+    ]
+
+
+def test_counts_only_the_hosts_that_were_asked_for() -> None:
+    """Broken, other hosts that hold the bundle would make up for those that were named."""
+    asked: list[Any] = []
+    hosts: Hosts = {"s1": DONE, "s2": DONE}
+    named = [supervisor_id("s2"), supervisor_id("s9")]
+    result = watch([hosts], [], asked, wait_share=1.0, timeout=0.4, supervisors=named)
+
+    assert asked == [{"supervisors": ["s2", "s9"]}]
+    assert (result.hosts, result.done) == (2, 1)
+    assert result.failed == [FailedHost(supervisor=supervisor_id("s9"), reason="no master knows of it")]
+
+
+def test_masters_that_are_away_do_not_end_the_wait() -> None:
+    """B9: broken, a failover in the middle would end the command although the hosts go on."""
+    pictures: list[Hosts | str] = [{"s1": FETCHING}, "zookeeper_unavailable", "zookeeper_unavailable", {"s1": DONE}]
+    result = watch(pictures, [], [], wait_share=1.0)
+
+    assert result.done == 1
+
+
+def test_no_host_at_all_is_an_error() -> None:
+    """Broken, a label that no host has would look like a success."""
+    with pytest.raises(TorrentdistError) as caught:
+        watch([{}], [], [], wait_share=1.0, labels={"rack": "9"})
+
+    assert (caught.value.code, caught.value.exit_code) == ("not_found", 3)
+
+
+def test_the_share_rounds_up() -> None:
+    """Broken, 99 % of three hosts would be two."""
+    needed = [hosts_needed(share, hosts) for share, hosts in ((0.99, 3), (0.5, 4), (1.0, 7), (0.0, 9), (0.1, 10))]
+
+    assert needed == [3, 2, 7, 0, 1]
+
+
+def test_a_big_fleet_is_asked_less_often() -> None:
+    """Broken, watching ten thousand hosts would keep a master busy with it."""
+    periods = [poll_secs(hosts) for hosts in (1, 200, 1000, 100_000)]
+
+    assert periods == [0.3, 0.3, 1.5, 5.0]
+    assert math.isclose(poll_secs(400), 0.6)

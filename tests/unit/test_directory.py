@@ -1,0 +1,270 @@
+"""The directory: what a peer says, how long it is believed, and who is told about whom."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import Digest, PeerId
+from torrentdist.model.views import PeerAddress, PeerRole, SwarmAnnounce, SwarmAnswer, SwarmEntry
+from torrentdist.swarm.directory import Periods, SwarmDirectory, SwarmFacts
+
+D1, D2 = Digest("1" * 64), Digest("2" * 64)
+PERIODS = Periods(fetching_secs=1.0, seeding_secs=10.0, grace_secs=0.5)
+
+
+def directory(own_host: str = "") -> SwarmDirectory:
+    return SwarmDirectory(own_host=own_host, periods=PERIODS)
+
+
+def say(
+    into: SwarmDirectory,
+    name: str,
+    *entries: SwarmEntry,
+    host: str = "",
+    source: str = "10.0.0.1",
+    role: PeerRole = PeerRole.SUPERVISOR,
+    port: int = 7000,
+    now: float = 0.0,
+) -> SwarmAnswer:
+    request = SwarmAnnounce(peer=PeerId(name), role=role, port=port, host=host, swarms=list(entries))
+    return into.announce(request, source_host=source, now=now)
+
+
+def has(digest: Digest = D1) -> SwarmEntry:
+    return SwarmEntry(digest=digest, complete=True)
+
+
+def lacks(digest: Digest = D1, *, done: int = 0) -> SwarmEntry:
+    return SwarmEntry(digest=digest, complete=False, done=done)
+
+
+def places(peers: list[PeerAddress]) -> set[str]:
+    return {peer.host for peer in peers}
+
+
+def test_a_fetching_peer_is_told_of_a_holder() -> None:
+    """Nobody would find anybody."""
+    here = directory()
+    say(here, "m1", has(), source="10.0.0.1", role=PeerRole.MASTER, port=7001)
+
+    answer = say(here, "s1", lacks(), source="10.0.0.2")
+
+    expected = [PeerAddress(host="10.0.0.1", port=7001, role=PeerRole.MASTER, complete=True)]
+    assert expected == answer.swarms[D1].peers
+    assert answer.you == "10.0.0.2"
+    assert {"10.0.0.1", "10.0.0.2"} == set(answer.addresses)
+
+
+def test_a_swarm_that_is_not_named_any_more_is_left() -> None:
+    """Peers would dial somebody who dropped the bundle."""
+    here = directory()
+    say(here, "s1", has(D1), has(D2), source="10.0.0.1")
+    say(here, "s1", has(D2), source="10.0.0.1")
+
+    assert say(here, "s2", lacks(D1), source="10.0.0.2").swarms[D1].peers == []
+    assert {"10.0.0.1"} == places(say(here, "s2", lacks(D2), source="10.0.0.2").swarms[D2].peers)
+
+
+def test_a_peer_that_says_goodbye_is_forgotten() -> None:
+    """Peers would dial a process that has ended, for two periods."""
+    here = directory()
+    say(here, "s1", has(), source="10.0.0.1")
+    goodbye = SwarmAnnounce(peer=PeerId("s1"), role=PeerRole.SUPERVISOR, port=0, left=True)
+    here.announce(goodbye, source_host="10.0.0.1", now=1.0)
+
+    assert say(here, "s2", lacks(), source="10.0.0.2").swarms[D1].peers == []
+    assert here.addresses() == ["10.0.0.2"]
+
+
+def test_a_goodbye_of_somebody_unknown_is_no_error() -> None:
+    """A peer that ends after its master was restarted would see a failure."""
+    here = directory()
+    goodbye = SwarmAnnounce(peer=PeerId("s1"), role=PeerRole.CLIENT, port=0, left=True)
+
+    assert here.announce(goodbye, source_host="10.0.0.1", now=1.0).swarms == {}
+
+
+@pytest.mark.parametrize(
+    ("said", "source", "own", "expected"),
+    [
+        ("", "10.0.0.2", "", "10.0.0.2"),
+        ("10.9.9.9", "10.0.0.2", "", "10.9.9.9"),
+        ("", "127.0.0.1", "", "127.0.0.1"),
+        ("", "127.0.0.1", "10.0.0.1", "10.0.0.1"),
+        ("127.0.0.1", "127.0.0.1", "10.0.0.1", "10.0.0.1"),
+        ("127.0.0.1", "10.0.0.2", "10.0.0.1", "10.0.0.2"),
+        ("127.0.0.5", "127.0.0.1", "127.0.0.1", "127.0.0.5"),
+        ("", "::1", "fd00::7", "fd00::7"),
+        ("", "::ffff:10.0.0.2", "", "10.0.0.2"),
+        ("", "127.0.0.1", "master-1.example", "127.0.0.1"),
+        ("FD00:0::1", "10.0.0.2", "", "fd00::1"),
+    ],
+)
+def test_a_peer_is_known_by_an_address_that_others_can_dial(said: str, source: str, own: str, expected: str) -> None:
+    """Peers on a master's host would be handed out as 127.0.0.1 to the whole cluster."""
+    answer = say(directory(own), "s1", lacks(), host=said, source=source)
+
+    assert expected == answer.you
+
+
+@pytest.mark.parametrize("host", ["h10", "0.0.0.0", "::", "224.0.0.1", "255.255.255.255", "fe80::1%eth0", "10.0.0.1/8"])
+def test_what_nobody_can_dial_is_refused(host: str) -> None:
+    """A name or a broadcast address would get into everybody's filter and engine."""
+    here = directory()
+
+    with pytest.raises(TorrentdistError) as caught:
+        say(here, "s1", has(), host=host)
+
+    assert caught.value.code == "invalid_request"
+    assert here.statistics().refused == 1
+    assert here.addresses() == []
+
+
+def test_the_period_is_short_only_while_something_is_being_fetched() -> None:
+    """A fleet of idle seeders would come every second, or a fetching peer hear of others too late."""
+    here = directory()
+
+    fetching = say(here, "s1", has(D1), lacks(D2))
+    seeding = say(here, "s1", has(D1), has(D2))
+
+    assert fetching.interval == 1.0
+    assert 8.0 <= seeding.interval <= 10.0
+
+
+def test_idle_seeders_come_at_different_times() -> None:
+    """A thousand of them that started together would come together for ever."""
+    here = directory()
+    intervals = [say(here, f"s{n}", has(), source=f"10.0.{n // 250}.{n % 250 + 1}").interval for n in range(1000)]
+    slots = Counter(int(interval * 10) for interval in intervals)
+
+    assert max(slots.values()) < 100
+    assert intervals[0] == say(here, "s0", has()).interval
+
+
+def test_a_wave_of_fetching_peers_is_slowed_down() -> None:
+    """Ten thousand fetching peers would drown a master with ten thousand announces per second."""
+    here = SwarmDirectory(periods=Periods(fetching_secs=1.0, fetching_per_sec=10.0))
+    intervals = [say(here, f"s{n}", lacks(), source=f"10.0.0.{n + 1}").interval for n in range(100)]
+
+    assert intervals[0] == 1.0
+    assert intervals[-1] == 10.0
+
+
+def test_a_silent_peer_is_handed_out_no_more_after_two_periods() -> None:
+    """Peers would go on dialling the dead, as Dragonfly's did."""
+    here = directory()
+    say(here, "dead", lacks(), source="10.0.0.1", now=100.0)
+
+    before = say(here, "s2", lacks(), source="10.0.0.2", now=102.4)
+    after = say(here, "s2", lacks(), source="10.0.0.2", now=102.6)
+
+    assert {"10.0.0.1"} == places(before.swarms[D1].peers)
+    assert after.swarms[D1].peers == []
+
+
+def test_expiry_forgets_the_silent_and_nobody_else() -> None:
+    """The memory of a master would grow with every peer that ever was."""
+    here = directory()
+    say(here, "dead", lacks(), source="10.0.0.1", now=100.0)
+    say(here, "idle", has(), source="10.0.0.2", now=100.0)
+
+    assert here.expire(103.0) == ["dead"]
+    assert here.addresses() == ["10.0.0.2"]
+    assert here.expire(121.0) == ["idle"]
+    assert (
+        here.statistics().swarms,
+        here.statistics().memberships,
+        here.statistics().hosts,
+        here.statistics().fetching,
+        here.statistics().expired,
+    ) == (0, 0, 0, 0, 2)
+
+
+def test_an_announce_after_expiry_brings_everything_back() -> None:
+    """A peer that was paused would never be found again."""
+    here = directory()
+    say(here, "s1", has(), source="10.0.0.1", now=0.0)
+    here.expire(1000.0)
+    say(here, "s1", has(), source="10.0.0.1", now=1000.0)
+
+    assert {"10.0.0.1"} == places(say(here, "s2", lacks(), source="10.0.0.2", now=1000.0).swarms[D1].peers)
+
+
+def test_a_peer_that_moves_is_known_at_its_new_address_only() -> None:
+    """After a restart on another port or host, others would dial the old one."""
+    here = directory()
+    say(here, "s1", has(), source="10.0.0.1", port=7001)
+    version = here.addresses_version
+    say(here, "s1", has(), source="10.0.0.9", port=7009)
+
+    expected = [PeerAddress(host="10.0.0.9", port=7009, role=PeerRole.SUPERVISOR, complete=True)]
+    assert expected == say(here, "s2", lacks(), source="10.0.0.2").swarms[D1].peers
+    assert {"10.0.0.2", "10.0.0.9"} == set(here.addresses())
+    assert version != here.addresses_version
+
+
+def test_the_version_of_the_addresses_stays_while_they_do() -> None:
+    """A master would set its engine's filter anew on every announce."""
+    here = directory()
+    say(here, "s1", has(), source="10.0.0.1")
+    version = here.addresses_version
+    say(here, "s1", lacks(), source="10.0.0.1")
+    say(here, "s2", lacks(), source="10.0.0.1", port=7002)
+
+    assert version == here.addresses_version
+
+
+def test_what_the_cluster_knows_is_in_the_answer() -> None:
+    """A peer would never learn that a bundle was removed, or that it has the last copy."""
+    here = directory()
+    say(here, "m1", has(D1), has(D2), source="10.0.0.1", role=PeerRole.MASTER)
+    known = {D1: SwarmFacts(removed=True), D2: SwarmFacts(pinned=True, replicas=3)}
+    request = SwarmAnnounce(peer=PeerId("s1"), role=PeerRole.SUPERVISOR, port=7000, swarms=[lacks(D1), lacks(D2)])
+    answer = here.announce(
+        request,
+        source_host="10.0.0.2",
+        now=0.0,
+        facts=known.__getitem__,
+        masters=["http://10.0.0.1:7060"],
+        registered_hosts=["10.0.0.3", "some-name", "10.0.0.1"],
+    )
+
+    assert (answer.swarms[D1].removed, answer.swarms[D1].peers) == (True, [])
+    assert (answer.swarms[D2].pinned, answer.swarms[D2].replicas, len(answer.swarms[D2].peers)) == (True, 3, 1)
+    assert answer.masters == ["http://10.0.0.1:7060"]
+    assert sorted(answer.addresses) == ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
+
+
+def test_members_show_what_each_peer_said() -> None:
+    """`bundle distribute` would have no picture of the fleet."""
+    here = directory()
+    say(here, "s2", lacks(done=5), source="10.0.0.2", now=3.0)
+    say(here, "s1", has(), source="10.0.0.1", now=2.0)
+
+    members = here.members(D1)
+
+    assert [(member.peer, member.entry.complete, member.entry.done, member.heard_at) for member in members] == [
+        ("s1", True, 0, 2.0),
+        ("s2", False, 5, 3.0),
+    ]
+    assert here.counts(D1) == (1, 1)
+
+
+def test_statistics_are_a_picture_of_one_moment() -> None:
+    """/metrics would show numbers that change while they are being read."""
+    here = directory()
+    say(here, "m1", has(D1), has(D2), role=PeerRole.MASTER)
+    before = here.statistics()
+    say(here, "s1", lacks(D1), source="10.0.0.2")
+
+    assert (
+        before.peers[PeerRole.MASTER],
+        before.peers[PeerRole.SUPERVISOR],
+        before.swarms,
+        before.memberships,
+        before.announces,
+    ) == (1, 0, 2, 2, 1)
+    assert here.statistics().memberships == 3

@@ -1,0 +1,142 @@
+"""What hostile or very many announces can do to the directory: little, and quickly."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import Digest, PeerId
+from torrentdist.model.views import PeerRole, SwarmAnnounce, SwarmAnswer, SwarmEntry
+from torrentdist.swarm.directory import MAX_PROBLEM_LENGTH, Limits, SwarmDirectory
+
+D1, D2 = Digest("1" * 64), Digest("2" * 64)
+
+
+def has(digest: Digest = D1) -> SwarmEntry:
+    return SwarmEntry(digest=digest, complete=True)
+
+
+def lacks(digest: Digest = D1) -> SwarmEntry:
+    return SwarmEntry(digest=digest, complete=False)
+
+
+def say(
+    into: SwarmDirectory,
+    name: str,
+    *entries: SwarmEntry,
+    source: str = "10.0.0.1",
+    role: PeerRole = PeerRole.SUPERVISOR,
+    port: int = 7000,
+    now: float = 0.0,
+) -> SwarmAnswer:
+    request = SwarmAnnounce(peer=PeerId(name), role=role, port=port, swarms=list(entries))
+    return into.announce(request, source_host=source, now=now)
+
+
+def numbered(number: int) -> Digest:
+    return Digest(f"{number:064x}")
+
+
+def refusal(here: SwarmDirectory, name: str, *entries: SwarmEntry, source: str = "10.0.0.1", port: int = 7000) -> str:
+    with pytest.raises(TorrentdistError) as caught:
+        say(here, name, *entries, source=source, port=port)
+    return caught.value.code
+
+
+@pytest.mark.parametrize(
+    ("name", "entry", "port", "code"),
+    [
+        ("../etc", has(), 7000, "invalid_id"),
+        ("", has(), 7000, "invalid_id"),
+        ("s1", has(Digest("abc")), 7000, "invalid_digest"),
+        ("s1", has(Digest("A" * 64)), 7000, "invalid_digest"),
+        ("s1", has(), -1, "invalid_request"),
+        ("s1", has(), 65536, "invalid_request"),
+        ("s1", SwarmEntry(digest=D1, complete=False, done=-1), 7000, "invalid_request"),
+        ("s1", SwarmEntry(digest=D1, complete=False, rate=float("nan")), 7000, "invalid_request"),
+        ("s1", SwarmEntry(digest=D1, complete=False, size=1 << 70), 7000, "invalid_request"),
+    ],
+)
+def test_nonsense_is_refused(name: str, entry: SwarmEntry, port: int, code: str) -> None:
+    """It would reach other peers, the fleet's picture and the metrics."""
+    here = SwarmDirectory()
+
+    assert code == refusal(here, name, entry, port=port)
+    assert here.statistics().memberships == 0
+
+
+def test_a_refused_announce_changes_nothing() -> None:
+    """A peer would be half known: in some of the swarms, under an old address."""
+    here = SwarmDirectory()
+    say(here, "s1", has(D1), source="10.0.0.1")
+    refusal(here, "s1", has(D2), has(Digest("zz")), source="10.0.0.9")
+
+    members = here.members(D1)
+    assert [member.host for member in members] == ["10.0.0.1"]
+    assert here.counts(D2) == (0, 0)
+
+
+def test_a_swarm_named_twice_is_refused() -> None:
+    """The peer would be complete and incomplete in one swarm."""
+    assert refusal(SwarmDirectory(), "s1", has(), lacks()) == "invalid_request"
+
+
+def test_the_number_of_swarms_of_a_peer_is_bounded() -> None:
+    """One announce could fill a master's memory."""
+    here = SwarmDirectory(limits=Limits(swarms_per_peer=3))
+    say(here, "s1", *(has(numbered(n)) for n in range(3)))
+
+    assert refusal(here, "s1", *(has(numbered(n)) for n in range(4))) == "invalid_request"
+
+
+@pytest.mark.parametrize(
+    "limits", [Limits(peers_per_swarm=2), Limits(peers=2), Limits(memberships=2), Limits(peers_per_host=2)]
+)
+def test_a_full_directory_refuses_newcomers_and_keeps_who_is_there(limits: Limits) -> None:
+    """A flood of made-up peers would fill the memory, or push out the real ones."""
+    here = SwarmDirectory(limits=limits)
+    say(here, "s1", has(), port=1)
+    say(here, "s2", lacks(), port=2)
+
+    assert refusal(here, "s3", has(), port=3) == "not_ready"
+    assert say(here, "s2", has(), port=2).you == "10.0.0.1"
+
+
+def test_the_dead_make_room() -> None:
+    """A flood would keep a master closed until somebody restarts it."""
+    here = SwarmDirectory(limits=Limits(peers=2))
+    say(here, "s1", has(), now=0.0)
+    say(here, "s2", has(), port=2, now=0.0)
+
+    assert say(here, "s3", has(), port=3, now=1000.0).you == "10.0.0.1"
+
+
+def test_long_problems_are_cut() -> None:
+    """A peer could store as much text as it likes in every master, per swarm."""
+    here = SwarmDirectory()
+    say(here, "s1", SwarmEntry(digest=D1, complete=False, problem="x" * 5000))
+
+    assert len(here.members(D1)[0].entry.problem) == MAX_PROBLEM_LENGTH
+
+
+def test_an_announce_is_cheap_in_a_big_cluster() -> None:
+    """A thousand hosts in one swarm would keep a master busy with nothing else."""
+    here = SwarmDirectory()
+    entries = [has(numbered(n)) for n in range(500)]
+    for n in range(3):
+        say(here, f"m{n}", *entries, source=f"10.9.0.{n + 1}", role=PeerRole.MASTER)
+    hot = numbered(0)
+    began = time.perf_counter()
+    for _ in range(2):
+        for n in range(1000):
+            say(here, f"s{n}", lacks(hot), source=f"10.1.{n // 250}.{n % 250 + 1}")
+    fetching = (time.perf_counter() - began) / 2000
+    began = time.perf_counter()
+    for n in range(30):
+        say(here, f"m{n % 3}", *entries, source=f"10.9.0.{n % 3 + 1}", role=PeerRole.MASTER)
+    holding = (time.perf_counter() - began) / 30
+
+    assert fetching < 0.010, f"{fetching * 1000:.2f} ms"
+    assert holding < 0.010, f"{holding * 1000:.2f} ms"

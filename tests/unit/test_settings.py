@@ -1,0 +1,284 @@
+"""Reading the configuration: which place wins, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from torrentdist.model.config import Config
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.settings import (
+    KEYS,
+    Loaded,
+    environ_layer,
+    load,
+    parse_text,
+    read_secret,
+    toml_layer,
+    variable_of,
+)
+from torrentdist.model.settings_rules import RULES, problems_of
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> dict[str, Path]:
+    """The folders and the file that a configuration may lie in, all empty."""
+    folders = {name: tmp_path / name for name in ("system", "user", "cwd")}
+    for folder in folders.values():
+        folder.mkdir()
+    return folders
+
+
+def load_from(places: dict[str, Path], **options: object) -> Loaded:
+    environ = {"XDG_CONFIG_HOME": str(places["user"]), **options.pop("environ", {})}  # type: ignore[dict-item]
+    return load(environ=environ, cwd=places["cwd"], system_dir=places["system"], **options)  # type: ignore[arg-type]
+
+
+def test_each_place_is_laid_over_the_one_before(places: dict[str, Path], tmp_path: Path) -> None:
+    """A place of lower rank that wins makes a flag or a variable useless."""
+    (places["user"] / "torrentdist").mkdir()
+    files = [
+        places["system"] / "torrentdist.toml",
+        places["user"] / "torrentdist" / "torrentdist.toml",
+        places["cwd"] / "torrentdist.toml",
+        tmp_path / "named.toml",
+    ]
+    keys = ["api.port", "supervisor.slots", "swarm.port", "store.limit_bytes", "replication.min_count", "log.level"]
+    for rank, file in enumerate(files, start=1):
+        file.write_text("".join(f'"{k.split(".")[0]}".{k.split(".")[1]} = {rank}\n' for k in keys[rank - 1 : 5]))
+    loaded = load_from(
+        places,
+        config_file=files[3],
+        environ={"TORRENTDIST_REPLICATION_MIN_COUNT": "5", "TORRENTDIST_LOG_LEVEL": "error"},
+        flags={"log.level": "debug"},
+    )
+
+    values = [
+        loaded.config.api.port,
+        loaded.config.supervisor.slots,
+        loaded.config.swarm.port,
+        loaded.config.store.limit_bytes,
+        loaded.config.replication.min_count,
+        loaded.config.log.level,
+    ]
+    expected = [1, 2, 3, 4, 5, "debug"]
+    assert expected == values
+    origins = [*map(str, files), "TORRENTDIST_REPLICATION_MIN_COUNT", "command line"]
+    assert origins == [loaded.origins[key] for key in keys]
+
+
+def test_without_any_file_the_defaults_hold(places: dict[str, Path]) -> None:
+    """A machine without a configuration file must be able to use the command line."""
+    loaded = load_from(places)
+
+    assert Config() == loaded.config
+    assert {"default"} == set(loaded.origins.values())
+
+
+def test_the_defaults_keep_their_own_rules() -> None:
+    """A default that the validation refuses makes every run fail."""
+    assert not list(problems_of(Config()))
+
+
+def test_every_rule_belongs_to_a_key() -> None:
+    """A rule for a key that was renamed holds nothing any more."""
+    assert set(RULES) <= set(KEYS)
+
+
+def test_all_problems_of_all_places_are_named_at_once(places: dict[str, Path], tmp_path: Path) -> None:
+    """A user who learns of one mistake per run mends a file of ten in ten runs."""
+    named = tmp_path / "named.toml"
+    named.write_text('[api]\nprot = 1\nport = "x"\n[replication]\nmax_wait_secs = -5\n[clinet]\n')
+    with pytest.raises(TorrentdistError) as caught:
+        load_from(places, config_file=named, environ={"TORRENTDIST_LOG_FORMAT": "xml", "TORRENTDIST_API_PROT": "1"})
+
+    lines = [
+        f"{named}: unknown key 'api.prot', did you mean 'api.port'?",
+        f"{named}: api.port: expected an integer, got the string 'x'",
+        f"{named}: unknown section 'clinet', did you mean 'client'?",
+        "TORRENTDIST_API_PROT: unknown variable, did you mean 'TORRENTDIST_API_PORT'?",
+        f"{named}: replication.max_wait_secs must be a number of seconds, or -1 for no limit, not -5.0",
+        "TORRENTDIST_LOG_FORMAT: log.format must be one of auto, console, json, not 'xml'",
+    ]
+    assert lines == caught.value.message.split("\n")
+    assert caught.value.exit_code == 2
+
+
+def test_a_key_without_its_section_is_led_home() -> None:
+    """The commonest mistake in a TOML file needs the key's full name as the answer."""
+    layer = toml_layer({"masters": ["http://a:1"]}, "t.toml")
+
+    [problem] = layer.problems
+    assert problem.detail == "unknown key 'masters', did you mean 'client.masters'?"
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("api.port", True),
+        ("api.port", 1.5),
+        ("zookeeper.sasl", 1),
+        ("client.masters", "http://a:1"),
+        ("client.masters", [1]),
+        ("supervisor.labels", {"a": 1}),
+        ("log.level", 3),
+    ],
+)
+def test_a_value_of_the_wrong_type_is_refused(key: str, value: object) -> None:
+    """A value that is bent to fit does something that nobody asked for."""
+    section, _, name = key.partition(".")
+    layer = toml_layer({section: {name: value}}, "t.toml")
+
+    assert not layer.values
+    assert layer.problems[0].detail.startswith(f"{key}: expected ")
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "value"),
+    [
+        ("client.masters", "http://a:1, http://b:2,", ["http://a:1", "http://b:2"]),
+        ("zookeeper.sasl", "Yes", True),
+        ("zookeeper.sasl", "0", False),
+        ("api.port", " 7 ", 7),
+        ("replication.max_wait_secs", "-1", -1.0),
+        ("supervisor.labels", "zone=a, rack=7=x", {"zone": "a", "rack": "7=x"}),
+        ("codedistributor.options", '{"endpoint": {"port": 1}}', {"endpoint": {"port": 1}}),
+        ("log.level", "debug", "debug"),
+    ],
+)
+def test_a_variable_is_read_as_its_key_s_type(key: str, text: str, value: object) -> None:
+    """A variable that stays a text where a number is wanted fails far from where it was set."""
+    layer = environ_layer({variable_of(key): text})
+
+    assert {key: value} == layer.values
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [("api.port", "7.5"), ("zookeeper.sasl", "maybe"), ("supervisor.labels", "zone"), ("swarm.fetching_secs", "x")],
+)
+def test_a_variable_of_the_wrong_form_is_refused(key: str, text: str) -> None:
+    """A mistyped variable that is passed over leaves the default in force unseen."""
+    with pytest.raises(ValueError, match="expected") as caught:
+        parse_text(key, text)
+
+    assert str(caught.value).startswith(key)
+
+
+def test_the_short_variable_gives_way_to_the_full_one() -> None:
+    """Two variables for one key must not depend on their order in the environment."""
+    layer = environ_layer({"TORRENTDIST_MASTERS": "http://a:1", "TORRENTDIST_CLIENT_MASTERS": "http://b:2"})
+
+    assert layer.values == {"client.masters": ["http://b:2"]}
+
+
+def test_variables_that_kubernetes_sets_are_passed_over() -> None:
+    """In a cluster with a service called torrentdist no pod could start."""
+    layer = environ_layer(
+        {
+            "TORRENTDIST_SERVICE_HOST": "10.0.0.1",
+            "TORRENTDIST_SERVICE_PORT_HTTP": "7060",
+            "TORRENTDIST_PORT": "tcp://10.0.0.1:7060",
+            "TORRENTDIST_PORT_7060_TCP_ADDR": "10.0.0.1",
+            "TORRENTDIST_API_PORT": "tcp://10.0.0.1:7060",
+        }
+    )
+
+    assert (layer.values, layer.problems) == ({}, ())
+
+
+@pytest.mark.parametrize(
+    ("variable", "text"),
+    [
+        ("API_PORT", "65536"),
+        ("API_PORT", "-1"),
+        ("API_LISTEN", ""),
+        ("STORE_LIMIT_BYTES", "-1"),
+        ("REPLICATION_MAX_WAIT_SECS", "-0.5"),
+        ("REPLICATION_MAX_WAIT_SECS", "nan"),
+        ("REPLICATION_MIN_COUNT", "0"),
+        ("CLIENT_MASTERS", ""),
+        ("CLIENT_MASTERS", "a:7060"),
+        ("CLIENT_MASTERS", "http://a:99999"),
+        ("CLIENT_SUPERVISOR", "127.0.0.1:7070"),
+        ("CLIENT_DEADLINE_SECS", "inf"),
+        ("ZOOKEEPER_SERVERS", "a"),
+        ("ZOOKEEPER_CHROOT", "torrentdist"),
+        ("ZOOKEEPER_SASL", "true"),
+        ("ZOOKEEPER_TLS_CERT", "cert.pem"),
+        ("MASTER_ID", "../m1"),
+        ("CODEDISTRIBUTOR_CLASS", "package.module"),
+        ("LOG_LEVEL", "loud"),
+    ],
+)
+def test_a_value_that_cannot_work_is_refused_before_anything_starts(
+    places: dict[str, Path], variable: str, text: str
+) -> None:
+    """A daemon that starts with it fails later, halfway, and less clearly."""
+    with pytest.raises(TorrentdistError) as caught:
+        load_from(places, environ={f"TORRENTDIST_{variable}": text})
+
+    assert caught.value.code == "config_invalid"
+    assert caught.value.message.startswith(f"TORRENTDIST_{variable}: ")
+
+
+@pytest.mark.parametrize("text", ["[api\n", "[api]\nport = 1\nport = 2\n"])
+def test_a_file_that_is_no_toml_is_named(places: dict[str, Path], text: str) -> None:
+    """An error without the file's name sends the reader through five of them."""
+    (places["cwd"] / "torrentdist.toml").write_text(text)
+    with pytest.raises(TorrentdistError) as caught:
+        load_from(places)
+
+    assert caught.value.message.startswith(f"{places['cwd'] / 'torrentdist.toml'}: is not valid TOML")
+
+
+def test_a_named_file_that_is_missing_is_an_error(places: dict[str, Path], tmp_path: Path) -> None:
+    """A mistyped --config must not quietly mean the defaults."""
+    with pytest.raises(TorrentdistError) as caught:
+        load_from(places, config_file=tmp_path / "nope.toml")
+
+    assert f"{tmp_path / 'nope.toml'}: there is no such file" == caught.value.message
+
+
+def test_a_secret_is_read_without_its_line_end(tmp_path: Path) -> None:
+    """A token with a line end in it is a wrong token."""
+    path = tmp_path / "token"
+    path.write_text("s3cret\n")
+    path.chmod(0o600)
+
+    assert read_secret(path) == "s3cret"
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])
+def test_a_secret_that_others_can_get_at_is_refused(tmp_path: Path, mode: int) -> None:
+    """A secret that every user of the machine can read is none."""
+    path = tmp_path / "token"
+    path.write_text("s3cret\n")
+    path.chmod(mode)
+    with pytest.raises(TorrentdistError) as caught:
+        read_secret(path)
+
+    assert caught.value.code == "secret_invalid"
+    assert f"chmod 600 {path}" in caught.value.hint
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"\n \n", b"\xff\xfe", b"x" * 70_000])
+def test_a_file_that_holds_no_secret_is_refused(tmp_path: Path, content: bytes) -> None:
+    """An empty token would make every request without a token a valid one."""
+    path = tmp_path / "token"
+    path.write_bytes(content)
+    path.chmod(0o600)
+    with pytest.raises(TorrentdistError) as caught:
+        read_secret(path)
+
+    assert caught.value.code == "secret_invalid"
+
+
+def test_a_secret_s_file_that_is_missing_is_an_error(tmp_path: Path) -> None:
+    """A daemon that goes on without its token is open to everybody."""
+    with pytest.raises(TorrentdistError) as caught:
+        read_secret(tmp_path / "nope")
+
+    assert caught.value.code == "secret_invalid"

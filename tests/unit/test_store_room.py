@@ -1,0 +1,307 @@
+"""Room in a store: reserved before the first byte, made by evicting what nobody needs, refused otherwise."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from torrentdist.bundle.make import make_metafile
+from torrentdist.bundle.metafile import Metafile
+from torrentdist.bundle.store import Claim, Store, claim_everything
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import BundleId, Digest
+
+KIB = 1024
+
+
+def nothing_claimed(digest: Digest) -> Collection[Claim]:
+    return ()
+
+
+def claimed(which: Metafile, claim: Claim) -> Callable[[Digest], Collection[Claim]]:
+    return lambda digest: {claim} if digest == which.digest else ()
+
+
+@dataclass
+class Bundles:
+    """Makes bundles of one file each, and puts them into a store; its clock ticks with every publication."""
+
+    tmp_path: Path
+    now: float = 1000.0
+    stores: list[Store] = field(default_factory=list)
+
+    def open(self, *, limit_bytes: int = 0, reserve_bytes: int = 0) -> Store:
+        store = Store.open(
+            self.tmp_path / "data", limit_bytes=limit_bytes, reserve_bytes=reserve_bytes, clock=lambda: self.now
+        )
+        self.stores.append(store)
+        return store
+
+    def make(self, name: str, size: int) -> Metafile:
+        folder = self.tmp_path / "sources" / name
+        folder.mkdir(parents=True)
+        (folder / "file").write_bytes(name.encode()[:1] * size)
+        return make_metafile(folder)
+
+    def put(self, store: Store, name: str, size: int) -> Metafile:
+        meta = self.make(name, size)
+        shutil.copy(self.tmp_path / "sources" / name / "file", store.begin(meta) / "content")
+        self.now += 1
+        store.publish(meta.digest)
+        return meta
+
+
+@pytest.fixture
+def bundles(tmp_path: Path) -> Iterator[Bundles]:
+    bundles = Bundles(tmp_path)
+    yield bundles
+    for store in bundles.stores:
+        store.close()
+
+
+def state_of(store: Store) -> tuple[object, ...]:
+    names = sorted(str(path.relative_to(store.data_dir)) for path in store.data_dir.rglob("*"))
+    return store.published(), store.arriving(), store.usage().arriving_bytes, names
+
+
+def test_least_recently_used_bundle_goes_first(bundles: Bundles) -> None:
+    """A bundle that jobs use every day would be fetched again every day."""
+    store = bundles.open(limit_bytes=30 * KIB)
+    old, older = bundles.put(store, "a", 10 * KIB), bundles.put(store, "b", 10 * KIB)
+    bundles.now += 1
+    store.touch(old.digest)
+    new = bundles.make("c", 15 * KIB)
+    store.begin(new, claims=nothing_claimed)
+
+    assert ([old.digest], [new.digest]) == (list(store.published()), store.arriving())
+    assert not (store.data_dir / "objects" / older.digest).exists()
+
+
+def test_pinned_bundle_is_never_evicted(bundles: Bundles) -> None:
+    """A pin would protect from nothing."""
+    store = bundles.open(limit_bytes=20 * KIB)
+    pinned, other = bundles.put(store, "a", 10 * KIB), bundles.put(store, "b", 10 * KIB)
+    store.pin(pinned.digest)
+    store.begin(bundles.make("c", 10 * KIB), claims=nothing_claimed)
+
+    assert [pinned.digest] == list(store.published())
+    assert store.get(other.digest) is None
+
+
+@pytest.mark.parametrize("claim", [Claim.IN_USE, Claim.LAST_COPY])
+def test_a28_claimed_bundle_is_never_evicted(bundles: Bundles, claim: Claim) -> None:
+    """A28: room for one job would be made from the bundle of another, or from the last copy in the cluster."""
+    store = bundles.open(limit_bytes=20 * KIB)
+    needed, _ = bundles.put(store, "a", 10 * KIB), bundles.put(store, "b", 10 * KIB)
+    store.begin(bundles.make("c", 10 * KIB), claims=claimed(needed, claim))
+
+    assert [needed.digest] == list(store.published())
+
+
+def test_nothing_is_evicted_for_a_caller_who_knows_no_claims(bundles: Bundles) -> None:
+    """A caller that forgot to say what is in use would have it deleted."""
+    store = bundles.open(limit_bytes=20 * KIB)
+    bundles.put(store, "a", 15 * KIB)
+    meta = bundles.make("b", 10 * KIB)
+    with pytest.raises(TorrentdistError) as failure:
+        store.begin(meta)
+
+    assert failure.value.code == "disk_full"
+
+
+def test_a_refused_begin_leaves_the_store_as_it_was(bundles: Bundles) -> None:
+    """A fetch that cannot succeed would cost the bundles that were evicted for it, or block room for ever."""
+    store = bundles.open(limit_bytes=20 * KIB)
+    pinned, _ = bundles.put(store, "a", 10 * KIB), bundles.put(store, "b", 10 * KIB)
+    store.pin(pinned.digest)
+    before = state_of(store)
+    meta = bundles.make("c", 15 * KIB)
+    with pytest.raises(TorrentdistError) as failure:
+        store.begin(meta, claims=nothing_claimed)
+
+    assert (failure.value.code, failure.value.exit_code) == ("disk_full", 8)
+    assert {"needed": 15 * KIB, "free": 0, "path": str(store.data_dir)} == failure.value.fields
+    assert before == state_of(store)
+
+
+def test_what_is_arriving_counts_in_full(bundles: Bundles) -> None:
+    """Two fetches begun together would fill the disk before either ends."""
+    store = bundles.open(limit_bytes=20 * KIB)
+    store.begin(bundles.make("a", 15 * KIB))
+    late = bundles.make("b", 10 * KIB)
+    with pytest.raises(TorrentdistError) as failure:
+        store.begin(late)
+
+    assert failure.value.code == "disk_full"
+
+
+def test_two_who_begin_at_once_do_not_both_get_the_last_room(bundles: Bundles) -> None:
+    """Room would be promised twice, and the disk limit be exceeded."""
+    store = bundles.open(limit_bytes=15 * KIB)
+    metas = [bundles.make(name, 10 * KIB) for name in "abcd"]
+    ready = threading.Barrier(len(metas))
+    codes: list[str] = []
+
+    def begin(meta: Metafile) -> None:
+        ready.wait(10)
+        try:
+            store.begin(meta, claims=nothing_claimed)
+            codes.append("ok")
+        except TorrentdistError as exc:
+            codes.append(exc.code)
+
+    threads = [threading.Thread(target=begin, args=[meta]) for meta in metas]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+
+    assert sorted(codes) == ["disk_full", "disk_full", "disk_full", "ok"]
+
+
+def test_disk_reserve_is_kept_free(bundles: Bundles) -> None:
+    """The store would take the last bytes of a disk that others need, too."""
+    store = bundles.open(reserve_bytes=1 << 62)
+    meta = bundles.make("a", KIB)
+    with pytest.raises(TorrentdistError) as failure:
+        store.begin(meta)
+
+    assert failure.value.code == "disk_full"
+
+
+def test_room_of_an_abandoned_bundle_is_free_again(bundles: Bundles) -> None:
+    """Every failed fetch would make the store smaller until the next start."""
+    store = bundles.open(limit_bytes=15 * KIB)
+    first, second = bundles.make("a", 10 * KIB), bundles.make("b", 10 * KIB)
+    store.begin(first)
+    store.abandon(first.digest)
+    store.begin(second)
+
+    assert [second.digest] == store.arriving()
+
+
+def test_full_disk_during_publish_leaves_the_bundle_arriving(bundles: Bundles) -> None:
+    """A full disk would look like a bug, publish half a bundle, or throw away what was fetched."""
+    store = bundles.open()
+    meta = bundles.make("a", 10 * KIB)
+    directory = store.begin(meta)
+    shutil.copy(bundles.tmp_path / "sources" / "a" / "file", directory / "content")
+    (directory / "index").symlink_to("/dev/full")
+    with pytest.raises(TorrentdistError) as failure:
+        store.publish(meta.digest)
+    (directory / "index").unlink()
+
+    assert (failure.value.code, failure.value.fields["needed"]) == ("disk_full", 10 * KIB)
+    assert (None, [meta.digest]) == (store.get(meta.digest), store.arriving())
+    assert list((store.data_dir / "bundles").iterdir()) == []
+    assert meta.digest == store.publish(meta.digest).digest
+
+
+def test_prune_removes_what_nobody_used_lately(bundles: Bundles) -> None:
+    """`prune` would remove a bundle in use, or nothing at all."""
+    store = bundles.open()
+    old, used, pinned, claim = (
+        bundles.put(store, name, size * KIB) for name, size in zip("abcd", (1, 2, 3, 4), strict=True)
+    )
+    store.pin(pinned.digest)
+    bundles.now += 3600
+    store.touch(used.digest)
+    claims = claimed(claim, Claim.LAST_COPY)
+    planned = store.plan_prune(older_than=3600, claims=claims)
+    pruned = store.prune(older_than=3600, claims=claims)
+
+    assert [old.digest] == [stored.digest for stored in planned]
+    assert (tuple(planned), KIB, 3) == (pruned.removed, pruned.freed_bytes, pruned.kept)
+    assert {used.digest, pinned.digest, claim.digest} == set(store.published())
+
+
+def test_planning_to_prune_removes_nothing(bundles: Bundles) -> None:
+    """A dry run would delete."""
+    store = bundles.open()
+    meta = bundles.put(store, "a", KIB)
+    store.plan_prune(older_than=0, claims=nothing_claimed)
+
+    assert [meta.digest] == list(store.published())
+    assert store.plan_prune(older_than=0, claims=claim_everything) == []
+
+
+def test_last_use_outlives_a_restart(bundles: Bundles) -> None:
+    """After a restart the bundle that was used last would be the first to go."""
+    store = bundles.open()
+    first, second = bundles.put(store, "a", KIB), bundles.put(store, "b", KIB)
+    bundles.now += 5
+    store.touch(first.digest)
+    store.close()
+    found = bundles.open().published()
+
+    assert bundles.now == found[first.digest].used_at
+    assert found[first.digest].used_at > found[second.digest].used_at
+
+
+def test_usage_tells_what_is_held(bundles: Bundles) -> None:
+    """An operator would not see why a store is full."""
+    store = bundles.open(limit_bytes=100 * KIB, reserve_bytes=5)
+    bundles.put(store, "a", 3 * KIB)
+    store.begin(bundles.make("b", 4 * KIB))
+    usage = store.usage()
+
+    assert (
+        usage.published,
+        usage.published_bytes,
+        usage.arriving,
+        usage.arriving_bytes,
+    ) == (1, 3 * KIB, 1, 4 * KIB)
+    assert (usage.limit_bytes, usage.reserve_bytes) == (100 * KIB, 5)
+
+
+def test_names_and_pins_outlive_a_restart(bundles: Bundles) -> None:
+    """A download could not go on without ZooKeeper, and a pin would be gone after a crash."""
+    store = bundles.open()
+    meta = bundles.put(store, "a", KIB)
+    for name in ("etl-1", "etl-2", "etl-3"):
+        store.bind(BundleId(name), meta.digest)
+    store.unbind(BundleId("etl-2"))
+    store.pin(meta.digest)
+    store.close()
+    again = bundles.open()
+
+    assert {BundleId("etl-1"): meta.digest, BundleId("etl-3"): meta.digest} == dict(again.bindings())
+    assert {BundleId("etl-1"), BundleId("etl-3")} == again.names(meta.digest)
+    assert again.published()[meta.digest].pinned
+
+
+def test_a_name_means_what_it_was_bound_to_last(bundles: Bundles) -> None:
+    """A host would keep to an old meaning after its cluster was set up afresh."""
+    store = bundles.open()
+    store.bind(BundleId("etl-1"), Digest("a" * 64))
+    store.bind(BundleId("etl-1"), Digest("b" * 64))
+
+    assert store.lookup(BundleId("etl-1")) == "b" * 64
+    assert set() == store.names(Digest("a" * 64))
+
+
+def test_a_pin_can_be_taken_back(bundles: Bundles) -> None:
+    """What was pinned once could never be evicted any more."""
+    store = bundles.open()
+    meta = bundles.put(store, "a", KIB)
+    store.pin(meta.digest)
+    store.unpin(meta.digest)
+
+    assert not store.published()[meta.digest].pinned
+    assert [meta.digest] == [stored.digest for stored in store.plan_prune(older_than=0, claims=nothing_claimed)]
+
+
+def test_a_name_that_could_not_be_written_is_not_bound(bundles: Bundles) -> None:
+    """A binding would be believed that the next start does not know."""
+    store = bundles.open()
+    (store.data_dir / "catalog.json").mkdir()
+    with pytest.raises(TorrentdistError) as failure:
+        store.bind(BundleId("etl-1"), Digest("a" * 64))
+
+    assert (failure.value.code, store.lookup(BundleId("etl-1"))) == ("disk_error", None)
+    (store.data_dir / "catalog.json").rmdir()

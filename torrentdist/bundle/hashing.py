@@ -1,0 +1,174 @@
+"""Reads files and hashes them, on as many threads as there are processors.
+
+Always holds: each thread holds one read buffer, whatever the size of a file; a file that is not what it was expected to
+be while its bytes are read gives a ReadFault, never a hash. Must not do: follow a symlink in the last place, or
+wait for a fifo.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from torrentdist.bundle import merkle
+
+Progress = Callable[[int, int], None]
+"""Told the bytes done and the bytes in all."""
+
+_READ = 1024 * 1024
+_UNIT = 4 * 1024 * 1024
+_UNIT_FILES = 64
+_OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+_local = threading.local()
+
+
+class ReadFault(Exception):
+    """The file is not the regular file of the expected size, or it changed meanwhile."""
+
+
+class FileToHash(NamedTuple):
+    path: bytes
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class FileHash:
+    root: bytes
+    layer: bytes
+    """The hashes of its pieces; empty for a file of a single piece."""
+
+
+class _Range(NamedTuple):
+    file: int
+    path: bytes
+    size: int
+    offset: int
+    length: int
+
+
+Outcome = FileHash | ReadFault | OSError
+
+
+def hash_files(files: Sequence[FileToHash], piece_length: int, progress: Progress | None = None) -> Iterator[Outcome]:
+    """The hash of every file, in order, or what was in its way. Empty files have empty hashes."""
+    threads = len(os.sched_getaffinity(0))
+    total = sum(file.size for file in files)
+    done = 0
+    results = _run(_units(files, piece_length), piece_length, threads)
+    pending: list[bytes] = []
+    failed: Exception | None = None
+    for part, result in results:
+        if isinstance(result, Exception):
+            failed = failed or result
+        else:
+            pending.extend(result)
+        done += part.length
+        if progress and part.length:
+            progress(done, total)
+        if part.offset + part.length == part.size:
+            yield failed if isinstance(failed, (ReadFault, OSError)) else _combine(pending, part.size, piece_length)
+            pending, failed = [], None
+
+
+def _combine(pieces: Sequence[bytes], size: int, piece_length: int) -> FileHash:
+    if size <= piece_length:
+        return FileHash(root=pieces[0] if pieces else b"", layer=b"")
+    return FileHash(root=merkle.root(pieces, merkle.empty_piece(piece_length)), layer=b"".join(pieces))
+
+
+def _units(files: Sequence[FileToHash], piece_length: int) -> Iterator[list[_Range]]:
+    """Portions of work: a stretch of a large file, or some small files."""
+    stretch = max(piece_length, _UNIT)
+    unit: list[_Range] = []
+    weight = 0
+    for index, (path, size) in enumerate(files):
+        for offset in range(0, max(size, 1), stretch):
+            part = _Range(index, path, size, offset, min(stretch, size - offset))
+            unit.append(part)
+            weight += part.length
+            if weight >= _UNIT or len(unit) >= _UNIT_FILES:
+                yield unit
+                unit, weight = [], 0
+    if unit:
+        yield unit
+
+
+_Answers = list[tuple[_Range, list[bytes] | ReadFault | OSError]]
+
+
+def _run(
+    units: Iterable[list[_Range]], piece_length: int, threads: int
+) -> Iterator[tuple[_Range, list[bytes] | ReadFault | OSError]]:
+    """The answers in order, with only a few units under way at a time."""
+    window: deque[Future[_Answers]] = deque()
+    with ThreadPoolExecutor(threads, thread_name_prefix="hash") as pool:
+        try:
+            for unit in units:
+                window.append(pool.submit(_hash_unit, unit, piece_length))
+                if len(window) > 4 * threads:
+                    yield from window.popleft().result()
+            while window:
+                yield from window.popleft().result()
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _hash_unit(unit: list[_Range], piece_length: int) -> _Answers:
+    answers: _Answers = []
+    for part in unit:
+        try:
+            answers.append((part, _hash_range(part, piece_length)))
+        except (ReadFault, OSError) as exc:
+            answers.append((part, exc))
+    return answers
+
+
+def _hash_range(part: _Range, piece_length: int) -> list[bytes]:
+    """The hashes of the pieces of one stretch; for a file of a single piece, its root."""
+    fd = os.open(part.path, _OPEN)
+    try:
+        before = os.fstat(fd)
+        if not stat.S_ISREG(before.st_mode):
+            raise ReadFault("it is no regular file")
+        if before.st_size != part.size:
+            raise ReadFault(f"it has {before.st_size} bytes instead of {part.size}")
+        blocks = _read_blocks(fd, part.offset, part.length)
+        after = os.fstat(fd)
+        if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
+            raise ReadFault("it changed while it was being read")
+    finally:
+        os.close(fd)
+    if part.size <= piece_length:
+        return [merkle.root(blocks)] if blocks else []
+    per_piece = piece_length // merkle.BLOCK
+    return [merkle.piece_hash(blocks[i : i + per_piece], piece_length) for i in range(0, len(blocks), per_piece)]
+
+
+def _read_blocks(fd: int, offset: int, length: int) -> list[bytes]:
+    buffer = _buffer()
+    blocks: list[bytes] = []
+    end = offset + length
+    while offset < end:
+        filled, wanted = 0, min(_READ, end - offset)
+        while filled < wanted:
+            count = os.preadv(fd, [buffer[filled:wanted]], offset + filled)
+            if count == 0:
+                raise ReadFault("it became shorter while it was being read")
+            filled += count
+        blocks += merkle.leaves(buffer[:wanted])
+        offset += wanted
+    return blocks
+
+
+def _buffer() -> memoryview:
+    try:
+        buffer: memoryview = _local.buffer
+    except AttributeError:
+        buffer = _local.buffer = memoryview(bytearray(_READ))
+    return buffer

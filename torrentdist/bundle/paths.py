@@ -1,0 +1,164 @@
+"""Which names, paths and symlinks a bundle may have. Pure decisions; what is wrong comes back as a sentence.
+
+Always holds: a path that passes, joined to a directory of ours, names something inside that directory, and a symlink
+that passes cannot be followed out of the bundle, not through any chain of other symlinks in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import NamedTuple
+
+MAX_NAME_BYTES = 255
+MAX_PATH_BYTES = 3072
+"""Of Linux' 4096, less room for the directory of a store or a destination."""
+MAX_DEPTH = 90
+"""A nested file tree stays below the 100 levels that libtorrent's decoder reads by default."""
+MAX_TARGET_BYTES = 4095
+MAX_LINK_HOPS = 40
+"""As many as Linux follows in one lookup."""
+MAX_RESOLVED_DEPTH = 256
+MAX_ENTRIES = 1_000_000
+MAX_ALL_PATHS_BYTES = 256 * 1024 * 1024
+"""All paths together. A short tree can spell long paths; this bounds what they take in memory."""
+
+
+def name_problem(name: bytes) -> str | None:
+    """Why `name` cannot be one component of a path, or None."""
+    if not name or name in (b".", b".."):
+        return "it is empty, '.' or '..'"
+    if len(name) > MAX_NAME_BYTES:
+        return f"it has {len(name)} bytes, more than {MAX_NAME_BYTES}"
+    if b"/" in name or b"\0" in name:
+        return "it contains '/' or NUL"
+    return _text_problem(name)
+
+
+def path_problem(path: bytes) -> str | None:
+    """Why `path`, components joined by '/', cannot be in a bundle, or None."""
+    if len(path) > MAX_PATH_BYTES:
+        return f"its path has {len(path)} bytes, more than {MAX_PATH_BYTES}"
+    components = path.split(b"/")
+    if len(components) > MAX_DEPTH:
+        return f"it lies {len(components)} levels deep, more than {MAX_DEPTH}"
+    return next((problem for name in components if (problem := name_problem(name))), None)
+
+
+def target_problem(target: bytes) -> str | None:
+    """Why no symlink can have this target wherever it stands, or None. That it stays inside is find_link_problem's."""
+    if not target or b"\0" in target or len(target) > MAX_TARGET_BYTES:
+        return f"its target is empty, contains NUL or is longer than {MAX_TARGET_BYTES} bytes"
+    return _text_problem(target)
+
+
+def _text_problem(text: bytes) -> str | None:
+    try:
+        text.decode("utf-8")
+    except UnicodeDecodeError:
+        return "it is not valid UTF-8"
+    return None
+
+
+class LinkFault(StrEnum):
+    LEAVES = "leaves the bundle"
+    CIRCLE = "leads in a circle or through too many other symlinks"
+    DEEP = "leads too deep"
+
+
+class LinkProblem(NamedTuple):
+    path: str
+    target: str
+    fault: LinkFault
+
+
+class _Refused(Exception):
+    def __init__(self, fault: LinkFault) -> None:
+        self.fault = fault
+
+
+def find_link_problem(links: Mapping[str, str]) -> LinkProblem | None:
+    """The first of a bundle's symlinks (path to target) that leads outside or in a circle. It may dangle."""
+    resolver = _Resolver(links)
+    for path in sorted(links):
+        try:
+            resolver.resolve(path, 1)
+        except _Refused as refused:
+            return LinkProblem(path, links[path], refused.fault)
+    return None
+
+
+class _Resolver:
+    """Follows symlinks as the kernel would, on names alone; what was found once is not followed again.
+
+    A place is a tuple of ever longer prefixes: ("a", "a/b", "a/b/c").
+    """
+
+    def __init__(self, links: Mapping[str, str]) -> None:
+        self._links = links
+        self._known: dict[str, tuple[tuple[str, ...], int]] = {}
+
+    def resolve(self, path: str, depth: int) -> tuple[tuple[str, ...], int]:
+        """Where the symlink at `path` leads, and how many symlinks were followed on the way."""
+        if path in self._known:
+            return self._known[path]
+        target = self._links[path]
+        if target.startswith("/"):
+            raise _Refused(LinkFault.LEAVES)
+        place = list(prefixes(path))[:-1]
+        hops = 1
+        for name in target.split("/"):
+            if name in ("", "."):
+                continue
+            if name == "..":
+                if not place:
+                    raise _Refused(LinkFault.LEAVES)
+                place.pop()
+                continue
+            here = f"{place[-1]}/{name}" if place else name
+            place.append(here)
+            if here in self._links:
+                if depth >= MAX_LINK_HOPS:
+                    raise _Refused(LinkFault.CIRCLE)
+                resolved, more = self.resolve(here, depth + 1)
+                place, hops = list(resolved), hops + more
+            if hops > MAX_LINK_HOPS:
+                raise _Refused(LinkFault.CIRCLE)
+            if len(place) > MAX_RESOLVED_DEPTH:
+                raise _Refused(LinkFault.DEEP)
+        self._known[path] = (tuple(place), hops)
+        return self._known[path]
+
+
+def prefixes(path: str) -> Iterable[str]:
+    """a, a/b, a/b/c of a/b/c."""
+    end = path.find("/")
+    while end >= 0:
+        yield path[:end]
+        end = path.find("/", end + 1)
+    yield path
+
+
+def find_layout_problem(files: Iterable[str], links: Iterable[str], empty_dirs: Iterable[str]) -> str | None:
+    """Why these cannot be in one bundle, or None: every path is one thing, and only directories hold others."""
+    leaves: set[str] = set()
+    total = 0
+    for path in (path for group in (files, links, empty_dirs) for path in group):
+        if path in leaves:
+            return f"{path[:200]!r} is named twice"
+        leaves.add(path)
+        total += len(path)
+        if len(leaves) > MAX_ENTRIES or total > MAX_ALL_PATHS_BYTES:
+            return "it has too many entries"
+    directories: set[str] = set()
+    for path in leaves:
+        end = path.rfind("/")
+        while end > 0 and (parent := path[:end]) not in directories:
+            if parent in leaves:
+                return f"{path[:200]!r} lies beneath something that is no directory"
+            directories.add(parent)
+            total += end
+            if len(directories) > MAX_ENTRIES or total > MAX_ALL_PATHS_BYTES:
+                return "it has too many directories"
+            end = path.rfind("/", 0, end)
+    return None

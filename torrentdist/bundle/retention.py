@@ -1,0 +1,72 @@
+"""Which published bundles go when room is needed, or when an operator prunes.
+
+Always holds: a bundle with a claim on it (pinned, in use, the last copy) is never chosen, and nothing is chosen that
+could have stayed. Must not do: I/O, clocks or threads; the store acts on what is decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from torrentdist.model.ids import Digest
+
+
+class Claim(StrEnum):
+    """Why a bundle must stay."""
+
+    PINNED = "pinned"
+    IN_USE = "in_use"
+    LAST_COPY = "last_copy"
+
+
+Claims = Callable[[Digest], Collection[Claim]]
+"""What the caller knows about a bundle that the store cannot know; asked from any thread, must not block."""
+
+
+def claim_everything(digest: Digest) -> Collection[Claim]:
+    """The claims of a caller who knows nothing: whatever is there may be in use."""
+    return frozenset({Claim.IN_USE})
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    digest: Digest
+    size: int
+    used_at: float
+    claims: frozenset[Claim] = frozenset()
+
+
+def plan(entries: Sequence[Entry], *, need: int) -> list[Digest] | None:
+    """The bundles to evict so that `need` bytes come free, least recently used first.
+
+    None if even all of the unclaimed ones together are not enough: then nothing should be evicted at all.
+    """
+    if need <= 0:
+        return []
+    chosen: list[Entry] = []
+    freed = 0
+    for entry in _by_last_use(entries):
+        chosen.append(entry)
+        freed += entry.size
+        if freed >= need:
+            break
+    else:
+        return None
+    spared = set()
+    for entry in reversed(chosen):
+        if freed - entry.size >= need:
+            spared.add(entry.digest)
+            freed -= entry.size
+    return [entry.digest for entry in chosen if entry.digest not in spared]
+
+
+def plan_prune(entries: Sequence[Entry], *, older_than: float, now: float) -> list[Digest]:
+    """The unclaimed bundles that nobody used for `older_than` seconds, least recently used first."""
+    return [entry.digest for entry in _by_last_use(entries) if now - entry.used_at >= older_than]
+
+
+def _by_last_use(entries: Sequence[Entry]) -> list[Entry]:
+    unclaimed = [entry for entry in entries if not entry.claims]
+    return sorted(unclaimed, key=lambda entry: (entry.used_at, entry.digest))

@@ -1,0 +1,39 @@
+"""The store's small JSON files: what they share, and how one is read.
+
+Always holds: a file carries its schema; one that is damaged or of a later release is refused with its path and never
+overwritten. Must not do: guess.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from torrentdist.model.errors import TorrentdistError
+
+SCHEMA = 1
+
+
+class Saved(msgspec.Struct, frozen=True, kw_only=True):
+    schema: int = SCHEMA
+
+
+S = TypeVar("S", bound=Saved)
+
+
+def encode_saved(saved: Saved) -> bytes:
+    return msgspec.json.encode(saved)
+
+
+def decode_saved(path: Path, data: bytes, kind: type[S]) -> S:
+    try:
+        schema = msgspec.json.decode(data, type=Saved).schema
+        if schema != SCHEMA:
+            raise TorrentdistError(
+                "disk_error", path=str(path), detail=f"schema {schema} is not one that this release reads ({SCHEMA})"
+            )
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.MsgspecError as exc:
+        raise TorrentdistError("disk_error", path=str(path), detail=f"damaged: {exc}") from exc

@@ -1,0 +1,103 @@
+"""`bundle distribute`: a bundle onto every host, with the fleet's progress until enough of it is done.
+
+Always holds: what is reported are the hosts that this call asked for, each of them done, or failed with a reason; a
+cluster that is away for a while ends nothing before the deadline. Must not do: judge a host by anything but the
+masters' word.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Collection, Mapping
+
+from torrentdist.client.http import MasterClient
+from torrentdist.model.errors import EXIT_UNAVAILABLE, TorrentdistError
+from torrentdist.model.ids import BundleId, SupervisorId
+from torrentdist.model.views import DistributeView, FailedHost, FleetView, HostProgress, HostState
+
+POLL_SECS = 0.3
+LONGEST_POLL_SECS = 5.0
+HOSTS_PER_POLL = 200
+"""Up to so many hosts the period stays the shortest: an answer of theirs is about 50 KB."""
+
+_BROKEN = frozenset({HostState.FAILED, HostState.GONE, HostState.STUCK})
+
+
+def hosts_needed(share: float, hosts: int) -> int:
+    """How many of `hosts` make up `share` (0 to 1)."""
+    return min(hosts, math.ceil(share * hosts - 1e-9))
+
+
+def poll_secs(hosts: int) -> float:
+    return min(LONGEST_POLL_SECS, POLL_SECS * max(1.0, hosts / HOSTS_PER_POLL))
+
+
+async def distribute(
+    client: MasterClient,
+    bundle_id: BundleId,
+    *,
+    supervisors: Collection[SupervisorId] = (),
+    labels: Mapping[str, str] | None = None,
+    wait_share: float = 0.0,
+    timeout: float = math.inf,
+    progress: Callable[[FleetView], None] = lambda fleet: None,
+) -> DistributeView:
+    """Assign the bundle, then wait until `wait_share` of these hosts hold it, or for `timeout` seconds.
+
+    Fewer hosts than wanted is no error here: `done` says how many there are, `failed` which ones are missing and why.
+    """
+    clock = asyncio.get_running_loop().time
+    began = clock()
+    fleet = await client.distribute(bundle_id, supervisors=supervisors, labels=labels)
+    ours = frozenset(supervisors) or frozenset(host.supervisor for host in fleet.hosts)
+    if not ours:
+        raise TorrentdistError("not_found", what="a supervisor to distribute to")
+    fleet = _only(fleet, ours)
+    progress(fleet)
+    needed = hosts_needed(wait_share, len(ours))
+    while _done(fleet) < needed and clock() - began < timeout:
+        await asyncio.sleep(max(0.0, min(poll_secs(len(ours)), timeout - (clock() - began))))
+        try:
+            fleet = _only(await client.hosts(bundle_id), ours)
+        except TorrentdistError as error:
+            # The hosts go on without masters; so does the wait for them.
+            if error.exit_code != EXIT_UNAVAILABLE:
+                raise
+        progress(fleet)
+    return DistributeView(
+        id=bundle_id,
+        digest=fleet.digest,
+        hosts=len(ours),
+        done=_done(fleet),
+        failed=_failed(fleet, ours, late=_done(fleet) < needed),
+        seconds=clock() - began,
+    )
+
+
+def _only(fleet: FleetView, ours: frozenset[SupervisorId]) -> FleetView:
+    hosts = [host for host in fleet.hosts if host.supervisor in ours]
+    return FleetView(id=fleet.id, digest=fleet.digest, size=fleet.size, hosts=hosts)
+
+
+def _done(fleet: FleetView) -> int:
+    return sum(host.state is HostState.DONE for host in fleet.hosts)
+
+
+def _failed(fleet: FleetView, ours: frozenset[SupervisorId], *, late: bool) -> list[FailedHost]:
+    """Hosts that broke, and once the deadline is over also those that are merely not done."""
+    states = {host.supervisor: host for host in fleet.hosts}
+    failed = []
+    for supervisor in sorted(ours):
+        host = states.get(supervisor)
+        if host is None:
+            failed.append(FailedHost(supervisor=supervisor, reason="no master knows of it"))
+        elif host.state in _BROKEN or (late and host.state is not HostState.DONE):
+            failed.append(FailedHost(supervisor=supervisor, reason=_reason(host)))
+    return failed
+
+
+def _reason(host: HostProgress) -> str:
+    if host.state in (HostState.FETCHING, HostState.STUCK) and host.size:
+        return f"{host.state} at {100 * host.done // host.size} %" + (f": {host.reason}" if host.reason else "")
+    return f"{host.state}: {host.reason}" if host.reason else str(host.state)

@@ -1,0 +1,193 @@
+"""Which master to ask next, and after how long: the search for the leader as a pure function.
+
+Always holds: a search ends by its deadline; a leader that is named is followed at once; whoever is elected but not
+ready is asked again in place, with growing waits; otherwise nobody is asked twice in a round, and there is one wait
+per full round. A master that is silent or knows no leader never ends the search as long as others can be asked.
+Must not do: I/O, reading a clock, drawing random numbers; all of these come in as values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+MAX_LEARNED = 64
+"""More masters than any cluster has; an answer that names more is cut."""
+
+
+class Said(StrEnum):
+    """What became of a question, as far as the search cares."""
+
+    NOTHING = "nothing"
+    """No connection, no answer, or none that a master would give."""
+    NOT_LEADER = "not_leader"
+    NOT_READY = "not_ready"
+    """It leads, or is about to, and asks for patience."""
+    UNABLE = "unable"
+    """It answers but cannot help now: no leader known, ZooKeeper away, shutting down."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    said: Said
+    detail: str
+    leader: str | None = None
+    masters: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Policy:
+    first_wait: float = 0.05
+    """An election within a live ensemble takes some tens of milliseconds."""
+    longest_wait: float = 0.8
+    """Stays below a second, so that the search adds less than that to a failover."""
+    silent_rounds: int = 10
+    """Rounds in a row in which nobody answers: about 4 s, the time a master needs to start again."""
+    in_place: int = 8
+    """Then the others are asked too: the one who asks for patience may have been replaced meanwhile."""
+
+
+POLICY = Policy()
+
+
+@dataclass(frozen=True)
+class Ask:
+    url: str
+    wait: float = 0.0
+    followed: bool = False
+    """It was named as the leader by the answer just heard."""
+
+
+@dataclass(frozen=True)
+class GiveUp:
+    """Nobody is left to ask, or no time."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """Everything a search has to remember."""
+
+    masters: tuple[str, ...]
+    asking: str
+    deadline: float
+    asked: frozenset[str] = frozenset()
+    """In this round."""
+    followed: frozenset[str] = frozenset()
+    """Suggestions of this round: each is followed once, so that two standbys cannot send us to and fro."""
+    named: str | None = None
+    """The last leader that somebody named; the next round starts there."""
+    heard: bool = False
+    """Somebody answered in this round."""
+    ever_heard: bool = False
+    silent: int = 0
+    rounds: int = 0
+    patience: int = 0
+    answers: tuple[tuple[str, str], ...] = ()
+    """The last answer of each master, for the error message."""
+
+    def story(self) -> str:
+        return "; ".join(f"{url}: {detail}" for url, detail in self.answers) or "there is no master to ask"
+
+
+def normal_url(url: str) -> str:
+    return url.strip().rstrip("/")
+
+
+def learned(masters: Iterable[str]) -> tuple[str, ...]:
+    """The usable URLs of an answer: bounded, without doubles."""
+    urls = dict.fromkeys(normal_url(url) for url in masters)
+    return tuple(url for url in urls if url.startswith(("http://", "https://")))[:MAX_LEARNED]
+
+
+def begin(masters: Iterable[str], leader: str | None, deadline: float) -> tuple[Search, Ask]:
+    """Start with the leader that was seen last, else with the first of the list."""
+    known = tuple(dict.fromkeys(normal_url(url) for url in masters))
+    if not known:
+        raise ValueError("a search needs at least one master")
+    first = leader if leader in known else known[0]
+    assert first is not None
+    search = Search(masters=known, asking=first, deadline=deadline, asked=frozenset((first,)))
+    return search, Ask(first)
+
+
+def step(
+    search: Search, reply: Reply, now: float, jitter: float, policy: Policy = POLICY
+) -> tuple[Search, Ask | GiveUp]:
+    """What to do after `reply` of the master being asked. `jitter` is a random number from 0 to 1."""
+    search = _remember(search, reply)
+    if now >= search.deadline:
+        return search, GiveUp()
+    suggested = _suggestion(search, reply)
+    if suggested is not None:
+        search = replace(search, followed=search.followed | {suggested})
+        return _ask(search, Ask(suggested, followed=True))
+    if reply.said is Said.NOT_READY and search.patience < policy.in_place:
+        wait = _wait(search.patience, jitter, policy)
+        return _ask_in_time(replace(search, patience=search.patience + 1), Ask(search.asking, wait), now)
+    unasked = next((url for url in search.masters if url not in search.asked), None)
+    if unasked is not None:
+        return _ask(replace(search, patience=0), Ask(unasked))
+    return _next_round(search, now, jitter, policy)
+
+
+def _remember(search: Search, reply: Reply) -> Search:
+    known = tuple(dict.fromkeys((*search.masters, *learned(reply.masters))))
+    answers = {**dict(search.answers), search.asking: reply.detail}
+    heard = reply.said is not Said.NOTHING
+    return replace(
+        search,
+        masters=known[: max(len(search.masters), MAX_LEARNED)],
+        answers=tuple(answers.items()),
+        heard=search.heard or heard,
+        ever_heard=search.ever_heard or heard,
+    )
+
+
+def _suggestion(search: Search, reply: Reply) -> str | None:
+    """The leader named in a refusal, if it may be followed now: a known master, not followed in this round yet."""
+    if reply.said is not Said.NOT_LEADER or reply.leader is None:
+        return None
+    url = normal_url(reply.leader)
+    if url not in search.masters or url == search.asking or url in search.followed:
+        return None
+    return url
+
+
+def _ask(search: Search, ask: Ask) -> tuple[Search, Ask]:
+    asked = search.asked | {ask.url}
+    named = ask.url if ask.followed else search.named
+    patience = 0 if ask.url != search.asking else search.patience
+    return replace(search, asking=ask.url, asked=asked, named=named, patience=patience), ask
+
+
+def _ask_in_time(search: Search, ask: Ask, now: float) -> tuple[Search, Ask | GiveUp]:
+    if now + ask.wait >= search.deadline:
+        return search, GiveUp()
+    return _ask(search, ask)
+
+
+def _next_round(search: Search, now: float, jitter: float, policy: Policy) -> tuple[Search, Ask | GiveUp]:
+    silent = 0 if search.heard else search.silent + 1
+    if silent >= policy.silent_rounds:
+        return search, GiveUp()
+    first = search.named if search.named in search.masters else search.masters[0]
+    assert first is not None
+    wait = _wait(search.rounds, jitter, policy)
+    fresh = replace(
+        search,
+        asked=frozenset(),
+        followed=frozenset(),
+        heard=False,
+        silent=silent,
+        rounds=search.rounds + 1,
+        patience=0,
+        named=None,
+    )
+    return _ask_in_time(fresh, Ask(first, wait), now)
+
+
+def _wait(times: int, jitter: float, policy: Policy) -> float:
+    """Doubling up to the cut-off, then spread over its upper half so that clients don't come back in step."""
+    full = min(policy.longest_wait, policy.first_wait * 2.0 ** min(times, 30))
+    return full * (0.5 + 0.5 * jitter)

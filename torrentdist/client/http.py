@@ -1,0 +1,330 @@
+"""The client of the masters' HTTP API: typed calls that survive the loss of any master.
+
+Always holds: a read is answered by any master that can; a mutation carries one request id over all its retries, so that
+however often it is sent it is made once; an error names what each master said. Must not do: decide whom to ask next
+(failover.py does), or touch the swarm.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from types import TracebackType
+from typing import Self, TypeVar
+
+import httpx
+import msgspec
+
+from torrentdist.bundle.metafile import Metafile, parse_metafile
+from torrentdist.client import failover
+from torrentdist.client.failover import Reply, Said
+from torrentdist.client.memory import Remembered, memory_path, recall, remember
+from torrentdist.client.transport import (
+    REQUEST_ID_HEADER,
+    SEEN_HEADER,
+    Broken,
+    Request,
+    decode,
+    error_in,
+    new_http,
+    read_token,
+    send,
+)
+from torrentdist.model.config import ClientConfig
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import BundleId, Digest, SupervisorId, new_random_id
+from torrentdist.model.views import BundleView, ClusterView, FleetView, LeaderView
+
+T = TypeVar("T")
+
+READ_SECS = 5.0
+MUTATION_SECS = 8.0
+"""Longer than a master waits for ZooKeeper, so that its own word about it arrives."""
+CHUNK_SECS = 60.0
+LONGEST_POLL_SECS = 30.0
+POLL_PAUSE_SECS = 0.2
+"""Between polls that a master answers at once without the news that was waited for."""
+
+_ANOTHER_MAY_KNOW = frozenset(
+    {"not_ready", "zookeeper_unavailable", "closing", "not_leader", "bundle_unavailable", "internal"}
+)
+_ANOTHER_MAY_LEAD = frozenset({"no_leader", "zookeeper_unavailable", "leadership_lost", "closing", "outcome_unknown"})
+
+
+class Upload(msgspec.Struct, frozen=True):
+    offset: int
+
+
+class MasterClient:
+    """Use as an async context manager, or call close()."""
+
+    def __init__(self, config: ClientConfig) -> None:
+        self.config = config
+        self._configured = list(failover.learned(config.masters))
+        if not self._configured:
+            raise TorrentdistError("config_missing", detail="client.masters names no master's URL")
+        self._path = memory_path(self._configured)
+        self._recalled = recall(self._path)
+        self._learned = list(self._recalled.masters)
+        self._start: str | None = self._recalled.leader
+        self._seen = 0
+        self.http: httpx.AsyncClient = new_http(self.masters)
+        token = read_token(config.token_file)
+        if token:
+            self.http.headers["Authorization"] = f"Bearer {token}"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        seen = Remembered(masters=self._learned, leader=self._start)
+        if seen != self._recalled:
+            await asyncio.to_thread(remember, self._path, seen)
+        await self.http.aclose()
+
+    @property
+    def masters(self) -> list[str]:
+        """The URLs of every master known: the configured ones, then those learned from answers."""
+        return list(dict.fromkeys((*self._configured, *self._learned)))
+
+    def learn(self, masters: Iterable[str]) -> None:
+        """Take over the list of live masters that a master has just given."""
+        self._learned = list(failover.learned(masters)) or self._learned
+
+    # Typed calls
+
+    async def cluster(self) -> ClusterView:
+        view = await self.read("GET", "/v1/cluster", ClusterView)
+        self.learn(master.url for master in view.masters)
+        return view
+
+    async def leader(self) -> LeaderView:
+        return await self.read("GET", "/v1/leader", LeaderView)
+
+    async def bundles(self) -> list[BundleView]:
+        return await self.read("GET", "/v1/bundles", list[BundleView])
+
+    async def bundle(self, bundle_id: BundleId) -> BundleView:
+        return await self.read("GET", f"/v1/bundles/{bundle_id}", BundleView)
+
+    async def hosts(self, bundle_id: BundleId) -> FleetView:
+        return await self.read("GET", f"/v1/bundles/{bundle_id}/hosts", FleetView)
+
+    async def metafile(self, bundle_id: BundleId) -> Metafile:
+        """The checked metafile of a bundle; `corrupt` if it is not the one that the master says it is."""
+
+        def parse(response: httpx.Response) -> tuple[str, bytes]:
+            return response.headers.get("X-Digest", ""), response.content
+
+        request = Request("GET", f"/v1/bundles/{bundle_id}/metafile", timeout=CHUNK_SECS)
+        promised, raw = await self._read(request, parse)
+        meta = await asyncio.to_thread(parse_metafile, raw)
+        if meta.digest != promised:
+            raise TorrentdistError("corrupt", path=f"the metafile of {bundle_id}", detail=f"it is {meta.digest}")
+        return meta
+
+    async def wait_replicas(
+        self,
+        bundle_id: BundleId,
+        replicas: int,
+        timeout: float,
+        progress: Callable[[BundleView], None] = lambda view: None,
+    ) -> BundleView:
+        """Wait until that many live masters hold it, or for `timeout` seconds; what there is then."""
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + timeout
+        seen = -1
+        while True:
+            asked_at = clock()
+            secs = max(0.0, min(LONGEST_POLL_SECS, deadline - asked_at))
+            # One more than there is: every single replica is news worth showing.
+            params = {"replicas": str(min(replicas, seen + 1)), "timeout": f"{secs:.3f}"}
+            view = await self.read(
+                "GET", f"/v1/bundles/{bundle_id}/wait", BundleView, params=params, timeout=secs + READ_SECS
+            )
+            progress(view)
+            if view.replicas >= replicas or clock() >= deadline:
+                return view
+            if view.replicas <= seen and clock() - asked_at < POLL_PAUSE_SECS:
+                await asyncio.sleep(min(POLL_PAUSE_SECS, deadline - clock()))
+            seen = view.replicas
+
+    async def open_upload(self, bundle_id: BundleId, raw_metafile: bytes, min_replicas: int | None) -> BundleView:
+        params = {} if min_replicas is None else {"min_replicas": str(min_replicas)}
+        headers = {"Content-Type": "application/x-bittorrent"}
+        return await self.mutate(
+            "POST", f"/v1/bundles/{bundle_id}", BundleView, params=params, content=raw_metafile, headers=headers,
+            timeout=CHUNK_SECS,
+        )  # fmt: skip
+
+    async def remove(self, bundle_id: BundleId) -> BundleView:
+        return await self.mutate("DELETE", f"/v1/bundles/{bundle_id}", BundleView)
+
+    async def pin(self, bundle_id: BundleId) -> BundleView:
+        return await self.mutate("PUT", f"/v1/bundles/{bundle_id}/pin", BundleView)
+
+    async def unpin(self, bundle_id: BundleId) -> BundleView:
+        return await self.mutate("DELETE", f"/v1/bundles/{bundle_id}/pin", BundleView)
+
+    async def distribute(
+        self, bundle_id: BundleId, *, supervisors: Iterable[SupervisorId] = (), labels: Mapping[str, str] | None = None
+    ) -> FleetView:
+        """Put the bundle into the assignments of these supervisors, of those with the labels, or of all."""
+        body: dict[str, object] = {}
+        if chosen := list(supervisors):
+            body["supervisors"] = chosen
+        if labels:
+            body["labels"] = dict(labels)
+        content = msgspec.json.encode(body)
+        return await self.mutate("POST", f"/v1/bundles/{bundle_id}/distribute", FleetView, content=content)
+
+    async def upload_offset(self, digest: Digest) -> int:
+        return (await self.mutate("GET", f"/v1/uploads/{digest}", Upload)).offset
+
+    async def put_bytes(self, digest: Digest, offset: int, data: bytes) -> int:
+        """Append to an opened upload; the offset to go on from, which after a failover may be an earlier one."""
+        params = {"offset": str(offset)}
+        headers = {"Content-Type": "application/octet-stream"}
+        try:
+            answer = await self.mutate(
+                "PUT", f"/v1/uploads/{digest}", Upload, params=params, content=data, headers=headers,
+                timeout=CHUNK_SECS,
+            )  # fmt: skip
+        except TorrentdistError as error:
+            right = error.extra.get("offset")
+            if error.code != "invalid_request" or not isinstance(right, int):
+                raise
+            return right
+        return answer.offset
+
+    async def finish_upload(self, digest: Digest) -> BundleView:
+        return await self.mutate("POST", f"/v1/uploads/{digest}/finish", BundleView, timeout=CHUNK_SECS)
+
+    # Reads and mutations
+
+    async def read(
+        self,
+        method: str,
+        path: str,
+        kind: type[T],
+        *,
+        params: Mapping[str, str] | None = None,
+        timeout: float = READ_SECS,
+    ) -> T:
+        """Ask any master, and the next one if it can't answer."""
+        return await self._read(
+            Request(method, path, params=params or {}, timeout=timeout), lambda response: decode(response, kind)
+        )
+
+    async def _read(self, request: Request, parse: Callable[[httpx.Response], T]) -> T:
+        failed: list[TorrentdistError] = []
+
+        def judge(error: TorrentdistError) -> Reply:
+            if error.code not in _ANOTHER_MAY_KNOW:
+                raise error
+            failed[:] = [error]
+            return Reply(Said.NOTHING, error.message)
+
+        def fail(search: failover.Search, unsure: bool) -> TorrentdistError:
+            if not failed:
+                return TorrentdistError("unreachable", detail=search.story(), extra=_answers(search))
+            failed[0].extra.update(_answers(search))
+            return failed[0]
+
+        # A long poll may last longer than the search for somebody who answers it.
+        return await self._search(request, parse, judge, fail, max(self.config.deadline_secs, request.timeout))
+
+    async def mutate(
+        self,
+        method: str,
+        path: str,
+        kind: type[T],
+        *,
+        params: Mapping[str, str] | None = None,
+        content: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout: float = MUTATION_SECS,
+    ) -> T:
+        """Have the leader do it, once, however often it has to be looked for."""
+        headers = {REQUEST_ID_HEADER: new_random_id("req"), **(headers or {})}
+        request = Request(method, path, params=params or {}, content=content, headers=headers, timeout=timeout)
+        deadline_secs = self.config.deadline_secs
+        return await self._search(
+            request, lambda response: decode(response, kind), _judge_refusal, _no_leader_found, deadline_secs
+        )
+
+    async def _search(
+        self,
+        request: Request,
+        parse: Callable[[httpx.Response], T],
+        judge: Callable[[TorrentdistError], Reply],
+        fail: Callable[[failover.Search, bool], TorrentdistError],
+        deadline_secs: float,
+    ) -> T:
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + deadline_secs
+        search, first = failover.begin(self.masters, self._start, deadline)
+        action: failover.Ask | failover.GiveUp = first
+        unsure = False
+        while isinstance(action, failover.Ask):
+            if action.wait:
+                await asyncio.sleep(action.wait)
+            secs = max(0.1, min(request.timeout, deadline - clock()))
+            try:
+                response = await self._send(action.url, replace(request, timeout=secs))
+                error = error_in(response)
+                if error is None:
+                    result = parse(response)
+                    self._start = action.url
+                    return result
+                reply = judge(error)
+            except Broken as broken:
+                unsure = unsure or broken.sent
+                reply = Reply(Said.NOTHING, broken.detail)
+            self.learn(reply.masters)
+            search, action = failover.step(search, reply, clock(), random.random())
+        raise fail(search, unsure)
+
+    async def _send(self, url: str, request: Request) -> httpx.Response:
+        """Say which transaction was seen last, so that a master behind it doesn't answer with the past."""
+        if self._seen:
+            request = replace(request, headers={**request.headers, SEEN_HEADER: str(self._seen)})
+        response = await send(self.http, url, request)
+        seen = response.headers.get(SEEN_HEADER, "")
+        if seen.isascii() and seen.isdigit():
+            self._seen = max(self._seen, int(seen[:20]))
+        return response
+
+
+def _judge_refusal(error: TorrentdistError) -> Reply:
+    """What a refused mutation means for the search; an error that no other master would lift is raised."""
+    if error.code == "not_leader":
+        leader, masters = error.extra.get("leader"), error.extra.get("masters")
+        named = [url for url in masters if isinstance(url, str)] if isinstance(masters, list) else []
+        return Reply(
+            Said.NOT_LEADER,
+            f"not the leader, which is {leader}" if leader else "not the leader, and knows none",
+            leader=leader if isinstance(leader, str) else None,
+            masters=failover.learned(named),
+        )
+    if error.code == "not_ready":
+        return Reply(Said.NOT_READY, error.message)
+    if error.code in _ANOTHER_MAY_LEAD:
+        return Reply(Said.UNABLE, error.message)
+    raise error
+
+
+def _no_leader_found(search: failover.Search, unsure: bool) -> TorrentdistError:
+    code = "outcome_unknown" if unsure else "leader_not_found" if search.ever_heard else "unreachable"
+    return TorrentdistError(code, detail=search.story(), extra=_answers(search))
+
+
+def _answers(search: failover.Search) -> dict[str, object]:
+    return {"answers": dict(search.answers)}

@@ -1,0 +1,70 @@
+"""What a client shows of work under way: immutable pictures, made for a progress bar or a line of log.
+
+Must not do: print. Whoever is given one of these may be slow or may throw it away; the work does not depend on it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from torrentdist.model.views import TransferPhase, TransferView
+
+
+class Phase(StrEnum):
+    HASHING = "hashing"
+    CHECKING = "checking"
+    FETCHING = "fetching"
+    SEEDING = "seeding"
+    SENDING = "sending"
+    """Over HTTP, because the masters cannot reach this process."""
+    FINISHING = "finishing"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransferProgress:
+    """A download."""
+
+    phase: Phase
+    done: int
+    size: int
+    rate: float = 0.0
+    eta: float | None = None
+    from_masters: int = 0
+    from_peers: int = 0
+    peers: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class UploadProgress:
+    """An upload: `done` counts hashed bytes first, then bytes that left this process."""
+
+    phase: Phase
+    done: int
+    size: int
+    rate: float = 0.0
+    eta: float | None = None
+    replicas: int = 0
+    wanted: int = 0
+    peers: int = 0
+
+
+_PHASES = {
+    TransferPhase.CHECKING: Phase.CHECKING,
+    TransferPhase.FETCHING: Phase.FETCHING,
+    TransferPhase.SEEDING: Phase.SEEDING,
+    TransferPhase.FAILED: Phase.FETCHING,
+}
+
+
+def of_transfer(view: TransferView) -> TransferProgress:
+    return TransferProgress(
+        phase=_PHASES[view.phase],
+        done=view.done,
+        size=view.size,
+        rate=view.rate,
+        eta=view.eta,
+        from_masters=view.sources.masters,
+        from_peers=view.sources.peers,
+        peers=view.peers,
+    )

@@ -1,0 +1,121 @@
+"""One HTTP request to one master or supervisor, and what its answer means.
+
+Always holds: an attempt ends by its timeout, whoever is silent; an error of the table arrives as that error; a request
+that may have been executed is told apart from one that never left. Must not do: decide whom to ask next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+import httpx
+import msgspec
+
+from torrentdist.model.errors import TorrentdistError
+
+T = TypeVar("T")
+
+CONNECT_SECS = 2.0
+"""A live host takes a connection at once; a dead one behind a firewall never does."""
+SEEN_HEADER = "X-Zxid"
+"""The highest ZooKeeper transaction that an answer shows, and that a client has seen."""
+REQUEST_ID_HEADER = "X-Request-Id"
+
+
+@dataclass(frozen=True)
+class Request:
+    method: str
+    path: str
+    params: Mapping[str, str] = field(default_factory=dict)
+    content: bytes | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    timeout: float = 5.0
+
+
+class Broken(Exception):
+    """No answer of a master. `sent`: the request may have arrived, and may have been executed."""
+
+    def __init__(self, detail: str, *, sent: bool) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.sent = sent
+
+
+def new_http(urls: list[str]) -> httpx.AsyncClient:
+    """Loading the system's certificates takes longer than most requests: only where a URL needs them."""
+    verify = any(url.startswith("https://") for url in urls)
+    limits = httpx.Limits(max_connections=100, max_keepalive_connections=50, keepalive_expiry=60.0)
+    return httpx.AsyncClient(trust_env=False, verify=verify, limits=limits, headers={"User-Agent": "torrentdist"})
+
+
+async def send(http: httpx.AsyncClient, url: str, request: Request) -> httpx.Response:
+    """The answer, whatever its status; Broken without one."""
+    try:
+        async with asyncio.timeout(request.timeout):
+            return await http.request(
+                request.method,
+                url + request.path,
+                params=dict(request.params),
+                content=request.content,
+                headers=dict(request.headers),
+                timeout=httpx.Timeout(request.timeout, connect=min(CONNECT_SECS, request.timeout)),
+            )
+    except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as exc:
+        raise Broken(_reason(exc, "no connection"), sent=False) from exc
+    except (httpx.InvalidURL, httpx.UnsupportedProtocol) as exc:
+        raise Broken(f"not a usable URL: {exc}", sent=False) from exc
+    except (httpx.TimeoutException, TimeoutError) as exc:
+        raise Broken(f"no answer within {request.timeout:g} s", sent=True) from exc
+    except httpx.HTTPError as exc:
+        raise Broken(_reason(exc, "the connection broke"), sent=True) from exc
+
+
+def error_in(response: httpx.Response) -> TorrentdistError | None:
+    """The error that an answer carries, None for a success; Broken if no process of ours would answer so."""
+    if response.status_code < 400:
+        return None
+    try:
+        body = msgspec.json.decode(response.content, type=dict[str, object])
+    except msgspec.MsgspecError as exc:
+        raise Broken(f"HTTP {response.status_code}", sent=True) from exc
+    if "error" not in body:
+        raise Broken(f"HTTP {response.status_code}", sent=True)
+    return TorrentdistError.from_wire(body)
+
+
+def decode(response: httpx.Response, kind: type[T]) -> T:
+    """The answer's body; Broken if something else than a master sits behind that URL."""
+    try:
+        return msgspec.json.decode(response.content, type=kind)
+    except msgspec.MsgspecError as exc:
+        raise Broken(f"not a master's answer: {exc}", sent=True) from exc
+
+
+async def ask(http: httpx.AsyncClient, url: str, request: Request, kind: type[T]) -> T:
+    """Ask a process that has no equals, such as this host's supervisor."""
+    response = await send(http, url, request)
+    error = error_in(response)
+    if error is not None:
+        raise error
+    return decode(response, kind)
+
+
+def read_token(token_file: str) -> str:
+    """The bearer token, or an error that names the file; never the token itself."""
+    if not token_file:
+        return ""
+    try:
+        token = Path(token_file).expanduser().read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as exc:
+        raise TorrentdistError("config_invalid", origin="client.token_file", detail=f"{token_file}: {exc}") from exc
+    if not token or not token.isascii() or not token.isprintable():
+        raise TorrentdistError("config_invalid", origin="client.token_file", detail=f"{token_file} holds no token")
+    return token
+
+
+def _reason(exc: BaseException, otherwise: str) -> str:
+    return str(exc) or otherwise

@@ -1,0 +1,186 @@
+"""`upload`: a directory or a file of this machine into the cluster, its bytes leaving this process once if possible.
+
+Always holds: what the cluster has already moves no byte; the files are used where they lie and never written to; the
+answer says how many masters hold the bundle, never more. Must not do: keep seeding once enough of them do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from torrentdist.bundle.make import make_metafile
+from torrentdist.bundle.metafile import Metafile
+from torrentdist.client.chunked import send_content
+from torrentdist.client.http import MasterClient
+from torrentdist.client.peer import client_peer, seeding_home
+from torrentdist.client.progress import Phase, UploadProgress
+from torrentdist.model.config import SwarmConfig
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import MAX_ID_LENGTH, BundleId, Digest
+from torrentdist.model.records import BundleState
+from torrentdist.model.views import BundleView, UploadView
+from torrentdist.swarm.engine import Transfer
+
+REFRESH_SECS = 0.25
+UNREACHABLE_SECS = 10.0
+"""No byte has left by then: no master can dial this process. It sends the bytes over HTTP instead."""
+_DIGEST_DIGITS = 12
+
+OnProgress = Callable[[UploadProgress], None]
+
+
+def default_id(path: Path, digest: Digest) -> BundleId:
+    """The name of the directory or file with the start of the digest: other content gets another id by itself."""
+    base = os.path.basename(os.path.realpath(path))
+    cleaned = re.sub(r"[^A-Za-z0-9._-]+", "-", base).lstrip("._-").rstrip("-")
+    return BundleId(f"{cleaned[: MAX_ID_LENGTH - _DIGEST_DIGITS - 1] or 'bundle'}-{digest[:_DIGEST_DIGITS]}")
+
+
+async def upload(
+    client: MasterClient,
+    path: Path,
+    bundle_id: BundleId | None = None,
+    *,
+    min_replicas: int | None = None,
+    timeout: float = math.inf,
+    progress: OnProgress = lambda news: None,
+    swarm: SwarmConfig | None = None,
+    unreachable_secs: float = UNREACHABLE_SECS,
+) -> UploadView:
+    """Return when `min_replicas` masters (default: as many as the cluster wants) hold it, or after `timeout` seconds
+    with `achieved` false; then the masters go on among themselves."""
+    clock = asyncio.get_running_loop().time
+    began = clock()
+    meta = await _hash(path, progress)
+    chosen = bundle_id or default_id(path, meta.digest)
+    there = await _there(client, chosen, meta)
+    if there is None or there.replicas < _wanted(there, min_replicas) or there.state is not BundleState.AVAILABLE:
+        work = _Upload(client, meta, path, chosen, min_replicas, began + timeout, progress, unreachable_secs)
+        there = await work.run(swarm or SwarmConfig())
+    wanted = _wanted(there, min_replicas)
+    return UploadView(
+        id=chosen,
+        digest=meta.digest,
+        size=meta.size,
+        files=meta.file_count,
+        replicas=there.replicas,
+        min_replicas=wanted,
+        achieved=there.replicas >= wanted,
+        seconds=clock() - began,
+    )
+
+
+async def _hash(path: Path, progress: OnProgress) -> Metafile:
+    loop = asyncio.get_running_loop()
+
+    def hashed(done: int, size: int) -> None:
+        news = UploadProgress(phase=Phase.HASHING, done=done, size=size)
+        loop.call_soon_threadsafe(progress, news)
+
+    return await asyncio.to_thread(make_metafile, path, progress=hashed)
+
+
+async def _there(client: MasterClient, bundle_id: BundleId, meta: Metafile) -> BundleView | None:
+    """What the cluster has under this id, `conflict` if it is other content."""
+    try:
+        view = await client.read("GET", f"/v1/bundles/{bundle_id}", BundleView, params={"uploading": "true"})
+    except TorrentdistError as error:
+        if error.code != "bundle_not_found":
+            raise
+        return None
+    if view.digest != meta.digest:
+        raise TorrentdistError("conflict", id=bundle_id, existing=view.digest)
+    return view
+
+
+def _wanted(view: BundleView, min_replicas: int | None) -> int:
+    return view.min_replicas if min_replicas is None else min_replicas
+
+
+@dataclass
+class _Upload:
+    client: MasterClient
+    meta: Metafile
+    path: Path
+    id: BundleId
+    min_replicas: int | None
+    deadline: float
+    progress: OnProgress
+    unreachable_secs: float
+    replicas: int = field(default=0, init=False)
+    wanted: int = field(default=0, init=False)
+
+    async def run(self, swarm: SwarmConfig) -> BundleView:
+        with seeding_home(self.meta, self.path) as home:
+            async with client_peer(self.client, swarm) as peer:
+                transfer = peer.engine.seed(self.meta, home)
+                await peer.announce()
+                opened = await self.client.open_upload(self.id, self.meta.raw, self.min_replicas)
+                self.replicas, self.wanted = opened.replicas, _wanted(opened, self.min_replicas)
+                peer.agent.poke()
+                return await self._until_replicated(transfer)
+
+    async def _until_replicated(self, transfer: Transfer) -> BundleView:
+        clock = asyncio.get_running_loop().time
+        opened_at = clock()
+        waiting = asyncio.create_task(
+            self.client.wait_replicas(self.id, self.wanted, max(0.0, self.deadline - opened_at), self._note)
+        )
+        sending: asyncio.Task[BundleView] | None = None
+        try:
+            while not waiting.done():
+                await asyncio.wait({waiting}, timeout=REFRESH_SECS)
+                if sending is None:
+                    self._show(transfer)
+                    if clock() - opened_at > self.unreachable_secs and self._nobody_came(transfer):
+                        sending = asyncio.create_task(send_content(self.client, self.meta, self.path, self._sent))
+                elif sending.done():
+                    _check_sent(sending)
+            return waiting.result()
+        finally:
+            tasks = [task for task in (waiting, sending) if task is not None]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _nobody_came(self, transfer: Transfer) -> bool:
+        return self.replicas == 0 and transfer.view().uploaded == 0
+
+    def _note(self, view: BundleView) -> None:
+        self.replicas = view.replicas
+
+    def _show(self, transfer: Transfer) -> None:
+        view = transfer.view()
+        done = min(view.uploaded, self.meta.size)
+        rate = view.upload_rate
+        self.progress(
+            UploadProgress(
+                phase=Phase.SEEDING,
+                done=done,
+                size=self.meta.size,
+                rate=rate,
+                eta=(self.meta.size - done) / rate if rate > 0 else None,
+                replicas=self.replicas,
+                wanted=self.wanted,
+                peers=view.peers,
+            )
+        )
+
+    def _sent(self, offset: int) -> None:
+        size = self.meta.size
+        self.progress(
+            UploadProgress(phase=Phase.SENDING, done=offset, size=size, replicas=self.replicas, wanted=self.wanted)
+        )
+
+
+def _check_sent(sending: asyncio.Task[BundleView]) -> None:
+    error = sending.exception()
+    # A master reached us after all and has it from the swarm: then there is no unfinished upload to add to.
+    if error is not None and not (isinstance(error, TorrentdistError) and error.code == "not_found"):
+        raise error

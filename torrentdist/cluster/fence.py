@@ -1,0 +1,41 @@
+"""The one way in which a leader changes ZooKeeper.
+
+Always holds: a commit happens in the leader's own epoch and while its own election znode exists, or not at all; when
+the lease is over nothing is even sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from torrentdist.cluster import paths
+from torrentdist.cluster.operations import Check, Op, Result, SessionExpired, TransactionFailed
+from torrentdist.cluster.term import Term
+from torrentdist.cluster.zookeeper import ZooKeeper
+from torrentdist.model.errors import TorrentdistError
+
+
+class Fence:
+    def __init__(self, zk: ZooKeeper, term: Term, held: Callable[[], bool]) -> None:
+        self._zk = zk
+        self._term = term
+        self._held = held
+
+    @property
+    def epoch(self) -> int:
+        return self._term.epoch
+
+    async def commit(self, ops: Sequence[Op]) -> list[Result]:
+        """All of `ops` in this term, or `leadership_lost`; `TransactionFailed` if one of them was refused."""
+        if not self._held():
+            raise TorrentdistError("leadership_lost")
+        guards: list[Op] = [Check(paths.EPOCH, self._term.epoch), Check(self._term.election)]
+        try:
+            results = await self._zk.commit([*guards, *ops])
+        except TransactionFailed as exc:
+            if exc.index < len(guards):
+                raise TorrentdistError("leadership_lost") from exc
+            raise TransactionFailed(ops, exc.index - len(guards), exc.reason) from None
+        except SessionExpired as exc:
+            raise TorrentdistError("leadership_lost") from exc
+        return results[len(guards) :]

@@ -1,0 +1,85 @@
+"""Where everything lives in ZooKeeper, below the chroot. The only place that spells a path.
+
+Always holds: an id reaches a path only after its check.
+"""
+
+from __future__ import annotations
+
+import re
+
+from torrentdist.model import ids
+from torrentdist.model.ids import BundleId, MasterId, SupervisorId
+
+ROOT = "/"
+CLUSTER = "/cluster"
+EPOCH = "/epoch"
+MASTERS = "/masters"
+SUPERVISORS = "/supervisors"
+ELECTION = "/election"
+FAILOVERS = "/failovers"
+BUNDLES = "/code-distributor"
+ASSIGNMENTS = "/assignments"
+
+PARENTS = (MASTERS, SUPERVISORS, ELECTION, FAILOVERS, BUNDLES, ASSIGNMENTS)
+"""What has to be there before anything else can be written."""
+
+_SEQUENCE_DIGITS = 10
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
+
+
+def master(id_: MasterId) -> str:
+    return f"{MASTERS}/{ids.master_id(id_)}"
+
+
+def supervisor(id_: SupervisorId) -> str:
+    return f"{SUPERVISORS}/{ids.supervisor_id(id_)}"
+
+
+def bundle(id_: BundleId) -> str:
+    return f"{BUNDLES}/{ids.bundle_id(id_)}"
+
+
+def replica(bundle_id: BundleId, holder: MasterId) -> str:
+    return f"{bundle(bundle_id)}/{ids.master_id(holder)}"
+
+
+def assignment(id_: SupervisorId) -> str:
+    return f"{ASSIGNMENTS}/{ids.supervisor_id(id_)}"
+
+
+def election_node(name: str) -> str:
+    return f"{ELECTION}/{name}"
+
+
+def election_prefix(unique: str) -> str:
+    """What ZooKeeper appends the sequence number to."""
+    return f"{ELECTION}/{unique}-"
+
+
+def failover(name: str) -> str:
+    return f"{FAILOVERS}/{name}"
+
+
+def failover_prefix() -> str:
+    return f"{FAILOVERS}/f-"
+
+
+def sequence_of(name: str) -> int | None:
+    """The sequence number that ZooKeeper appended to a znode's name; None if it has none."""
+    digits = name[-_SEQUENCE_DIGITS:]
+    if len(name) <= _SEQUENCE_DIGITS or not digits.isascii() or not digits.isdigit():
+        return None
+    return int(digits)
+
+
+def is_name(text: str) -> bool:
+    """Whether it is safe as one component of a path."""
+    return 0 < len(text) <= ids.MAX_ID_LENGTH and _NAME.fullmatch(text) is not None
+
+
+def parent(path: str) -> str:
+    return path.rpartition("/")[0] or ROOT
+
+
+def name(path: str) -> str:
+    return path.rpartition("/")[2]

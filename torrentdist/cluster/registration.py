@@ -1,0 +1,162 @@
+"""A daemon's ephemeral record in /masters or /supervisors: there while the daemon has a session, in every session.
+
+Always holds: one id, one daemon; a record of the same store is our own from before a crash, because whoever holds a
+store's lock is alone with it. Must not do: take over the record of another store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from enum import Enum, auto
+
+import structlog
+
+from torrentdist.cluster import paths
+from torrentdist.cluster.operations import (
+    BadVersion,
+    Create,
+    Delete,
+    NodeExists,
+    NoNode,
+    SessionState,
+    Stat,
+    TransactionFailed,
+    ZNodeError,
+)
+from torrentdist.cluster.zookeeper import ZooKeeper
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import StoreId
+from torrentdist.model.records import MasterRecord, SupervisorRecord, decode, encode
+
+log = structlog.get_logger(__name__)
+
+_RETRY_SECS = 1.0
+
+
+class Claim(Enum):
+    CREATE = auto()
+    KEEP = auto()
+    """It is of this session."""
+    REPLACE = auto()
+    """It is our own, left over from a session that ZooKeeper has not given up yet."""
+    TAKEN = auto()
+
+
+def claim(owner: int | None, store: StoreId | None, session: int | None, own_store: StoreId) -> Claim:
+    """What to do about the znode of our id. `owner`: its session, None if there is none; `store`: of its record."""
+    if owner is None:
+        return Claim.CREATE
+    if owner == session:
+        return Claim.KEEP
+    return Claim.REPLACE if store == own_store else Claim.TAKEN
+
+
+class Registration:
+    def __init__(self, zk: ZooKeeper, record: MasterRecord | SupervisorRecord) -> None:
+        self._zk = zk
+        self.record = record
+        master = isinstance(record, MasterRecord)
+        self._what = "master" if master else "supervisor"
+        self.path = paths.master(record.id) if isinstance(record, MasterRecord) else paths.supervisor(record.id)
+        self._wake = asyncio.Event()
+        self._watching = False
+        self._task: asyncio.Task[None] | None = None
+        self.registered = False
+        self.on_change: list[Callable[[bool], None]] = []
+
+    async def start(self) -> None:
+        """Register, or fail with `id_taken`. From then on it is done again whenever the record is gone."""
+        await self._register()
+        self._zk.on_state.append(self._on_state)
+        self._task = asyncio.create_task(self._run(), name="registration")
+
+    async def close(self) -> None:
+        """Take the record away at once, rather than with the session."""
+        task, self._task = self._task, None
+        if task is None:
+            return
+        self._zk.on_state.remove(self._on_state)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        self._tell(False)
+        with contextlib.suppress(TorrentdistError, ZNodeError):
+            found = await self._zk.get(self.path)
+            if found is not None and found[1].ephemeral_owner == self._zk.session_id:
+                await self._zk.delete(self.path, found[1].version)
+
+    def _on_state(self, state: SessionState) -> None:
+        if state is SessionState.LOST:
+            self._tell(False)
+        self._wake.set()
+
+    def _on_change(self) -> None:
+        self._watching = False
+        self._wake.set()
+
+    async def _run(self) -> None:
+        while True:
+            self._wake.clear()
+            try:
+                await self._register()
+            except (TorrentdistError, ZNodeError, TransactionFailed) as exc:
+                log.warning("not registered, trying again", path=self.path, reason=str(exc))
+                await asyncio.sleep(_RETRY_SECS)
+                continue
+            await self._wake.wait()
+
+    async def _register(self) -> None:
+        """Make the record ours, and watch it."""
+        while True:
+            found = await self._look()
+            owner = None if found is None else found[1].ephemeral_owner
+            match claim(owner, None if found is None else self._store_of(found[0]), self._zk.session_id, self._store):
+                case Claim.KEEP:
+                    self._tell(True)
+                    return
+                case Claim.TAKEN:
+                    self._tell(False)
+                    raise TorrentdistError("id_taken", what=self._what, id=self.record.id)
+                case Claim.CREATE:
+                    await self._make([])
+                case Claim.REPLACE:
+                    assert found is not None
+                    await self._make([Delete(self.path, found[1].version)])
+
+    async def _look(self) -> tuple[bytes, Stat] | None:
+        # One watch at a time, however often this is asked.
+        watch, self._watching = (None if self._watching else self._on_change), True
+        found = await self._zk.get(self.path, watch)
+        self._watching = found is not None
+        return found
+
+    async def _make(self, before: list[Delete]) -> None:
+        """Whatever went wrong, the next look tells."""
+        try:
+            await self._zk.commit([*before, Create(self.path, encode(self.record), ephemeral=True)])
+        except TransactionFailed as exc:
+            if isinstance(exc.reason, NoNode):
+                await self._zk.ensure(paths.parent(self.path))
+            elif not isinstance(exc.reason, NodeExists | BadVersion):
+                raise
+        except TorrentdistError as exc:
+            if exc.code != "outcome_unknown":
+                raise
+
+    @property
+    def _store(self) -> StoreId:
+        return self.record.store
+
+    def _store_of(self, data: bytes) -> StoreId | None:
+        with contextlib.suppress(TorrentdistError):
+            return decode(data, type(self.record), path=self.path).store
+        return None
+
+    def _tell(self, registered: bool) -> None:
+        if registered is not self.registered:
+            self.registered = registered
+            log.info("registered" if registered else "not registered any more", path=self.path)
+            for callback in list(self.on_change):
+                callback(registered)

@@ -1,0 +1,307 @@
+"""ZooKeeper for asyncio: one session after another with an ensemble, below the configured chroot.
+
+Always holds: no call outlives its deadline, connected or not; no write is repeated, or carried into a session other
+than the one in which it was decided. Must not do: know kazoo (driver.py does), or guess that a session is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import threading
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+import structlog
+
+from torrentdist.cluster import paths
+from torrentdist.cluster.acl import OPEN, Acl, Credentials, digest_acl, read_credentials, sasl_acl
+from torrentdist.cluster.driver import SASL_AVAILABLE, Connected, CutOff, Driver, Lost, SessionEvent, Suspended
+from torrentdist.cluster.operations import (
+    ANY_VERSION,
+    Create,
+    NodeExists,
+    NoNode,
+    Op,
+    Result,
+    SessionExpired,
+    SessionState,
+    Set,
+    Stat,
+    TransactionFailed,
+    check_size,
+    within,
+)
+from torrentdist.model.config import ZooKeeperConfig
+from torrentdist.model.errors import TorrentdistError
+
+__all__ = ["Create", "Op", "SessionState", "Set", "Stat", "TransactionFailed", "ZooKeeper"]
+
+log = structlog.get_logger(__name__)
+T = TypeVar("T")
+
+Watch = Callable[[], None]
+"""Called once on the loop: what was read has changed, or the connection was lost since. Look again."""
+
+_REVIVE_SECS = 1.0
+
+
+class ZooKeeper:
+    def __init__(self, config: ZooKeeperConfig) -> None:
+        self._config = config
+        self._root = _checked_chroot(config.chroot)
+        self._credentials = read_credentials(config.auth_file) if config.auth_file else None
+        self.acl = _own_acl(self._credentials, config)
+        self.state = SessionState.CONNECTING
+        self.generation = 0
+        """Grows with each new session."""
+        self.session_id: int | None = None
+        self.negotiated_timeout = config.session_timeout_secs
+        self.last_write_acknowledged: float | None = None
+        """time.monotonic() at the sending of the last write that this session got acknowledged."""
+        self.on_state: list[Callable[[SessionState], None]] = []
+        self._clock: tuple[float, float] | None = None
+        self._driver: Driver | None = None
+        self._changed = asyncio.Event()
+
+    # the session
+
+    async def start(self, timeout: float) -> None:
+        """Connect and make the chroot. `zookeeper_unavailable` when time is up; it goes on connecting: call again."""
+        deadline = asyncio.get_running_loop().time() + timeout
+        if self._driver is None and self.state is not SessionState.CLOSED:
+            self._launch()
+        await self._until_connected(deadline)
+        await self.ensure(paths.ROOT)
+
+    async def close(self) -> None:
+        """End the session, and with it everything ephemeral. Bounded also when nobody answers."""
+        driver, self._driver = self._driver, None
+        self._enter(SessionState.CLOSED)
+        if driver is None:
+            return
+        ended = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        threading.Thread(target=_end, args=(driver, loop, ended), daemon=True).start()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._config.operation_timeout_secs):
+                await ended.wait()
+
+    async def wait_connected(self, timeout: float) -> None:
+        await self._until_connected(asyncio.get_running_loop().time() + timeout)
+
+    @property
+    def last_zxid(self) -> int:
+        """Of the last answer: everything up to it has been seen, watches included."""
+        return self._driver.last_zxid if self._driver else 0
+
+    def server_now(self) -> float | None:
+        """ZooKeeper's clock now, as told by our last acknowledged `set`; None before one."""
+        return None if self._clock is None else self._clock[0] + time.monotonic() - self._clock[1]
+
+    # reading
+
+    async def get(self, path: str, watch: Watch | None = None) -> tuple[bytes, Stat] | None:
+        """Data and stat; None, and no watch, if there is no such znode."""
+        try:
+            return await self._read(path, lambda d, p: d.get(p, watch))
+        except NoNode:
+            return None
+
+    async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
+        """The watch stays also if there is no such znode: it fires when there is."""
+        return await self._read(path, lambda d, p: d.exists(p, watch))
+
+    async def children(self, path: str, watch: Watch | None = None) -> list[str] | None:
+        """Names of children; None, and no watch, if there is no such znode. The watch fires when it is deleted too."""
+        try:
+            return await self._read(path, lambda d, p: d.children(p, watch))
+        except NoNode:
+            return None
+
+    async def sync(self) -> int:
+        """What is read from now on is at least as new as everything that was acknowledged to anybody before."""
+        await self._read(paths.ROOT, lambda d, p: d.sync(p))
+        return self.last_zxid
+
+    async def acls(self, path: str) -> list[Acl] | None:
+        try:
+            return await self._read(path, lambda d, p: d.acls(p))
+        except NoNode:
+            return None
+
+    # writing
+
+    async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False) -> str:
+        check_size([Create(path, data)])
+        return self._inner(await self._write(path, lambda d, p: d.create(p, data, ephemeral, sequential)))
+
+    async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
+        check_size([Set(path, data)])
+        sent = time.monotonic()
+        stat = await self._write(path, lambda d, p: d.set(p, data, version))
+        self._clock = (stat.mtime, sent)
+        return stat
+
+    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        await self._write(path, lambda d, p: d.delete(p, version))
+
+    async def ensure(self, path: str) -> None:
+        """Make a znode and its parents where they are missing, the chroot included."""
+        if await self.exists(path) is not None:
+            return
+        full = self._full(path)
+        for end in range(2, len(full) + 1):
+            if end == len(full) or full[end] == "/":
+                await self._ensure_one(full[:end])
+
+    async def _ensure_one(self, full: str) -> None:
+        with contextlib.suppress(NodeExists):
+            await self._write(full, lambda d, _: d.create(full, b"", False, False))
+
+    async def commit(self, ops: Sequence[Op]) -> list[Result]:
+        """All of it or nothing. `TransactionFailed` names the operation that was refused."""
+        if not ops:
+            return []
+        check_size(ops)
+        whole = [dataclasses.replace(op, path=self._full(op.path)) for op in ops]
+        try:
+            results = await self._write(ops[0].path, lambda d, _: d.commit(whole))
+        except TransactionFailed as exc:
+            raise within(exc, ops) from None
+        return [self._inner(result) if isinstance(result, str) else result for result in results]
+
+    async def secure(self, path: str) -> None:
+        """Give an existing znode the ACL that we create znodes with."""
+        with contextlib.suppress(NoNode):
+            await self._write(path, lambda d, p: d.set_acl(p))
+
+    # one request
+
+    async def _read(self, path: str, ask: Callable[[Driver, str], Awaitable[T]]) -> T:
+        """Ask, again after a lost connection, until the deadline."""
+        deadline = self._deadline()
+        while True:
+            driver = await self._until_connected(deadline)
+            try:
+                async with asyncio.timeout_at(deadline):
+                    return await ask(driver, self._full(path))
+            except CutOff:
+                await asyncio.sleep(0)  # the state that belongs to it is on its way
+            except TimeoutError:
+                raise _unavailable(f"no answer about {path}") from None
+
+    async def _write(self, path: str, ask: Callable[[Driver, str], Awaitable[T]]) -> T:
+        """Ask once, and only in the session in which the caller decided to."""
+        deadline, session = self._deadline(), self.session_id
+        driver = await self._until_connected(deadline)
+        if session is not None and session != self.session_id:
+            raise SessionExpired
+        sent, session = time.monotonic(), self.session_id
+        try:
+            async with asyncio.timeout_at(deadline):
+                answer = await ask(driver, self._full(path))
+        except (TimeoutError, CutOff) as exc:
+            raise TorrentdistError("outcome_unknown", detail=f"writing {path} to ZooKeeper") from exc
+        if session == self.session_id:
+            self.last_write_acknowledged = max(sent, self.last_write_acknowledged or sent)
+        return answer
+
+    def _deadline(self) -> float:
+        return asyncio.get_running_loop().time() + self._config.operation_timeout_secs
+
+    async def _until_connected(self, deadline: float) -> Driver:
+        while self.state is not SessionState.CONNECTED or self._driver is None:
+            if self.state is SessionState.CLOSED:
+                raise TorrentdistError("closing", what="the connection to ZooKeeper")
+            changed = self._changed
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await changed.wait()
+            except TimeoutError:
+                raise _unavailable("no connection to " + ",".join(self._config.servers)) from None
+        return self._driver
+
+    def _full(self, path: str) -> str:
+        return self._root if path == paths.ROOT else self._root + path
+
+    def _inner(self, full: str) -> str:
+        return full[len(self._root) :] or paths.ROOT
+
+    # what the driver tells
+
+    def _launch(self) -> None:
+        self._driver = Driver(self._config, self._credentials, self.acl, self._on_event)
+        self._driver.start()
+
+    def _on_event(self, driver: Driver, event: SessionEvent) -> None:
+        if driver is not self._driver:
+            return
+        loop = asyncio.get_running_loop()
+        match event:
+            case Connected(session, negotiated_timeout):
+                if session != self.session_id:
+                    self.generation += 1
+                    self.session_id, self.last_write_acknowledged = session, None
+                self.negotiated_timeout = negotiated_timeout
+                self._enter(SessionState.CONNECTED)
+            case Suspended():
+                self._enter(SessionState.SUSPENDED)
+                loop.call_later(self.negotiated_timeout, self._try_any_ensemble, driver, self._changed)
+            case Lost(ended):
+                self.session_id, self.last_write_acknowledged = None, None
+                self._enter(SessionState.LOST)
+                if ended:  # refused, or a bug of the client's: its thread is gone
+                    log.error("the ZooKeeper client ended, starting another one")
+                    loop.call_later(_REVIVE_SECS, self._revive, driver)
+
+    def _try_any_ensemble(self, driver: Driver, since: asyncio.Event) -> None:
+        """Cut off for a whole session: the ensemble may have been wiped or replaced."""
+        if driver is self._driver and since is self._changed:
+            driver.forget_zxid()
+
+    def _revive(self, driver: Driver) -> None:
+        if driver is self._driver:
+            threading.Thread(target=driver.end, daemon=True).start()
+            self._launch()
+
+    def _enter(self, state: SessionState) -> None:
+        if state is not self.state:
+            log.info("ZooKeeper session", state=state.value, session=self.session_id, generation=self.generation)
+        self.state = state
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+        for callback in list(self.on_state):
+            callback(state)
+
+
+def _end(driver: Driver, loop: asyncio.AbstractEventLoop, ended: asyncio.Event) -> None:
+    driver.end()
+    with contextlib.suppress(RuntimeError):  # the loop is gone: nobody waits any more
+        loop.call_soon_threadsafe(ended.set)
+
+
+def _checked_chroot(chroot: str) -> str:
+    """`/name` or `/name/name...`; the root of the ensemble is shared with others and never ours."""
+    names = chroot.split("/")[1:]
+    if not chroot.startswith("/") or not all(paths.is_name(name) for name in names):
+        raise TorrentdistError(
+            "config_invalid", origin="zookeeper.chroot", detail=f"{chroot!r} is not like /torrentdist"
+        )
+    return chroot
+
+
+def _own_acl(credentials: Credentials | None, config: ZooKeeperConfig) -> Acl:
+    if config.sasl and credentials is None:
+        raise TorrentdistError("config_missing", detail="zookeeper.sasl needs zookeeper.auth_file")
+    if config.sasl and not SASL_AVAILABLE:
+        raise TorrentdistError("missing_dependency", detail="zookeeper.sasl needs pure-sasl", package="pure-sasl")
+    if credentials is None:
+        return OPEN
+    return sasl_acl(credentials) if config.sasl else digest_acl(credentials)
+
+
+def _unavailable(detail: str) -> TorrentdistError:
+    return TorrentdistError("zookeeper_unavailable", detail=detail)

@@ -1,0 +1,287 @@
+"""A whole cluster on this machine, each member a real process, described by one directory.
+
+Always holds: `state.json` names every process that was started, with its birth time, before the next one is started;
+so `down` stops exactly these, whoever calls it. Must not do: guess a port; daemons take free ones and tell theirs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import msgspec
+
+from torrentdist.dev.processes import Started, birth_of, is_alive, send, wait_gone
+from torrentdist.dev.zookeeper import EmbeddedZooKeeper
+from torrentdist.host.address import NAME, read_address
+from torrentdist.model.errors import TorrentdistError
+
+READY_SECS = 60.0
+STOP_SECS = 15.0
+
+
+class DevSpec(msgspec.Struct, frozen=True, kw_only=True):
+    dir: Path
+    masters: int = 3
+    supervisors: int = 2
+    zookeepers: int = 1
+    zookeeper: str = ""
+    """HOST:PORT[,HOST:PORT] of one that runs already; then none is started."""
+    session_secs: float = 4.0
+    first_port: int = 0
+    """Masters listen from here on, gateways 10 above; 0: free ports."""
+    settings: dict[str, dict[str, object]] = {}
+    """Further configuration for every daemon, by section."""
+
+
+class DevState(msgspec.Struct, kw_only=True):
+    dir: str
+    zookeeper: str
+    processes: list[Started]
+
+
+def default_dir() -> Path:
+    base = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    return Path(base) / "torrentdist" / "dev"
+
+
+class DevCluster:
+    def __init__(self, spec: DevSpec) -> None:
+        self.spec = msgspec.structs.replace(spec, dir=spec.dir.absolute())
+        self.dir = self.spec.dir
+        self.state = DevState(dir=str(self.dir), zookeeper=spec.zookeeper, processes=[])
+        self._children: dict[int, subprocess.Popen[bytes]] = {}
+
+    # life
+
+    def up(self, say: Callable[[str], None] = lambda _: None) -> None:
+        """Return when every member is ready; after a failure nothing is left running."""
+        self._claim_dir()
+        try:
+            self._start_zookeeper()
+            say(f"ZooKeeper at {self.state.zookeeper}")
+            masters = [f"master-{n + 1}" for n in range(self.spec.masters)]
+            for n, name in enumerate(masters):
+                self.write_config(name, port=self.spec.first_port + n if self.spec.first_port else 0)
+                self.start(name)
+            for name in masters:
+                self.wait_started(name)
+            self._write_client_config()
+            supervisors = [f"supervisor-{n + 1}" for n in range(self.spec.supervisors)]
+            for n, name in enumerate(supervisors):
+                self.write_config(name, port=self.spec.first_port + 10 + n if self.spec.first_port else 0)
+                self.start(name)
+            for name in supervisors:
+                self.wait_started(name)
+            self._write_client_config()
+            self.wait_ready()
+            say(f"{len(masters)} masters and {len(supervisors)} supervisors are ready")
+        except BaseException:
+            self.down()
+            raise
+
+    def _claim_dir(self) -> None:
+        running = [p for p in read_state(self.dir).processes if is_alive(p)] if has_state(self.dir) else []
+        if running:
+            raise TorrentdistError("id_taken", what=f"a cluster with {len(running)} processes in", id=str(self.dir))
+        self.dir.mkdir(parents=True, exist_ok=True)
+
+    def _start_zookeeper(self) -> None:
+        if self.spec.zookeeper:
+            return
+        zookeeper = EmbeddedZooKeeper(self.dir / "zookeeper", servers=self.spec.zookeepers)
+        zookeeper.start(READY_SECS)
+        self.state.zookeeper = ",".join(zookeeper.addresses)
+        for n, server in enumerate(zookeeper.servers):
+            assert server.pid is not None
+            self._remember("zookeeper", f"zookeeper-{n + 1}", server.pid, server.address, server.log_file)
+
+    def down(self) -> None:
+        """Stop what was started: supervisors, then masters, then ZooKeeper. Data stays."""
+        for role in ("supervisor", "master", "zookeeper"):
+            members = [p for p in self.state.processes if p.role == role]
+            for member in members:
+                send(member, signal.SIGCONT)
+                send(member, signal.SIGTERM)
+            for member in wait_gone(members, STOP_SECS):
+                send(member, signal.SIGKILL)
+            wait_gone(members, 5.0)
+        self._reap()
+        self.state.processes.clear()
+        self._save()
+
+    # members
+
+    def start(self, name: str) -> None:
+        """Start a member by its name, e.g. again after a kill."""
+        role = name.partition("-")[0]
+        (self.dir / name / NAME).unlink(missing_ok=True)
+        command = [sys.executable, "-m", "torrentdist_cli", role, "--config", str(self.config_of(name))]
+        log = self.dir / f"{name}.log"
+        with log.open("ab") as out:
+            child = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=self.dir, start_new_session=True
+            )
+        self._children[child.pid] = child
+        self._remember(role, name, child.pid, "", log)
+
+    def wait_started(self, name: str, timeout: float = READY_SECS) -> None:
+        """Return when it has told its address; its configuration keeps the port from then on."""
+        deadline = time.monotonic() + timeout
+        while (address := read_address(self.dir / name)) is None or address.pid != self.member(name).pid:
+            self._require_alive(name)
+            if time.monotonic() > deadline:
+                raise TorrentdistError("timed_out", what=f"starting {name}", seconds=timeout)
+            time.sleep(0.02)
+        port = int(address.url.rpartition(":")[2])
+        self.write_config(name, port=port)
+        found = self.member(name)
+        gateway = address.url if found.role == "supervisor" else ""
+        self._replace(msgspec.structs.replace(found, url=address.url, gateway=gateway))
+
+    def wait_ready(self, timeout: float = READY_SECS) -> None:
+        """Every member says that it is ready, and one master leads."""
+        deadline = time.monotonic() + timeout
+        masters = [p for p in self.state.processes if p.role == "master"]
+        waiting = {p.id: f"{p.url}/readyz" for p in self.state.processes if p.role != "zookeeper"}
+        with httpx.Client(trust_env=False, timeout=2.0) as http:
+            while waiting or not any(_answers_ok(http, f"{m.url}/leaderz") for m in masters):
+                waiting = {name: url for name, url in waiting.items() if not _answers_ok(http, url)}
+                for name in waiting:
+                    self._require_alive(name)
+                if time.monotonic() > deadline:
+                    missing = ", ".join(waiting) or "a leader"
+                    raise TorrentdistError("timed_out", what=f"waiting for {missing}", seconds=timeout)
+                time.sleep(0.02)
+
+    def member(self, name: str) -> Started:
+        return next(p for p in self.state.processes if p.id == name)
+
+    def signal(self, name: str, number: signal.Signals) -> None:
+        """Signal a member; after SIGKILL or SIGTERM, return when it is gone."""
+        member = self.member(name)
+        send(member, number)
+        if number in (signal.SIGKILL, signal.SIGTERM):
+            wait_gone([member], STOP_SECS)
+            self._reap()
+
+    def _require_alive(self, name: str) -> None:
+        member = self.member(name)
+        if not is_alive(member):
+            self._reap()
+            raise TorrentdistError("config_invalid", origin=name, detail=f"it ended at once: {_last_line(member.log)}")
+
+    def _reap(self) -> None:
+        for child in self._children.values():
+            child.poll()
+
+    def _remember(self, role: str, name: str, pid: int, url: str, log: Path) -> None:
+        birth = birth_of(pid)
+        started = Started(role=role, id=name, pid=pid, birth=birth or 0, url=url, log=str(log))
+        self._replace(started)
+
+    def _replace(self, process: Started) -> None:
+        names = [p.id for p in self.state.processes]
+        if process.id in names:
+            self.state.processes[names.index(process.id)] = process
+        else:
+            self.state.processes.append(process)
+        self._save()
+
+    def _save(self) -> None:
+        temporary = self.dir / "state.json.new"
+        temporary.write_bytes(msgspec.json.format(msgspec.json.encode(self.state)))
+        temporary.rename(self.dir / "state.json")
+
+    # configuration files
+
+    def config_of(self, name: str) -> Path:
+        return self.dir / f"{name}.toml"
+
+    def masters(self) -> list[str]:
+        return [p.url for p in self.state.processes if p.role == "master" and p.url]
+
+    def write_config(self, name: str, *, port: int) -> None:
+        role = name.partition("-")[0]
+        sections: dict[str, dict[str, object]] = {
+            "zookeeper": {
+                "servers": self.state.zookeeper.split(","),
+                "session_timeout_secs": self.spec.session_secs,
+            },
+            "api": {"listen": "127.0.0.1"},
+            role: {"id": name, "data_dir": str(self.dir / name)},
+        }
+        if role == "master":
+            sections["api"]["port"] = port
+        else:
+            sections["supervisor"]["gateway_port"] = port
+            sections["client"] = {"masters": self.masters()}
+        for section, values in self.spec.settings.items():
+            sections[section] = {**sections.get(section, {}), **values}
+        _write_toml(self.config_of(name), sections)
+
+    def _write_client_config(self) -> None:
+        gateways = [p.gateway for p in self.state.processes if p.gateway]
+        client: dict[str, object] = {"masters": self.masters(), "supervisor": gateways[0] if gateways else ""}
+        _write_toml(self.dir / "client.toml", {"client": client})
+
+
+def has_state(directory: Path) -> bool:
+    return (directory / "state.json").exists()
+
+
+def read_state(directory: Path) -> DevState:
+    """What runs in this directory; `not_found` if no cluster was ever started in it."""
+    try:
+        state = msgspec.json.decode((directory / "state.json").read_bytes(), type=DevState)
+    except FileNotFoundError:
+        raise TorrentdistError("not_found", what=f"a cluster in {directory}") from None
+    state.processes = [p for p in state.processes if is_alive(p)]
+    return state
+
+
+def attach(directory: Path) -> DevCluster:
+    """The cluster of this directory, to steer it from another process than the one that started it."""
+    cluster = DevCluster(DevSpec(dir=directory))
+    cluster.state = read_state(directory)
+    return cluster
+
+
+def wipe(directory: Path) -> None:
+    """Delete the directory of a cluster that is down."""
+    if has_state(directory) and not read_state(directory).processes:
+        shutil.rmtree(directory)
+
+
+def _answers_ok(http: httpx.Client, url: str) -> bool:
+    with contextlib.suppress(httpx.HTTPError):
+        return http.get(url).status_code == 200
+    return False
+
+
+def _last_line(log: str) -> str:
+    lines = Path(log).read_text(errors="replace").strip().splitlines()
+    errors = [line for line in lines if line.startswith("error[")]
+    return (errors or lines or ["it printed nothing"])[-1]
+
+
+def _write_toml(path: Path, sections: dict[str, dict[str, object]]) -> None:
+    lines: list[str] = []
+    for section, values in sections.items():
+        lines += [f"[{section}]", *(f"{key} = {_toml(value)}" for key, value in values.items()), ""]
+    path.write_text("\n".join(lines))
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{json.dumps(key)} = {_toml(inner)}" for key, inner in value.items()) + " }"
+    return json.dumps(value, ensure_ascii=False)  # a TOML string, number, boolean or array is spelt as in JSON

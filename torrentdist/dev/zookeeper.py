@@ -1,0 +1,301 @@
+"""An embedded ZooKeeper for development and tests: one real server, or an ensemble of three, on loopback.
+
+Always holds: every server is a process group of its own that outlives its starter until stopped, and nothing is
+written outside the given directory. Must not do: hold data that matters; nothing is fsynced. Its calls block.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from torrentdist.model.errors import TorrentdistError
+
+HOST = "127.0.0.1"
+TICK_MS = 500
+_STANDALONE = "org.apache.zookeeper.server.ZooKeeperServerMain"
+_QUORUM = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+_START_ATTEMPTS = 3
+
+# Of the 300 jars beside PySpark, what a server loads: naming them halves the time to start.
+_PYSPARK_JARS = (
+    *("zookeeper", "netty", "jackson", "metrics-core", "snappy-java", "commons-io", "commons-cli"),
+    *("slf4j-api", "log4j-api", "log4j-core", "log4j-slf4j2-impl"),
+)
+
+_JVM = (
+    "-Xshare:auto",  # class data of the JDK is mapped, not parsed
+    "-XX:TieredStopAtLevel=1",  # these servers live for minutes: start fast rather than run fast
+    "-XX:+UseSerialGC",
+    "-Xmx128m",
+    "-XX:-UsePerfData",  # writes to /tmp otherwise
+    "-Dzookeeper.forceSync=no",
+    "-Dzookeeper.preAllocSize=1024",  # KiB per transaction log; 64 MiB by default
+)
+
+_LOG4J = """\
+rootLogger.level=info
+rootLogger.appenderRef.out.ref=out
+appender.out.type=Console
+appender.out.name=out
+appender.out.layout.type=PatternLayout
+appender.out.layout.pattern=%d{ISO8601} %p %c{1} %m%n
+"""
+
+
+def find_java() -> str:
+    home = os.environ.get("JAVA_HOME")
+    candidate = Path(home, "bin", "java") if home else None
+    java = str(candidate) if candidate and candidate.exists() else shutil.which("java")
+    if java is None:
+        raise TorrentdistError("java_missing", what="an embedded ZooKeeper")
+    return java
+
+
+def find_classpath() -> str:
+    """The jars of the PySpark package, of a Debian installation, or of $ZOOKEEPER_HOME; in this order."""
+    for found in (_pyspark_jars(), _debian_jars(), _apache_jars()):
+        if found:
+            return ":".join(str(jar) for jar in found)
+    raise TorrentdistError(
+        "missing_dependency",
+        detail="there is no ZooKeeper: not beside PySpark, not of Debian, not in $ZOOKEEPER_HOME",
+        package="torrentdist[spark]",
+    )
+
+
+def _pyspark_jars() -> list[Path]:
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        return []
+    jars = Path(spec.origin).parent / "jars"
+    found = [jar for jar in sorted(jars.glob("*.jar")) if jar.name.startswith(_PYSPARK_JARS)]
+    return found if any(jar.name.startswith("zookeeper") for jar in found) else []
+
+
+def _debian_jars() -> list[Path]:
+    jars = Path("/usr/share/java")
+    if not (jars / "zookeeper.jar").exists():
+        return []
+    wanted = ("zookeeper", "slf4j", "netty", "log4j", "jackson", "metrics", "commons-cli", "commons-io", "snappy")
+    return [Path("/etc/zookeeper/conf"), *(jar for jar in sorted(jars.glob("*.jar")) if jar.name.startswith(wanted))]
+
+
+def _apache_jars() -> list[Path]:
+    home = os.environ.get("ZOOKEEPER_HOME")
+    if not home:
+        return []
+    return sorted([*Path(home).glob("zookeeper*.jar"), *Path(home, "lib").glob("*.jar")])
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on now, all different."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for sock in sockets:
+            sock.bind((HOST, 0))
+        return [sock.getsockname()[1] for sock in sockets]
+
+
+class ZooKeeperServer:
+    """One server process. `config` are the lines of zoo.cfg beyond those that every server has."""
+
+    def __init__(self, directory: Path, port: int, *, number: int = 0, config: Sequence[str] = ()) -> None:
+        self.directory = directory
+        self.port = port
+        self.number = number
+        self._config = tuple(config)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> str:
+        return f"{HOST}:{self.port}"
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process else None
+
+    @property
+    def log_file(self) -> Path:
+        return self.directory / "zookeeper.log"
+
+    def spawn(self) -> None:
+        """Start the process and return at once; data from before is kept."""
+        java, classpath = find_java(), find_classpath()
+        data = self.directory / "data"
+        data.mkdir(parents=True, exist_ok=True)
+        if self.number:
+            (data / "myid").write_text(str(self.number))
+        lines = [
+            f"tickTime={TICK_MS}",
+            "initLimit=40",
+            "syncLimit=4",  # a follower that is cut off stops serving before any session can have expired
+            "minSessionTimeout=1000",
+            "maxSessionTimeout=60000",
+            "maxClientCnxns=0",
+            "admin.enableServer=false",
+            "4lw.commands.whitelist=*",
+            f"dataDir={data}",
+            f"clientPort={self.port}",
+            f"clientPortAddress={HOST}",
+            *self._config,
+        ]
+        (self.directory / "zoo.cfg").write_text("\n".join(lines) + "\n")
+        (self.directory / "log4j2.properties").write_text(_LOG4J)
+        command = [
+            java,
+            *_JVM,
+            f"-Djava.io.tmpdir={self.directory}",
+            f"-Dlog4j2.configurationFile={self.directory / 'log4j2.properties'}",
+            "-cp",
+            classpath,
+            _QUORUM if self.number else _STANDALONE,
+            str(self.directory / "zoo.cfg"),
+        ]
+        with self.log_file.open("ab") as log:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.directory, start_new_session=True
+            )
+
+    def command(self, word: str) -> str:
+        """The answer to a four letter word; empty if there is none."""
+        try:
+            with socket.create_connection((HOST, self.port), timeout=1.0) as sock:
+                sock.sendall(word.encode())
+                return b"".join(iter(lambda: sock.recv(65536), b"")).decode()
+        except OSError:
+            return ""
+
+    def serves(self) -> bool:
+        """It takes requests: a member of an ensemble without a quorum answers, but does not serve."""
+        return "Mode: " in self.command("srvr")
+
+    def exited(self) -> bool:
+        return self._process is None or self._process.poll() is not None
+
+    def port_was_taken(self) -> bool:
+        return "Address already in use" in self.log_file.read_text(errors="replace")
+
+    def pause(self) -> None:
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        """As a crash would end it."""
+        self._signal(signal.SIGKILL)
+        self._reap(10.0)
+
+    def stop(self, timeout: float = 5.0) -> None:
+        self._signal(signal.SIGCONT)
+        self._signal(signal.SIGTERM)
+        if not self._reap(timeout):
+            self.kill()
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process is not None and self._process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, number)
+
+    def _reap(self, timeout: float) -> bool:
+        if self._process is not None:
+            try:
+                self._process.wait(timeout)
+            except subprocess.TimeoutExpired:
+                return False
+        self._process = None
+        return True
+
+
+class EmbeddedZooKeeper:
+    """One server or an ensemble of three, in `directory`. `ports`: the client ports; free ones unless given."""
+
+    def __init__(
+        self, directory: Path, *, servers: int = 1, ports: Sequence[int] = (), config: Sequence[str] = ()
+    ) -> None:
+        if servers not in (1, 3):
+            raise TorrentdistError("usage", detail="an embedded ZooKeeper has 1 server or 3")
+        if ports and len(ports) != servers:
+            raise TorrentdistError("usage", detail=f"{servers} ZooKeeper servers need as many ports")
+        self.directory = directory.absolute()
+        self._count = servers
+        self._ports = tuple(ports)
+        self._config = tuple(config)
+        self.start_seconds = 0.0
+        self.servers: list[ZooKeeperServer] = []
+
+    @property
+    def addresses(self) -> list[str]:
+        return [server.address for server in self.servers]
+
+    @property
+    def pids(self) -> list[int]:
+        return [server.pid for server in self.servers if server.pid]
+
+    def start(self, timeout: float = 30.0) -> None:
+        """Start every server and return when all of them serve; `zookeeper_unavailable` at the deadline."""
+        began = time.monotonic()
+        for attempt in range(1, _START_ATTEMPTS + 1):
+            self.servers = self._plan()
+            try:
+                for server in self.servers:
+                    server.spawn()
+                self.wait_until_serving(timeout - (time.monotonic() - began))
+                self.start_seconds = time.monotonic() - began
+                return
+            except BaseException as exc:
+                taken = any(server.exited() and server.port_was_taken() for server in self.servers if server.pid)
+                self.kill()
+                # A free port can be taken before the server binds it; one that was asked for will not get freer.
+                if not (taken and isinstance(exc, TorrentdistError)):
+                    raise
+                if self._ports or attempt == _START_ATTEMPTS:
+                    address = ", ".join(self.addresses)
+                    raise TorrentdistError(
+                        "port_in_use", what="ZooKeeper", address=address, detail="the address is already in use"
+                    ) from exc
+                shutil.rmtree(self.directory)
+
+    def wait_until_serving(self, timeout: float) -> None:
+        deadline = time.monotonic() + timeout
+        for server in self.servers:
+            while not server.serves():
+                if server.exited():
+                    raise TorrentdistError("zookeeper_unavailable", detail=f"it ended at once, see {server.log_file}")
+                if time.monotonic() > deadline:
+                    raise TorrentdistError(
+                        "zookeeper_unavailable", detail=f"not up within {timeout:g} s, see {server.log_file}"
+                    )
+                time.sleep(0.02)
+
+    def kill(self) -> None:
+        for server in self.servers:
+            server.kill()
+
+    def stop(self) -> None:
+        for server in self.servers:
+            server.stop()
+
+    def _plan(self) -> list[ZooKeeperServer]:
+        ports = list(self._ports) or free_ports(self._count)
+        if self._count == 1:
+            return [ZooKeeperServer(self.directory / "server-1", ports[0], config=self._config)]
+        inner = free_ports(2 * self._count)
+        members = [
+            f"server.{n + 1}={HOST}:{inner[2 * n]}:{inner[2 * n + 1]};{HOST}:{ports[n]}" for n in range(self._count)
+        ]
+        return [
+            ZooKeeperServer(
+                self.directory / f"server-{n + 1}", ports[n], number=n + 1, config=(*self._config, *members)
+            )
+            for n in range(self._count)
+        ]

@@ -1,0 +1,108 @@
+"""Turns `package.module:Class` from the configuration into a prepared plug-in.
+
+Always holds: whatever is wrong with a plug-in is found here, before the daemon serves anybody, as one
+`plugin_invalid` error that names the cause. Must not do: know any plug-in by name.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any, cast
+
+from torrentdist.distributor.protocol import CodeDistributor
+from torrentdist.model.errors import TorrentdistError
+
+_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
+_PARAMETERS: Mapping[str, tuple[str, ...]] = {
+    "prepare": ("conf",),
+    "upload": ("dir_path", "bundle_id"),
+    "download": ("dest_dir", "bundle_id", "metafile"),
+    "get_replication_count": ("bundle_id",),
+    "cleanup": ("bundle_id",),
+    "close": (),
+}
+
+
+def load_distributor(name: str, conf: Mapping[str, Any]) -> CodeDistributor:
+    """The plug-in called `name`, checked, constructed and prepared with `conf`."""
+    if not _NAME.fullmatch(name):
+        raise _invalid(name, "it does not have the form package.module:Class")
+    module_name, _, attribute = name.partition(":")
+    plugin_class = _class_of(name, _import(name, module_name), attribute)
+    for problem in _problems(plugin_class):
+        raise _invalid(name, problem)
+    try:
+        plugin = cast(CodeDistributor, plugin_class())
+    except Exception as exc:
+        raise _invalid(name, f"{attribute}() raised {_cause(exc)}") from exc
+    try:
+        plugin.prepare(conf)
+    except Exception as exc:
+        raise _invalid(name, f"prepare() raised {_cause(exc)}") from exc
+    return plugin
+
+
+def joins_uploads(plugin: CodeDistributor) -> bool:
+    """Whether download() of this plug-in works while the uploader is the only source."""
+    return bool(getattr(plugin, "joins_uploads", False))
+
+
+def _import(name: str, module_name: str) -> ModuleType:
+    try:
+        return importlib.import_module(module_name)
+    except ModuleNotFoundError as exc:
+        missing = exc.name or ""
+        if module_name == missing or module_name.startswith(missing + "."):
+            raise _invalid(name, f"there is no module {missing!r}") from exc
+        raise _invalid(name, f"importing {module_name} raised {_cause(exc)}") from exc
+    except Exception as exc:
+        raise _invalid(name, f"importing {module_name} raised {_cause(exc)}") from exc
+
+
+def _class_of(name: str, module: ModuleType, attribute: str) -> type:
+    try:
+        found = getattr(module, attribute)
+    except AttributeError as exc:
+        raise _invalid(name, f"{module.__name__} has no {attribute!r}") from exc
+    if not inspect.isclass(found):
+        raise _invalid(name, f"{attribute!r} is not a class but {type(found).__name__!r}")
+    return found
+
+
+def _problems(plugin_class: type) -> list[str]:
+    """What keeps the class from being a CodeDistributor, all missing methods in one sentence first."""
+    missing = [method for method in _PARAMETERS if not callable(getattr(plugin_class, method, None))]
+    if missing:
+        return [f"it lacks {', '.join(f'{method}()' for method in missing)}"]
+    problems = []
+    for method, parameters in _PARAMETERS.items():
+        function = getattr(plugin_class, method)
+        if inspect.iscoroutinefunction(function):
+            problems.append(f"{method}() is async; a plug-in's methods are synchronous")
+        elif not _accepts(plugin_class, method, len(parameters)):
+            problems.append(f"{method}() must take {', '.join(parameters) or 'no arguments'}")
+    return problems
+
+
+def _accepts(plugin_class: type, method: str, count: int) -> bool:
+    """Whether a call with `count` positional arguments on an instance fits the method."""
+    bound_to_instance = not isinstance(inspect.getattr_static(plugin_class, method), (staticmethod, classmethod))
+    try:
+        inspect.signature(getattr(plugin_class, method)).bind(*[None] * (count + bound_to_instance))
+    except TypeError:
+        return False
+    except ValueError:  # a built-in that has no signature to look at
+        return True
+    return True
+
+
+def _cause(exc: BaseException) -> str:
+    return f"{type(exc).__name__}: {exc}" if str(exc) else type(exc).__name__
+
+
+def _invalid(name: str, detail: str) -> TorrentdistError:
+    return TorrentdistError("plugin_invalid", name=name, detail=detail)

@@ -1,0 +1,125 @@
+"""The seeds' default way: files over HTTP from any holder that ZooKeeper names.
+
+Always holds: a holder that fails, stalls or sends something else costs one attempt, and the next one goes on from the
+byte where it stopped; the rounds end when a whole one brought nothing. Must not do: need the swarm.
+The metafile is the v2 one.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import msgspec
+
+from torrentdist.bundle.metafile import FileEntry, parse_metafile
+from torrentdist.distributor.content import (
+    Prepared,
+    complete_file,
+    complete_files,
+    drop_metafiles,
+    identity,
+    keep_metafile,
+    prepared,
+    read_metafile,
+    read_options,
+)
+from torrentdist.distributor.protocol import Holder
+from torrentdist.model.errors import TorrentdistError
+
+
+class LocalOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    stall_secs: float = 30.0
+    """A holder that sends nothing for this long is left."""
+    threads: int = 4
+    """Files under way at once."""
+
+
+class HolderFailed(Exception):
+    """This holder did not give what it was asked for; another one may."""
+
+
+class LocalCodeDistributor:
+    def prepare(self, conf: Mapping[str, Any]) -> None:
+        self._options = read_options(conf, LocalOptions)
+        self._host, self._data_dir = Prepared(*prepared(conf))
+
+    def upload(self, dir_path: Path, bundle_id: str) -> Path:
+        """Nothing has to move: this host serves the files as soon as it is a holder."""
+        metafile = identity(self._host, bundle_id, dir_path)
+        return keep_metafile(self._data_dir, bundle_id, metafile.digest, metafile.raw)
+
+    def download(self, dest_dir: Path, bundle_id: str, metafile: Path) -> list[Path]:
+        wanted = parse_metafile(read_metafile(metafile))
+        return complete_files(dest_dir, wanted, partial(self._complete, bundle_id), threads=self._options.threads)
+
+    def get_replication_count(self, bundle_id: str) -> int:
+        return len(self._host.holders(bundle_id))
+
+    def cleanup(self, bundle_id: str) -> None:
+        drop_metafiles(self._data_dir, bundle_id)
+
+    def close(self) -> None:
+        pass
+
+    def _complete(self, bundle_id: str, path: Path, file: FileEntry) -> None:
+        """One file, from as many holders as it takes."""
+        try:
+            return complete_file(path, file, _nowhere)
+        except HolderFailed:
+            pass
+        before = -1
+        while (have := path.stat().st_size) > before:
+            before = have
+            failures = []
+            for holder in _shuffled(self._host.holders(bundle_id)):
+                try:
+                    return complete_file(path, file, partial(self._read, holder, bundle_id, file))
+                except HolderFailed as exc:
+                    failures.append(f"{holder.id}: {exc}")
+                except TorrentdistError as exc:
+                    if exc.code != "corrupt":
+                        raise
+                    failures.append(f"{holder.id}: {exc}")
+        detail = "; ".join(failures) or "no live master holds it"
+        raise TorrentdistError("bundle_unavailable", id=bundle_id, detail=detail)
+
+    def _read(self, holder: Holder, bundle_id: str, file: FileEntry, offset: int) -> Iterator[bytes]:
+        url = f"{holder.url}/v1/bundles/{quote(bundle_id, safe='')}/files/{quote(file.path)}"
+        headers = {"Accept-Encoding": "identity"}
+        if offset:
+            headers["Range"] = f"bytes={offset}-"
+        timeout = httpx.Timeout(self._options.stall_secs)
+        try:
+            with self._host.http().stream("GET", url, headers=headers, timeout=timeout) as response:
+                if problem := _refusal(response, file, offset):
+                    raise HolderFailed(problem)
+                yield from response.iter_raw()
+        except (httpx.HTTPError, httpx.InvalidURL) as exc:
+            raise HolderFailed(f"{type(exc).__name__}: {exc}") from exc
+
+
+def _shuffled(holders: list[Holder]) -> list[Holder]:
+    """In random order, so that the load spreads over the holders whoever asks, and however many ask at once."""
+    return random.sample(holders, len(holders))
+
+
+def _refusal(response: httpx.Response, file: FileEntry, offset: int) -> str:
+    """Why the body is not the rest of the file from `offset` on; empty if it is."""
+    if offset and response.status_code == httpx.codes.PARTIAL_CONTENT:
+        wanted = f"bytes {offset}-{file.size - 1}/{file.size}"
+        given = response.headers.get("Content-Range", "")
+        return "" if given == wanted else f"it sent {given!r} instead of {wanted!r}"
+    if offset and response.status_code == httpx.codes.OK:
+        return "it cannot go on in the middle of a file"
+    return "" if response.status_code == httpx.codes.OK else f"status {response.status_code}"
+
+
+def _nowhere(offset: int) -> Iterator[bytes]:
+    """A source of nothing: what is complete already needs none."""
+    raise HolderFailed(f"nothing from {offset} on")

@@ -1,0 +1,78 @@
+"""The way the house is built for: the files travel in the swarm, from the uploader, the holders and each other.
+
+Always holds: the metafile is the bundle's own v2 metafile, and whoever has it can take part. Must not do: know
+libtorrent; the host's engine does the work and goes on seeding what was fetched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from torrentdist.bundle.metafile import FileEntry, parse_metafile
+from torrentdist.bundle.store_failures import disk_failures
+from torrentdist.distributor.content import (
+    Prepared,
+    complete_file,
+    drop_metafiles,
+    identity,
+    keep_metafile,
+    kept_for,
+    kept_metafiles,
+    prepared,
+    read_metafile,
+    read_options,
+)
+from torrentdist.model.errors import TorrentdistError
+
+
+class TorrentOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    stall_secs: float = 120.0
+    """A download to which no byte comes for this long has failed; what has arrived is kept."""
+
+
+class TorrentCodeDistributor:
+    joins_uploads = True
+
+    def prepare(self, conf: Mapping[str, Any]) -> None:
+        self._options = read_options(conf, TorrentOptions)
+        self._host, self._data_dir = Prepared(*prepared(conf))
+
+    def upload(self, dir_path: Path, bundle_id: str) -> Path:
+        metafile = identity(self._host, bundle_id, dir_path)
+        kept = keep_metafile(self._data_dir, bundle_id, metafile.digest, metafile.raw)
+        self._host.seed(metafile.raw, dir_path)
+        return kept
+
+    def download(self, dest_dir: Path, bundle_id: str, metafile: Path) -> list[Path]:
+        wanted = parse_metafile(read_metafile(metafile))
+        keep_metafile(self._data_dir, bundle_id, wanted.digest, wanted.raw)
+        self._host.fetch_by_swarm(wanted.raw, dest_dir, stall_secs=self._options.stall_secs)
+        return [_whole(dest_dir / file.path, file) for file in wanted.files]
+
+    def get_replication_count(self, bundle_id: str) -> int:
+        return len(self._host.holders(bundle_id))
+
+    def cleanup(self, bundle_id: str) -> None:
+        """Leave the swarm unless another bundle has the same content. The host may have forgotten this one by now."""
+        for digest in kept_metafiles(self._data_dir, bundle_id).values():
+            if kept_for(self._data_dir, digest) == {bundle_id}:
+                self._host.stop_seeding(digest)
+        drop_metafiles(self._data_dir, bundle_id)
+
+    def close(self) -> None:
+        pass
+
+
+def _whole(path: Path, file: FileEntry) -> Path:
+    """A file that the swarm is done with. An empty one has no piece, so nobody has made it yet."""
+    if file.size == 0:
+        with disk_failures(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        complete_file(path, file, lambda offset: ())
+    if not path.is_file() or path.stat().st_size != file.size:
+        raise TorrentdistError("corrupt", path=file.path, detail=f"its {file.size} bytes are not on disk")
+    return path

@@ -1,0 +1,43 @@
+"""Where a daemon can be reached, as a file in its data directory: for whoever started it, and for people.
+
+Always holds: it is written when the daemon answers, and removed when it stops cleanly; with pid, so that a leftover
+of a crash can be told.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+
+from torrentdist.bundle.durable import write_durably
+from torrentdist.model.errors import TorrentdistError
+
+NAME = "daemon.json"
+
+
+class DaemonAddress(msgspec.Struct, frozen=True, kw_only=True):
+    role: str
+    id: str
+    url: str
+    """The API of a master, the gateway of a supervisor."""
+    swarm_port: int
+    pid: int = msgspec.field(default_factory=os.getpid)
+
+
+def announce_address(data_dir: Path, address: DaemonAddress) -> None:
+    write_durably(data_dir / NAME, msgspec.json.encode(address))
+
+
+def withdraw_address(data_dir: Path) -> None:
+    (data_dir / NAME).unlink(missing_ok=True)
+
+
+def read_address(data_dir: Path) -> DaemonAddress | None:
+    try:
+        return msgspec.json.decode((data_dir / NAME).read_bytes(), type=DaemonAddress)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.MsgspecError) as exc:
+        raise TorrentdistError("disk_error", path=str(data_dir / NAME), detail=str(exc)) from exc

@@ -1,0 +1,37 @@
+"""One file of published content as an HTTP answer, with ranges; confined to its bundle.
+
+Must not do: follow anything out of the content directory, whatever the path or a symlink says.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from starlette.responses import FileResponse
+
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import Digest
+
+
+def confined_file(content: Path, relative: str) -> Path | None:
+    """The regular file that `relative` names inside `content`; None if there is none."""
+    if not relative or relative.startswith("/") or "\0" in relative:
+        return None
+    try:
+        root = content.resolve(strict=True)
+        target = (root / relative).resolve(strict=True)
+        inside = target.is_relative_to(root) and target != root
+        return target if inside and stat.S_ISREG(os.lstat(target).st_mode) else None
+    except (OSError, RuntimeError, ValueError):
+        return None
+
+
+def file_response(content: Path, relative: str, digest: Digest) -> FileResponse:
+    path = confined_file(content, relative)
+    if path is None:
+        raise TorrentdistError("not_found", what=f"{relative!r} in this bundle")
+    return FileResponse(
+        path, media_type="application/octet-stream", headers={"X-Digest": digest}, stat_result=os.stat(path)
+    )

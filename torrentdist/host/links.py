@@ -1,0 +1,84 @@
+"""A daemon's way to the masters for what any of them may answer: metafiles.
+
+Always holds: a dead or slow master delays by its own short deadline and no more; the answer's digest is checked
+before it is believed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+
+import httpx
+import msgspec
+
+from torrentdist.bundle.metafile import Metafile, parse_metafile
+from torrentdist.distributor.protocol import Holder
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import BundleId, Digest
+from torrentdist.model.views import BundleView, ClusterView
+
+CONNECT_SECS = 1.0
+ANSWER_SECS = 10.0
+
+
+def http_client(token: str | None) -> httpx.AsyncClient:
+    """One pool for everything a daemon asks of masters; connections are kept."""
+    return httpx.AsyncClient(
+        headers={"Authorization": f"Bearer {token}"} if token is not None else {},
+        timeout=httpx.Timeout(ANSWER_SECS, connect=CONNECT_SECS),
+        limits=httpx.Limits(max_connections=100, max_keepalive_connections=50, keepalive_expiry=70),
+        trust_env=False,
+    )
+
+
+class MasterLinks:
+    def __init__(self, http: httpx.AsyncClient, urls: Callable[[], Sequence[str]]) -> None:
+        self._http = http
+        self._urls = urls
+
+    async def metafile(self, bundle: BundleId) -> Metafile:
+        """The metafile of a bundle that is available; `bundle_not_found` as soon as one master says so."""
+        raw = await self._first(f"/v1/bundles/{bundle}/metafile", self._urls())
+        return await asyncio.to_thread(parse_metafile, raw)
+
+    async def metafile_of(self, digest: Digest, first: Iterable[str] = ()) -> Metafile:
+        """The metafile of this very content, from whoever has it, `first` before the others."""
+        urls = list(dict.fromkeys([*first, *self._urls()]))
+        meta = await asyncio.to_thread(parse_metafile, await self._first(f"/v1/metafiles/{digest}", urls))
+        if meta.digest != digest:
+            raise TorrentdistError("corrupt", path=f"the metafile of {digest}", detail=f"it belongs to {meta.digest}")
+        return meta
+
+    async def plugin_metafile(self, digest: Digest, first: Iterable[str] = ()) -> bytes:
+        urls = list(dict.fromkeys([*first, *self._urls()]))
+        return await self._first(f"/v1/metafiles/{digest}/plugin", urls)
+
+    async def holders(self, bundle: BundleId) -> list[Holder]:
+        """The live masters that hold it, as any master knows them."""
+        view = msgspec.json.decode(await self._first(f"/v1/bundles/{bundle}", self._urls()), type=BundleView)
+        cluster = msgspec.json.decode(await self._first("/v1/cluster", self._urls()), type=ClusterView)
+        return [Holder(m.id, m.url) for m in cluster.masters if m.id in view.holders]
+
+    async def _first(self, path: str, urls: Sequence[str]) -> bytes:
+        said: list[TorrentdistError] = []
+        silent: list[str] = []
+        for url in urls:
+            try:
+                response = await self._http.get(url + path)
+            except httpx.HTTPError as exc:
+                silent.append(f"{url}: {type(exc).__name__}")
+                continue
+            if response.status_code == 200:
+                return response.content
+            said.append(_error_of(response))
+        if said:
+            raise said[0]
+        raise TorrentdistError("unreachable", detail=", ".join(silent) or "no master is known")
+
+
+def _error_of(response: httpx.Response) -> TorrentdistError:
+    try:
+        return TorrentdistError.from_wire(msgspec.json.decode(response.content, type=dict))
+    except msgspec.MsgspecError:
+        return TorrentdistError("internal", detail=f"{response.url} answered {response.status_code}")

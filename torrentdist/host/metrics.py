@@ -1,0 +1,45 @@
+"""Prometheus metrics, read from snapshots at the moment of the scrape: no counter is kept twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One figure: `name` ends in _total for what only grows."""
+
+    name: str
+    help: str
+    value: float
+    labels: dict[str, str] = field(default_factory=dict)
+
+
+class Metrics(Collector):
+    def __init__(self, read: Callable[[], Iterable[Sample]]) -> None:
+        self._read = read
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
+
+    def describe(self) -> list[Metric]:
+        return []  # names are known at the scrape only
+
+    def collect(self) -> Iterator[Metric]:
+        families: dict[str, Metric] = {}
+        for sample in self._read():
+            family = families.get(sample.name)
+            if family is None:
+                kind = CounterMetricFamily if sample.name.endswith("_total") else GaugeMetricFamily
+                family = families[sample.name] = kind(
+                    f"torrentdist_{sample.name}", sample.help, labels=[*sample.labels]
+                )
+            family.add_metric([*sample.labels.values()], sample.value)  # type: ignore[attr-defined]
+        yield from families.values()
+
+    def render(self) -> bytes:
+        return generate_latest(self._registry)

@@ -1,0 +1,56 @@
+"""What both daemons do first, in this order: the store's lock, the engine's port. Nothing is announced yet."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from torrentdist.bundle.store import Store
+from torrentdist.distributor.loader import load_distributor
+from torrentdist.distributor.protocol import CodeDistributor, HostServices
+from torrentdist.host.runtime import HostRuntime
+from torrentdist.host.web import is_loopback
+from torrentdist.model.config import Config
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.settings import read_secret
+from torrentdist.swarm.engine import Engine, EngineConfig
+
+
+def token_of(config: Config) -> str | None:
+    """The cluster's bearer token; refuses to listen beyond loopback without one."""
+    if config.api.token_file:
+        return read_secret(config.api.token_file)
+    if not is_loopback(config.api.listen):
+        raise TorrentdistError("insecure_listen", address=config.api.listen)
+    return None
+
+
+def open_plugin(config: Config, runtime: HostRuntime, host: HostServices) -> CodeDistributor:
+    """The plug-in of the configuration, prepared and at the runtime's disposal."""
+    plugin_dir = runtime.store.data_dir / "distributor"
+    plugin_dir.mkdir(exist_ok=True)
+    conf = {"options": config.codedistributor.options, "data_dir": str(plugin_dir), "host": host}
+    runtime.distributor = load_distributor(config.codedistributor.class_, conf)
+    return runtime.distributor
+
+
+async def open_runtime(config: Config, data_dir: str) -> HostRuntime:
+    store = await asyncio.to_thread(
+        lambda: Store.open(
+            Path(data_dir), limit_bytes=config.store.limit_bytes, reserve_bytes=config.store.reserve_bytes
+        )
+    )
+    try:
+        engine = Engine(
+            EngineConfig(
+                listen_host=config.swarm.listen or config.api.listen,
+                port=config.swarm.port,
+                upload_limit=config.swarm.upload_limit,
+                download_limit=config.swarm.download_limit,
+            )
+        )
+        await engine.start()
+    except BaseException:
+        await asyncio.to_thread(store.close)
+        raise
+    return HostRuntime(store, engine)

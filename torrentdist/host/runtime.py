@@ -1,0 +1,307 @@
+"""A host's bundles at work: the store, the engine, the plug-in and the agent, as one thing that a daemon steers.
+
+Always holds: a bundle is published only after every byte of it was verified (by the engine, or by reading it all), and
+what is published is seeded. One fetch per digest, however many ask. Must not do: decide which bundles this host wants;
+that is the daemon's plan.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import structlog
+
+from torrentdist.bundle.content import finish_content, verify_content
+from torrentdist.bundle.durable import write_durably
+from torrentdist.bundle.metafile import Metafile
+from torrentdist.bundle.store import Claims, Store, Stored, claim_everything
+from torrentdist.distributor.protocol import CodeDistributor
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import BundleId, Digest
+from torrentdist.model.views import PeerAddress, SwarmEntry, TransferPhase, TransferView
+from torrentdist.swarm.agent import SwarmPicture
+from torrentdist.swarm.engine import Engine, Transfer
+
+log = structlog.get_logger(__name__)
+
+MAX_FETCHES = 64
+"""Fetches that may be under way at once: each holds a thread while its plug-in works."""
+
+
+STALL_SECS = 60.0
+
+
+class HostRuntime:
+    def __init__(self, store: Store, engine: Engine) -> None:
+        self.store = store
+        self.engine = engine
+        self.distributor: CodeDistributor | None = None
+        self.poke: Callable[[], None] = lambda: None
+        """Tell the directory at once: the agent's poke(), as soon as there is an agent."""
+        self._picture: SwarmPicture | None = None
+        self._fetches: dict[Digest, asyncio.Task[Stored]] = {}
+        self._problems: dict[Digest, tuple[int, str]] = {}
+        self._verified_by_swarm: set[Digest] = set()
+        self.claims: Claims = claim_everything
+        """What must not go when room is needed; the daemon knows."""
+        self._allowed: frozenset[str] = frozenset()
+        self._threads = ThreadPoolExecutor(MAX_FETCHES, thread_name_prefix="fetch")
+
+    async def start(self) -> None:
+        """Seed what the store has. What a look at sizes and times finds damaged is set aside, not served."""
+        for stored in await asyncio.to_thread(self._sound_bundles):
+            await self._seed(stored.digest)
+
+    def _sound_bundles(self) -> list[Stored]:
+        sound = []
+        for stored in self.store.published().values():
+            damage = self.store.check_quick(stored.digest)
+            if damage:
+                log.warning("damaged bundle set aside", digest=stored.digest, first=str(damage[0]))
+                self.store.set_aside(stored.digest, str(damage[0]))
+            else:
+                sound.append(stored)
+        return sound
+
+    async def stop(self) -> None:
+        for task in self._fetches.values():
+            task.cancel()
+        await asyncio.gather(*self._fetches.values(), return_exceptions=True)
+        await self.engine.close()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    # what the directory says
+
+    def apply_picture(self, picture: SwarmPicture) -> None:
+        self._picture = picture
+        self.allow_also(picture.addresses)
+        for digest, swarm in picture.swarms.items():
+            transfer = self.engine.transfer(digest)
+            if transfer is not None and swarm.peers:
+                transfer.add_peers(swarm.peers)
+
+    def allow_also(self, addresses: Iterable[str]) -> None:
+        """Let the engine talk to these addresses, besides those that the last picture named."""
+        named = self._picture.addresses if self._picture else frozenset()
+        allowed = named.union(addresses)
+        if allowed != self._allowed:
+            self._allowed = allowed
+            self.engine.allow(allowed)
+
+    def object_dir(self, digest: Digest) -> Path:
+        return self.store.data_dir / "objects" / digest
+
+    def known_peers(self, digest: Digest) -> list[PeerAddress]:
+        swarm = self._picture.swarms.get(digest) if self._picture else None
+        return list(swarm.peers) if swarm else []
+
+    def replicas_elsewhere(self, digest: Digest) -> int | None:
+        """How many live masters hold it as far as was heard; None: nothing was heard."""
+        swarm = self._picture.swarms.get(digest) if self._picture else None
+        return swarm.replicas if swarm else None
+
+    def pinned(self, digest: Digest) -> bool:
+        swarm = self._picture.swarms.get(digest) if self._picture else None
+        return swarm is not None and swarm.pinned
+
+    def swarm_entries(self) -> list[SwarmEntry]:
+        entries = [_entry(t.view()) for t in self.engine.transfers()]
+        named = {entry.digest for entry in entries}
+        entries += [
+            SwarmEntry(digest=digest, complete=False, size=size, problem=problem)
+            for digest, (size, problem) in self._problems.items()
+            if digest not in named
+        ]
+        return entries
+
+    # fetching
+
+    def fetching(self) -> set[Digest]:
+        return set(self._fetches)
+
+    def problem(self, digest: Digest) -> str:
+        """Why the last fetch failed; empty when it didn't."""
+        return self._problems.get(digest, (0, ""))[1]
+
+    async def fetch(self, bundle_id: BundleId, meta: Metafile, *, plugin_metafile: bytes | None = None) -> Stored:
+        """Return when the bundle is published here, fetching it unless it is; raises what went wrong."""
+        task = self._fetches.get(meta.digest)
+        if task is None:
+            task = asyncio.create_task(self._fetch(bundle_id, meta, plugin_metafile), name=f"fetch {bundle_id}")
+            self._fetches[meta.digest] = task
+            task.add_done_callback(lambda done: self._fetched(meta, done))
+        stored = await asyncio.shield(task)
+        await asyncio.to_thread(self.store.bind, bundle_id, meta.digest)
+        return stored
+
+    def _fetched(self, meta: Metafile, task: asyncio.Task[Stored]) -> None:
+        self._fetches.pop(meta.digest, None)
+        self._verified_by_swarm.discard(meta.digest)
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is None:
+            self._problems.pop(meta.digest, None)
+        else:
+            self._problems[meta.digest] = (meta.size, str(error))
+        self.poke()
+
+    async def _fetch(self, bundle_id: BundleId, meta: Metafile, plugin_metafile: bytes | None) -> Stored:
+        stored = self.store.get(meta.digest)
+        if stored is not None:
+            return stored
+        home = await asyncio.to_thread(self.store.begin, meta, claims=self.claims)
+        await asyncio.to_thread(self.store.bind, bundle_id, meta.digest)
+        await self._run_plugin(bundle_id, home, plugin_metafile)
+        stored = await self.publish(meta)
+        log.info("bundle published", bundle=bundle_id, digest=meta.digest, size=meta.size)
+        return stored
+
+    async def _run_plugin(self, bundle_id: BundleId, home: Path, plugin_metafile: bytes | None) -> None:
+        assert self.distributor is not None
+        metafile_path = home / "metafile"
+        if plugin_metafile is not None:
+            metafile_path = home / "distributor-metafile"
+            await asyncio.to_thread(metafile_path.write_bytes, plugin_metafile)
+        work = asyncio.get_running_loop().run_in_executor(
+            self._threads, self.distributor.download, home / "content", bundle_id, metafile_path
+        )
+        try:
+            await work
+        except (TorrentdistError, asyncio.CancelledError):
+            raise
+        except OSError as exc:
+            raise TorrentdistError("disk_error", path=str(exc.filename or home), detail=str(exc)) from exc
+        except Exception as exc:
+            raise TorrentdistError(
+                "bundle_unavailable", id=bundle_id, detail=f"{type(self.distributor).__name__}: {exc}"
+            ) from exc
+
+    async def fetch_from_uploader(self, bundle_id: BundleId, meta: Metafile) -> Stored:
+        """The leader's way to a bundle that no plug-in has yet: from the uploader, and then to the plug-in."""
+        assert self.distributor is not None
+        home = await asyncio.to_thread(self.store.begin, meta, claims=self.claims)
+        await self.fetch_by_swarm(meta, home)
+        await self.hand_to_plugin(bundle_id, home)
+        stored = await self.publish(meta)
+        await asyncio.to_thread(self.store.bind, bundle_id, meta.digest)
+        return stored
+
+    async def hand_to_plugin(self, bundle_id: BundleId, home: Path) -> None:
+        """Let the plug-in upload complete content, and keep the metafile that it makes of it."""
+        assert self.distributor is not None
+        made = await asyncio.to_thread(self.distributor.upload, home / "content", bundle_id)
+        await asyncio.to_thread(_copy_durably, made, home / "distributor-metafile")
+
+    async def fetch_by_swarm(self, meta: Metafile, home: Path, *, stall_secs: float = STALL_SECS) -> None:
+        """Every byte verified and on its file; for the plug-in that distributes by BitTorrent.
+
+        `timed_out` once nothing has arrived for `stall_secs`; what has arrived stays.
+        """
+        transfer = self.engine.transfer(meta.digest)
+        if transfer is None:
+            transfer = self.engine.fetch(meta, home, self.known_peers(meta.digest))
+            self.poke()
+        try:
+            await _unless_stalled(transfer, stall_secs)
+        except TorrentdistError:
+            await self.engine.remove(meta.digest)
+            raise
+        self._verified_by_swarm.add(meta.digest)
+
+    async def publish(self, meta: Metafile) -> Stored:
+        """Verify what nobody verified yet, publish, seed."""
+        home = self.object_dir(meta.digest)
+        if meta.digest not in self._verified_by_swarm:
+            await asyncio.to_thread(finish_content, meta, home / "content")
+            damage = await asyncio.to_thread(verify_content, meta, home / "content")
+            if damage:
+                raise TorrentdistError("corrupt", path=damage[0].path, detail=damage[0].reason)
+        stored = await asyncio.to_thread(self.store.publish, meta.digest)
+        await self._seed(meta.digest)
+        self.poke()
+        return stored
+
+    async def _seed(self, digest: Digest) -> Transfer | None:
+        transfer = self.engine.transfer(digest)
+        if transfer is None:
+            meta = await asyncio.to_thread(self.store.metafile, digest)
+            if meta is None:
+                return None
+            transfer = self.engine.seed(meta, self.object_dir(digest))
+        return transfer
+
+    # letting go
+
+    async def drop(self, digest: Digest) -> None:
+        """Stop taking part and delete it, whatever state it is in."""
+        task = self._fetches.get(digest)
+        if task is not None:
+            task.cancel()
+        await self.engine.remove(digest)
+        self._problems.pop(digest, None)
+        if self.store.get(digest) is not None:
+            await asyncio.to_thread(self.store.discard, digest)
+        else:
+            await asyncio.to_thread(self.store.abandon, digest)
+        self.poke()
+
+    async def stop_fetching(self, digest: Digest) -> None:
+        """End a fetch; what has arrived stays."""
+        task = self._fetches.get(digest)
+        if task is not None:
+            task.cancel()
+        await self.engine.remove(digest)
+
+    async def stop_seeding(self, digest: Digest) -> None:
+        await self.engine.remove(digest)
+        self.poke()
+
+    async def verify(self, digest: Digest) -> list[str]:
+        """Read every byte; what is damaged is set aside at once. The daemon's plan fetches it again."""
+        if self.store.get(digest) is None:
+            return []
+        damage = await asyncio.to_thread(self.store.verify, digest)
+        if damage:
+            await self.set_aside(digest, f"{damage[0].path}: {damage[0].reason}")
+        return [item.path for item in damage]
+
+    async def set_aside(self, digest: Digest, reason: str) -> None:
+        log.warning("damaged bundle set aside", digest=digest, reason=reason)
+        await asyncio.to_thread(self.store.set_aside, digest, reason)
+        await self.engine.remove(digest)
+        self.poke()
+
+
+async def _unless_stalled(transfer: Transfer, stall_secs: float) -> None:
+    done = asyncio.ensure_future(transfer.wait_done())
+    try:
+        while True:
+            before = transfer.view().done
+            await asyncio.wait({done}, timeout=stall_secs)
+            if done.done():
+                return done.result()
+            if transfer.view().done == before:
+                raise TorrentdistError("timed_out", what=f"fetching {transfer.digest[:12]}", seconds=stall_secs)
+    finally:
+        done.cancel()
+
+
+def _copy_durably(source: Path, target: Path) -> None:
+    write_durably(target, source.read_bytes())
+
+
+def _entry(view: TransferView) -> SwarmEntry:
+    return SwarmEntry(
+        digest=view.digest,
+        complete=view.phase is TransferPhase.SEEDING,
+        done=view.done,
+        size=view.size,
+        rate=view.rate,
+        from_peers=view.sources.peers,
+        from_masters=view.sources.masters,
+        problem=view.error or ("no peers" if view.phase is TransferPhase.FETCHING and view.peers == 0 else ""),
+    )

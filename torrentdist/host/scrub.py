@@ -1,0 +1,35 @@
+"""Reading everything again, slowly: finds what the disk damaged before a peer or a job does.
+
+Always holds: one bundle at a time, with rests as long as the reading took, so that serving goes on undisturbed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import structlog
+
+from torrentdist.host.runtime import HostRuntime
+from torrentdist.model.errors import TorrentdistError
+
+log = structlog.get_logger(__name__)
+
+SETTLE_SECS = 2.0
+"""After a start the host has more urgent things to read."""
+
+
+async def scrub(runtime: HostRuntime, period: float, on_damage: Callable[[], None]) -> None:
+    """Verify every published bundle at start and, with a period, again and again."""
+    await asyncio.sleep(SETTLE_SECS)
+    while True:
+        for digest in runtime.store.published():
+            began = time.monotonic()
+            try:
+                if await runtime.verify(digest):
+                    on_damage()
+            except TorrentdistError as error:
+                log.warning("cannot verify", digest=digest, error=error.message)
+            await asyncio.sleep(time.monotonic() - began)
+        await asyncio.sleep(period if period > 0 else 365 * 86400)

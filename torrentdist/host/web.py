@@ -1,0 +1,175 @@
+"""The HTTP shell of both daemons: sockets, the server in our own event loop, JSON, errors, the bearer token.
+
+Always holds: every failure leaves as an error of the table, with its status. Must not do: listen anywhere but on
+loopback without a token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import ipaddress
+import socket
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+import msgspec
+import structlog
+import uvicorn
+from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from torrentdist.model.errors import TorrentdistError
+
+log = structlog.get_logger(__name__)
+
+V = TypeVar("V")
+_JSON = msgspec.json.Encoder()
+
+
+def json_response(value: Any, *, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    return Response(_JSON.encode(value), status_code=status, media_type="application/json", headers=headers)
+
+
+async def on_torrentdist_error(_: Request, exc: Exception) -> Response:
+    assert isinstance(exc, TorrentdistError)
+    return json_response(exc.to_wire(), status=exc.http_status)
+
+
+async def on_unexpected_error(request: Request, exc: Exception) -> Response:
+    if isinstance(exc, ClientDisconnect):
+        return Response(status_code=499)
+    log.error("request failed", path=request.url.path, exc_info=exc)
+    error = TorrentdistError("internal", detail=f"{type(exc).__name__} in {request.url.path}")
+    return json_response(error.to_wire(), status=error.http_status)
+
+
+async def on_http_error(request: Request, exc: Exception) -> Response:
+    status = getattr(exc, "status_code", 500)
+    if status == 404:
+        error = TorrentdistError("not_found", what=request.url.path)
+    else:
+        error = TorrentdistError("invalid_request", detail=f"{request.method} {request.url.path}: {exc}")
+    return json_response(error.to_wire(), status=status)
+
+
+async def read_body(request: Request, limit: int) -> bytes:
+    """The whole body, or `too_large` as soon as it is known to pass the limit."""
+    declared = request.headers.get("content-length")
+    if declared is not None and declared.isdigit() and int(declared) > limit:
+        raise TorrentdistError("too_large", what="the request", size=int(declared), limit=limit)
+    parts: list[bytes] = []
+    size = 0
+    async for part in request.stream():
+        size += len(part)
+        if size > limit:
+            raise TorrentdistError("too_large", what="the request", size=size, limit=limit)
+        parts.append(part)
+    return b"".join(parts)
+
+
+def decode_body(body: bytes, kind: type[V]) -> V:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.MsgspecError as exc:
+        raise TorrentdistError("invalid_request", detail=str(exc)) from exc
+
+
+def number_parameter(request: Request, name: str, default: float, *, low: float, high: float) -> float:
+    text = request.query_params.get(name)
+    if text is None:
+        return default
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not low <= value <= high:
+        raise TorrentdistError("invalid_request", detail=f"{name}={text!r} is not a number from {low:g} to {high:g}")
+    return value
+
+
+class BearerAuth:
+    """Lets a request pass that carries the token, or whose path is open."""
+
+    def __init__(self, app: ASGIApp, token: str, open_prefixes: tuple[str, ...]) -> None:
+        self._app = app
+        self._expected = f"Bearer {token}".encode()
+        self._open = open_prefixes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and not scope["path"].startswith(self._open):
+            given = Headers(scope=scope).get("authorization", "").encode()
+            if not hmac.compare_digest(given, self._expected):
+                error = TorrentdistError("unauthorized")
+                await json_response(error.to_wire(), status=error.http_status)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def bind_socket(host: str, port: int, *, what: str) -> socket.socket:
+    """A listening socket, or `port_in_use` before anything else of the daemon has started."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((host, port))
+        sock.listen(1024)
+        sock.setblocking(False)
+    except OSError as exc:
+        sock.close()
+        raise TorrentdistError("port_in_use", what=what, address=f"{host}:{port}", detail=exc.strerror) from exc
+    return sock
+
+
+class _Embedded(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield  # the daemon handles its signals itself
+
+
+class WebServer:
+    """uvicorn on a socket that is already bound, in the event loop that is already running."""
+
+    def __init__(self, app: ASGIApp, sock: socket.socket) -> None:
+        self._sock = sock
+        config = uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            server_header=False,
+            date_header=False,
+            backlog=1024,
+            timeout_keep_alive=75,  # longer than any announce period: the agents' connections stay warm
+            timeout_graceful_shutdown=2,
+        )
+        self._server = _Embedded(config)
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def port(self) -> int:
+        return int(self._sock.getsockname()[1])
+
+    async def start(self) -> None:
+        self._task = asyncio.create_task(self._server.serve(sockets=[self._sock]), name="http")
+        while not self._server.started:
+            if self._task.done():
+                self._task.result()
+                raise TorrentdistError("internal", detail="the HTTP server ended while starting")
+            await asyncio.sleep(0.005)
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._server.should_exit = True
+            await self._task
+        self._sock.close()

@@ -1,0 +1,266 @@
+"""The HTTP API of a master: which request is answered by what. docs/protocol.md is its text, /openapi.json its schema.
+
+Any master answers reads from its mirror; mutations go through the leader's operations and are refused elsewhere.
+Must not do: decide anything. Handlers check what comes in, call one thing, and render a view.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gzip
+import time
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from torrentdist.bundle.metafile import parse_metafile, with_trackers
+from torrentdist.host.files import file_response
+from torrentdist.host.web import (
+    BearerAuth,
+    decode_body,
+    json_response,
+    number_parameter,
+    on_http_error,
+    on_torrentdist_error,
+    on_unexpected_error,
+    read_body,
+)
+from torrentdist.master import viewing
+from torrentdist.master.openapi import Operation, openapi_document
+from torrentdist.model import ids
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import BundleId
+from torrentdist.model.records import BundleState
+from torrentdist.model.views import (
+    BundleView,
+    ClusterView,
+    FleetView,
+    HealthView,
+    LeaderView,
+    SwarmAnnounce,
+    SwarmAnswer,
+)
+
+if TYPE_CHECKING:
+    from torrentdist.master.daemon import Master
+
+Handler = Callable[[Request], Awaitable[Response]]
+ALIVE = (BundleState.UPLOADING, BundleState.AVAILABLE, BundleState.LOST)
+MAX_ANNOUNCE_BYTES = 8 * 1024 * 1024
+LONGEST_POLL = 30.0
+
+
+class DistributeBody(msgspec.Struct, forbid_unknown_fields=True):
+    supervisors: list[str] | None = None
+    labels: dict[str, str] = {}
+
+
+class UploadOffset(msgspec.Struct, frozen=True):
+    offset: int
+
+
+def _bundle(request: Request) -> BundleId:
+    return ids.bundle_id(request.path_params["id"])
+
+
+class MasterApi:
+    def __init__(self, master: Master) -> None:
+        self._m = master
+
+    # health
+
+    async def livez(self, _: Request) -> Response:
+        return Response("ok\n")
+
+    async def readyz(self, _: Request) -> Response:
+        failing = self._m.failing_checks()
+        return json_response(HealthView(ok=not failing, failing=failing), status=503 if failing else 200)
+
+    async def leaderz(self, _: Request) -> Response:
+        leads = self._m.leadership.is_leader()
+        return Response("leader\n" if leads else "standby\n", status_code=200 if leads else 503)
+
+    async def metrics(self, _: Request) -> Response:
+        return Response(self._m.metrics.render(), media_type="text/plain; version=0.0.4")
+
+    async def openapi(self, _: Request) -> Response:
+        return json_response(openapi_document(OPERATIONS))
+
+    # reads
+
+    async def cluster(self, _: Request) -> Response:
+        return json_response(viewing.cluster_view(self._m.snapshot(), self._m.leadership.leader_id(), time.time()))
+
+    async def leader(self, _: Request) -> Response:
+        return json_response(self._m.leadership.leader_view())
+
+    async def bundles(self, _: Request) -> Response:
+        return json_response(viewing.bundle_list(self._m.snapshot()))
+
+    async def bundle(self, request: Request) -> Response:
+        bundle, snapshot = _bundle(request), self._m.snapshot()
+        states = ALIVE if request.query_params.get("uploading") == "true" else viewing.LISTED
+        viewing.entry_of(snapshot, bundle, *states)
+        return json_response(viewing.bundle_view(snapshot, bundle))
+
+    async def wait(self, request: Request) -> Response:
+        bundle = _bundle(request)
+        replicas = int(number_parameter(request, "replicas", 1, low=0, high=1000))
+        timeout = number_parameter(request, "timeout", LONGEST_POLL, low=0, high=LONGEST_POLL)
+        viewing.entry_of(self._m.snapshot(), bundle, *ALIVE)
+        with contextlib.suppress(TorrentdistError):  # the time is over: what is there is the answer
+            await self._m.mirror.wait_for(
+                lambda s: bundle not in s.bundles or len(s.holders(bundle)) >= replicas, timeout
+            )
+        snapshot = self._m.snapshot()
+        viewing.entry_of(snapshot, bundle, *ALIVE)
+        return json_response(viewing.bundle_view(snapshot, bundle))
+
+    async def metafile(self, request: Request) -> Response:
+        entry = viewing.entry_of(self._m.snapshot(), _bundle(request), *viewing.LISTED)
+        raw = await self._m.raw_metafile(entry.record.digest)
+        if request.query_params.get("tracker") == "true":
+            raw = with_trackers(raw, self._m.swarms.tracker_urls(entry.record.digest))
+        return await _metafile_response(request, raw, entry.record.digest)
+
+    async def metafile_by_digest(self, request: Request) -> Response:
+        digest = ids.digest(request.path_params["digest"])
+        raw = await asyncio.to_thread(self._m.runtime.store.raw_metafile, digest)
+        if raw is None:
+            raise TorrentdistError("not_found", what=f"a metafile of {digest} on this master")
+        return await _metafile_response(request, raw, digest)
+
+    async def plugin_metafile(self, request: Request) -> Response:
+        digest = ids.digest(request.path_params["digest"])
+        path = self._m.runtime.object_dir(digest) / "distributor-metafile"
+        if not await asyncio.to_thread(path.is_file):
+            raise TorrentdistError("not_found", what=f"a plug-in's metafile of {digest} on this master")
+        return FileResponse(path, media_type="application/octet-stream")
+
+    async def file(self, request: Request) -> Response:
+        bundle = _bundle(request)
+        entry = viewing.entry_of(self._m.snapshot(), bundle, *ALIVE)
+        stored = self._m.runtime.store.get(entry.record.digest)
+        if stored is None:
+            raise TorrentdistError("bundle_unavailable", id=bundle, detail="this master does not hold it")
+        return await asyncio.to_thread(file_response, stored.content, request.path_params["path"], stored.digest)
+
+    async def hosts(self, request: Request) -> Response:
+        bundle, snapshot = _bundle(request), self._m.snapshot()
+        viewing.entry_of(snapshot, bundle, *viewing.LISTED)
+        return json_response(self._m.fleet(snapshot, bundle))
+
+    # mutations
+
+    async def open_upload(self, request: Request) -> Response:
+        bundle = _bundle(request)
+        wanted = int(number_parameter(request, "min_replicas", 0, low=0, high=1000))
+        self._m.leadership.fence()  # refuse before the body is read
+        body = await read_body(request, self._m.config.api.max_request_bytes)
+        meta = await asyncio.to_thread(parse_metafile, body)
+        return json_response(await self._m.intake.open(bundle, meta, wanted or None))
+
+    async def remove(self, request: Request) -> Response:
+        bundle = _bundle(request)
+        return json_response(viewing.bundle_view(await self._m.operations.remove(bundle), bundle))
+
+    async def pin(self, request: Request) -> Response:
+        bundle = _bundle(request)
+        snapshot = await self._m.operations.set_pinned(bundle, request.method == "PUT")
+        return json_response(viewing.bundle_view(snapshot, bundle))
+
+    async def distribute(self, request: Request) -> Response:
+        bundle = _bundle(request)
+        body = decode_body(await read_body(request, self._m.config.api.max_request_bytes) or b"{}", DistributeBody)
+        named = None if body.supervisors is None else [ids.supervisor_id(s) for s in body.supervisors]
+        snapshot = await self._m.operations.distribute(bundle, named, body.labels)
+        return json_response(self._m.fleet(snapshot, bundle))
+
+    async def upload_bytes(self, request: Request) -> Response:
+        digest = ids.digest(request.path_params["digest"])
+        offset = int(number_parameter(request, "offset", 0, low=0, high=2**62))
+        self._m.leadership.fence()
+        data = await read_body(request, self._m.config.api.max_request_bytes)
+        return json_response(UploadOffset(await self._m.intake.append(digest, offset, data)))
+
+    async def upload_offset(self, request: Request) -> Response:
+        self._m.leadership.fence()
+        return json_response(UploadOffset(await self._m.intake.offset(ids.digest(request.path_params["digest"]))))
+
+    async def upload_finish(self, request: Request) -> Response:
+        self._m.leadership.fence()
+        return json_response(await self._m.intake.finish(ids.digest(request.path_params["digest"])))
+
+    # swarms
+
+    async def swarm(self, request: Request) -> Response:
+        announce = decode_body(await read_body(request, MAX_ANNOUNCE_BYTES), SwarmAnnounce)
+        return json_response(self._m.swarms.hear(announce, _source(request)))
+
+    async def tracker(self, request: Request) -> Response:
+        body = self._m.swarms.hear_stock(request.scope["query_string"], request.path_params["key"], _source(request))
+        return Response(body, media_type="text/plain")
+
+
+def _source(request: Request) -> str:
+    return request.client.host if request.client else "127.0.0.1"
+
+
+async def _metafile_response(request: Request, raw: bytes, digest: str) -> Response:
+    headers = {"X-Digest": digest, "Vary": "Accept-Encoding"}
+    if "gzip" in request.headers.get("accept-encoding", ""):
+        raw = await asyncio.to_thread(gzip.compress, raw, 3)
+        headers["Content-Encoding"] = "gzip"
+    return Response(raw, media_type="application/x-bittorrent", headers=headers)
+
+
+OPERATIONS: tuple[Operation, ...] = (
+    Operation("GET", "/livez", "livez", None, "the process answers"),
+    Operation("GET", "/readyz", "readyz", HealthView, "whether it can do its work; failing checks by name"),
+    Operation("GET", "/leaderz", "leaderz", None, "200 if it leads, else 503"),
+    Operation("GET", "/metrics", "metrics", None, "Prometheus text"),
+    Operation("GET", "/openapi.json", "openapi", None, "this document"),
+    Operation("GET", "/v1/cluster", "cluster", ClusterView, "masters, supervisors and counts"),
+    Operation("GET", "/v1/leader", "leader", LeaderView, "who leads, since when, in which epoch"),
+    Operation("GET", "/v1/bundles", "bundles", list[BundleView], "every bundle that can be downloaded, or is lost"),
+    Operation("GET", "/v1/bundles/{id}", "bundle", BundleView, "one bundle"),
+    Operation("GET", "/v1/bundles/{id}/wait", "wait", BundleView, "long poll until so many masters hold it"),
+    Operation("GET", "/v1/bundles/{id}/metafile", "metafile", None, "the BitTorrent v2 metafile"),
+    Operation("GET", "/v1/metafiles/{digest}", "metafile_by_digest", None, "the metafile of a digest"),
+    Operation("GET", "/v1/metafiles/{digest}/plugin", "plugin_metafile", None, "what the plug-in's upload() made"),
+    Operation("GET", "/v1/bundles/{id}/files/{path:path}", "file", None, "one file of a bundle held here"),
+    Operation("GET", "/v1/bundles/{id}/hosts", "hosts", FleetView, "how far each host is that is told to keep it"),
+    Operation("POST", "/v1/bundles/{id}", "open_upload", BundleView, "open an upload; the body is the metafile"),
+    Operation("DELETE", "/v1/bundles/{id}", "remove", BundleView, "remove the bundle everywhere"),
+    Operation("PUT", "/v1/bundles/{id}/pin", "pin", BundleView, "never remove it nor drop it for room"),
+    Operation("DELETE", "/v1/bundles/{id}/pin", "pin", BundleView, "undo pin"),
+    Operation("POST", "/v1/bundles/{id}/distribute", "distribute", FleetView, "tell hosts to fetch and keep it",
+              body=DistributeBody),
+    Operation("PUT", "/v1/uploads/{digest}", "upload_bytes", UploadOffset, "append bytes at an offset"),
+    Operation("GET", "/v1/uploads/{digest}", "upload_offset", UploadOffset, "where to go on"),
+    Operation("POST", "/v1/uploads/{digest}/finish", "upload_finish", BundleView, "verify and publish"),
+    Operation("POST", "/v1/swarm", "swarm", SwarmAnswer, "a peer tells which swarms it is in", body=SwarmAnnounce),
+    Operation("GET", "/announce/{key}", "tracker", None, "the BitTorrent announce"),
+)  # fmt: skip
+
+
+def master_app(master: Master, token: str | None) -> ASGIApp:
+    api = MasterApi(master)
+    routes = [Route(op.path, getattr(api, op.handler), methods=[op.method]) for op in OPERATIONS]
+    app = Starlette(
+        routes=routes,
+        exception_handlers={
+            TorrentdistError: on_torrentdist_error,
+            404: on_http_error,
+            405: on_http_error,
+            Exception: on_unexpected_error,
+        },
+    )
+    return BearerAuth(app, token, ("/livez", "/announce/")) if token is not None else app

@@ -1,0 +1,247 @@
+"""The master daemon: its parts, the order in which they start, and what they know of each other.
+
+Always holds: ports and configuration are checked before anything is announced; the API answers before ZooKeeper does
+(`/readyz` says what is missing); a master is registered only after it has looked through its store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import time
+
+import httpx
+import structlog
+
+from torrentdist import __version__
+from torrentdist.cluster import acl
+from torrentdist.cluster.mirror import Mirror
+from torrentdist.cluster.operations import SessionState
+from torrentdist.cluster.registration import Registration
+from torrentdist.cluster.snapshot import ClusterSnapshot
+from torrentdist.cluster.zookeeper import ZooKeeper
+from torrentdist.distributor.loader import joins_uploads
+from torrentdist.distributor.protocol import Holder
+from torrentdist.host.address import DaemonAddress, announce_address, withdraw_address
+from torrentdist.host.background import Background
+from torrentdist.host.links import MasterLinks, http_client
+from torrentdist.host.logs import configure_logs
+from torrentdist.host.metrics import Metrics
+from torrentdist.host.opening import open_plugin, open_runtime, token_of
+from torrentdist.host.process import run_daemon
+from torrentdist.host.runtime import HostRuntime
+from torrentdist.host.scrub import scrub
+from torrentdist.host.services import LoopServices
+from torrentdist.host.web import WebServer, bind_socket
+from torrentdist.master.api import master_app
+from torrentdist.master.figures import master_samples
+from torrentdist.master.intake import Intake
+from torrentdist.master.leadership import Leadership
+from torrentdist.master.operations import BundleOperations
+from torrentdist.master.replicator import Replicator
+from torrentdist.master.swarms import Swarms
+from torrentdist.master.viewing import fleet_view
+from torrentdist.model import ids
+from torrentdist.model.config import Config
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import BundleId, Digest, MasterId, PeerId
+from torrentdist.model.records import MasterRecord
+from torrentdist.model.views import FleetView, PeerRole
+from torrentdist.swarm.agent import SwarmAgent
+
+log = structlog.get_logger(__name__)
+
+CONNECT_SECS = 30.0
+
+
+def id_of(config: Config) -> MasterId:
+    if config.master.id:
+        return ids.master_id(config.master.id)
+    return ids.master_id(f"master-{socket.gethostname()}-{config.api.port}")
+
+
+class Master:
+    def __init__(self, config: Config, *, repair_acls: bool) -> None:
+        self.config = config
+        self.id = id_of(config)
+        self.started_at = time.time()
+        self.metrics = Metrics(lambda: master_samples(self))
+        self._repair_acls = repair_acls
+        self._token = token_of(config)
+        self._background = Background()
+        self._closing = contextlib.AsyncExitStack()
+        self._zookeeper = ZooKeeper(config.zookeeper)
+        self.mirror = Mirror(self._zookeeper)
+        self.runtime: HostRuntime
+        self._registration: Registration | None = None
+
+    # life
+
+    async def start(self) -> None:
+        # The port first: nothing else has happened yet when it is taken.
+        sock = bind_socket(self.config.api.listen, self.config.api.port, what="the API")
+        self._port = int(sock.getsockname()[1])
+        self._closing.callback(sock.close)
+        self.runtime = await open_runtime(self.config, self.config.master.data_dir)
+        self._closing.push_async_callback(asyncio.to_thread, self.runtime.store.close)
+        self._closing.push_async_callback(self.runtime.stop)
+        http = http_client(self._token)
+        self._closing.push_async_callback(http.aclose)
+        self.links = MasterLinks(http, self._other_masters)
+        self.swarms = Swarms(self.runtime, self.snapshot, own_host=self.host(), config=self.config.swarm)
+        self.leadership = Leadership(
+            self.id, self._zookeeper, self.mirror, self.config.replication, active=self.swarms.active
+        )
+        self.operations = BundleOperations(self.mirror, self.leadership)
+        self.intake = Intake(self.runtime, self.mirror, self.operations)
+        self._agent = self._make_agent(http)
+        self._closing.push_async_callback(self._agent.leave)
+        self._load_plugin()
+        await self.runtime.start()
+        self._web = WebServer(master_app(self, self._token), sock)
+        await self._web.start()
+        self._closing.push_async_callback(self._web.stop)
+        announce_address(
+            self.runtime.store.data_dir,
+            DaemonAddress(role="master", id=self.id, url=self.url(), swarm_port=self.runtime.engine.port),
+        )
+        self._closing.callback(withdraw_address, self.runtime.store.data_dir)
+        self._background.spawn("directory", self.swarms.run())
+        self._background.spawn("agent", self._agent.run())
+        self._background.spawn("zookeeper", self._join_cluster())
+        self._background.spawn("scrub", scrub(self.runtime, self.config.store.scrub_secs, self.replicator.poke))
+        log.info("master started", url=self.url(), swarm_port=self.runtime.engine.port)
+
+    def _make_agent(self, http: httpx.AsyncClient) -> SwarmAgent:
+        agent = SwarmAgent(
+            peer=PeerId(self.id),
+            role=PeerRole.MASTER,
+            host=self.host(),
+            http=http,
+            masters=self._all_masters,
+            port=lambda: self.runtime.engine.port,
+            swarms=self.runtime.swarm_entries,
+            on_picture=self.runtime.apply_picture,
+        )
+        self.runtime.poke = agent.poke
+        self.runtime.engine.on_blocked = lambda _: agent.poke()
+        return agent
+
+    def _load_plugin(self) -> None:
+        services = LoopServices(
+            self.runtime,
+            asyncio.get_running_loop(),
+            holders=self._holders,
+            raw_metafile=self._raw_metafile_of,
+            token=self._token,
+        )
+        self._closing.callback(services.close)
+        plugin = open_plugin(self.config, self.runtime, services)
+        self._closing.callback(plugin.close)
+        self.replicator = Replicator(
+            self.id,
+            self.runtime,
+            self._zookeeper,
+            self.mirror,
+            self.leadership,
+            self.intake,
+            self.links,
+            self.config.replication,
+            joins_uploads=joins_uploads(plugin),
+        )
+
+    async def failed(self) -> None:
+        await self._background.failed()
+
+    async def stop(self) -> None:
+        await self._background.stop()
+        if self._registration is not None:
+            await self.leadership.leave("stopped")
+            await self._registration.close()
+        await self.mirror.close()
+        await self._closing.aclose()
+        await self._zookeeper.close()
+        log.info("master stopped")
+
+    async def _join_cluster(self) -> None:
+        """Connect, check the ACLs, mirror, register, queue for leadership: each only after the one before."""
+        while True:
+            try:
+                await self._zookeeper.start(CONNECT_SECS)
+                break
+            except TorrentdistError as error:
+                log.warning("waiting for ZooKeeper", detail=error.message)
+        if self._repair_acls:
+            log.info("ACLs repaired", znodes=await acl.repair_tree(self._zookeeper))
+        else:
+            await acl.check_tree(self._zookeeper)
+        await self.mirror.start(CONNECT_SECS)
+        self._background.spawn("replication", self.replicator.run())
+        self._registration = Registration(self._zookeeper, self._record())
+        await self._registration.start()
+        await self.leadership.run()
+
+    # what others know of this master
+
+    def host(self) -> str:
+        return self.config.master.host or self.config.api.listen
+
+    def url(self) -> str:
+        host = self.host()
+        return f"http://[{host}]:{self._port}" if ":" in host else f"http://{host}:{self._port}"
+
+    def _record(self) -> MasterRecord:
+        return MasterRecord(
+            id=self.id,
+            host=self.host(),
+            port=self._port,
+            url=self.url(),
+            swarm_port=self.runtime.engine.port,
+            store=self.runtime.store.id,
+            version=__version__,
+            started_at=self.started_at,
+        )
+
+    def failing_checks(self) -> dict[str, str]:
+        failing = {}
+        if self._zookeeper.state is not SessionState.CONNECTED:
+            failing["zookeeper"] = f"the session is {self._zookeeper.state}"
+        if self._registration is None or not self._registration.registered:
+            failing["registration"] = "not registered yet"
+        return failing
+
+    # what its parts ask
+
+    def snapshot(self) -> ClusterSnapshot:
+        return self.mirror.snapshot
+
+    def fleet(self, snapshot: ClusterSnapshot, bundle: BundleId) -> FleetView:
+        return fleet_view(snapshot, bundle, self.swarms.members(snapshot.bundles[bundle].record.digest))
+
+    def _all_masters(self) -> list[str]:
+        return [m.url for m in self.mirror.snapshot.masters.values()] or [self.url()]
+
+    def _other_masters(self) -> list[str]:
+        return [m.url for id_, m in self.mirror.snapshot.masters.items() if id_ != self.id]
+
+    async def _holders(self, bundle: BundleId) -> list[Holder]:
+        snapshot = self.mirror.snapshot
+        return [Holder(id_, snapshot.masters[id_].url) for id_ in sorted(snapshot.holders(bundle))]
+
+    async def _raw_metafile_of(self, bundle: BundleId) -> bytes:
+        entry = self.mirror.snapshot.bundles.get(bundle)
+        if entry is None:
+            raise TorrentdistError("bundle_not_found", id=bundle)
+        return await self.raw_metafile(entry.record.digest)
+
+    async def raw_metafile(self, digest: Digest) -> bytes:
+        raw = await asyncio.to_thread(self.runtime.store.raw_metafile, digest)
+        return raw if raw is not None else (await self.links.metafile_of(digest)).raw
+
+
+def run(config: Config, *, repair_acls: bool = False) -> None:
+    configure_logs(config.log, role="master", id=id_of(config))
+    log.info("starting", pid=os.getpid(), version=__version__)
+    run_daemon(Master(config, repair_acls=repair_acls), shutdown_secs=config.api.shutdown_secs)

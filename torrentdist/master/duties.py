@@ -1,0 +1,60 @@
+"""What the leader owes the records, as a pure function: state, swarms and ZooKeeper's time in, changes out.
+
+Always holds: a bundle becomes available only by a live holder's replica record; an upload is forgotten only when
+nobody has been in its swarm for long and no copy exists; a tombstone goes only after its time, when no registered
+master still has to act on it. Ages are ZooKeeper's times (the mtime of writes), never a host's clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from torrentdist.cluster.snapshot import ClusterSnapshot
+from torrentdist.model.config import ReplicationConfig
+from torrentdist.model.ids import BundleId, Digest
+from torrentdist.model.records import BundleState
+
+
+@dataclass(frozen=True)
+class MarkAvailable:
+    bundle: BundleId
+
+
+@dataclass(frozen=True)
+class ForgetUpload:
+    bundle: BundleId
+
+
+@dataclass(frozen=True)
+class TrimTombstone:
+    bundle: BundleId
+
+
+Duty = MarkAvailable | ForgetUpload | TrimTombstone
+
+
+def duties(
+    snapshot: ClusterSnapshot,
+    *,
+    active: Collection[Digest],
+    led_for: float,
+    server_now: float,
+    config: ReplicationConfig,
+) -> list[Duty]:
+    """`active`: digests that some peer is in the swarm of. `led_for`: a new leader has not heard the peers yet."""
+    due: list[Duty] = []
+    for bundle, entry in snapshot.bundles.items():
+        age = server_now - entry.mtime
+        state = entry.record.state
+        if state in (BundleState.UPLOADING, BundleState.LOST) and snapshot.holders(bundle):
+            due.append(MarkAvailable(bundle))
+        elif state is BundleState.UPLOADING:
+            silent = entry.record.digest not in active and led_for > config.abandon_secs
+            if silent and age > config.abandon_secs and not entry.replicas:
+                due.append(ForgetUpload(bundle))
+        elif state is BundleState.REMOVED:
+            unseen = any(master in snapshot.masters for master in entry.replicas)
+            if age > config.tombstone_secs and not unseen:
+                due.append(TrimTombstone(bundle))
+    return due

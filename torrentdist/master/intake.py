@@ -1,0 +1,139 @@
+"""How a bundle's bytes enter the cluster: from the uploader's swarm, or over HTTP from a client without BitTorrent.
+
+Always holds: the metafile is on this disk, with room reserved, before the record says `uploading`; bytes that came
+over HTTP are all read and verified before they are published. Must not do: both ways for one digest at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from torrentdist.bundle.metafile import Metafile
+from torrentdist.cluster.mirror import Mirror
+from torrentdist.host.runtime import HostRuntime
+from torrentdist.master import viewing
+from torrentdist.master.operations import BundleOperations
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import BundleId, Digest
+from torrentdist.model.records import BundleState
+from torrentdist.model.views import BundleView
+
+
+@dataclass
+class _Append:
+    """One upload over HTTP: how many bytes of the files' concatenation are on disk."""
+
+    meta: Metafile
+    home: Path
+    offset: int
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class Intake:
+    def __init__(self, runtime: HostRuntime, mirror: Mirror, operations: BundleOperations) -> None:
+        self._runtime = runtime
+        self._mirror = mirror
+        self._operations = operations
+        self._appends: dict[Digest, _Append] = {}
+
+    def over_http(self) -> frozenset[Digest]:
+        """What arrives over HTTP: the replicator leaves it alone."""
+        return frozenset(self._appends)
+
+    async def open(self, bundle: BundleId, meta: Metafile, min_replicas: int | None) -> BundleView:
+        entry = self._mirror.snapshot.bundles.get(bundle)
+        if entry is not None and entry.record.digest != meta.digest:
+            raise TorrentdistError("conflict", id=bundle, existing=entry.record.digest)
+        await asyncio.to_thread(self._runtime.store.begin, meta)
+        snapshot = await self._operations.open_upload(bundle, meta, min_replicas)
+        return viewing.bundle_view(snapshot, bundle)
+
+    # over HTTP
+
+    async def offset(self, digest: Digest) -> int:
+        return (await self._append_of(digest)).offset
+
+    async def append(self, digest: Digest, offset: int, data: bytes) -> int:
+        append = await self._append_of(digest)
+        async with append.lock:
+            if offset != append.offset:
+                raise TorrentdistError(
+                    "invalid_request",
+                    extra={"offset": append.offset},
+                    detail=f"bytes at {offset} do not follow those at {append.offset}",
+                )
+            if offset + len(data) > append.meta.size:
+                raise TorrentdistError("too_large", what="the upload", size=offset + len(data), limit=append.meta.size)
+            await asyncio.to_thread(_write_at, append.meta, append.home / "content", offset, data)
+            append.offset += len(data)
+            return append.offset
+
+    async def finish(self, digest: Digest) -> BundleView:
+        stored = self._runtime.store.get(digest)
+        if stored is None:
+            append = await self._append_of(digest)
+            async with append.lock:
+                if append.offset != append.meta.size:
+                    raise TorrentdistError(
+                        "invalid_request",
+                        extra={"offset": append.offset},
+                        detail=f"{append.offset} of {append.meta.size} bytes have arrived",
+                    )
+                try:
+                    await self._runtime.publish(append.meta)
+                finally:
+                    self._appends.pop(digest, None)
+        bundle = self._bundle_of(digest)
+        snapshot = await self._mirror.wait_for(lambda s: bundle in s.bundles and bool(s.holders(bundle)), 10.0)
+        return viewing.bundle_view(snapshot, bundle)
+
+    def _bundle_of(self, digest: Digest) -> BundleId:
+        for bundle, entry in self._mirror.snapshot.bundles.items():
+            if entry.record.digest == digest and entry.record.state is not BundleState.REMOVED:
+                return bundle
+        raise TorrentdistError("not_found", what=f"an opened upload of {digest}")
+
+    async def _append_of(self, digest: Digest) -> _Append:
+        append = self._appends.get(digest)
+        if append is not None:
+            return append
+        self._bundle_of(digest)
+        meta = await asyncio.to_thread(self._runtime.store.metafile, digest)
+        if meta is None or self._runtime.store.get(digest) is not None:
+            raise TorrentdistError("not_found", what=f"an unfinished upload of {digest}")
+        self._appends[digest] = append = _Append(meta, self._runtime.object_dir(digest), 0)
+        # The swarm's half-filled files are of no use for bytes that come in order.
+        await self._runtime.stop_fetching(digest)
+        await asyncio.to_thread(shutil.rmtree, append.home / "content", ignore_errors=True)
+        return append
+
+
+def _spans(meta: Metafile, offset: int, length: int) -> Iterator[tuple[str, int, int, int]]:
+    """(path, offset in the file, start in the data, length) of the pieces that `length` bytes at `offset` fall into."""
+    start = 0
+    for entry in meta.files:
+        end = start + entry.size
+        low, high = max(start, offset), min(end, offset + length)
+        if low < high:
+            yield entry.path, low - start, low - offset, high - low
+        start = end
+
+
+def _write_at(meta: Metafile, content: Path, offset: int, data: bytes) -> None:
+    view = memoryview(data)
+    try:
+        for path, at, begin, length in _spans(meta, offset, len(data)):
+            target = content / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+            try:
+                os.pwrite(fd, view[begin : begin + length], at)
+            finally:
+                os.close(fd)
+    except OSError as exc:
+        raise TorrentdistError("disk_error", path=str(content), detail=exc.strerror or str(exc)) from exc

@@ -1,0 +1,166 @@
+"""This master's part in leading: it queues, and while it leads it does what the leader owes the records.
+
+Always holds: everything that the leader changes goes through the fence of its term; a duty that fails is seen again in
+the next round. Must not do: decide what is due (duties.py does).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import Callable, Collection
+
+import msgspec
+import structlog
+
+from torrentdist.cluster import paths
+from torrentdist.cluster.election import Elector
+from torrentdist.cluster.fence import Fence
+from torrentdist.cluster.mirror import Mirror
+from torrentdist.cluster.operations import Create, Delete, NodeExists, NoNode, Op, Set, TransactionFailed
+from torrentdist.cluster.snapshot import ClusterSnapshot
+from torrentdist.cluster.term import Term
+from torrentdist.cluster.zookeeper import ZooKeeper
+from torrentdist.master.duties import Duty, ForgetUpload, MarkAvailable, TrimTombstone, duties
+from torrentdist.model.config import ReplicationConfig
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import Digest, MasterId
+from torrentdist.model.records import BundleState, ClusterRecord, encode
+from torrentdist.model.views import LeaderView
+
+log = structlog.get_logger(__name__)
+
+LOOK_SECS = 10.0
+"""Ages are looked at this often; what a change makes due is done at once."""
+
+
+class Leadership:
+    def __init__(
+        self,
+        me: MasterId,
+        zookeeper: ZooKeeper,
+        mirror: Mirror,
+        config: ReplicationConfig,
+        *,
+        active: Callable[[], Collection[Digest]],
+    ) -> None:
+        self._me = me
+        self._zookeeper = zookeeper
+        self._mirror = mirror
+        self._config = config
+        self._active = active
+        self._gained_at: float | None = None
+        self._gained = asyncio.Event()
+        self._elector = Elector(zookeeper, me, self._ready, on_gained=self._on_gained, on_lost=self._on_lost)
+
+    async def run(self) -> None:
+        """Queue, and serve whenever elected. Ends only by being cancelled."""
+        await self._elector.queue_up()
+        while True:
+            await self._gained.wait()
+            while self._gained_at is not None:
+                await self._serve_once()
+
+    async def leave(self, reason: str) -> None:
+        await self._elector.leave_queue(reason)
+
+    async def _ready(self) -> bool:
+        """No live job can lack a bundle here: there are no jobs yet."""
+        await self._mirror.sync(5.0)
+        return True
+
+    def _on_gained(self, _: Term) -> None:
+        self._gained_at = asyncio.get_running_loop().time()
+        self._gained.set()
+
+    def _on_lost(self, _: Term) -> None:
+        self._gained_at = None
+        self._gained.clear()
+
+    # what others ask
+
+    def is_leader(self) -> bool:
+        return self._elector.is_leader()
+
+    def fence(self) -> Fence:
+        """The way to change something as the leader; a refusal names the leader and all masters."""
+        try:
+            return self._elector.fence()
+        except TorrentdistError as error:
+            snapshot = self._mirror.snapshot
+            leader = snapshot.masters.get(snapshot.leader) if snapshot.leader else None
+            extra = {
+                "leader": leader.url if leader is not None and snapshot.leader != self._me else None,
+                "masters": [m.url for m in snapshot.masters.values()],
+            }
+            raise TorrentdistError(error.code, extra=extra, **error.fields) from None
+
+    def leader_id(self) -> MasterId | None:
+        return self._mirror.snapshot.leader
+
+    def leader_view(self) -> LeaderView:
+        snapshot = self._mirror.snapshot
+        if snapshot.leader is None:
+            raise TorrentdistError("no_leader")
+        return LeaderView(leader=snapshot.leader, epoch=snapshot.epoch, since=snapshot.leader_since)
+
+    def default_min_replicas(self, snapshot: ClusterSnapshot) -> int:
+        """As configured, but a cluster of one master is not asked for two."""
+        return 1 if len(snapshot.masters) == 1 else self._config.min_count
+
+    # what a leader owes
+
+    async def _serve_once(self) -> None:
+        snapshot = self._mirror.snapshot
+        try:
+            if not snapshot.present:
+                await self._found_cluster()
+            for duty in self._due(snapshot):
+                await self._do(snapshot, duty)
+        except TransactionFailed as exc:
+            log.debug("a record changed under a duty", why=str(exc))
+        except TorrentdistError as error:
+            log.info("a duty waits", error=error.message)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_SECS):
+                await self._mirror.changed(snapshot.version)
+
+    def _due(self, snapshot: ClusterSnapshot) -> list[Duty]:
+        if self._gained_at is None:
+            return []
+        return duties(
+            snapshot,
+            active=self._active(),
+            led_for=asyncio.get_running_loop().time() - self._gained_at,
+            server_now=self._zookeeper.server_now() or 0.0,  # unknown: nothing is old
+            config=self._config,
+        )
+
+    async def _found_cluster(self) -> None:
+        """The first leader of a new tree gives the cluster its identity."""
+        record = ClusterRecord(id=secrets.token_hex(8), announce_key=secrets.token_hex(16))
+        try:
+            await self.fence().commit([Create(paths.CLUSTER, encode(record))])
+        except TransactionFailed as exc:
+            if not isinstance(exc.reason, NodeExists):
+                raise
+        for path in (paths.BUNDLES, paths.ASSIGNMENTS, paths.SUPERVISORS):
+            await self._zookeeper.ensure(path)
+
+    async def _do(self, snapshot: ClusterSnapshot, duty: Duty) -> None:
+        entry = snapshot.bundles[duty.bundle]
+        path = paths.bundle(duty.bundle)
+        ops: list[Op]
+        match duty:
+            case MarkAvailable():
+                record = msgspec.structs.replace(entry.record, state=BundleState.AVAILABLE)
+                ops = [Set(path, encode(record), entry.version)]
+            case ForgetUpload() | TrimTombstone():
+                log.info("forgetting a bundle", bundle=duty.bundle, why=type(duty).__name__)
+                ops = [*(Delete(paths.replica(duty.bundle, m)) for m in entry.replicas), Delete(path, entry.version)]
+        try:
+            await self.fence().commit(ops)
+        except TransactionFailed as exc:
+            if not isinstance(exc.reason, NoNode):
+                raise

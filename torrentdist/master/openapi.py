@@ -1,0 +1,63 @@
+"""The OpenAPI document, generated from the table of routes and the types of the views: it cannot lag behind them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from torrentdist import __version__
+
+_REF = "#/components/schemas/{name}"
+
+
+@dataclass(frozen=True)
+class Operation:
+    method: str
+    path: str
+    handler: str
+    answer: Any
+    """The type of the JSON answer; None: not JSON."""
+    summary: str
+    body: Any = None
+
+
+def openapi_document(operations: Sequence[Operation]) -> dict[str, Any]:
+    types = [t for op in operations for t in (op.answer, op.body) if t is not None]
+    schemas, components = msgspec.json.schema_components(types, ref_template=_REF)
+    by_type = {repr(t): s for t, s in zip(types, schemas, strict=True)}
+    paths: dict[str, dict[str, Any]] = {}
+    for op in operations:
+        path = re.sub(r"\{(\w+):\w+\}", r"{\1}", op.path)
+        paths.setdefault(path, {})[op.method.lower()] = _operation(op, path, by_type)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "torrentdist master", "version": __version__},
+        "paths": paths,
+        "components": {"schemas": components, "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
+        "security": [{"token": []}, {}],
+    }
+
+
+def _operation(op: Operation, path: str, by_type: dict[str, Any]) -> dict[str, Any]:
+    def content(kind: Any) -> dict[str, Any]:
+        return {"content": {"application/json": {"schema": by_type[repr(kind)]}}}
+
+    document: dict[str, Any] = {
+        "operationId": f"{op.handler}_{op.method.lower()}",
+        "summary": op.summary,
+        "parameters": [
+            {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+            for name in re.findall(r"\{(\w+)\}", path)
+        ],
+        "responses": {
+            "200": {"description": "ok", **(content(op.answer) if op.answer is not None else {})},
+            "default": {"description": "an error of the error table: error, message, hint, fields"},
+        },
+    }
+    if op.body is not None:
+        document["requestBody"] = content(op.body)
+    return document

@@ -1,0 +1,156 @@
+"""The mutations of bundles: decide on a snapshot, commit through the leader's fence, wait until it can be read.
+
+Always holds: every change is one fenced transaction that also checks the version of what was decided on; if that
+changed meanwhile, the decision is made anew. Must not do: touch ZooKeeper but through the fence.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from torrentdist.bundle.metafile import Metafile
+from torrentdist.cluster import paths
+from torrentdist.cluster.mirror import Mirror
+from torrentdist.cluster.operations import Create, Op, Set, TransactionFailed
+from torrentdist.cluster.snapshot import BundleEntry, ClusterSnapshot
+from torrentdist.master.leadership import Leadership
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import BundleId, SupervisorId
+from torrentdist.model.records import AssignmentRecord, BundleRecord, BundleState, encode
+
+ATTEMPTS = 8
+BATCH = 100
+READABLE_SECS = 5.0
+
+Decision = Callable[[ClusterSnapshot], Sequence[Op]]
+
+
+class BundleOperations:
+    def __init__(self, mirror: Mirror, leadership: Leadership) -> None:
+        self._mirror = mirror
+        self._leadership = leadership
+
+    async def _change(self, decide: Decision) -> ClusterSnapshot:
+        """Commit what `decide` wants, deciding anew when somebody was faster; return a snapshot that shows it."""
+        for _ in range(ATTEMPTS):
+            fence = self._leadership.fence()
+            snapshot = self._mirror.snapshot
+            ops = decide(snapshot)
+            if not ops:
+                return snapshot
+            try:
+                await fence.commit(ops)
+            except TransactionFailed:
+                await self._mirror.sync(READABLE_SECS)
+                continue
+            return await self._mirror.sync(READABLE_SECS)
+        raise TorrentdistError("not_ready", detail="the record keeps changing under this request")
+
+    async def open_upload(self, bundle: BundleId, meta: Metafile, min_replicas: int | None) -> ClusterSnapshot:
+        default = self._leadership.default_min_replicas
+        return await self._change(lambda s: upload_ops(s, bundle, meta, min_replicas or default(s), time.time()))
+
+    async def remove(self, bundle: BundleId) -> ClusterSnapshot:
+        return await self._change(lambda s: removal_ops(s, bundle))
+
+    async def set_pinned(self, bundle: BundleId, pinned: bool) -> ClusterSnapshot:
+        return await self._change(lambda s: _rewrite(_live(s, bundle), pinned=pinned))
+
+    async def distribute(
+        self, bundle: BundleId, supervisors: Sequence[SupervisorId] | None, labels: Mapping[str, str]
+    ) -> ClusterSnapshot:
+        """In batches: a transaction's size is bounded, a fleet's is not."""
+        while True:
+            snapshot = await self._change(lambda s: distribution_ops(s, bundle, supervisors, labels)[:BATCH])
+            if not distribution_ops(snapshot, bundle, supervisors, labels):
+                return snapshot
+
+
+def _live(snapshot: ClusterSnapshot, bundle: BundleId) -> BundleEntry:
+    entry = snapshot.bundles.get(bundle)
+    if entry is None or entry.record.state is BundleState.REMOVED:
+        raise TorrentdistError("bundle_not_found", id=bundle)
+    return entry
+
+
+def _rewrite(entry: BundleEntry, **changes: Any) -> list[Op]:
+    record = msgspec.structs.replace(entry.record, **changes)
+    if record == entry.record:
+        return []
+    return [Set(paths.bundle(record.id), encode(record), entry.version)]
+
+
+def upload_ops(
+    snapshot: ClusterSnapshot, bundle: BundleId, meta: Metafile, min_replicas: int, now: float
+) -> Sequence[Op]:
+    """Same content: nothing, or the record comes alive again. Other content under the id: `conflict`."""
+    entry = snapshot.bundles.get(bundle)
+    if entry is not None and entry.record.digest != meta.digest:
+        raise TorrentdistError("conflict", id=bundle, existing=entry.record.digest)
+    if entry is None:
+        record = BundleRecord(
+            id=bundle,
+            digest=meta.digest,
+            size=meta.size,
+            files=len(meta.files),
+            state=BundleState.UPLOADING,
+            min_replicas=min_replicas,
+            created_at=now,
+        )
+        return [Create(paths.bundle(bundle), encode(record))]
+    if entry.record.state is BundleState.REMOVED:
+        return _rewrite(entry, state=BundleState.UPLOADING, min_replicas=min_replicas, created_at=now)
+    return _rewrite(entry, min_replicas=max(min_replicas, entry.record.min_replicas))
+
+
+def removal_ops(snapshot: ClusterSnapshot, bundle: BundleId) -> Sequence[Op]:
+    """The tombstone, and the end of every assignment that names the bundle."""
+    entry = _live(snapshot, bundle)
+    if entry.record.pinned:
+        raise TorrentdistError("in_use", id=bundle, detail="it is pinned")
+    ops = _rewrite(entry, state=BundleState.REMOVED)
+    for supervisor, assignment in snapshot.assignments.items():
+        if bundle in assignment.record.bundles:
+            left = tuple(b for b in assignment.record.bundles if b != bundle)
+            ops.append(_assign(supervisor, assignment.record, left, assignment.version))
+    return ops
+
+
+def _assign(supervisor: SupervisorId, old: AssignmentRecord, bundles: tuple[BundleId, ...], version: int) -> Op:
+    record = msgspec.structs.replace(old, bundles=bundles, generation=old.generation + 1)
+    return Set(paths.assignment(supervisor), encode(record), version)
+
+
+def targets(
+    snapshot: ClusterSnapshot, supervisors: Sequence[SupervisorId] | None, labels: Mapping[str, str]
+) -> list[SupervisorId]:
+    """The supervisors that are meant: those named, or those with all the labels; an unknown name is an error."""
+    if supervisors is not None:
+        for id_ in supervisors:
+            if id_ not in snapshot.supervisors:
+                raise TorrentdistError("not_found", what=f"supervisor {id_!r}")
+        return sorted(set(supervisors))
+    return sorted(id_ for id_, s in snapshot.supervisors.items() if labels.items() <= s.labels.items())
+
+
+def distribution_ops(
+    snapshot: ClusterSnapshot,
+    bundle: BundleId,
+    supervisors: Sequence[SupervisorId] | None,
+    labels: Mapping[str, str],
+) -> Sequence[Op]:
+    entry = _live(snapshot, bundle)
+    if entry.record.state is BundleState.UPLOADING:
+        raise TorrentdistError("bundle_not_found", id=bundle)
+    ops: list[Op] = []
+    for id_ in targets(snapshot, supervisors, labels):
+        assignment = snapshot.assignments.get(id_)
+        if assignment is None:
+            ops.append(Create(paths.assignment(id_), encode(AssignmentRecord(generation=1, bundles=(bundle,)))))
+        elif bundle not in assignment.record.bundles:
+            ops.append(_assign(id_, assignment.record, (*assignment.record.bundles, bundle), assignment.version))
+    return ops

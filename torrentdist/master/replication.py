@@ -1,0 +1,110 @@
+"""Which bundles a master fetches, announces and drops: a pure plan from what ZooKeeper says and what the store has.
+
+Always holds: a replica record is published for bytes that are published in this very store, and withdrawn when they
+are not; only a tombstone drops anything (a record that is missing, or a tree that is, drops nothing).
+Must not do: I/O, or decide anything that the leader decides for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from torrentdist.cluster.snapshot import BundleEntry, ClusterSnapshot
+from torrentdist.model.ids import BundleId, Digest, MasterId, StoreId
+from torrentdist.model.records import BundleState
+
+
+@dataclass(frozen=True)
+class Fetch:
+    bundle: BundleId
+    digest: Digest
+
+
+@dataclass(frozen=True)
+class PublishReplica:
+    bundle: BundleId
+    digest: Digest
+
+
+@dataclass(frozen=True)
+class WithdrawReplica:
+    bundle: BundleId
+
+
+@dataclass(frozen=True)
+class Drop:
+    digest: Digest
+
+
+Action = Fetch | PublishReplica | WithdrawReplica | Drop
+
+
+@dataclass(frozen=True)
+class Local:
+    """What this master has and does right now."""
+
+    me: MasterId
+    store: StoreId
+    published: frozenset[Digest]
+    arriving: frozenset[Digest]
+    fetching: frozenset[Digest]
+    not_before: Mapping[Digest, float] = field(default_factory=dict)
+    """When a failed fetch may be tried again."""
+    parallel: int = 4
+    joins_uploads: bool = True
+    """The plug-in can fetch while the uploader is the only source."""
+    leading: bool = False
+
+
+def plan(snapshot: ClusterSnapshot, local: Local, now: float) -> list[Action]:
+    if not snapshot.present:
+        return []
+    actions: list[Action] = []
+    wanted: list[tuple[bool, int, BundleId, Digest]] = []
+    for bundle, entry in snapshot.bundles.items():
+        if entry.record.state is BundleState.REMOVED:
+            if local.me in entry.replicas:
+                actions.append(WithdrawReplica(bundle))
+        elif entry.record.digest in local.published:
+            if not _announced(entry, local):
+                actions.append(PublishReplica(bundle, entry.record.digest))
+        else:
+            if local.me in entry.replicas:
+                actions.append(WithdrawReplica(bundle))
+            if _may_fetch(entry, local, now):
+                holders = len(snapshot.holders(bundle))
+                uploading = entry.record.state is BundleState.UPLOADING
+                wanted.append((not uploading, holders, bundle, entry.record.digest))
+    actions += [Drop(digest) for digest in sorted(_removed(snapshot) & (local.published | local.arriving))]
+    return actions + _chosen(wanted, local)
+
+
+def _announced(entry: BundleEntry, local: Local) -> bool:
+    mine = entry.replicas.get(local.me)
+    return mine is not None and mine.store == local.store and mine.digest == entry.record.digest
+
+
+def _may_fetch(entry: BundleEntry, local: Local, now: float) -> bool:
+    digest = entry.record.digest
+    if digest in local.fetching or local.not_before.get(digest, now) > now:
+        return False
+    return entry.record.state is not BundleState.UPLOADING or local.joins_uploads or local.leading
+
+
+def _removed(snapshot: ClusterSnapshot) -> set[Digest]:
+    """Digests with a tombstone and without any other bundle that has the same content."""
+    states: dict[Digest, set[bool]] = {}
+    for entry in snapshot.bundles.values():
+        states.setdefault(entry.record.digest, set()).add(entry.record.state is BundleState.REMOVED)
+    return {digest for digest, removed in states.items() if removed == {True}}
+
+
+def _chosen(wanted: list[tuple[bool, int, BundleId, Digest]], local: Local) -> list[Action]:
+    """Somebody waits for an upload, so these go first; then what has the fewest copies."""
+    room = max(0, local.parallel - len(local.fetching))
+    chosen: dict[Digest, Action] = {}
+    for not_uploading, _, bundle, digest in sorted(wanted):
+        if digest not in chosen and (len(chosen) < room or not not_uploading):
+            chosen[digest] = Fetch(bundle, digest)
+    return list(chosen.values())

@@ -1,0 +1,172 @@
+"""The loop that carries out the plan of replication.py on one master: fetch, announce, withdraw, drop.
+
+Always holds: it looks again at once when the mirror changes or a fetch ends, and after `sync_secs` whatever happened.
+A replica record is written in one transaction that checks the bundle's record as it was when the plan was made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import structlog
+
+from torrentdist.cluster import paths
+from torrentdist.cluster.mirror import Mirror
+from torrentdist.cluster.operations import Check, Create, Delete, Op, Set, TransactionFailed
+from torrentdist.cluster.snapshot import BundleEntry, ClusterSnapshot
+from torrentdist.cluster.zookeeper import ZooKeeper
+from torrentdist.host.links import MasterLinks
+from torrentdist.host.runtime import HostRuntime
+from torrentdist.master.intake import Intake
+from torrentdist.master.leadership import Leadership
+from torrentdist.master.replication import Drop, Fetch, Local, PublishReplica, WithdrawReplica, plan
+from torrentdist.model.config import ReplicationConfig
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import BundleId, Digest, MasterId
+from torrentdist.model.records import BundleState, ReplicaRecord, encode
+
+log = structlog.get_logger(__name__)
+
+LONGEST_RETRY_SECS = 30.0
+
+
+class Replicator:
+    def __init__(
+        self,
+        me: MasterId,
+        runtime: HostRuntime,
+        zookeeper: ZooKeeper,
+        mirror: Mirror,
+        leadership: Leadership,
+        intake: Intake,
+        links: MasterLinks,
+        config: ReplicationConfig,
+        *,
+        joins_uploads: bool,
+    ) -> None:
+        self._me = me
+        self._runtime = runtime
+        self._zookeeper = zookeeper
+        self._mirror = mirror
+        self._leadership = leadership
+        self._intake = intake
+        self._links = links
+        self._config = config
+        self._joins_uploads = joins_uploads
+        self._tasks: dict[Digest, asyncio.Task[None]] = {}
+        self._failures: dict[Digest, int] = {}
+        self._not_before: dict[Digest, float] = {}
+        self._wake = asyncio.Event()
+
+    def poke(self) -> None:
+        self._wake.set()
+
+    async def run(self) -> None:
+        watching = asyncio.create_task(self._watch(), name="replication watch")
+        try:
+            while True:
+                await self.round()
+                try:
+                    async with asyncio.timeout(self._until_next()):
+                        await self._wake.wait()
+                except TimeoutError:
+                    pass
+                self._wake.clear()
+        finally:
+            watching.cancel()
+            for task in self._tasks.values():
+                task.cancel()
+
+    async def _watch(self) -> None:
+        while True:
+            await self._mirror.changed(self._mirror.snapshot.version)
+            self._wake.set()
+
+    def _until_next(self) -> float:
+        now = time.monotonic()
+        due = min((t - now for t in self._not_before.values() if t > now), default=self._config.sync_secs)
+        return max(0.05, min(self._config.sync_secs, due))
+
+    def _local(self) -> Local:
+        store = self._runtime.store
+        return Local(
+            me=self._me,
+            store=store.id,
+            published=frozenset(store.published()),
+            arriving=frozenset(store.arriving()),
+            fetching=frozenset(self._tasks) | self._intake.over_http(),
+            not_before=dict(self._not_before),
+            parallel=self._config.parallel_fetches,
+            joins_uploads=self._joins_uploads,
+            leading=self._leadership.is_leader(),
+        )
+
+    async def round(self) -> None:
+        snapshot = self._mirror.snapshot
+        for action in plan(snapshot, self._local(), time.monotonic()):
+            try:
+                match action:
+                    case Fetch(bundle, digest):
+                        self._tasks[digest] = asyncio.create_task(self._fetch(snapshot, bundle, digest))
+                    case PublishReplica(bundle, digest):
+                        await self._publish_replica(snapshot.bundles[bundle], digest)
+                    case WithdrawReplica(bundle):
+                        await self._commit(Delete(paths.replica(bundle, self._me)))
+                    case Drop(digest):
+                        await self._drop(digest)
+            except TorrentdistError as error:
+                log.warning("replication step failed", action=type(action).__name__, error=error.message)
+
+    async def _publish_replica(self, entry: BundleEntry, digest: Digest) -> None:
+        record = entry.record
+        path = paths.replica(record.id, self._me)
+        data = encode(ReplicaRecord(master=self._me, store=self._runtime.store.id, digest=digest))
+        write: Op = Set(path, data) if self._me in entry.replicas else Create(path, data)
+        await asyncio.to_thread(self._runtime.store.bind, record.id, digest)
+        await self._commit(Check(paths.bundle(record.id), entry.version), write)
+
+    async def _commit(self, *ops: Op) -> None:
+        try:
+            await self._zookeeper.commit(ops)
+        except TransactionFailed as exc:
+            log.debug("the record changed meanwhile", why=str(exc))
+            self._wake.set()
+
+    async def _drop(self, digest: Digest) -> None:
+        log.info("bundle removed", digest=digest)
+        for bundle in self._runtime.store.names(digest):
+            distributor = self._runtime.distributor
+            if distributor is not None:
+                await asyncio.to_thread(distributor.cleanup, bundle)
+            await asyncio.to_thread(self._runtime.store.unbind, bundle)
+        await self._runtime.drop(digest)
+
+    async def _fetch(self, snapshot: ClusterSnapshot, bundle: BundleId, digest: Digest) -> None:
+        entry = snapshot.bundles[bundle]
+        try:
+            meta = await asyncio.to_thread(self._runtime.store.metafile, digest)
+            first = self._likely_holders(snapshot, bundle)
+            if meta is None:
+                meta = await self._links.metafile_of(digest, first)
+            if self._joins_uploads:
+                await self._runtime.fetch(bundle, meta)
+            elif entry.record.state is BundleState.UPLOADING:
+                await self._runtime.fetch_from_uploader(bundle, meta)
+            else:
+                plugin = await self._links.plugin_metafile(digest, first)
+                await self._runtime.fetch(bundle, meta, plugin_metafile=plugin)
+            self._failures.pop(digest, None)
+            self._not_before.pop(digest, None)
+        except TorrentdistError as error:
+            failures = self._failures[digest] = self._failures.get(digest, 0) + 1
+            self._not_before[digest] = time.monotonic() + min(LONGEST_RETRY_SECS, 0.5 * 2**failures)
+            log.warning("fetch failed", bundle=bundle, error=error.code, detail=error.message, failures=failures)
+        finally:
+            self._tasks.pop(digest, None)
+            self._wake.set()
+
+    def _likely_holders(self, snapshot: ClusterSnapshot, bundle: BundleId) -> list[str]:
+        """URLs to ask first: who has it, then who took the upload."""
+        ids = [*sorted(snapshot.holders(bundle)), self._leadership.leader_id()]
+        return [snapshot.masters[i].url for i in ids if i is not None and i != self._me and i in snapshot.masters]

@@ -1,0 +1,105 @@
+"""The directory of swarms at work in a master: hears peers, opens the engine's door to them, forgets the silent.
+
+Always holds: an address may connect from the moment that its announce was heard, so that the first dial succeeds.
+Must not do: let a peer in for a digest that the cluster doesn't know; the engine has no torrent for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from torrentdist.cluster.snapshot import ClusterSnapshot
+from torrentdist.host.runtime import HostRuntime
+from torrentdist.model.config import SwarmConfig
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import Digest, PeerId
+from torrentdist.model.records import BundleState
+from torrentdist.model.views import SwarmAnnounce, SwarmAnswer, SwarmEntry
+from torrentdist.swarm.directory import Periods, SwarmDirectory, SwarmFacts
+from torrentdist.swarm.tracker import Tracker, announce_key
+
+EXPIRE_SECS = 0.5
+
+
+class Swarms:
+    def __init__(
+        self, runtime: HostRuntime, snapshot: Callable[[], ClusterSnapshot], *, own_host: str, config: SwarmConfig
+    ) -> None:
+        periods = Periods(fetching_secs=config.fetching_secs, seeding_secs=config.seeding_secs)
+        self.directory = SwarmDirectory(own_host=own_host, periods=periods)
+        self._runtime = runtime
+        self._snapshot = snapshot
+        self._facts: tuple[int, dict[Digest, SwarmFacts]] = (-1, {})
+
+    async def run(self) -> None:
+        while True:
+            if self.directory.expire(time.monotonic()):
+                self._open_door()
+            await asyncio.sleep(EXPIRE_SECS)
+
+    def members(self, digest: Digest) -> dict[PeerId, SwarmEntry]:
+        return {member.peer: member.entry for member in self.directory.members(digest)}
+
+    def active(self) -> set[Digest]:
+        """Digests that some peer is in the swarm of."""
+        return {e.record.digest for e in self._snapshot().bundles.values() if self.directory.members(e.record.digest)}
+
+    def hear(self, announce: SwarmAnnounce, source: str) -> SwarmAnswer:
+        snapshot = self._snapshot()
+        facts = self._known_facts(snapshot)
+        answer = self.directory.announce(
+            announce,
+            source_host=source,
+            now=time.monotonic(),
+            facts=lambda digest: facts.get(digest, SwarmFacts()),
+            masters=[m.url for m in snapshot.masters.values()],
+            registered_hosts=_registered(snapshot),
+        )
+        self._runtime.allow_also(answer.addresses)
+        return answer
+
+    def hear_stock(self, query: bytes, key: str, source: str) -> bytes:
+        snapshot = self._snapshot()
+        if snapshot.cluster is None:
+            raise TorrentdistError("not_ready", detail="the cluster's record is not known yet")
+        tracker = Tracker(
+            self.directory, secret=snapshot.cluster.announce_key, digests=lambda: self._known_facts(snapshot)
+        )
+        body = tracker.answer(query, key=key, source_host=source, now=time.monotonic())
+        self._open_door()
+        return body
+
+    def tracker_urls(self, digest: Digest) -> list[str]:
+        snapshot = self._snapshot()
+        if snapshot.cluster is None:
+            raise TorrentdistError("not_ready", detail="the cluster's record is not known yet")
+        key = announce_key(snapshot.cluster.announce_key, digest)
+        return [f"{m.url}/announce/{key}" for _, m in sorted(snapshot.masters.items())]
+
+    def _open_door(self) -> None:
+        self._runtime.allow_also(self.directory.addresses(_registered(self._snapshot())))
+
+    def _known_facts(self, snapshot: ClusterSnapshot) -> dict[Digest, SwarmFacts]:
+        """By digest, made once per revision of the snapshot: an announce names hundreds of them."""
+        if self._facts[0] != snapshot.version:
+            self._facts = (snapshot.version, _facts(snapshot))
+        return self._facts[1]
+
+
+def _registered(snapshot: ClusterSnapshot) -> frozenset[str]:
+    return frozenset(m.host for m in snapshot.masters.values()) | {s.host for s in snapshot.supervisors.values()}
+
+
+def _facts(snapshot: ClusterSnapshot) -> dict[Digest, SwarmFacts]:
+    facts: dict[Digest, SwarmFacts] = {}
+    for bundle, entry in snapshot.bundles.items():
+        before = facts.get(entry.record.digest)
+        removed = entry.record.state is BundleState.REMOVED
+        facts[entry.record.digest] = SwarmFacts(
+            removed=removed and (before is None or before.removed),
+            pinned=entry.record.pinned or (before is not None and before.pinned),
+            replicas=max(len(snapshot.holders(bundle)), before.replicas if before else 0),
+        )
+    return facts

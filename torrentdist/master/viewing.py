@@ -1,0 +1,143 @@
+"""The views that the API answers with, as pure functions of a snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torrentdist.cluster.snapshot import BundleEntry, ClusterSnapshot
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import BundleId, MasterId, PeerId, SupervisorId
+from torrentdist.model.records import BundleState
+from torrentdist.model.views import (
+    BundleCounts,
+    BundleView,
+    ClusterView,
+    FleetView,
+    HostProgress,
+    HostState,
+    MasterView,
+    SupervisorView,
+    SwarmEntry,
+)
+
+LISTED = (BundleState.AVAILABLE, BundleState.LOST)
+
+
+def entry_of(snapshot: ClusterSnapshot, bundle: BundleId, *states: BundleState) -> BundleEntry:
+    """The bundle's entry if it exists in one of these states, else `bundle_not_found`."""
+    entry = snapshot.bundles.get(bundle)
+    if entry is None or entry.record.state not in states:
+        raise TorrentdistError("bundle_not_found", id=bundle)
+    return entry
+
+
+def bundle_view(snapshot: ClusterSnapshot, bundle: BundleId) -> BundleView:
+    record = snapshot.bundles[bundle].record
+    holders = sorted(snapshot.holders(bundle))
+    return BundleView(
+        id=record.id,
+        digest=record.digest,
+        size=record.size,
+        files=record.files,
+        replicas=len(holders),
+        min_replicas=record.min_replicas,
+        holders=holders,
+        created_at=record.created_at,
+        state=record.state,
+        pinned=record.pinned,
+    )
+
+
+def bundle_list(snapshot: ClusterSnapshot) -> list[BundleView]:
+    return [bundle_view(snapshot, id_) for id_, e in sorted(snapshot.bundles.items()) if e.record.state in LISTED]
+
+
+def bundle_counts(snapshot: ClusterSnapshot) -> BundleCounts:
+    states = [e.record.state for e in snapshot.bundles.values()]
+    available = [id_ for id_, e in snapshot.bundles.items() if e.record.state is BundleState.AVAILABLE]
+    return BundleCounts(
+        total=sum(state in LISTED for state in states),
+        available=len(available),
+        uploading=states.count(BundleState.UPLOADING),
+        lost=states.count(BundleState.LOST),
+        under_replicated=sum(
+            len(snapshot.holders(id_)) < snapshot.bundles[id_].record.min_replicas for id_ in available
+        ),
+    )
+
+
+def cluster_view(snapshot: ClusterSnapshot, leader: MasterId | None, now: float) -> ClusterView:
+    masters = [
+        MasterView(
+            id=m.id,
+            host=m.host,
+            port=m.port,
+            url=m.url,
+            uptime_secs=round(max(0.0, now - m.started_at), 1),
+            is_leader=m.id == leader,
+            version=m.version,
+        )
+        for _, m in sorted(snapshot.masters.items())
+    ]
+    return ClusterView(
+        leader=leader,
+        epoch=snapshot.epoch,
+        masters=masters,
+        supervisors=supervisor_list(snapshot, now),
+        jobs=[],
+        bundles=bundle_counts(snapshot),
+    )
+
+
+def supervisor_list(snapshot: ClusterSnapshot, now: float) -> list[SupervisorView]:
+    views = []
+    for id_, s in sorted(snapshot.supervisors.items()):
+        assignment = snapshot.assignments.get(id_)
+        views.append(
+            SupervisorView(
+                id=s.id,
+                host=s.host,
+                gateway=s.gateway,
+                slots=s.slots,
+                slots_used=0,
+                labels=s.labels,
+                bundles=len(assignment.record.bundles) if assignment else 0,
+                version=s.version,
+                uptime_secs=round(max(0.0, now - s.started_at), 1),
+            )
+        )
+    return views
+
+
+def fleet_view(snapshot: ClusterSnapshot, bundle: BundleId, said: Mapping[PeerId, SwarmEntry]) -> FleetView:
+    """How far each host is that is told to keep the bundle; `said` is what peers told the directory."""
+    record = snapshot.bundles[bundle].record
+    hosts = [
+        _host_progress(snapshot, id_, said.get(PeerId(id_)), record.size)
+        for id_, assignment in sorted(snapshot.assignments.items())
+        if bundle in assignment.record.bundles
+    ]
+    return FleetView(id=bundle, digest=record.digest, size=record.size, hosts=hosts)
+
+
+def _host_progress(snapshot: ClusterSnapshot, id_: SupervisorId, said: SwarmEntry | None, size: int) -> HostProgress:
+    if id_ not in snapshot.supervisors:
+        return HostProgress(supervisor=id_, state=HostState.GONE, size=size, reason="its supervisor is not running")
+    if said is None:
+        return HostProgress(supervisor=id_, state=HostState.WAITING, size=size)
+    if said.complete:
+        state = HostState.DONE
+    elif said.problem:
+        state = HostState.STUCK
+    else:
+        state = HostState.FETCHING
+    return HostProgress(
+        supervisor=id_,
+        state=state,
+        done=said.done,
+        size=size,
+        rate=said.rate,
+        from_peers=said.from_peers,
+        from_masters=said.from_masters,
+        reason=said.problem,
+    )

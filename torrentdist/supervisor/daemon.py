@@ -1,0 +1,220 @@
+"""The supervisor daemon: keeps this host's bundles, takes part in swarms, serves the loopback gateway.
+
+Always holds: the data path needs no master and no ZooKeeper; while both are away, what is being fetched goes on, what
+is here is served and seeded, and the last assignment stands.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Iterator
+
+import structlog
+
+from torrentdist import __version__
+from torrentdist.cluster.mirror import Mirror, of_supervisor
+from torrentdist.cluster.operations import SessionState
+from torrentdist.cluster.registration import Registration
+from torrentdist.cluster.zookeeper import ZooKeeper
+from torrentdist.distributor.loader import joins_uploads
+from torrentdist.host.address import DaemonAddress, announce_address, withdraw_address
+from torrentdist.host.background import Background
+from torrentdist.host.figures import host_samples
+from torrentdist.host.links import MasterLinks, http_client
+from torrentdist.host.logs import configure_logs
+from torrentdist.host.metrics import Metrics, Sample
+from torrentdist.host.opening import open_plugin, open_runtime, token_of
+from torrentdist.host.process import run_daemon
+from torrentdist.host.runtime import HostRuntime
+from torrentdist.host.scrub import scrub
+from torrentdist.host.services import LoopServices
+from torrentdist.host.web import WebServer, bind_socket
+from torrentdist.model import ids
+from torrentdist.model.config import Config
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import BundleId, PeerId, SupervisorId
+from torrentdist.model.records import SupervisorRecord
+from torrentdist.model.views import PeerRole
+from torrentdist.supervisor.gateway import gateway_app
+from torrentdist.supervisor.keeper import Keeper
+from torrentdist.swarm.agent import SwarmAgent, SwarmPicture
+
+log = structlog.get_logger(__name__)
+
+LOOK_SECS = 10.0
+CONNECT_SECS = 30.0
+
+
+def id_of(config: Config) -> SupervisorId:
+    return ids.supervisor_id(config.supervisor.id or f"supervisor-{socket.gethostname()}")
+
+
+class Supervisor:
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.id = id_of(config)
+        self.started_at = time.time()
+        self.metrics = Metrics(self._samples)
+        self._token = token_of(config)
+        self._background = Background()
+        self._closing = contextlib.AsyncExitStack()
+        self.runtime: HostRuntime
+        self.keeper: Keeper
+        self._zookeeper = ZooKeeper(config.zookeeper)
+        self._registration: Registration | None = None
+        self.mirror = Mirror(self._zookeeper, of_supervisor(self.id))
+
+    async def start(self) -> None:
+        # The port first: nothing else has happened yet when it is taken.
+        sock = bind_socket("127.0.0.1", self.config.supervisor.gateway_port, what="the gateway")
+        self._closing.callback(sock.close)
+        self.runtime = await open_runtime(self.config, self.config.supervisor.data_dir)
+        self._closing.push_async_callback(asyncio.to_thread, self.runtime.store.close)
+        self._closing.push_async_callback(self.runtime.stop)
+        http = http_client(self._token)
+        self._closing.push_async_callback(http.aclose)
+        agent = SwarmAgent(
+            peer=PeerId(self.id),
+            role=PeerRole.SUPERVISOR,
+            host=self._host(),
+            http=http,
+            masters=self._masters,
+            port=lambda: self.runtime.engine.port,
+            swarms=self.runtime.swarm_entries,
+            on_picture=self._on_picture,
+        )
+        self._agent = agent
+        self.links = MasterLinks(http, self._masters)
+        self._load_plugin()
+        await self.runtime.start()
+        self.runtime.poke = agent.poke
+        self.runtime.engine.on_blocked = lambda _: agent.poke()
+        self._web = WebServer(gateway_app(self), sock)
+        await self._web.start()
+        self._closing.push_async_callback(self._web.stop)
+        self._closing.push_async_callback(agent.leave)
+        announce_address(
+            self.runtime.store.data_dir,
+            DaemonAddress(role="supervisor", id=self.id, url=self.gateway_url(), swarm_port=self.runtime.engine.port),
+        )
+        self._closing.callback(withdraw_address, self.runtime.store.data_dir)
+        self._spawn_loops()
+        log.info("supervisor started", gateway=self.gateway_url(), swarm_port=self.runtime.engine.port)
+
+    def _spawn_loops(self) -> None:
+        self._background.spawn("agent", self._agent.run())
+        self._background.spawn("keeper", self.keeper.run())
+        self._background.spawn("zookeeper", self._follow_zookeeper())
+        self._background.spawn("scrub", scrub(self.runtime, self.config.store.scrub_secs, self.keeper.poke))
+
+    def _load_plugin(self) -> None:
+        services = LoopServices(
+            self.runtime,
+            asyncio.get_running_loop(),
+            holders=self.links.holders,
+            raw_metafile=self._raw_metafile,
+            token=self._token,
+        )
+        self._closing.callback(services.close)
+        plugin = open_plugin(self.config, self.runtime, services)
+        self._closing.callback(plugin.close)
+        self.keeper = Keeper(
+            self.runtime,
+            self.links,
+            joins_uploads=joins_uploads(plugin),
+            seed_secs=self.config.supervisor.seed_secs,
+        )
+        self.runtime.claims = self.keeper.claims
+
+    async def failed(self) -> None:
+        await self._background.failed()
+
+    async def stop(self) -> None:
+        await self._background.stop()
+        if self._registration is not None:
+            await self._registration.close()
+        await self.mirror.close()
+        await self._closing.aclose()
+        await self._zookeeper.close()
+        log.info("supervisor stopped")
+
+    # what others know of this host
+
+    def gateway_url(self) -> str:
+        return f"http://127.0.0.1:{self._web.port}"
+
+    def _host(self) -> str:
+        return self.config.supervisor.host or self.config.swarm.listen or self.config.api.listen
+
+    def _record(self) -> SupervisorRecord:
+        return SupervisorRecord(
+            id=self.id,
+            host=self._host(),
+            gateway=self.gateway_url(),
+            swarm_port=self.runtime.engine.port,
+            store=self.runtime.store.id,
+            version=__version__,
+            slots=self.config.supervisor.slots,
+            labels=self.config.supervisor.labels,
+            started_at=self.started_at,
+        )
+
+    def failing_checks(self) -> dict[str, str]:
+        failing = {}
+        if self._zookeeper.state is not SessionState.CONNECTED:
+            failing["zookeeper"] = f"the session is {self._zookeeper.state}"
+        if self._agent.picture.answered == 0:
+            failing["masters"] = "no master answers"
+        return failing
+
+    def _samples(self) -> Iterator[Sample]:
+        yield from host_samples(self.runtime)
+        yield Sample("assigned_bundles", "Bundles this host is told to keep", len(self.keeper.assigned()))
+        yield Sample("masters_answering", "Masters that answered the last announce", self._agent.picture.answered)
+
+    # what it hears
+
+    def _on_picture(self, picture: SwarmPicture) -> None:
+        self.runtime.apply_picture(picture)
+        self.keeper.hear_removed(frozenset(d for d, swarm in picture.swarms.items() if swarm.removed))
+
+    async def _raw_metafile(self, bundle: BundleId) -> bytes:
+        return (await self.links.metafile(bundle)).raw
+
+    def _masters(self) -> list[str]:
+        """Those of the configuration, and those that ZooKeeper knows."""
+        registered = [m.url for m in self.mirror.snapshot.masters.values()]
+        return list(dict.fromkeys([*registered, *self.config.client.masters]))
+
+    # ZooKeeper: register, and follow the assignment
+
+    async def _follow_zookeeper(self) -> None:
+        """Stay registered and follow the assignment, through every outage."""
+        while True:
+            try:
+                await self._zookeeper.start(CONNECT_SECS)
+                break
+            except TorrentdistError as error:
+                log.warning("waiting for ZooKeeper", detail=error.message)
+        self._registration = Registration(self._zookeeper, self._record())
+        await self._registration.start()
+        with contextlib.suppress(TorrentdistError):
+            await self.mirror.start(CONNECT_SECS)
+        while True:
+            snapshot = self.mirror.snapshot
+            assignment = snapshot.assignments.get(self.id)
+            if assignment is not None:  # none is no order to let go of anything: a wiped tree looks the same
+                self.keeper.assign(frozenset(assignment.record.bundles))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_SECS):
+                    await self.mirror.changed(snapshot.version)
+
+
+def run(config: Config) -> None:
+    configure_logs(config.log, role="supervisor", id=id_of(config))
+    log.info("starting", pid=os.getpid(), version=__version__)
+    run_daemon(Supervisor(config), shutdown_secs=config.api.shutdown_secs)

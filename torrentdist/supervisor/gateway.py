@@ -1,0 +1,130 @@
+"""The loopback gateway of a host: bundles for the programs on this machine, and the host's own controls.
+
+Always holds: only published content leaves it, confined to its bundle. Must not do: listen anywhere but on loopback.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from torrentdist.host.files import file_response
+from torrentdist.host.web import (
+    json_response,
+    number_parameter,
+    on_http_error,
+    on_torrentdist_error,
+    on_unexpected_error,
+)
+from torrentdist.model import ids
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import BundleId
+from torrentdist.model.views import HealthView, HostState, PruneView
+
+if TYPE_CHECKING:
+    from torrentdist.supervisor.daemon import Supervisor
+
+LONGEST_POLL = 30.0
+
+
+class Damaged(msgspec.Struct, frozen=True):
+    damaged: list[str]
+
+
+def _bundle(request: Request) -> BundleId:
+    return ids.bundle_id(request.path_params["id"])
+
+
+class Gateway:
+    def __init__(self, supervisor: Supervisor) -> None:
+        self._s = supervisor
+
+    async def livez(self, _: Request) -> Response:
+        return Response("ok\n")
+
+    async def readyz(self, _: Request) -> Response:
+        failing = self._s.failing_checks()
+        return json_response(HealthView(ok=not failing, failing=failing), status=503 if failing else 200)
+
+    async def metrics(self, _: Request) -> Response:
+        return Response(self._s.metrics.render(), media_type="text/plain; version=0.0.4")
+
+    async def bundle(self, request: Request) -> Response:
+        return json_response(self._s.keeper.view(_bundle(request)))
+
+    async def file(self, request: Request) -> Response:
+        bundle = _bundle(request)
+        store = self._s.runtime.store
+        digest = store.lookup(bundle)
+        stored = store.get(digest) if digest else None
+        if stored is None:
+            raise TorrentdistError("bundle_not_found", id=bundle)
+        await asyncio.to_thread(store.touch, stored.digest)
+        return await asyncio.to_thread(file_response, stored.content, request.path_params["path"], stored.digest)
+
+    async def fetch(self, request: Request) -> Response:
+        bundle = _bundle(request)
+        self._s.keeper.request(bundle)
+        return json_response(self._s.keeper.view(bundle))
+
+    async def host_bundle(self, request: Request) -> Response:
+        """The view; a failed fetch is answered as the error that it failed with."""
+        bundle = _bundle(request)
+        wait = number_parameter(request, "wait", 0.0, low=0.0, high=LONGEST_POLL)
+        view = await self._s.keeper.wait(bundle, wait) if wait else self._s.keeper.view(bundle)
+        error = self._s.keeper.error(bundle)
+        if view.state is HostState.FAILED and error is not None:
+            raise error
+        if view.state is HostState.DONE and view.digest is not None:
+            await asyncio.to_thread(self._s.runtime.store.touch, view.digest)
+        return json_response(view)
+
+    async def verify(self, request: Request) -> Response:
+        bundle = _bundle(request)
+        digest = self._s.runtime.store.lookup(bundle)
+        if digest is None or self._s.runtime.store.get(digest) is None:
+            raise TorrentdistError("bundle_not_found", id=bundle)
+        damaged = await self._s.runtime.verify(digest)
+        if damaged:
+            self._s.keeper.request(bundle)
+        return json_response(Damaged(damaged))
+
+    async def prune(self, request: Request) -> Response:
+        older_than = number_parameter(request, "older_than", 0.0, low=0.0, high=1e10)
+        dry_run = request.query_params.get("dry_run") == "true"
+        store = self._s.runtime.store
+        plan = await asyncio.to_thread(store.plan_prune, older_than=older_than, claims=self._s.keeper.claims)
+        kept = len(store.published()) - len(plan)
+        if not dry_run:
+            for stored in plan:
+                await self._s.runtime.drop(stored.digest)
+        freed = sum(stored.size for stored in plan)
+        return json_response(PruneView(removed=[stored.digest for stored in plan], freed_bytes=freed, kept=kept))
+
+
+def gateway_app(supervisor: Supervisor) -> Starlette:
+    g = Gateway(supervisor)
+    routes = [
+        Route("/livez", g.livez),
+        Route("/readyz", g.readyz),
+        Route("/metrics", g.metrics),
+        Route("/bundles/{id}", g.bundle),
+        Route("/bundles/{id}/files/{path:path}", g.file),
+        Route("/v1/host/bundles/{id}", g.host_bundle),
+        Route("/v1/host/bundles/{id}/fetch", g.fetch, methods=["POST"]),
+        Route("/v1/host/bundles/{id}/verify", g.verify, methods=["POST"]),
+        Route("/v1/host/prune", g.prune, methods=["POST"]),
+    ]
+    handlers = {
+        TorrentdistError: on_torrentdist_error,
+        404: on_http_error,
+        405: on_http_error,
+        Exception: on_unexpected_error,
+    }
+    return Starlette(routes=routes, exception_handlers=handlers)

@@ -1,0 +1,196 @@
+"""The loop that makes a host's store match what it should keep: the plan of keeping.py, carried out.
+
+Always holds: one fetch per bundle; a failed one is tried again with growing waits for as long as it is wanted; who
+asked locally hears of success and failure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import structlog
+
+from torrentdist.bundle.metafile import Metafile
+from torrentdist.bundle.store import Claim
+from torrentdist.host.links import MasterLinks
+from torrentdist.host.runtime import HostRuntime
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import BundleId, Digest
+from torrentdist.model.views import HostBundleView, HostState, TransferView
+from torrentdist.supervisor import keeping
+from torrentdist.supervisor.keeping import Drop, Fetch, StopSeeding
+
+log = structlog.get_logger(__name__)
+
+LOOK_SECS = 10.0
+"""It looks again this often even when nothing happened."""
+
+
+class Keeper:
+    def __init__(self, runtime: HostRuntime, links: MasterLinks, *, joins_uploads: bool, seed_secs: float) -> None:
+        self._runtime = runtime
+        self._links = links
+        self._plain_metafile = joins_uploads
+        self._seed_secs = seed_secs
+        self._assigned: frozenset[BundleId] = frozenset()
+        self._requested: set[BundleId] = set()
+        self._removed: set[Digest] = set()
+        self._fetches: dict[BundleId, asyncio.Task[None]] = {}
+        self._failures: dict[BundleId, int] = {}
+        self._errors: dict[BundleId, TorrentdistError] = {}
+        self._not_before: dict[BundleId, float] = {}
+        self._wake = asyncio.Event()
+        self._changed = asyncio.Condition()
+
+    def assign(self, bundles: frozenset[BundleId]) -> None:
+        self._assigned = bundles
+        self._wake.set()
+
+    def poke(self) -> None:
+        self._wake.set()
+
+    def hear_removed(self, removed: frozenset[Digest]) -> None:
+        if removed - self._removed:
+            self._wake.set()
+        self._removed = set(removed)
+
+    def request(self, bundle: BundleId) -> None:
+        """A local user wants it now, whatever failed before."""
+        self._requested.add(bundle)
+        self._not_before.pop(bundle, None)
+        self._errors.pop(bundle, None)
+        self._wake.set()
+
+    def assigned(self) -> frozenset[BundleId]:
+        return self._assigned
+
+    def claims(self, digest: Digest) -> frozenset[Claim]:
+        """Why a digest must not go for room, besides what the store knows itself."""
+        claims = set()
+        if self._runtime.store.names(digest) & (self._assigned | self._requested):
+            claims.add(Claim.IN_USE)
+        if self._runtime.pinned(digest):
+            claims.add(Claim.PINNED)
+        if self._runtime.replicas_elsewhere(digest) in (0, None):
+            claims.add(Claim.LAST_COPY)
+        return frozenset(claims)
+
+    async def run(self) -> None:
+        while True:
+            for action in keeping.plan(self._state(), time.monotonic()):
+                await self._carry_out(action)
+            try:
+                async with asyncio.timeout(self._until_next_retry()):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+            self._wake.clear()
+
+    def _until_next_retry(self) -> float:
+        due = min((t - time.monotonic() for t in self._not_before.values()), default=LOOK_SECS)
+        return min(LOOK_SECS, max(0.05, due))
+
+    def _state(self) -> keeping.HostState:
+        store, engine = self._runtime.store, self._runtime.engine
+        return keeping.HostState(
+            assigned=self._assigned,
+            requested=frozenset(self._requested),
+            bindings=store.bindings(),
+            idle_secs={d: max(0.0, time.time() - s.used_at) for d, s in store.published().items()},
+            seeding=frozenset(t.digest for t in engine.transfers()),
+            fetching=frozenset(self._fetches),
+            removed=frozenset(self._removed),
+            not_before=dict(self._not_before),
+            seed_secs=self._seed_secs,
+        )
+
+    async def _carry_out(self, action: keeping.Action) -> None:
+        match action:
+            case Fetch(bundle):
+                self._fetches[bundle] = asyncio.create_task(self._fetch(bundle), name=f"keep {bundle}")
+            case Drop(digest):
+                log.info("bundle removed", digest=digest)
+                for bundle in self._runtime.store.names(digest):
+                    self._requested.discard(bundle)
+                    await asyncio.to_thread(self._runtime.store.unbind, bundle)
+                await self._runtime.drop(digest)
+            case StopSeeding(digest):
+                await self._runtime.stop_seeding(digest)
+
+    async def _fetch(self, bundle: BundleId) -> None:
+        try:
+            meta = await self._metafile(bundle)
+            plugin = None if self._plain_metafile else await self._links.plugin_metafile(meta.digest)
+            await self._runtime.fetch(bundle, meta, plugin_metafile=plugin)
+            self._failures.pop(bundle, None)
+            self._not_before.pop(bundle, None)
+            self._errors.pop(bundle, None)
+            # What was only asked for once need not be asked for again: it is cached, not kept.
+            self._requested.discard(bundle)
+        except TorrentdistError as error:
+            failures = self._failures.get(bundle, 0) + 1
+            self._failures[bundle] = failures
+            self._errors[bundle] = error
+            self._not_before[bundle] = time.monotonic() + keeping.retry_delay(failures)
+            if bundle not in self._assigned:
+                self._requested.discard(bundle)
+                self._not_before.pop(bundle, None)
+            log.warning("fetch failed", bundle=bundle, error=error.code, detail=error.message, failures=failures)
+        finally:
+            self._fetches.pop(bundle, None)
+            self._wake.set()
+            async with self._changed:
+                self._changed.notify_all()
+
+    async def _metafile(self, bundle: BundleId) -> Metafile:
+        """From a master; when none answers, the one that is here already."""
+        try:
+            return await self._links.metafile(bundle)
+        except TorrentdistError as error:
+            digest = self._runtime.store.lookup(bundle)
+            meta = await asyncio.to_thread(self._runtime.store.metafile, digest) if digest else None
+            if meta is None or error.code not in ("unreachable", "not_ready", "zookeeper_unavailable"):
+                raise
+            return meta
+
+    def view(self, bundle: BundleId) -> HostBundleView:
+        store = self._runtime.store
+        digest = store.lookup(bundle)
+        stored = store.get(digest) if digest else None
+        if stored is not None:
+            meta = store.metafile(stored.digest)
+            return HostBundleView(
+                id=bundle,
+                digest=digest,
+                state=HostState.DONE,
+                path=str(stored.content),
+                single_file=meta is not None and meta.single_file,
+                size=stored.size,
+                files=stored.files,
+                transfer=self._transfer(digest),
+            )
+        error = self._errors.get(bundle)
+        if bundle in self._fetches:
+            return HostBundleView(id=bundle, digest=digest, state=HostState.FETCHING, transfer=self._transfer(digest))
+        if error is not None:
+            return HostBundleView(id=bundle, digest=digest, state=HostState.FAILED, reason=error.message)
+        if bundle in self._assigned or bundle in self._requested:
+            return HostBundleView(id=bundle, digest=digest, state=HostState.WAITING)
+        raise TorrentdistError("bundle_not_found", id=bundle)
+
+    def error(self, bundle: BundleId) -> TorrentdistError | None:
+        return self._errors.get(bundle)
+
+    def _transfer(self, digest: Digest | None) -> TransferView | None:
+        transfer = self._runtime.engine.transfer(digest) if digest else None
+        return transfer.view() if transfer else None
+
+    async def wait(self, bundle: BundleId, timeout: float) -> HostBundleView:
+        """The view as soon as the bundle is done or failed, or after the time."""
+        try:
+            async with asyncio.timeout(timeout), self._changed:
+                await self._changed.wait_for(lambda: self.view(bundle).state in (HostState.DONE, HostState.FAILED))
+        except TimeoutError:
+            pass
+        return self.view(bundle)

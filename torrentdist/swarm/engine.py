@@ -1,0 +1,323 @@
+"""The BitTorrent engine: one libtorrent session, with asyncio outside.
+
+Always holds: libtorrent's news come through the alert pump; there is no thread of ours, and no timer while nothing is
+fetched or exchanged. Every wait ends. Must not do: delete files, choose peers, or know what a bundle is for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import time
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, cast
+
+import libtorrent as lt
+
+from torrentdist.bundle.durable import disk_failure
+from torrentdist.bundle.metafile import Metafile
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import Digest
+from torrentdist.model.views import PeerAddress, TransferPhase
+from torrentdist.swarm import access, settings, target, torrent
+from torrentdist.swarm.alerts import AlertPump
+from torrentdist.swarm.settings import EngineConfig
+from torrentdist.swarm.sources import Endpoint
+from torrentdist.swarm.transfer import Transfer, seen_peers
+
+__all__ = ["Engine", "EngineConfig", "EngineStatistics", "Transfer"]
+
+PULSE_SECS: Final = 0.5
+QUIET_PULSES: Final = 4
+"""So many pulses without news end the pulse."""
+LISTEN_SECS: Final = 5.0
+REMOVE_SECS: Final = 30.0
+CLOSE_SECS: Final = 1.5
+
+
+@dataclass(frozen=True)
+class EngineStatistics:
+    torrents: int = 0
+    peers: int = 0
+    uploaded: int = 0
+    downloaded: int = 0
+    upload_rate: float = 0.0
+    download_rate: float = 0.0
+
+
+class Engine:
+    """`start` it, hand it bundles, `close` it. Everything is called in one event loop."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        self.config = config
+        self.port = 0
+        self.on_blocked: Callable[[str], None] | None = None
+        """An address was refused: the directory may know more by now."""
+        self._session: lt.session | None = None
+        self._pump: AlertPump | None = None
+        self._transfers: dict[Digest, Transfer] = {}
+        self._removals: dict[Digest, asyncio.Future[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._listening: asyncio.Future[int] | None = None
+        self._allowed: frozenset[str] | None = None
+        self._pulse: asyncio.TimerHandle | None = None
+        self._quiet = 0
+        self._asked_at = 0.0
+        self._statistics = EngineStatistics()
+        self._statistics_at = time.monotonic()
+        self._closed = False
+
+    async def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._listening = loop.create_future()
+        self._session = lt.session(settings.session_params(self.config))
+        settings.limit_everybody(self._session)
+        self._pump = AlertPump(self._session, self._handlers())
+        try:
+            async with asyncio.timeout(LISTEN_SECS):
+                self.port = await self._listening
+        except TimeoutError:
+            await self.close()
+            raise self._port_in_use("no answer") from None
+        except TorrentdistError:
+            await self.close()
+            raise
+        self._session.apply_settings({"user_agent": settings.user_agent(self.port)})
+
+    def seed(self, meta: Metafile, save_dir: Path) -> Transfer:
+        """Offer content that is complete and trusted. It is never hashed again, and never written to."""
+        if (known := self._transfers.get(meta.digest)) is not None:
+            return known
+        session = self._open_session()
+        transfer = Transfer(meta, save_dir, self, phase=TransferPhase.SEEDING)
+        transfer.added(session.add_torrent(torrent.seed_params(meta, save_dir)), local=meta.size)
+        self._transfers[meta.digest] = transfer
+        return transfer
+
+    def fetch(self, meta: Metafile, save_dir: Path, peers: Sequence[PeerAddress] = ()) -> Transfer:
+        """Get what is missing in `save_dir`. What is there is checked and kept. A failed transfer has to be removed
+        before it is fetched anew."""
+        self._open_session()
+        if (transfer := self._transfers.get(meta.digest)) is not None:
+            transfer.add_peers(peers)
+            return transfer
+        empty = target.is_empty(save_dir / torrent.CONTENT)
+        transfer = Transfer(meta, save_dir, self, phase=TransferPhase.FETCHING if empty else TransferPhase.CHECKING)
+        self._transfers[meta.digest] = transfer
+        transfer.add_peers(peers)
+        if empty:
+            self._add(transfer, torrent.fetch_all_params(meta, save_dir, transfer.endpoints()), local=0)
+        else:
+            self._spawn(self._fetch_rest(transfer))
+        self._beat()
+        return transfer
+
+    def transfer(self, digest: Digest) -> Transfer | None:
+        return self._transfers.get(digest)
+
+    def transfers(self) -> list[Transfer]:
+        return list(self._transfers.values())
+
+    async def remove(self, digest: Digest) -> None:
+        """Until it is out of the session and its files are closed. Its files stay."""
+        transfer = self._transfers.pop(digest, None)
+        if transfer is not None:
+            transfer.fail(TorrentdistError("closing", what="the transfer"))
+            if self._session is not None and transfer.handle is not None:
+                self._removals[digest] = asyncio.get_running_loop().create_future()
+                self._session.remove_torrent(transfer.handle)
+        if (removal := self._removals.get(digest)) is not None:
+            try:
+                async with asyncio.timeout(REMOVE_SECS):
+                    await asyncio.shield(removal)
+            except TimeoutError:
+                raise TorrentdistError(
+                    "timed_out", what=f"closing the files of {digest}", seconds=REMOVE_SECS
+                ) from None
+
+    def allow(self, addresses: Iterable[str] | None) -> None:
+        """The only addresses that connections are accepted from and made to; None: all. Others are disconnected."""
+        allowed = access.clean_addresses(addresses)
+        if allowed == self._allowed:
+            return
+        self._open_session().set_ip_filter(access.filter_for(allowed))
+        self._allowed = allowed
+        for transfer in self._transfers.values():
+            if transfer.active:
+                transfer.dial_all()
+
+    def statistics(self) -> EngineStatistics:
+        """The last picture; asking for it renews it."""
+        self.refresh()
+        return self._statistics
+
+    async def close(self) -> None:
+        """Ends within two seconds. What is fetched stays on disk as far as it is."""
+        if self._closed:
+            return
+        self._closed = True
+        for task in self._tasks:
+            task.cancel()
+        if self._pulse is not None:
+            self._pulse.cancel()
+        for transfer in self._transfers.values():
+            transfer.fail(TorrentdistError("closing", what="the engine"))
+        if self._session is None or self._pump is None:
+            return
+        try:
+            async with asyncio.timeout(CLOSE_SECS):
+                async with asyncio.TaskGroup() as group:
+                    for digest in list(self._transfers):
+                        group.create_task(self.remove(digest))
+        except TimeoutError:
+            # A disk that hangs. Destroying the session would wait for it, and hold up the whole interpreter.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._session))
+        self._pump.stop()
+        pump, self._pump, self._session = self._pump, None, None
+        pump.close_sockets()
+
+    # What transfers ask for.
+
+    def is_own(self, endpoint: Endpoint) -> bool:
+        return endpoint == (self.config.listen_host, self.port)
+
+    def refresh(self) -> None:
+        if self._session is not None and time.monotonic() - self._asked_at > PULSE_SECS:
+            self._asked_at = time.monotonic()
+            self._session.post_torrent_updates(0)
+            self._session.post_session_stats()
+
+    def look_at_peers(self, transfer: Transfer) -> None:
+        if transfer.handle is not None:
+            self._spawn(self._look_at_peers(transfer, transfer.handle))
+
+    # Inside.
+
+    async def _look_at_peers(self, transfer: Transfer, handle: lt.torrent_handle) -> None:
+        try:
+            seen = await asyncio.to_thread(seen_peers, handle)
+        except RuntimeError:  # It has left the session.
+            seen = []
+        transfer.on_peers(seen)
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _open_session(self) -> lt.session:
+        if self._session is None or self._closed:
+            raise TorrentdistError("closing", what="the engine")
+        return self._session
+
+    def _add(self, transfer: Transfer, params: lt.add_torrent_params, *, local: int | None) -> None:
+        try:
+            transfer.added(self._open_session().add_torrent(params), local=local)
+        except RuntimeError as exc:
+            transfer.fail(TorrentdistError("internal", detail=f"libtorrent refused the transfer: {exc}"))
+
+    async def _fetch_rest(self, transfer: Transfer) -> None:
+        try:
+            await asyncio.to_thread(target.make_writable, transfer.meta, transfer.save_dir / torrent.CONTENT)
+        except OSError as exc:
+            transfer.fail(disk_failure(exc, transfer.save_dir))
+        if transfer.active:
+            params = torrent.fetch_params(transfer.meta, transfer.save_dir, transfer.endpoints())
+            self._add(transfer, params, local=None)
+
+    def _beat(self) -> None:
+        """Ask for news now and then, for as long as there are any."""
+        self._quiet = 0
+        if self._pulse is None and not self._closed:
+            self._pulse = asyncio.get_running_loop().call_later(PULSE_SECS, self._on_pulse)
+
+    def _on_pulse(self) -> None:
+        self._pulse = None
+        if self._session is None:
+            return
+        active = [transfer for transfer in self._transfers.values() if transfer.active]
+        self._asked_at = time.monotonic()
+        self._session.post_torrent_updates(0)
+        self._session.post_session_stats()
+        for transfer in active:
+            self.look_at_peers(transfer)
+        self._quiet = 0 if active else self._quiet + 1
+        if self._quiet < QUIET_PULSES:
+            self._pulse = asyncio.get_running_loop().call_later(PULSE_SECS, self._on_pulse)
+
+    def _handlers(self) -> dict[type[lt.alert], Callable[..., None]]:
+        return {
+            lt.listen_succeeded_alert: self._on_listening,
+            lt.listen_failed_alert: self._on_listen_failed,
+            lt.state_update_alert: self._on_states,
+            lt.session_stats_alert: self._on_session_stats,
+            lt.torrent_finished_alert: lambda alert: self._each(alert, Transfer.on_finished),
+            lt.cache_flushed_alert: lambda alert: self._each(alert, Transfer.on_flushed),
+            lt.hash_failed_alert: lambda alert: self._each(alert, Transfer.on_hash_failed),
+            lt.file_error_alert: lambda alert: self._each(
+                alert, lambda t: t.on_file_error(alert.error, alert.filename())
+            ),
+            lt.torrent_error_alert: lambda alert: self._each(alert, lambda t: t.on_file_error(alert.error, "")),
+            lt.state_changed_alert: self._on_state_changed,
+            lt.torrent_removed_alert: self._on_removed,
+            lt.peer_connect_alert: lambda _: self._beat(),
+            lt.peer_blocked_alert: self._on_peer_blocked,
+        }
+
+    def _each(self, alert: lt.torrent_alert, act: Callable[[Transfer], None]) -> None:
+        if (transfer := self._transfers.get(_digest(alert.handle.info_hashes()))) is not None:
+            act(transfer)
+
+    def _on_listening(self, alert: lt.listen_succeeded_alert) -> None:
+        tcp = lt.socket_type_t.tcp
+        if self._listening is not None and not self._listening.done() and alert.socket_type == tcp:
+            self._listening.set_result(alert.port)
+
+    def _on_listen_failed(self, alert: lt.listen_failed_alert) -> None:
+        if self._listening is not None and not self._listening.done():
+            self._listening.set_exception(self._port_in_use(alert.error.message()))
+
+    def _port_in_use(self, detail: str) -> TorrentdistError:
+        address = settings.listen_interface(self.config.listen_host, self.config.port)
+        return TorrentdistError("port_in_use", what="the swarm", address=address, detail=detail)
+
+    def _on_states(self, alert: lt.state_update_alert) -> None:
+        if alert.status:
+            self._quiet = 0
+        for status in alert.status:
+            if (transfer := self._transfers.get(_digest(status.info_hashes))) is not None:
+                transfer.on_status(status)
+
+    def _on_state_changed(self, alert: lt.state_changed_alert) -> None:
+        if alert.state not in (lt.torrent_status.finished, lt.torrent_status.seeding):
+            self._each(alert, Transfer.on_left_seeding)
+
+    def _on_removed(self, alert: lt.torrent_removed_alert) -> None:
+        removal = self._removals.pop(_digest(alert.info_hashes), None)
+        if removal is not None and not removal.done():
+            removal.set_result(None)
+
+    def _on_peer_blocked(self, alert: lt.peer_blocked_alert) -> None:
+        if self.on_blocked is not None:
+            self.on_blocked(alert.endpoint[0])
+
+    def _on_session_stats(self, alert: lt.session_stats_alert) -> None:
+        now = time.monotonic()
+        passed = max(now - self._statistics_at, 1e-3)
+        before, values = self._statistics, alert.values
+        uploaded, downloaded = values["net.sent_payload_bytes"], values["net.recv_payload_bytes"]
+        self._statistics_at = now
+        self._statistics = EngineStatistics(
+            torrents=len(self._transfers),
+            peers=values["peer.num_peers_connected"],
+            uploaded=uploaded,
+            downloaded=downloaded,
+            upload_rate=(uploaded - before.uploaded) / passed,
+            download_rate=(downloaded - before.downloaded) / passed,
+        )
+
+
+def _digest(hashes: lt.info_hash_t) -> Digest:
+    return cast(Digest, str(hashes.v2))

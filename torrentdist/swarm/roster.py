@@ -1,0 +1,116 @@
+"""The peers of one swarm, and how some of them are drawn for one that asks.
+
+Always holds: joining, leaving and drawing one peer cost the same however many there are; the order of a draw depends on
+its seed alone; one draw gives no address twice, never the asker's own, and nobody who has been silent for too long.
+Must not do: read a clock, or know more than one swarm. directory.py is its only user.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from ipaddress import IPv6Address, ip_address
+from math import gcd
+
+from torrentdist.model.ids import Digest, PeerId
+from torrentdist.model.views import PeerAddress, PeerRole, SwarmEntry
+
+
+@dataclass(eq=False)
+class Peer:
+    id: PeerId
+    role: PeerRole
+    host: str
+    port: int
+    heard_at: float
+    period: float = 0.0
+    alive_until: float = 0.0
+    fetching: bool = False
+    entries: dict[Digest, SwarmEntry] = field(default_factory=dict)
+
+    def address(self, *, complete: bool) -> PeerAddress:
+        return PeerAddress(host=self.host, port=self.port, role=self.role, complete=complete)
+
+
+class Roster:
+    """Peers in no particular order, each at most once."""
+
+    def __init__(self) -> None:
+        self._order: list[Peer] = []
+        self._place: dict[PeerId, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def add(self, peer: Peer) -> None:
+        if peer.id not in self._place:
+            self._place[peer.id] = len(self._order)
+            self._order.append(peer)
+
+    def discard(self, peer: Peer) -> None:
+        place = self._place.pop(peer.id, None)
+        if place is None:
+            return
+        last = self._order.pop()
+        if last is not peer:
+            self._order[place] = last
+            self._place[last.id] = place
+
+    def drawn(self, seed: int) -> Iterator[Peer]:
+        """Everybody once, in an order that depends on the seed: strides around a circle, so that nothing is sorted."""
+        size = len(self._order)
+        if not size:
+            return
+        start, step = seed % size, 1 + (seed >> 32) % size
+        while gcd(step, size) != 1:
+            step += 1
+        for turn in range(size):
+            yield self._order[(start + turn * step) % size]
+
+
+class Swarm:
+    def __init__(self) -> None:
+        self.masters = {True: Roster(), False: Roster()}
+        """By whether they are complete."""
+        self.others = {True: Roster(), False: Roster()}
+
+    def roster(self, role: PeerRole, *, complete: bool) -> Roster:
+        return (self.masters if role is PeerRole.MASTER else self.others)[complete]
+
+    def count(self, *, complete: bool) -> int:
+        return len(self.masters[complete]) + len(self.others[complete])
+
+    def __len__(self) -> int:
+        return self.count(complete=True) + self.count(complete=False)
+
+
+class Draw:
+    """One handout: remembers what it gave, across the groups that it draws from."""
+
+    def __init__(self, asker: Peer | None, now: float) -> None:
+        self._now = now
+        self._asker = asker
+        self._given = {(asker.host, asker.port)} if asker else set()
+
+    def addresses(self, peers: Iterable[Peer], *, complete: bool) -> Iterator[PeerAddress]:
+        for peer in peers:
+            place = (peer.host, peer.port)
+            if peer is self._asker or not peer.port or peer.alive_until < self._now or place in self._given:
+                continue
+            self._given.add(place)
+            yield peer.address(complete=complete)
+
+
+def address_of(text: str) -> str:
+    """The one spelling of an IP address that a peer can have; empty for everything else."""
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return ""
+    if isinstance(address, IPv6Address):
+        if address.scope_id:
+            return ""
+        address = address.ipv4_mapped or address
+    if address.is_unspecified or address.is_multicast or str(address) == "255.255.255.255":
+        return ""
+    return str(address)

@@ -1,0 +1,143 @@
+"""The settings of our libtorrent session, each with the reason why it is not the default.
+
+Always holds: what is set here is the same in every process of a cluster. What differs from host to host is in
+EngineConfig. Must not do: hold a value without a reason.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import libtorrent as lt
+
+import torrentdist
+
+DISK_IO: Final = "pread_disk_io_constructor"
+"""mmap counts a whole bundle as resident memory; posix does the disk's work in the network thread, so a slow disk
+stalls every peer. pread has threads, and memory bounded by max_queued_disk_bytes."""
+
+MiB: Final = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class EngineConfig:
+    listen_host: str = "127.0.0.1"
+    """An IP address; 0.0.0.0 or :: listen on all. A specific one is the source of our own connections too, because
+    others accept us by the address that the directory names."""
+    port: int = 0
+    """0: any free port."""
+    upload_limit: int = 0
+    """Bytes per second, 0: none. Holds on loopback and private addresses too."""
+    download_limit: int = 0
+
+
+class Setting(NamedTuple):
+    key: str
+    value: int | bool | str
+    reason: str
+
+
+SETTINGS: Final[tuple[Setting, ...]] = (
+    # Peers come from the directory and nowhere else.
+    Setting("enable_dht", False, "the directory knows the peers; nothing about a cluster leaves it"),
+    Setting("enable_lsd", False, "no multicast into the host's network"),
+    Setting("enable_upnp", False, "no port is opened on a router"),
+    Setting("enable_natpmp", False, "no port is opened on a router"),
+    Setting("enable_ip_notifier", False, "a changing interface must not reopen the listening socket on another port"),
+    Setting("listen_system_port_fallback", False, "a port that is taken is an error, not another port"),
+    Setting("max_retry_port_bind", 0, "a port that is taken is an error, not another port"),
+    # One TCP connection between two hosts, plain.
+    Setting("enable_outgoing_utp", False, "uTP alone makes a loopback transfer 30 times slower"),
+    Setting("enable_incoming_utp", False, "uTP alone makes a loopback transfer 30 times slower"),
+    Setting("in_enc_policy", int(lt.enc_policy.disabled), "it is obfuscation and costs a handshake"),
+    Setting("out_enc_policy", int(lt.enc_policy.disabled), "it is obfuscation and costs a handshake"),
+    Setting("allow_multiple_connections_per_ip", True, "several peers of one host, as in dev, or behind one address"),
+    Setting("allow_multiple_connections_per_pid", False, "two peers that dial each other keep one connection"),
+    Setting("rate_limit_ip_overhead", False, "a limit means the bytes of the protocol, as an operator measures them"),
+    # Connecting.
+    Setting("min_reconnect_time", 1, "60 s by default; a peer that was not ready yet is dialled again at once"),
+    Setting("listen_queue_size", 512, "5 by default; hundreds of hosts dial a seeder in the same moment"),
+    Setting("connections_limit", 4000, "200 by default is less than the hosts of a cluster"),
+    Setting("connection_speed", 200, "30 a second by default; a swarm of hundreds starts in one moment"),
+    Setting("torrent_connect_boost", 200, "every peer that a new transfer is given is dialled at once"),
+    Setting("smooth_connects", False, "dial at once, do not spread the dials over time"),
+    Setting("handshake_timeout", 5, "a peer that accepts and says nothing holds a place for 5 s, not 10"),
+    Setting("peer_connect_timeout", 5, "hosts of one network answer at once or are down"),
+    Setting("peer_timeout", 60, "a host that lost its power is noticed within a minute"),
+    Setting("tick_interval", 100, "500 ms by default show in every connection and every change of rate"),
+    Setting("close_redundant_connections", False, "peers whose wanted pieces are complete will need each other later"),
+    # Sharing.
+    Setting("unchoke_slots_limit", -1, "every host of a cluster is wanted to be done; nobody has to earn its bytes"),
+    Setting("send_redundant_have", False, "a have message to a peer that has the piece is noise"),
+    Setting("seed_time_limit", -1, "how long something is seeded is not for libtorrent to decide"),
+    Setting("share_ratio_limit", -1, "how long something is seeded is not for libtorrent to decide"),
+    # Keeping the link full.
+    Setting("send_buffer_watermark", 3 * MiB, "the disk is asked early enough to keep a 10 Gbit/s link full"),
+    Setting("send_buffer_low_watermark", 128 * 1024, "the same for a transfer that has just begun"),
+    Setting("send_buffer_watermark_factor", 150, "the same while the rate is still rising"),
+    Setting("request_queue_time", 1, "3 by default; short queues let a receiver change its mind (measured 1.6 to 1.8)"),
+    Setting("max_out_request_queue", 1500, "500 by default are 8 MiB under way: too few at 1 GiB/s"),
+    Setting("max_allowed_in_request_queue", 4000, "never refuse what max_out_request_queue of others allows"),
+    # Disk.
+    Setting("max_queued_disk_bytes", 16 * MiB, "bounds the memory of a download; larger ones were not faster"),
+    Setting("aio_threads", 4, "10 by default; more only take memory on hosts with few cores"),
+    Setting("hashing_threads", 2, "1 by default is the bottleneck of checking what is already there"),
+    Setting("file_pool_size", 256, "40 by default open and close the files of a bundle of small ones all the time"),
+    Setting("checking_mem_usage", 256, "blocks of 16 KiB held while checking"),
+    # Limits that a large bundle must not meet.
+    Setting("max_piece_count", 1 << 21, "as many pieces as a metafile of ours may have"),
+    Setting("alert_queue_size", 100_000, "2000 by default drop alerts when a master starts 500 seeds at once"),
+)
+
+ALERTS: Final = (
+    lt.alert_category.error
+    | lt.alert_category.status
+    | lt.alert_category.storage
+    | lt.alert_category.connect
+    | lt.alert_category.ip_block
+)
+"""Nothing per block or piece: the interpreter would be busy with it."""
+
+
+def listen_interface(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def user_agent(port: int) -> str:
+    """Tells the others our listening port: the remote port of a connection that they accept says nothing."""
+    return f"torrentdist/{torrentdist.__version__} ({port})"
+
+
+def port_of_user_agent(client: bytes) -> int | None:
+    """The listening port that a peer of ours told, or None."""
+    name, _, rest = client.partition(b" (")
+    digits = rest.removesuffix(b")")
+    return int(digits) if name.startswith(b"torrentdist/") and digits.isdigit() and len(digits) < 6 else None
+
+
+def session_params(config: EngineConfig) -> lt.session_params:
+    pack: Any = {setting.key: setting.value for setting in SETTINGS}
+    pack["alert_mask"] = ALERTS
+    pack["user_agent"] = user_agent(config.port)
+    pack["listen_interfaces"] = listen_interface(config.listen_host, config.port)
+    if not ipaddress.ip_address(config.listen_host).is_unspecified:
+        pack["outgoing_interfaces"] = config.listen_host
+    pack["upload_rate_limit"] = config.upload_limit
+    pack["download_rate_limit"] = config.download_limit
+    params: lt.session_params = lt.session_params(pack)
+    params.disk_io_constructor = DISK_IO
+    return params
+
+
+def limit_everybody(session: lt.session) -> None:
+    """Put every address into the one peer class that the session's rate limits hold for.
+
+    libtorrent puts loopback and private addresses into a class of its own without limits.
+    """
+    everybody = 1 << session.global_peer_class_id
+    classes = lt.ip_filter()
+    classes.add_rule("0.0.0.0", "255.255.255.255", everybody)
+    classes.add_rule("::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", everybody)
+    session.set_peer_class_filter(classes)

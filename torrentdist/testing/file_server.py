@@ -1,0 +1,126 @@
+"""A little master's file route on a free loopback port, with the faults that a downloader must survive.
+
+Always holds: it answers `GET /v1/bundles/{id}/files/{path}` as docs/protocol.md says, authentication and ranges
+included.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from enum import Enum
+from pathlib import Path
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.convertors import PathConvertor, register_url_convertor
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from torrentdist.model.errors import TorrentdistError
+
+
+class AnyPath(PathConvertor):
+    """Starlette's own `path` stops at a line break, which is a character like others in a name."""
+
+    regex = r"[\s\S]*"
+
+
+register_url_convertor("any_path", AnyPath())
+
+FindFile = Callable[[str, str], Path]
+"""From a bundle's id and the path in it to the file on disk; a TorrentdistError is the answer otherwise."""
+
+
+class FileFault(Enum):
+    NONE = "none"
+    CUT = "cut"
+    """The connection breaks in the middle of every file."""
+    SILENT = "silent"
+    """Connections are accepted and never answered."""
+    DAMAGED = "damaged"
+    """One byte of every file is another."""
+
+
+class FileServer:
+    """Serves on a port that stays the same when it is started again."""
+
+    def __init__(self, find_file: FindFile, token: str) -> None:
+        self.fault = FileFault.NONE
+        self.asked: list[tuple[str, str | None]] = []
+        """The paths of the files that were asked for, each with the range."""
+        self._find_file = find_file
+        self._token = token
+        self._port = 0
+        self._server: uvicorn.Server | None = None
+        self._serving: asyncio.Task[None] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._port}"
+
+    async def start(self) -> None:
+        listening = socket.socket()
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(("127.0.0.1", self._port))
+        listening.listen(128)
+        self._port = listening.getsockname()[1]
+        config = uvicorn.Config(self._app(), log_config=None, lifespan="off", ws="none")
+        self._server = uvicorn.Server(config)
+        self._serving = asyncio.create_task(self._server.serve(sockets=[listening]))
+
+    async def stop(self) -> None:
+        """Refuse connections from now on, and break those that there are."""
+        if self._server is None or self._serving is None:
+            return
+        self._server.should_exit = True
+        self._server.force_exit = True
+        await self._serving
+        for connection in list(self._server.server_state.connections):
+            if connection.transport is not None:
+                connection.transport.abort()
+        self._server = self._serving = None
+
+    def _app(self) -> ASGIApp:
+        routes = [Route("/v1/bundles/{id}/files/{path:any_path}", self._file)]
+        return _Faulty(Starlette(routes=routes), lambda: self.fault)
+
+    async def _file(self, request: Request) -> Response:
+        self.asked.append((request.path_params["path"], request.headers.get("Range")))
+        try:
+            if request.headers.get("Authorization") != f"Bearer {self._token}":
+                raise TorrentdistError("unauthorized")
+            return FileResponse(self._find_file(request.path_params["id"], request.path_params["path"]))
+        except TorrentdistError as exc:
+            return JSONResponse(exc.to_wire(), exc.http_status)
+
+
+class _Broken(Exception):
+    """Ends a response in the middle: uvicorn then closes the connection."""
+
+
+class _Faulty:
+    """What lies between the routes and the socket, and spoils what passes."""
+
+    def __init__(self, app: ASGIApp, fault: Callable[[], FileFault]) -> None:
+        self._app = app
+        self._fault = fault
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        fault = self._fault()
+        if fault is FileFault.SILENT:
+            await asyncio.Event().wait()
+
+        async def spoilt(message: Message) -> None:
+            body = message.get("body", b"")
+            if fault is FileFault.CUT and body:
+                await send({"type": "http.response.body", "body": body[: len(body) // 2], "more_body": True})
+                raise _Broken
+            if fault is FileFault.DAMAGED and body:
+                message = {**message, "body": bytes([body[0] ^ 1]) + body[1:]}
+            await send(message)
+
+        await self._app(scope, receive, send if fault is FileFault.NONE else spoilt)
