@@ -2,7 +2,7 @@
 
 PY := .venv/bin/python
 RINGS := unit property contract integration spark chaos
-SOURCES := $(wildcard torrentdist cli scripts tests bench)
+SOURCES := torrentdist cli scripts tests $(if $(wildcard bench/*.py),bench)
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help

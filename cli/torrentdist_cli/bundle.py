@@ -18,7 +18,7 @@ from torrentdist_cli.text import duration, size
 
 COMMANDS = {
     "distribute": Lazy("torrentdist_cli.distribute:distribute", "Bring a bundle to every host, and watch it arrive."),
-    "verify": Lazy("torrentdist_cli.verify:verify", "Compare a directory or a file with a bundle."),
+    "verify": Lazy("torrentdist_cli.verify:verify", "Compare a directory or a file with a bundle, byte by byte."),
     "prune": Lazy("torrentdist_cli.prune:prune", "Drop what nothing on this host needs."),
 }
 

@@ -19,9 +19,8 @@ def entry_of(module: str) -> Callable[..., None]:
     except ModuleNotFoundError as exc:
         if (exc.name or "torrentdist").partition(".")[0] == "torrentdist":
             raise
-        error = TorrentdistError("missing_dependency", detail=f"a daemon needs {exc.name}, which is not installed")
-        error.fields["extra"] = "server"  # `extra` is a parameter of the constructor already
-        raise error from None
+        detail = f"a daemon needs {exc.name}, which is not installed"
+        raise TorrentdistError("missing_dependency", detail=detail, package="torrentdist[server]") from None
 
 
 def start(ctx: click.Context, module: str, **options: Any) -> None:

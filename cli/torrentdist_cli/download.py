@@ -36,7 +36,9 @@ from torrentdist_cli.text import DURATION, duration, size
 def download(
     session: Session, id: str, dest: Path, timeout: float, seed_for: float, force: bool, no_supervisor: bool
 ) -> None:
-    """Get a bundle into a directory of this host; a bundle that is a single file becomes the file DEST.
+    """Get a bundle into a directory or a file of this host.
+
+    A bundle that is a single file becomes the file DEST.
 
     What has arrived when it ends early is kept: the same command goes on from there.
 

@@ -20,13 +20,13 @@ from torrentdist_cli.session import Session
 
 COMMANDS = {
     "upload": Lazy("torrentdist_cli.upload:upload", "Put a directory or a file into the cluster as a bundle."),
-    "download": Lazy("torrentdist_cli.download:download", "Get a bundle into a directory of this host."),
+    "download": Lazy("torrentdist_cli.download:download", "Get a bundle into a directory or a file of this host."),
     "bundle": Lazy("torrentdist_cli.bundle:bundle", "Distribute, list, check, pin and remove bundles."),
     "cluster": Lazy("torrentdist_cli.cluster:cluster", "Show the cluster: leader, masters, supervisors, bundles."),
     "supervisor": Lazy("torrentdist_cli.supervisor:supervisor", "Run this host's supervisor, or list them all."),
-    "master": Lazy("torrentdist_cli.master:master", "Run a master."),
+    "master": Lazy("torrentdist_cli.master:master", "Run a master, in the foreground, until SIGTERM or Ctrl-C."),
     "ha": Lazy("torrentdist_cli.ha:ha", "Who leads."),
-    "dev": Lazy("torrentdist_cli.dev:dev", "A whole cluster on this machine."),
+    "dev": Lazy("torrentdist_cli.dev:dev", "A whole cluster on this machine, to try things and to test."),
     "config": Lazy("torrentdist_cli.config:config", "Show the configuration, and where each value comes from."),
 }
 
@@ -56,7 +56,7 @@ def _invoke(args: list[str], session: Session) -> int:
         cli.main(args, prog_name="torrentdist")
     # Not cli.main(): it would answer a closed pipe itself, with exit code 1.
     try:
-        with cli.make_context("torrentdist", args, obj=session) as ctx:
+        with cli.make_context("torrentdist", list(args), obj=session) as ctx:
             code = cli.invoke(ctx)
     except click.exceptions.Exit as exc:
         return exc.exit_code

@@ -24,7 +24,9 @@ _SECS = 60.0
 @click.option("--dry-run", is_flag=True, help="Say what would go, and keep it.")
 @click.pass_obj
 def prune(session: Session, older_than: float, dry_run: bool) -> None:
-    """Drop what nothing on this host needs: no assignment, no pin, no use, and not the last copy.
+    """Drop what nothing on this host needs.
+
+    What is assigned, pinned, in use or the last copy stays.
 
     With -q: the number of bytes that are free now.
     """

@@ -300,7 +300,7 @@ def test_what_is_there_is_kept_and_counted_as_local(tmp_path: Path) -> None:
 
 
 def test_everything_there_is_done_without_peers(tmp_path: Path) -> None:
-    """If this failed, a host that died between the last byte and publishing would wait for peers that it doesn't need."""
+    """If this failed, a host that died just before publishing would wait for peers that it does not need."""
     meta = published(tmp_path / "a", NESTED)
     sources: list[Sources] = []
 

@@ -108,3 +108,12 @@ def test_waits_grow_to_the_cut_off(jitter: float) -> None:
 
     assert waits == sorted(waits)
     assert max(waits) <= POLICY.longest_wait
+
+
+@given(known_masters, jitters)
+def test_silence_ends_a_search_early(known: list[str], jitter: float) -> None:
+    """B4: broken, a command without a cluster would try until its whole deadline is over."""
+    run = search(known, None, {}, None, jitter)
+
+    assert len(run.asks) == len(known) * POLICY.silent_rounds
+    assert run.ended_at < 8.0

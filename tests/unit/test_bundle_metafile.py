@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from torrentdist.bundle import bencode, merkle, metafile
+from torrentdist.bundle import bencode, merkle, metafile, paths
 from torrentdist.bundle.make import make_metafile
 from torrentdist.bundle.metafile import parse_metafile, with_trackers
 from torrentdist.model.errors import TorrentdistError
@@ -133,7 +133,7 @@ BAD = {
     "unknown attribute": (tree(b"a", b"", b"attr", to=b"l"), "attributes"),
     "one more piece": (tree(b"d", b"b", b"", b"length", to=4 * PIECE), "layer"),
     "too small for its layer": (tree(b"d", b"b", b"", b"length", to=PIECE), "layers"),
-    "too many pieces": (tree(b"d", b"b", b"", b"length", to=PIECE << 22), "pieces"),
+    "too many pieces": (tree(b"d", b"b", b"", b"length", to=PIECE << 22), "layer"),
     "no piece layers": (change(b"piece layers", to=None), "piece layers"),
     "no piece layer": (change(b"piece layers", to={}), "piece layers"),
     "surplus layer": (change(b"piece layers", b"r" * 32, to=b"x" * 64), "piece layers"),
@@ -214,6 +214,16 @@ def test_depth_and_size_are_bounded(top: Tree, monkeypatch: pytest.MonkeyPatch) 
     assert "levels" in refusal(deep)
     monkeypatch.setattr(metafile, "MAX_METAFILE_BYTES", 100)
     assert "more than 100" in refusal(top)
+
+
+def test_pieces_and_files_are_counted(top: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    """libtorrent would refuse what we distribute, or a hostile metafile would take memory without bound."""
+    monkeypatch.setattr(metafile, "MAX_PIECES", 5)
+    assert parse_metafile(bencode.encode(top)).num_pieces == 5
+    monkeypatch.setattr(metafile, "MAX_PIECES", 4)
+    assert "more than 4 pieces" in refusal(top)
+    monkeypatch.setattr(paths, "MAX_ENTRIES", 3)
+    assert "more than 3 files" in refusal(top)
 
 
 @pytest.mark.parametrize("raw", [b"", b"d", b"de", b"le", b"d4:info", b"\0" * 100, b"<html>"])

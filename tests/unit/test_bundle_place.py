@@ -129,8 +129,11 @@ def test_what_is_there_is_not_overwritten(meta: Metafile, content: Path, tmp_pat
     else:
         dest.symlink_to("target" if what == "symlink" else "nowhere")
     before = dest.lstat()
+    seen: list[int] = []
+    with pytest.raises(TorrentdistError) as caught:
+        place_content(meta, content, dest, lambda done, _total: seen.append(done))
 
-    assert refused(meta, content, dest) == "dest_exists"
+    assert (caught.value.code, seen) == ("dest_exists", [])
     assert (before.st_ino, before.st_mtime_ns) == (dest.lstat().st_ino, dest.lstat().st_mtime_ns)
     assert sorted(os.listdir(tmp_path)) == ["content", "dest", "target"]
 
@@ -155,6 +158,23 @@ def test_a_destination_that_appears_meanwhile_is_kept(meta: Metafile, content: P
         place_content(meta, content, dest, appear)
 
     assert (caught.value.code, os.listdir(dest)) == ("dest_exists", ["mine"])
+
+
+def test_a_file_that_appears_meanwhile_is_kept(tmp_path: Path) -> None:
+    """A rename would replace a file that somebody has just written."""
+    content = tmp_path / "content"
+    content.mkdir()
+    (content / "job.py").write_bytes(b"print()")
+    meta = make_metafile(content / "job.py")
+    dest = tmp_path / "dest"
+
+    def appear(_done: int, _total: int) -> None:
+        dest.write_bytes(b"mine")
+
+    with pytest.raises(TorrentdistError) as caught:
+        place_content(meta, content, dest, appear)
+
+    assert (caught.value.code, dest.read_bytes()) == ("dest_exists", b"mine")
 
 
 def test_replacing_removes_what_was_there(meta: Metafile, content: Path, tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "testing": SWARM_SIDE,
 }
 """Downward only. `dev` may import everything, and nobody imports `dev` but the command of that name."""
-ONLY_IN = {"libtorrent": "torrentdist/swarm/", "kazoo": "torrentdist/cluster/zookeeper.py"}
+ONLY_IN = {"libtorrent": "torrentdist/swarm/", "kazoo": "torrentdist/cluster/driver.py"}
 FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "manager", "misc"}
 
 

@@ -99,6 +99,7 @@ class Scene:
         faults += [f"{path} is left over" for path in (store.data_dir / "transit").iterdir()]
         faults += [f"{path} is torn" for path in store.data_dir.glob(".*")]
         faults += [f"{d} is published and arriving" for d in arriving if d in published]
+        faults += [f"{d} is arriving without a metafile" for d in arriving if store.metafile(d) is None]
         links = {path.name for path in (store.data_dir / "bundles").iterdir()}
         objects = {path.name for path in (store.data_dir / "objects").iterdir()}
         if links != set(published) or objects != {*published, *arriving}:

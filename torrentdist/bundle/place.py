@@ -44,8 +44,7 @@ def place_content(meta: Metafile, content_dir: Path, dest: Path, progress: Progr
         with _workplace(dest) as work:
             _refuse_existing(meta, dest)
             built = _build(meta, content_dir, work, progress)
-            _refuse_existing(meta, dest)
-            os.rename(built, dest)
+            _put(meta, built, dest)
             fsync_dir(dest.parent)
     except OSError as exc:
         if exc.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.EISDIR) and os.path.lexists(dest):
@@ -79,6 +78,19 @@ def _refuse_existing(meta: Metafile, dest: Path) -> None:
         return
     if meta.single_file or dest.is_symlink() or not dest.is_dir() or any(dest.iterdir()):
         raise TorrentdistError("dest_exists", path=str(dest))
+
+
+def _put(meta: Metafile, built: bytes, dest: Path) -> None:
+    """A link refuses to replace a file, where a rename would not; a directory that is not empty none replaces."""
+    if meta.single_file:
+        try:
+            os.link(built, dest, follow_symlinks=False)
+            return
+        except OSError as exc:
+            if exc.errno not in _TRY_NEXT:
+                raise
+        _refuse_existing(meta, dest)
+    os.rename(built, dest)
 
 
 @contextmanager

@@ -156,7 +156,7 @@ class _Download:
             check_room(meta, dest, there)
             async with client_peer(self.client, self.config.swarm) as peer:
                 transfer = await self._fetch(peer, part, meta, known)
-                sources = _sources(transfer, meta)
+                sources = transfer.view().sources
                 await peer.engine.remove(meta.digest)
                 self.progress(TransferProgress(phase=Phase.FINISHING, done=meta.size, size=meta.size))
                 await asyncio.to_thread(part.publish, meta, dest, replace=self.force)
@@ -214,10 +214,3 @@ async def _both(client: MasterClient, bundle_id: BundleId) -> tuple[BundleView, 
         for task in (record, meta):
             task.cancel()
         await asyncio.gather(record, meta, return_exceptions=True)
-
-
-def _sources(transfer: Transfer, meta: Metafile) -> Sources:
-    """What was on disk from an earlier try counts as local."""
-    sources = transfer.view().sources
-    arrived = sources.masters + sources.peers
-    return Sources(masters=sources.masters, peers=sources.peers, local=max(sources.local, meta.size - arrived, 0))

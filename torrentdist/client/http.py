@@ -146,9 +146,7 @@ class MasterClient:
             secs = max(0.0, min(LONGEST_POLL_SECS, deadline - asked_at))
             # One more than there is: every single replica is news worth showing.
             params = {"replicas": str(min(replicas, seen + 1)), "timeout": f"{secs:.3f}"}
-            view = await self.read(
-                "GET", f"/v1/bundles/{bundle_id}/wait", BundleView, params=params, timeout=secs + READ_SECS
-            )
+            view = await self.read("GET", f"/v1/bundles/{bundle_id}/wait", BundleView, params=params, poll_secs=secs)
             progress(view)
             if view.replicas >= replicas or clock() >= deadline:
                 return view
@@ -216,14 +214,13 @@ class MasterClient:
         kind: type[T],
         *,
         params: Mapping[str, str] | None = None,
-        timeout: float = READ_SECS,
+        poll_secs: float = 0.0,
     ) -> T:
-        """Ask any master, and the next one if it can't answer."""
-        return await self._read(
-            Request(method, path, params=params or {}, timeout=timeout), lambda response: decode(response, kind)
-        )
+        """Ask any master, and the next one if it can't answer. A long poll may be answered `poll_secs` later."""
+        request = Request(method, path, params=params or {}, timeout=READ_SECS + poll_secs)
+        return await self._read(request, lambda response: decode(response, kind), poll_secs)
 
-    async def _read(self, request: Request, parse: Callable[[httpx.Response], T]) -> T:
+    async def _read(self, request: Request, parse: Callable[[httpx.Response], T], poll_secs: float = 0.0) -> T:
         failed: list[TorrentdistError] = []
 
         def judge(error: TorrentdistError) -> Reply:
@@ -238,8 +235,7 @@ class MasterClient:
             failed[0].extra.update(_answers(search))
             return failed[0]
 
-        # A long poll may last longer than the search for somebody who answers it.
-        return await self._search(request, parse, judge, fail, max(self.config.deadline_secs, request.timeout))
+        return await self._search(request, parse, judge, fail, self.config.deadline_secs + poll_secs)
 
     async def mutate(
         self,

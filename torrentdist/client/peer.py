@@ -90,6 +90,8 @@ async def client_peer(client: MasterClient, swarm: SwarmConfig) -> AsyncIterator
         )
     )
     await engine.start()
+    # Nobody, until the directory has named somebody.
+    engine.allow(())
     peer = ClientPeer(client, engine)
     announcing = asyncio.create_task(peer.agent.run(), name="announce")
     try:

@@ -24,7 +24,7 @@ from torrentdist.model.config import SwarmConfig
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import MAX_ID_LENGTH, BundleId, Digest
 from torrentdist.model.records import BundleState
-from torrentdist.model.views import BundleView, UploadView
+from torrentdist.model.views import BundleView, TransferPhase, UploadView
 from torrentdist.swarm.engine import Transfer
 
 REFRESH_SECS = 0.25
@@ -138,6 +138,7 @@ class _Upload:
                 await asyncio.wait({waiting}, timeout=REFRESH_SECS)
                 if sending is None:
                     self._show(transfer)
+                    self._check_offered(transfer)
                     if clock() - opened_at > self.unreachable_secs and self._nobody_came(transfer):
                         sending = asyncio.create_task(send_content(self.client, self.meta, self.path, self._sent))
                 elif sending.done():
@@ -148,6 +149,10 @@ class _Upload:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _check_offered(self, transfer: Transfer) -> None:
+        if transfer.view().phase is TransferPhase.FAILED:
+            raise TorrentdistError("changed_while_reading", path=str(self.path))
 
     def _nobody_came(self, transfer: Transfer) -> bool:
         return self.replicas == 0 and transfer.view().uploaded == 0

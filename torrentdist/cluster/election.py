@@ -53,6 +53,7 @@ log = structlog.get_logger(__name__)
 Gate = Callable[[], Awaitable[bool]]
 OnTerm = Callable[[Term], None]
 _FAILURES = (TorrentdistError, ZNodeError, TransactionFailed)
+_BREATH_SECS = 0.02
 
 
 class LeaderElector(Protocol):
@@ -101,6 +102,7 @@ class Elector:
         self._again = asyncio.Event()
         self._yielding: str | None = None
         self._task: asyncio.Task[None] | None = None
+        self._cleaning: asyncio.Task[None] | None = None
         self._raised: Term | None = None
         self.phase = Phase.OUT
         self.term: Term | None = None
@@ -109,6 +111,8 @@ class Elector:
 
     async def queue_up(self) -> None:
         self._again.set()
+        if self._cleaning is not None:
+            self._cleaning.cancel()
         if self._task is None:
             self._zk.on_state.append(self._on_state)
             self._task = asyncio.create_task(self._run(), name="elector")
@@ -121,8 +125,18 @@ class Elector:
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
-        await self._resign(reason)
+        own = self._own
+        if not await self._resign(reason) and own is not None:
+            # Left behind in a session that lives on, it would be first one day, and nobody would lead.
+            self._cleaning = asyncio.create_task(self._clean(own), name="elector-cleaning")
         self._enter(Phase.OUT)
+
+    async def _clean(self, own: OwnNode) -> None:
+        while self._zk.state is not SessionState.CLOSED and self._zk.session_id in (own.owner, None):
+            with contextlib.suppress(NoNode, TorrentdistError):
+                await self._zk.delete(paths.election_node(own.name))
+                return
+            await asyncio.sleep(self._pause_secs)
 
     def is_leader(self) -> bool:
         term = self.term
@@ -261,26 +275,26 @@ class Elector:
                 await self._zk.delete(path)
         return None
 
-    async def _resign(self, reason: str) -> None:
-        """Stop acting first; then free the place. Who led says why in the same transaction."""
+    async def _resign(self, reason: str) -> bool:
+        """Stop acting first; then free the place. Who led says why in the same transaction. False: not surely done."""
         self._lose()
         own, self._own = self._own, None
         term, self._raised = self._raised, None
         if own is None:
-            return
+            return True
         path = paths.election_node(own.name)
         try:
             if term is not None and term.election == path:
                 left = TermRecord(leader=self._master, election=own.name, left=reason)
-                await self._zk.commit([Delete(path), Set(paths.EPOCH, encode(left), term.epoch)])
-            else:
+                with contextlib.suppress(TransactionFailed):  # somebody has raised the epoch, or deposed us
+                    await self._zk.commit([Delete(path), Set(paths.EPOCH, encode(left), term.epoch)])
+                    return True
+            with contextlib.suppress(NoNode):
                 await self._zk.delete(path)
-        except NoNode:
-            pass
-        except _FAILURES as exc:
-            log.info("the place in the queue goes with the session", reason=str(exc))
-            with contextlib.suppress(*_FAILURES):
-                await self._zk.delete(path)
+        except TorrentdistError as exc:
+            log.info("the place in the queue could not be freed", reason=exc.message)
+            return False
+        return True
 
     # leading
 
@@ -290,37 +304,40 @@ class Elector:
         if not self._gain(term):
             return
         try:
-            await trim_history(self._zk, self.fence())
+            with contextlib.suppress(*_FAILURES):
+                await trim_history(self._zk, self.fence())
             while self.is_leader():
                 self._wake.clear()
-                if self._gives_way() or not await self._watch(own.name):
+                if self._gives_way() or not await self._renew(own):
                     return
-                await self._sleep_until_renewal()
-                await self._renew(own)
-        except _FAILURES as exc:
-            log.warning("this master stops leading", reason=str(exc), epoch=term.epoch)
         finally:
             self._lose()
+
+    async def _renew(self, own: OwnNode) -> bool:
+        """One keep-alive when it is due, or sooner when woken. False if nothing stands for us any more.
+
+        An outage ends nothing: until the lease is over there is time to try again.
+        """
+        try:
+            async with asyncio.timeout_at(_loop_time(self._lease_end())):
+                if not await self._watch(own.name):
+                    return False
+                await self._sleep_until_renewal()
+                await self._zk.set(paths.election_node(own.name), self._master.encode())
+        except TimeoutError:
+            log.warning("the lease is over", master=self._master)
+        except (NoNode, SessionExpired):
+            return False
+        except TorrentdistError as exc:
+            log.info("no keep-alive", reason=exc.message)
+            await asyncio.sleep(_BREATH_SECS)
+        return True
 
     async def _sleep_until_renewal(self) -> None:
         renewal = self._lease_end() - self._zk.negotiated_timeout * KEEPALIVE_SHARE
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(max(0.0, renewal - time.monotonic())):
+            async with asyncio.timeout_at(_loop_time(renewal)):
                 await self._wake.wait()
-
-    async def _renew(self, own: OwnNode) -> None:
-        """One keep-alive, given up when the lease is over."""
-        try:
-            async with asyncio.timeout(max(0.0, self._lease_end() - time.monotonic())):
-                await self._zk.set(paths.election_node(own.name), self._master.encode())
-        except TimeoutError:
-            return
-        except SessionExpired:
-            raise
-        except TorrentdistError as exc:
-            if exc.code not in ("outcome_unknown", "zookeeper_unavailable"):
-                raise
-            await asyncio.sleep(0.01)  # its state is on its way; until the lease ends there is time to try again
 
     def _lease_end(self) -> float:
         return lease_end(self._zk.last_write_acknowledged, self._zk.negotiated_timeout)
@@ -345,3 +362,8 @@ class Elector:
         if phase is not self.phase:
             assert phase in NEXT[self.phase], (self.phase, phase)
             self.phase = phase
+
+
+def _loop_time(monotonic: float) -> float:
+    """The same moment on the running loop's clock."""
+    return asyncio.get_running_loop().time() + monotonic - time.monotonic()

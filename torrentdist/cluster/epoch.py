@@ -69,7 +69,7 @@ async def _failover(zk: ZooKeeper, previous: TermRecord | None, master: MasterId
 
 
 async def trim_history(zk: ZooKeeper, fence: Fence) -> None:
-    """Forget the oldest failovers. Somebody else may have done it: that is as good."""
+    """Forget the oldest failovers."""
     old = outdated(await zk.children(paths.FAILOVERS) or ())
-    with contextlib.suppress(TransactionFailed):
+    if old:
         await fence.commit([Delete(paths.failover(name)) for name in old[:1000]])

@@ -105,7 +105,7 @@ def updated(old: ClusterSnapshot, tree: Tree, touched: Iterable[str], on_bad: On
     read = _Reader(tree, on_bad)
 
     def section(name: str, current: Mapping[K, V], build: Callable[[K], V | None]) -> Mapping[K, V]:
-        return _rebuilt(current, by_section.get(name, ()), tree.children.get(name, frozenset()), build)
+        return _rebuilt(current, by_section.get(name, ()), lambda id_: f"{name}/{id_}" in tree.nodes, build)
 
     new = dataclasses.replace(
         old,
@@ -135,15 +135,15 @@ def _with_leader(snapshot: ClusterSnapshot, read: _Reader) -> ClusterSnapshot:
 
 
 def _rebuilt(
-    current: Mapping[K, V], touched: Collection[str], present: Collection[str], build: Callable[[K], V | None]
+    current: Mapping[K, V], touched: Collection[str], exists: Callable[[str], bool], build: Callable[[K], V | None]
 ) -> Mapping[K, V]:
     """`current` with the touched entries built anew; the very same mapping if that changes nothing."""
     # An empty name stands for the list itself: entries may have gone from it.
-    names = (set(touched) - {""}) | ({str(key) for key in current} - set(present) if "" in touched else set())
+    names = set(touched) - {""} | {str(key) for key in current if "" in touched and not exists(key)}
     result: dict[K, V] = dict(current)
     for name in names:
         key: K = name  # type: ignore[assignment]  # ids are strings
-        value = build(key) if name in present else None
+        value = build(key)
         if value is None:
             result.pop(key, None)
         else:

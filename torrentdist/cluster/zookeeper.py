@@ -79,15 +79,17 @@ class ZooKeeper:
     async def close(self) -> None:
         """End the session, and with it everything ephemeral. Bounded also when nobody answers."""
         driver, self._driver = self._driver, None
+        connected = self.state is SessionState.CONNECTED
         self._enter(SessionState.CLOSED)
         if driver is None:
             return
         ended = asyncio.Event()
         loop = asyncio.get_running_loop()
         threading.Thread(target=_end, args=(driver, loop, ended), daemon=True).start()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._config.operation_timeout_secs):
-                await ended.wait()
+        if connected:  # else there is nobody to say goodbye to, and the thread ends by itself
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._config.operation_timeout_secs):
+                    await ended.wait()
 
     async def wait_connected(self, timeout: float) -> None:
         await self._until_connected(asyncio.get_running_loop().time() + timeout)

@@ -6,10 +6,10 @@ metafile says. Must not do: know where bytes come from.
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from os import O_CLOEXEC, O_CREAT, O_NOFOLLOW, O_RDWR
-from os import open as open_descriptor
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeVar
 
@@ -121,30 +121,47 @@ def complete_file(path: Path, file: FileEntry, read_from: Callable[[int], Iterab
 
     What arrives is on disk when `read_from` raises, so that another source can go on from there.
     """
-    with disk_failures(path, needed=file.size), _open_kept(path) as out:
-        start = _usable(out, file)
-        if start == file.size and _root(out) == file.root:
+    with disk_failures(path, needed=file.size):
+        if _is_whole(path, file):
             return
-        if start == file.size:
-            start = 0
-        _append(out, file, start, read_from)
-        if _root(out) == file.root:
-            return
-        if start:  # then what an earlier run left may be to blame, not this source
-            _append(out, file, 0, read_from)
-        if _root(out) != file.root:
-            out.truncate(0)
-            raise TorrentdistError("corrupt", path=file.path, detail="the bytes that arrived have another hash")
+        _make_way(path, file)
+        with _open(path, os.O_RDWR | os.O_CREAT, "r+b") as out:
+            start = out.seek(0, os.SEEK_END)
+            _append(out, file, start, read_from)
+            if _root(out) == file.root:
+                return
+            if start:  # then what an earlier run left may be to blame, not this source
+                _append(out, file, 0, read_from)
+            if _root(out) != file.root:
+                out.truncate(0)
+                raise TorrentdistError("corrupt", path=file.path, detail="the bytes that arrived have another hash")
 
 
-def _open_kept(path: Path) -> IO[bytes]:
-    """Open for reading and writing what may be there already, but never through a symlink."""
-    return open(open_descriptor(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0o644), "r+b")
+def _is_whole(path: Path, file: FileEntry) -> bool:
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return False
+    if not stat.S_ISREG(found.st_mode) or found.st_size != file.size:
+        return False
+    with _open(path, os.O_RDONLY, "rb") as whole:
+        return _root(whole) == file.root
 
 
-def _usable(out: IO[bytes], file: FileEntry) -> int:
-    size = out.seek(0, 2)
-    return size if size <= file.size else 0
+def _make_way(path: Path, file: FileEntry) -> None:
+    """Unlink what cannot be gone on with. A read-only file was published once, one with several names may be yet."""
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return
+    mine = stat.S_ISREG(found.st_mode) and found.st_mode & stat.S_IWUSR and found.st_nlink == 1
+    if not mine or found.st_size >= file.size:
+        path.unlink()
+
+
+def _open(path: Path, flags: int, mode: str) -> IO[bytes]:
+    """Open what may be there already, but never through a symlink."""
+    return open(os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644), mode)
 
 
 def _append(out: IO[bytes], file: FileEntry, start: int, read_from: Callable[[int], Iterable[bytes]]) -> None:
@@ -163,7 +180,8 @@ def _append(out: IO[bytes], file: FileEntry, start: int, read_from: Callable[[in
 
 def _root(out: IO[bytes]) -> bytes:
     """The merkle root of an open file; empty for an empty one, as in the metafile."""
-    out.flush()
+    if out.writable():
+        out.flush()
     out.seek(0)
     hashes = [leaf for block in _blocks(out) for leaf in merkle.leaves(memoryview(block))]
     return merkle.root(hashes) if hashes else b""

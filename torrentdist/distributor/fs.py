@@ -19,7 +19,6 @@ from fsspec.asyn import AsyncFileSystem
 
 from torrentdist.bundle.metafile import FileEntry, Metafile, parse_metafile
 from torrentdist.distributor.content import (
-    Prepared,
     complete_file,
     complete_files,
     drop_metafiles,
@@ -69,7 +68,7 @@ class StoredFile(msgspec.Struct, frozen=True, kw_only=True):
 class FsCodeDistributor:
     def prepare(self, conf: Mapping[str, Any]) -> None:
         self._options = read_options(conf, FsOptions)
-        self._host, self._data_dir = Prepared(*prepared(conf))
+        self._host, self._data_dir = prepared(conf)
         # Listings must be fresh: other hosts write what this one waits for.
         settings = {"auto_mkdir": True} if self._options.url.startswith(("file:", "/")) else {}
         settings |= {"use_listings_cache": False, "skip_instance_cache": True, **self._options.storage_options}

@@ -19,7 +19,6 @@ import msgspec
 
 from torrentdist.bundle.metafile import FileEntry, parse_metafile
 from torrentdist.distributor.content import (
-    Prepared,
     complete_file,
     complete_files,
     drop_metafiles,
@@ -47,7 +46,7 @@ class HolderFailed(Exception):
 class LocalCodeDistributor:
     def prepare(self, conf: Mapping[str, Any]) -> None:
         self._options = read_options(conf, LocalOptions)
-        self._host, self._data_dir = Prepared(*prepared(conf))
+        self._host, self._data_dir = prepared(conf)
 
     def upload(self, dir_path: Path, bundle_id: str) -> Path:
         """Nothing has to move: this host serves the files as soon as it is a holder."""

@@ -65,8 +65,9 @@ class CodeDistributor(Protocol):
         directory that is the plug-in's own) and `host` (HostServices)."""
 
     def upload(self, dir_path: Path, bundle_id: str) -> Path:
-        """Make the files below `dir_path`, the bundle's content directory, available to the other hosts.
+        """Make the files below `dir_path`, the bundle's complete content directory, available to the other hosts.
 
+        Regular files only, the empty ones too; symlinks in it, modes and empty directories need not travel.
         Returns the plug-in's own metafile, a file below its data_dir: its bytes are all that a downloader is given.
         Idempotent: uploading the same bundle again succeeds, and goes on where a broken upload ended.
         """

@@ -15,7 +15,6 @@ import msgspec
 from torrentdist.bundle.metafile import FileEntry, parse_metafile
 from torrentdist.bundle.store_failures import disk_failures
 from torrentdist.distributor.content import (
-    Prepared,
     complete_file,
     drop_metafiles,
     identity,
@@ -39,7 +38,7 @@ class TorrentCodeDistributor:
 
     def prepare(self, conf: Mapping[str, Any]) -> None:
         self._options = read_options(conf, TorrentOptions)
-        self._host, self._data_dir = Prepared(*prepared(conf))
+        self._host, self._data_dir = prepared(conf)
 
     def upload(self, dir_path: Path, bundle_id: str) -> Path:
         metafile = identity(self._host, bundle_id, dir_path)

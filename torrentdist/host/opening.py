@@ -50,6 +50,7 @@ async def open_runtime(config: Config, data_dir: str) -> HostRuntime:
             )
         )
         await engine.start()
+        engine.allow(())  # nobody is known yet
     except BaseException:
         await asyncio.to_thread(store.close)
         raise

@@ -8,6 +8,7 @@ that is the daemon's plan.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -32,6 +33,7 @@ MAX_FETCHES = 64
 
 
 STALL_SECS = 60.0
+FIRST_PEERS_SECS = 0.3
 
 
 class HostRuntime:
@@ -48,6 +50,12 @@ class HostRuntime:
         self.claims: Claims = claim_everything
         """What must not go when room is needed; the daemon knows."""
         self._allowed: frozenset[str] = frozenset()
+        self._asked_who = 0.0
+        self._pictured = asyncio.Event()
+        self._joining: dict[Digest, int] = {}
+        self.peers_at_hand: Callable[[Digest], list[PeerAddress]] = self.known_peers
+        """Who is in a swarm, without asking anybody; a master looks into its own directory."""
+        engine.on_blocked = self.on_blocked
         self._threads = ThreadPoolExecutor(MAX_FETCHES, thread_name_prefix="fetch")
 
     async def start(self) -> None:
@@ -77,11 +85,21 @@ class HostRuntime:
 
     def apply_picture(self, picture: SwarmPicture) -> None:
         self._picture = picture
+        self._pictured.set()
+        self._pictured.clear()
         self.allow_also(picture.addresses)
         for digest, swarm in picture.swarms.items():
             transfer = self.engine.transfer(digest)
             if transfer is not None and swarm.peers:
                 transfer.add_peers(swarm.peers)
+
+    def on_blocked(self, _: str) -> None:
+        """Somebody unknown dialled: maybe a newcomer that the masters know by now. Not asked more often than twice a
+        second, or a port scanner could make us busy."""
+        now = time.monotonic()
+        if now - self._asked_who > 0.5:
+            self._asked_who = now
+            self.poke()
 
     def allow_also(self, addresses: Iterable[str]) -> None:
         """Let the engine talk to these addresses, besides those that the last picture named."""
@@ -95,6 +113,7 @@ class HostRuntime:
         return self.store.data_dir / "objects" / digest
 
     def known_peers(self, digest: Digest) -> list[PeerAddress]:
+        """As the last picture has it."""
         swarm = self._picture.swarms.get(digest) if self._picture else None
         return list(swarm.peers) if swarm else []
 
@@ -110,6 +129,8 @@ class HostRuntime:
     def swarm_entries(self) -> list[SwarmEntry]:
         entries = [_entry(t.view()) for t in self.engine.transfers()]
         named = {entry.digest for entry in entries}
+        entries += [SwarmEntry(digest=d, complete=False, size=size) for d, size in self._joining.items()]
+        named |= self._joining.keys()
         entries += [
             SwarmEntry(digest=digest, complete=False, size=size, problem=problem)
             for digest, (size, problem) in self._problems.items()
@@ -185,6 +206,7 @@ class HostRuntime:
         assert self.distributor is not None
         home = await asyncio.to_thread(self.store.begin, meta, claims=self.claims)
         await self.fetch_by_swarm(meta, home)
+        await asyncio.to_thread(finish_content, meta, home / "content")  # the plug-in sees empty files too
         await self.hand_to_plugin(bundle_id, home)
         stored = await self.publish(meta)
         await asyncio.to_thread(self.store.bind, bundle_id, meta.digest)
@@ -203,7 +225,7 @@ class HostRuntime:
         """
         transfer = self.engine.transfer(meta.digest)
         if transfer is None:
-            transfer = self.engine.fetch(meta, home, self.known_peers(meta.digest))
+            transfer = self.engine.fetch(meta, home, await self._first_peers(meta))
             self.poke()
         try:
             await _unless_stalled(transfer, stall_secs)
@@ -211,6 +233,21 @@ class HostRuntime:
             await self.engine.remove(meta.digest)
             raise
         self._verified_by_swarm.add(meta.digest)
+
+    async def _first_peers(self, meta: Metafile) -> list[PeerAddress]:
+        """Whom to dial at once. Peers that are given with the torrent are dialled in milliseconds, later ones with the
+        engine's next tick, so the directory is asked first; but a slow one is not waited for."""
+        self._joining[meta.digest] = meta.size
+        self.poke()
+        try:
+            async with asyncio.timeout(FIRST_PEERS_SECS):
+                while not (peers := self.peers_at_hand(meta.digest)):
+                    await self._pictured.wait()
+            return peers
+        except TimeoutError:
+            return []
+        finally:
+            del self._joining[meta.digest]
 
     async def publish(self, meta: Metafile) -> Stored:
         """Verify what nobody verified yet, publish, seed."""

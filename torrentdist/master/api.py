@@ -34,6 +34,7 @@ from torrentdist.host.web import (
 )
 from torrentdist.master import viewing
 from torrentdist.master.openapi import Operation, openapi_document
+from torrentdist.master.operations import targets
 from torrentdist.model import ids
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId
@@ -181,7 +182,10 @@ class MasterApi:
         body = decode_body(await read_body(request, self._m.config.api.max_request_bytes) or b"{}", DistributeBody)
         named = None if body.supervisors is None else [ids.supervisor_id(s) for s in body.supervisors]
         snapshot = await self._m.operations.distribute(bundle, named, body.labels)
-        return json_response(self._m.fleet(snapshot, bundle))
+        meant = targets(snapshot, named, body.labels)
+        fleet = self._m.fleet(snapshot, bundle)
+        hosts = [host for host in fleet.hosts if host.supervisor in meant]
+        return json_response(msgspec.structs.replace(fleet, hosts=hosts))
 
     async def upload_bytes(self, request: Request) -> Response:
         digest = ids.digest(request.path_params["digest"])
@@ -235,7 +239,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("GET", "/v1/bundles/{id}/metafile", "metafile", None, "the BitTorrent v2 metafile"),
     Operation("GET", "/v1/metafiles/{digest}", "metafile_by_digest", None, "the metafile of a digest"),
     Operation("GET", "/v1/metafiles/{digest}/plugin", "plugin_metafile", None, "what the plug-in's upload() made"),
-    Operation("GET", "/v1/bundles/{id}/files/{path:path}", "file", None, "one file of a bundle held here"),
+    Operation("GET", "/v1/bundles/{id}/files/{path:any_path}", "file", None, "one file of a bundle held here"),
     Operation("GET", "/v1/bundles/{id}/hosts", "hosts", FleetView, "how far each host is that is told to keep it"),
     Operation("POST", "/v1/bundles/{id}", "open_upload", BundleView, "open an upload; the body is the metafile"),
     Operation("DELETE", "/v1/bundles/{id}", "remove", BundleView, "remove the bundle everywhere"),

@@ -76,6 +76,7 @@ class Master:
         self.mirror = Mirror(self._zookeeper)
         self.runtime: HostRuntime
         self._registration: Registration | None = None
+        self._agent: SwarmAgent | None = None
 
     # life
 
@@ -90,14 +91,15 @@ class Master:
         http = http_client(self._token)
         self._closing.push_async_callback(http.aclose)
         self.links = MasterLinks(http, self._other_masters)
-        self.swarms = Swarms(self.runtime, self.snapshot, own_host=self.host(), config=self.config.swarm)
+        self.swarms = Swarms(
+            PeerId(self.id), self.runtime, self.snapshot, own_host=self.host(), config=self.config.swarm
+        )
         self.leadership = Leadership(
             self.id, self._zookeeper, self.mirror, self.config.replication, active=self.swarms.active
         )
         self.operations = BundleOperations(self.mirror, self.leadership)
         self.intake = Intake(self.runtime, self.mirror, self.operations)
-        self._agent = self._make_agent(http)
-        self._closing.push_async_callback(self._agent.leave)
+        agent = self._agent = self._make_agent(http)
         self._load_plugin()
         await self.runtime.start()
         self._web = WebServer(master_app(self, self._token), sock)
@@ -109,7 +111,7 @@ class Master:
         )
         self._closing.callback(withdraw_address, self.runtime.store.data_dir)
         self._background.spawn("directory", self.swarms.run())
-        self._background.spawn("agent", self._agent.run())
+        self._background.spawn("agent", agent.run())
         self._background.spawn("zookeeper", self._join_cluster())
         self._background.spawn("scrub", scrub(self.runtime, self.config.store.scrub_secs, self.replicator.poke))
         log.info("master started", url=self.url(), swarm_port=self.runtime.engine.port)
@@ -126,7 +128,6 @@ class Master:
             on_picture=self.runtime.apply_picture,
         )
         self.runtime.poke = agent.poke
-        self.runtime.engine.on_blocked = lambda _: agent.poke()
         return agent
 
     def _load_plugin(self) -> None:
@@ -156,6 +157,8 @@ class Master:
         await self._background.failed()
 
     async def stop(self) -> None:
+        if self._agent is not None:
+            await self._agent.leave()
         await self._background.stop()
         if self._registration is not None:
             await self.leadership.leave("stopped")

@@ -16,7 +16,7 @@ from torrentdist.model.config import SwarmConfig
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest, PeerId
 from torrentdist.model.records import BundleState
-from torrentdist.model.views import SwarmAnnounce, SwarmAnswer, SwarmEntry
+from torrentdist.model.views import PeerAddress, SwarmAnnounce, SwarmAnswer, SwarmEntry
 from torrentdist.swarm.directory import Periods, SwarmDirectory, SwarmFacts
 from torrentdist.swarm.tracker import Tracker, announce_key
 
@@ -25,13 +25,24 @@ EXPIRE_SECS = 0.5
 
 class Swarms:
     def __init__(
-        self, runtime: HostRuntime, snapshot: Callable[[], ClusterSnapshot], *, own_host: str, config: SwarmConfig
+        self,
+        me: PeerId,
+        runtime: HostRuntime,
+        snapshot: Callable[[], ClusterSnapshot],
+        *,
+        own_host: str,
+        config: SwarmConfig,
     ) -> None:
         periods = Periods(fetching_secs=config.fetching_secs, seeding_secs=config.seeding_secs)
         self.directory = SwarmDirectory(own_host=own_host, periods=periods)
+        self._me = me
         self._runtime = runtime
+        runtime.peers_at_hand = self.peers_at_hand
         self._snapshot = snapshot
         self._facts: tuple[int, dict[Digest, SwarmFacts]] = (-1, {})
+
+    def peers_at_hand(self, digest: Digest) -> list[PeerAddress]:
+        return self.directory.handout(digest, self._me, now=time.monotonic())
 
     async def run(self) -> None:
         while True:

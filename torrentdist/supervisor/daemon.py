@@ -92,11 +92,9 @@ class Supervisor:
         self._load_plugin()
         await self.runtime.start()
         self.runtime.poke = agent.poke
-        self.runtime.engine.on_blocked = lambda _: agent.poke()
         self._web = WebServer(gateway_app(self), sock)
         await self._web.start()
         self._closing.push_async_callback(self._web.stop)
-        self._closing.push_async_callback(agent.leave)
         announce_address(
             self.runtime.store.data_dir,
             DaemonAddress(role="supervisor", id=self.id, url=self.gateway_url(), swarm_port=self.runtime.engine.port),
@@ -134,6 +132,8 @@ class Supervisor:
         await self._background.failed()
 
     async def stop(self) -> None:
+        if self._agent is not None:
+            await self._agent.leave()
         await self._background.stop()
         if self._registration is not None:
             await self._registration.close()

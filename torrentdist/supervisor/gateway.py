@@ -115,7 +115,7 @@ def gateway_app(supervisor: Supervisor) -> Starlette:
         Route("/readyz", g.readyz),
         Route("/metrics", g.metrics),
         Route("/bundles/{id}", g.bundle),
-        Route("/bundles/{id}/files/{path:path}", g.file),
+        Route("/bundles/{id}/files/{path:any_path}", g.file),
         Route("/v1/host/bundles/{id}", g.host_bundle),
         Route("/v1/host/bundles/{id}/fetch", g.fetch, methods=["POST"]),
         Route("/v1/host/bundles/{id}/verify", g.verify, methods=["POST"]),

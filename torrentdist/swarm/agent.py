@@ -184,6 +184,8 @@ class SwarmAgent:
                         master.telling.add_done_callback(lambda _: self._wake.set())
                 due = [master.due for master in idle if master.telling is None]
                 await self._sleep_until(min([*due, now + LOOK_SECS]))
+            if telling := self._telling():
+                await asyncio.wait(telling)  # a cancelled announce could arrive after the goodbye
         finally:
             await self._stop_telling()
 
@@ -221,8 +223,11 @@ class SwarmAgent:
                 ended, master.telling = master.telling, None
                 ended.result()
 
+    def _telling(self) -> list[asyncio.Task[None]]:
+        return [master.telling for master in self._masters.values() if master.telling is not None]
+
     async def _stop_telling(self) -> None:
-        telling = [master.telling for master in self._masters.values() if master.telling is not None]
+        telling = self._telling()
         for task in telling:
             task.cancel()
         await asyncio.gather(*telling, return_exceptions=True)

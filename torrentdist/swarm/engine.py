@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import socket
 import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ from torrentdist.swarm.transfer import Transfer, seen_peers
 __all__ = ["Engine", "EngineConfig", "EngineStatistics", "Transfer"]
 
 PULSE_SECS: Final = 0.5
+"""How old a picture of something active gets, and what a kill -9 may cost."""
 QUIET_PULSES: Final = 4
 """So many pulses without news end the pulse."""
 LISTEN_SECS: Final = 5.0
@@ -52,6 +54,8 @@ class Engine:
 
     def __init__(self, config: EngineConfig) -> None:
         self.config = config
+        self.host = config.listen_host
+        """The address that it listens on."""
         self.port = 0
         self.on_blocked: Callable[[str], None] | None = None
         """An address was refused: the directory may know more by now."""
@@ -72,7 +76,8 @@ class Engine:
     async def start(self) -> None:
         loop = asyncio.get_running_loop()
         self._listening = loop.create_future()
-        self._session = lt.session(settings.session_params(self.config))
+        self.host = await self._resolve(self.config.listen_host)
+        self._session = lt.session(settings.session_params(self.config, self.host))
         settings.limit_everybody(self._session)
         self._pump = AlertPump(self._session, self._handlers())
         try:
@@ -181,7 +186,7 @@ class Engine:
     # What transfers ask for.
 
     def is_own(self, endpoint: Endpoint) -> bool:
-        return endpoint == (self.config.listen_host, self.port)
+        return endpoint == (self.host, self.port)
 
     def refresh(self) -> None:
         if self._session is not None and time.monotonic() - self._asked_at > PULSE_SECS:
@@ -237,15 +242,20 @@ class Engine:
         self._pulse = None
         if self._session is None:
             return
-        active = [transfer for transfer in self._transfers.values() if transfer.active]
+        active = any(transfer.active for transfer in self._transfers.values())
         self._asked_at = time.monotonic()
         self._session.post_torrent_updates(0)
         self._session.post_session_stats()
-        for transfer in active:
-            self.look_at_peers(transfer)
+        for transfer in self._transfers.values():
+            if transfer.active or transfer.connected:
+                self.look_at_peers(transfer)
+            transfer.save()
         self._quiet = 0 if active else self._quiet + 1
         if self._quiet < QUIET_PULSES:
             self._pulse = asyncio.get_running_loop().call_later(PULSE_SECS, self._on_pulse)
+        else:
+            for transfer in self._transfers.values():
+                transfer.rest()
 
     def _handlers(self) -> dict[type[lt.alert], Callable[..., None]]:
         return {
@@ -278,6 +288,13 @@ class Engine:
     def _on_listen_failed(self, alert: lt.listen_failed_alert) -> None:
         if self._listening is not None and not self._listening.done():
             self._listening.set_exception(self._port_in_use(alert.error.message()))
+
+    async def _resolve(self, host: str) -> str:
+        try:
+            found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        except OSError as exc:
+            raise self._port_in_use(str(exc)) from None
+        return str(found[0][4][0])
 
     def _port_in_use(self, detail: str) -> TorrentdistError:
         address = settings.listen_interface(self.config.listen_host, self.config.port)

@@ -89,13 +89,12 @@ class Draw:
 
     def __init__(self, asker: Peer | None, now: float) -> None:
         self._now = now
-        self._asker = asker
         self._given = {(asker.host, asker.port)} if asker else set()
 
     def addresses(self, peers: Iterable[Peer], *, complete: bool) -> Iterator[PeerAddress]:
         for peer in peers:
             place = (peer.host, peer.port)
-            if peer is self._asker or not peer.port or peer.alive_until < self._now or place in self._given:
+            if not peer.port or peer.alive_until < self._now or place in self._given:
                 continue
             self._given.add(place)
             yield peer.address(complete=complete)

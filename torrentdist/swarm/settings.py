@@ -19,12 +19,13 @@ DISK_IO: Final = "pread_disk_io_constructor"
 stalls every peer. pread has threads, and memory bounded by max_queued_disk_bytes."""
 
 MiB: Final = 1024 * 1024
+SEND_BUFFER: Final = 2 * MiB
 
 
 @dataclass(frozen=True)
 class EngineConfig:
     listen_host: str = "127.0.0.1"
-    """An IP address; 0.0.0.0 or :: listen on all. A specific one is the source of our own connections too, because
+    """0.0.0.0 or :: listen on all addresses. A specific one is the source of our own connections too, because
     others accept us by the address that the directory names."""
     port: int = 0
     """0: any free port."""
@@ -66,16 +67,16 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("handshake_timeout", 5, "a peer that accepts and says nothing holds a place for 5 s, not 10"),
     Setting("peer_connect_timeout", 5, "hosts of one network answer at once or are down"),
     Setting("peer_timeout", 60, "a host that lost its power is noticed within a minute"),
-    Setting("tick_interval", 100, "500 ms by default show in every connection and every change of rate"),
+    Setting("tick_interval", 25, "500 ms by default show in every connection, and with a limit in every message"),
     Setting("close_redundant_connections", False, "peers whose wanted pieces are complete will need each other later"),
     # Sharing.
     Setting("unchoke_slots_limit", -1, "every host of a cluster is wanted to be done; nobody has to earn its bytes"),
-    Setting("send_redundant_have", False, "a have message to a peer that has the piece is noise"),
+    Setting("send_redundant_have", True, "the default, and needed: a seeder learns by it that a peer is complete"),
     Setting("seed_time_limit", -1, "how long something is seeded is not for libtorrent to decide"),
     Setting("share_ratio_limit", -1, "how long something is seeded is not for libtorrent to decide"),
     # Keeping the link full.
-    Setting("send_buffer_watermark", 3 * MiB, "the disk is asked early enough to keep a 10 Gbit/s link full"),
-    Setting("send_buffer_low_watermark", 128 * 1024, "the same for a transfer that has just begun"),
+    Setting("send_buffer_watermark", SEND_BUFFER, "the disk is asked early enough to keep a 10 Gbit/s link full"),
+    Setting("send_buffer_low_watermark", 512 * 1024, "the same for a transfer that has just begun"),
     Setting("send_buffer_watermark_factor", 150, "the same while the rate is still rising"),
     Setting("request_queue_time", 1, "3 by default; short queues let a receiver change its mind (measured 1.6 to 1.8)"),
     Setting("max_out_request_queue", 1500, "500 by default are 8 MiB under way: too few at 1 GiB/s"),
@@ -117,13 +118,17 @@ def port_of_user_agent(client: bytes) -> int | None:
     return int(digits) if name.startswith(b"torrentdist/") and digits.isdigit() and len(digits) < 6 else None
 
 
-def session_params(config: EngineConfig) -> lt.session_params:
+def session_params(config: EngineConfig, host: str) -> lt.session_params:
     pack: Any = {setting.key: setting.value for setting in SETTINGS}
     pack["alert_mask"] = ALERTS
     pack["user_agent"] = user_agent(config.port)
-    pack["listen_interfaces"] = listen_interface(config.listen_host, config.port)
-    if not ipaddress.ip_address(config.listen_host).is_unspecified:
-        pack["outgoing_interfaces"] = config.listen_host
+    pack["listen_interfaces"] = listen_interface(host, config.port)
+    if not ipaddress.ip_address(host).is_unspecified:
+        pack["outgoing_interfaces"] = host
+    if config.upload_limit:
+        # libtorrent waits until the limit allows all that the buffer holds: more than a tick's worth comes in bursts.
+        tick = min(SEND_BUFFER, max(32 * 1024, config.upload_limit // 16))
+        pack["send_buffer_watermark"] = pack["send_buffer_low_watermark"] = tick
     pack["upload_rate_limit"] = config.upload_limit
     pack["download_rate_limit"] = config.download_limit
     params: lt.session_params = lt.session_params(pack)

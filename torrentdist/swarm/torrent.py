@@ -51,7 +51,7 @@ def _params(meta: Metafile, save_dir: Path) -> lt.add_torrent_params:
         raise TorrentdistError("invalid_metafile", detail=f"libtorrent: {exc}") from exc
     assert params.ti is not None
     params.save_path = str(save_dir)
-    params.renamed_files = _renamed(meta, params.ti.layout())
+    params.renamed_files = _names(meta, params.ti.layout())
     params.trackers = []
     # Not auto_managed (it queues the 4th download and the 6th seed silently), and no source of peers but the directory.
     params.flags = (
@@ -65,11 +65,13 @@ def _params(meta: Metafile, save_dir: Path) -> lt.add_torrent_params:
     return params
 
 
-def _renamed(meta: Metafile, layout: lt.file_storage) -> dict[int, str]:
-    """What libtorrent would put elsewhere. Its list has our files in our order, with pad files between them."""
+def _names(meta: Metafile, layout: lt.file_storage) -> dict[int, str]:
+    """Where every file lies. Its list has our files in our order, with pad files between them.
+
+    Names that libtorrent would choose alike are named too: it renames those that differ in case only as it adds them.
+    """
     pad = lt.file_storage.flag_pad_file
     indexes = [i for i in range(layout.num_files()) if not layout.file_flags(i) & pad]
     if [layout.file_size(i) for i in indexes] != [file.size for file in meta.files]:
         raise TorrentdistError("invalid_metafile", detail="libtorrent sees other files in it")
-    wanted = (f"{CONTENT}/{file.path}" for file in meta.files)
-    return {i: path for i, path in zip(indexes, wanted, strict=True) if layout.file_path(i) != path}
+    return {i: f"{CONTENT}/{file.path}" for i, file in zip(indexes, meta.files, strict=True)}

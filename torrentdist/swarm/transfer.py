@@ -55,6 +55,9 @@ class Transfer:
         self._settled = asyncio.Event()
         self._error: TorrentdistError | None = None
         self._local: int | None = None
+        self._only_seeds = False
+        self._flushes = 0
+        """How many answers to flush_cache are still to come."""
         self._finishing: set[str] | None = None
         """What is still awaited between the last piece and being done."""
         seeding = phase is TransferPhase.SEEDING
@@ -98,6 +101,7 @@ class Transfer:
             if canonical_address(peer.host) is not None and not self._owner.is_own(endpoint):
                 self._peers[endpoint] = peer
                 self._dial(peer)
+        self._count_sources()
 
     def _dial(self, peer: PeerAddress) -> None:
         endpoint = (peer.host, peer.port)
@@ -115,6 +119,10 @@ class Transfer:
     @property
     def handle(self) -> lt.torrent_handle | None:
         return self._handle
+
+    @property
+    def connected(self) -> bool:
+        return self._view.peers > 0
 
     def endpoints(self) -> list[Endpoint]:
         return list(self._peers)
@@ -139,16 +147,17 @@ class Transfer:
             self._await_less("status")
         elif self.active:
             self._view = self._changed(phase=TransferPhase.CHECKING if checking else TransferPhase.FETCHING)
-        rate = float(status.download_payload_rate)
         left = self.meta.size - done
+        rate = float(status.download_payload_rate) if left else 0.0
         self._view = self._changed(
             done=self.meta.size if self.phase is TransferPhase.SEEDING else done,
             rate=rate,
             upload_rate=float(status.upload_payload_rate),
-            eta=left / rate if rate > 0 and left > 0 else None,
+            eta=left / rate if rate > 0 else None,
             uploaded=status.total_payload_upload,
             peers=status.num_peers,
         )
+        self._only_seeds = 0 < status.num_peers == status.num_seeds
         self._count_sources()
 
     def on_peers(self, seen: Sequence[SeenPeer]) -> None:
@@ -166,10 +175,31 @@ class Transfer:
         self._finishing = {"flush", "peers", "status"}
         self._owner.look_at_peers(self)
         self._handle.post_status(0)
-        self._handle.flush_cache()
+        self._flush(self._handle)
+
+    def save(self) -> None:
+        """Have what arrived written to the files, so that a kill -9 loses little of it. libtorrent keeps up to
+        max_queued_disk_bytes in memory for as long as it likes."""
+        if self.active and self._finishing is None and self._flushes == 0 and self._handle is not None:
+            self._flush(self._handle)
+
+    def _flush(self, handle: lt.torrent_handle) -> None:
+        self._flushes += 1
+        handle.flush_cache()
 
     def on_flushed(self) -> None:
-        self._await_less("flush")
+        """libtorrent flushes once by itself too, when the last piece is there; then one answer more comes."""
+        self._flushes = max(0, self._flushes - 1)
+        if self._flushes == 0:
+            self._await_less("flush")
+
+    def rest(self) -> None:
+        """Part from peers that are as complete as we are; with every bundle and host, connections would only grow."""
+        if self.phase is TransferPhase.SEEDING and self._only_seeds and self._handle is not None:
+            self._only_seeds = False
+            # There is no other way to disconnect a peer. Who wants something in this moment dials again.
+            self._handle.pause()
+            self._handle.resume()
 
     def on_hash_failed(self) -> None:
         self._view = self._changed(hash_failures=self._view.hash_failures + 1)

@@ -1,0 +1,18 @@
+"""What every ring of tests shares. Keep it small: a fixture belongs beside the tests that need it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+
+# A shared machine pauses a test now and then; what must be quick is measured in bench/.
+settings.register_profile("house", deadline=None)
+settings.load_profile("house")
+
+pytest_plugins = ["zookeeper_fixtures"]  # found beside this file
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """Tests marked `anyio` run on asyncio, like the product."""
+    return "asyncio"

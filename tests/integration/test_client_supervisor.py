@@ -1,0 +1,221 @@
+"""Downloads through a supervisor's HTTP surface: what it has, what it lacks, and when it cannot be used."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from torrentdist.bundle.content import same_content
+from torrentdist.bundle.make import make_metafile
+from torrentdist.bundle.metafile import Metafile
+from torrentdist.client.download import download
+from torrentdist.client.http import MasterClient
+from torrentdist.client.local import NotHere, fetch_through_supervisor
+from torrentdist.host.web import WebServer, bind_socket, json_response, on_torrentdist_error
+from torrentdist.model.config import ClientConfig, Config
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import BundleId
+from torrentdist.model.views import DownloadView, HostBundleView, HostState, Sources, TransferPhase, TransferView
+
+ID = BundleId("etl-1")
+
+
+@dataclass
+class Supervisor:
+    """Says that it is fetching for `polls` polls, then shows what lies in `home`."""
+
+    home: Path
+    meta: Metafile
+    polls: int = 0
+    error: TorrentdistError | None = None
+    alive: bool = True
+    token: str | None = None
+
+    async def open(self) -> None:
+        routes = [
+            Route("/livez", self.livez),
+            Route(f"/v1/host/bundles/{ID}", self.show),
+            Route(f"/v1/host/bundles/{ID}/fetch", self.show, methods=["POST"]),
+        ]
+        app = Starlette(routes=routes, exception_handlers={TorrentdistError: on_torrentdist_error})
+        self.server = WebServer(app, bind_socket("127.0.0.1", 0, what="a test's supervisor"))
+        await self.server.start()
+        self.url = f"http://127.0.0.1:{self.server.port}"
+
+    async def livez(self, request: Request) -> Response:
+        self.token = request.headers.get("authorization")
+        return Response("ok") if self.alive else Response("no", status_code=404)
+
+    async def show(self, request: Request) -> Response:
+        if self.error is not None:
+            raise self.error
+        self.polls -= 1
+        size = self.meta.size
+        sources = Sources(masters=size - 10, peers=10)
+        phase = TransferPhase.SEEDING if self.polls < 0 else TransferPhase.FETCHING
+        transfer = TransferView(digest=self.meta.digest, phase=phase, size=size, done=size, sources=sources)
+        state = HostState.DONE if self.polls < 0 else HostState.FETCHING
+        path = str(self.home / "content") if self.polls < 0 else ""
+        return json_response(HostBundleView(id=ID, digest=self.meta.digest, state=state, path=path, transfer=transfer))
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def supervisor(tmp_path: Path) -> Supervisor:
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "run.sh").write_text("#!/bin/sh\n")
+    (source / "run.sh").chmod(0o755)
+    (source / "data").write_bytes(b"x" * 100_000)
+    (source / "link").symlink_to("data")
+    meta = make_metafile(source)
+    shutil.copytree(source, tmp_path / "object" / "content", symlinks=True)
+    (tmp_path / "object" / "metafile").write_bytes(meta.raw)
+    return Supervisor(tmp_path / "object", meta)
+
+
+@asynccontextmanager
+async def serving(supervisor: Supervisor) -> AsyncIterator[str]:
+    await supervisor.open()
+    try:
+        yield supervisor.url
+    finally:
+        await supervisor.server.stop()
+
+
+def run(test: Coroutine[Any, Any, None]) -> None:
+    async def within() -> None:
+        async with asyncio.timeout(30):
+            await test
+
+    asyncio.run(within())
+
+
+async def fetch(url: str, dest: Path, token_file: Path | None = None, **options: Any) -> DownloadView:
+    """A download while no master answers."""
+    here = bind_socket("127.0.0.1", 0, what="a dead master")
+    nobody = f"http://127.0.0.1:{here.getsockname()[1]}"
+    here.close()
+    token = str(token_file) if token_file else ""
+    config = ClientConfig(masters=[nobody], supervisor=url, deadline_secs=0.2, token_file=token)
+    async with MasterClient(config) as client:
+        return await download(client, Config(client=config), ID, dest, timeout=10.0, **options)
+
+
+@pytest.mark.parametrize("polls", [0, 2])
+def test_dest_is_a_copy_of_the_hosts_bundle(tmp_path: Path, supervisor: Supervisor, polls: int) -> None:
+    """Broken, a host with a supervisor would fetch everything twice, or misstate where it came from."""
+    supervisor.polls = polls
+    size = supervisor.meta.size
+    expected = Sources(local=size) if polls == 0 else Sources(masters=size - 10, peers=10)
+
+    async def test() -> None:
+        async with serving(supervisor) as url:
+            result = await fetch(url, tmp_path / "new" / "dest")
+
+        assert same_content(supervisor.meta, tmp_path / "new" / "dest")
+        assert result.sources == expected
+
+    run(test())
+
+
+def test_other_content_at_dest_is_replaced_by_force_alone(tmp_path: Path, supervisor: Supervisor) -> None:
+    """Broken, a download would destroy a user's files, or --force would be of no use."""
+    dest = tmp_path / "dest"
+    dest.mkdir()
+    (dest / "mine").touch()
+
+    async def test() -> None:
+        async with serving(supervisor) as url:
+            with pytest.raises(TorrentdistError) as caught:
+                await fetch(url, dest)
+            supervisor.polls = 0
+            kept = os.listdir(dest)
+            await fetch(url, dest, force=True)
+
+        assert (caught.value.code, kept) == ("dest_exists", ["mine"])
+        assert same_content(supervisor.meta, dest)
+
+    run(test())
+
+
+def test_the_supervisor_is_not_told_the_token(tmp_path: Path, supervisor: Supervisor) -> None:
+    """Broken, any user of a host that listens on the supervisor's port would get the cluster's token."""
+    (tmp_path / "token").write_text("s3cret")
+
+    async def test() -> None:
+        async with serving(supervisor) as url:
+            await fetch(url, tmp_path / "dest", tmp_path / "token")
+
+        assert supervisor.token is None
+
+    run(test())
+
+
+def test_the_supervisors_failure_is_the_downloads(tmp_path: Path, supervisor: Supervisor) -> None:
+    """A25: broken, a full disk or an unknown id on the host would show as something else, or as a success."""
+    supervisor.error = TorrentdistError("disk_full", path="/data", needed=9, free=1)
+
+    async def test() -> None:
+        async with serving(supervisor) as url:
+            with pytest.raises(TorrentdistError) as caught:
+                await fetch(url, tmp_path / "dest")
+
+        assert (caught.value.code, caught.value.exit_code) == ("disk_full", 8)
+
+    run(test())
+
+
+def test_a_supervisor_that_does_not_finish_is_timed_out(supervisor: Supervisor) -> None:
+    """A25: broken, a download through a supervisor would have no deadline."""
+    supervisor.polls = 1000
+
+    async def test() -> None:
+        async with serving(supervisor) as url:
+            with pytest.raises(TorrentdistError) as caught:
+                await fetch_through_supervisor(url, ID, 0.3, lambda news: None)
+
+        assert (caught.value.code, caught.value.exit_code) == ("timed_out", 6)
+
+    run(test())
+
+
+@pytest.mark.parametrize("fault", ["dead", "silent", "stranger", "unreadable", "other content"])
+def test_a_supervisor_that_cannot_be_used_is_left_aside(supervisor: Supervisor, fault: str) -> None:
+    """Broken, a host with a broken supervisor, or another service on its port, could not download at all."""
+
+    async def test() -> None:
+        async with serving(supervisor) as url:
+            if fault == "silent":
+                silent = bind_socket("127.0.0.1", 0, what="a stopped supervisor")
+                url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+            elif fault == "dead":
+                await supervisor.server.stop()
+            elif fault == "stranger":
+                supervisor.alive = False
+            elif fault == "unreadable":
+                supervisor.home = Path("/nonexistent")
+            else:
+                (supervisor.home / "metafile").write_bytes(make_metafile(supervisor.home / "content/data").raw)
+            with pytest.raises(NotHere):
+                await fetch_through_supervisor(url, ID, 5.0, lambda news: None)
+            if fault == "silent":
+                silent.close()
+
+    run(test())

@@ -1,0 +1,148 @@
+"""Authentication against a real ZooKeeper, and the ACLs of our znodes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from kazoo.client import KazooClient
+from kazoo.security import OPEN_ACL_UNSAFE
+from zookeeper_fixtures import Connect
+
+from torrentdist.cluster import acl
+from torrentdist.cluster.operations import Create
+from torrentdist.cluster.zookeeper import ZooKeeper
+from torrentdist.dev.zookeeper import EmbeddedZooKeeper
+from torrentdist.model.config import ZooKeeperConfig
+from torrentdist.model.errors import TorrentdistError
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def auth_file(tmp_path: Path) -> str:
+    return write_auth(tmp_path / "auth", "td:s3cret:with:colons")
+
+
+def write_auth(path: Path, line: str) -> str:
+    path.write_text(line + "\n")
+    path.chmod(0o600)
+    return str(path)
+
+
+async def test_others_are_refused(
+    zookeeper: EmbeddedZooKeeper, chroot: str, connect: Connect, auth_file: str, tmp_path: Path
+) -> None:
+    """If this fails, whoever reaches ZooKeeper can run code on every host through /assignments."""
+    owner = await connect(auth_file=auth_file)
+    await owner.ensure("/assignments")
+    await owner.commit([Create("/assignments/s1", b"x")])
+    await owner.create("/assignments/s2", b"x", ephemeral=True)
+    codes = []
+    for auth in ("", write_auth(tmp_path / "other", "td:wrong")):
+        with pytest.raises(TorrentdistError) as caught:
+            await connect(auth_file=auth)
+        codes.append(caught.value.code)
+    stranger = await asyncio.to_thread(_raw_attempts, zookeeper.addresses[0], chroot)
+
+    assert codes == ["forbidden", "forbidden"]
+    assert stranger == ["NoAuthError"] * 4
+    await acl.check_tree(owner)
+
+
+def _raw_attempts(address: str, chroot: str) -> list[str]:
+    """What ZooKeeper says to somebody who knows our paths and not our password."""
+    stranger = KazooClient(hosts=address)
+    stranger.start(10)
+    attempts: list[Callable[[], object]] = [
+        lambda: stranger.get(f"{chroot}/assignments/s1"),
+        lambda: stranger.set(f"{chroot}/assignments/s2", b"y"),
+        lambda: stranger.create(f"{chroot}/assignments/s3"),
+        lambda: stranger.delete(f"{chroot}/assignments/s1"),
+    ]
+    said = []
+    for attempt in attempts:
+        try:
+            said.append(str(attempt()))
+        except Exception as exc:
+            said.append(type(exc).__name__)
+    stranger.stop()
+    stranger.close()
+    return said
+
+
+async def test_an_open_znode_is_named_and_mended(connect: Connect, auth_file: str) -> None:
+    """If this fails, a tree that somebody opened, or that was made without authentication, goes unnoticed."""
+    open_client = await connect()
+    for path in ("/a", "/a/1", "/b"):
+        await open_client.create(path)
+    owner = await connect(auth_file=auth_file)
+    await owner.create("/c")
+    with pytest.raises(TorrentdistError) as caught:
+        await acl.check_tree(owner)
+    mended = await acl.repair_tree(owner)
+    await acl.check_tree(owner)
+
+    assert (caught.value.code, caught.value.fields["path"]) == ("acl_mismatch", "/")
+    assert mended == 4
+    with pytest.raises(TorrentdistError):
+        await open_client.get("/a/1")
+
+
+async def test_the_first_open_path_is_named(connect: Connect, auth_file: str) -> None:
+    """If this fails, the operator is not told where to look."""
+    owner = await connect(auth_file=auth_file)
+    for n in range(200):
+        await owner.create(f"/n{n:03}")
+    owner_acl, owner.acl = owner.acl, acl.OPEN
+    driver = owner._driver
+    assert driver is not None
+    secure, driver._acl = driver._acl, list(OPEN_ACL_UNSAFE)
+    for n in (77, 150):
+        await owner.secure(f"/n{n:03}")
+    owner.acl, driver._acl = owner_acl, secure
+    with pytest.raises(TorrentdistError) as caught:
+        await acl.check_tree(owner)
+
+    assert caught.value.fields["path"] == "/n077"
+    assert await acl.repair_tree(owner) == 2
+
+
+async def test_an_open_cluster_is_not_checked(connect: Connect) -> None:
+    """If this fails, `dev` does not start."""
+    zk = await connect()
+    await zk.create("/a")
+    await acl.check_tree(zk)
+
+    assert await acl.repair_tree(zk) == 0
+
+
+@pytest.mark.parametrize("content", ["", "user", "user:", ":password", "\n"])
+def test_an_unusable_auth_file_is_refused(tmp_path: Path, content: str) -> None:
+    """If this fails, a daemon starts without authentication though it was asked for."""
+    path = write_auth(tmp_path / "auth", content)
+    with pytest.raises(TorrentdistError) as caught:
+        ZooKeeper(ZooKeeperConfig(auth_file=path))
+
+    assert caught.value.code == "secret_invalid"
+    with pytest.raises(TorrentdistError):
+        ZooKeeper(ZooKeeperConfig(auth_file=str(tmp_path / "missing")))
+
+
+def test_sasl_without_its_library_or_file_is_refused(auth_file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If this fails, the cause shows only as a connection that never comes."""
+    monkeypatch.setattr("torrentdist.cluster.zookeeper.SASL_AVAILABLE", False)
+    codes = []
+    for config in (ZooKeeperConfig(sasl=True), ZooKeeperConfig(sasl=True, auth_file=auth_file)):
+        with pytest.raises(TorrentdistError) as caught:
+            ZooKeeper(config)
+        codes.append(caught.value.code)
+
+    assert codes == ["config_missing", "missing_dependency"]
+
+
+def test_a_password_is_not_shown(auth_file: str) -> None:
+    """If this fails, the password gets into a log with the first traceback."""
+    assert "s3cret" not in repr(acl.read_credentials(auth_file))

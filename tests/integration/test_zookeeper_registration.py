@@ -1,0 +1,150 @@
+"""Registration of a daemon against a real ZooKeeper."""
+
+from __future__ import annotations
+
+import pytest
+from zookeeper_fixtures import Connect, TcpProxy, eventually, eventually_async, expire
+
+from torrentdist.cluster import paths
+from torrentdist.cluster.operations import Delete
+from torrentdist.cluster.registration import Registration
+from torrentdist.cluster.zookeeper import ZooKeeper
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import MasterId, StoreId, SupervisorId
+from torrentdist.model.records import MasterRecord, SupervisorRecord, decode
+
+pytestmark = pytest.mark.anyio
+
+
+def master_record(id_: str, store: str, port: int = 1) -> MasterRecord:
+    return MasterRecord(
+        id=MasterId(id_),
+        host="h",
+        port=port,
+        url="http://h",
+        swarm_port=2,
+        store=StoreId(store),
+        version="0",
+        started_at=0.0,
+    )
+
+
+async def owner_of(zk: ZooKeeper, path: str) -> int | None:
+    stat = await zk.exists(path)
+    return stat.ephemeral_owner if stat else None
+
+
+async def test_a_supervisor_registers_and_goes(connect: Connect) -> None:
+    """If this fails, supervisors are not seen, or stay seen after a clean stop."""
+    zk, other = await connect(), await connect()
+    record = SupervisorRecord(
+        id=SupervisorId("s1"), host="h", gateway="g", swarm_port=1, store=StoreId("st"), version="0"
+    )
+    registration = Registration(zk, record)
+    await registration.start()
+    found = await other.get("/supervisors/s1")
+    await registration.close()
+
+    assert found is not None
+    assert (record, zk.session_id) == (decode(found[0], SupervisorRecord, path=""), found[1].ephemeral_owner)
+    assert await other.exists("/supervisors/s1") is None
+
+
+@pytest.mark.case("D13")
+async def test_a_second_daemon_with_the_id_is_refused(connect: Connect) -> None:
+    """If this fails, two daemons with one id overwrite each other's state."""
+    zk, other = await connect(), await connect()
+    first, second = Registration(zk, master_record("m", "one")), Registration(other, master_record("m", "two"))
+    await first.start()
+    with pytest.raises(TorrentdistError) as caught:
+        await second.start()
+
+    assert caught.value.code == "id_taken"
+    assert await owner_of(other, "/masters/m") == zk.session_id
+    await first.close()
+
+
+@pytest.mark.case("A30")
+async def test_a_daemon_restarted_at_once_replaces_its_own_record(connect: Connect) -> None:
+    """If this fails, a daemon killed with -9 is refused as its own double until its session has timed out."""
+    killed, zk = await connect(), await connect()
+    await killed.ensure(paths.MASTERS)
+    before = Registration(killed, master_record("m", "one", port=1))
+    await before.start()
+    await before_is_killed(before)
+    after = Registration(zk, master_record("m", "one", port=2))
+    await after.start()
+    found = await zk.get("/masters/m")
+
+    assert found is not None
+    assert (2, zk.session_id) == (decode(found[0], MasterRecord, path="").port, found[1].ephemeral_owner)
+    await after.close()
+
+
+async def before_is_killed(registration: Registration) -> None:
+    """The process is gone, its session not yet: nothing is taken away, nobody watches any more."""
+    assert registration._task is not None
+    registration._task.cancel()
+
+
+@pytest.mark.case("A15")
+@pytest.mark.case("D3")
+async def test_it_registers_again_in_a_new_session(connect: Connect) -> None:
+    """If this fails, a daemon whose session expired is never seen again."""
+    zk, other = await connect(), await connect()
+    registration = Registration(zk, master_record("m", "one"))
+    await registration.start()
+    told: list[bool] = []
+    registration.on_change.append(told.append)
+    old, generation = zk.session_id, zk.generation
+    await expire(zk)
+    await eventually(lambda: registration.registered and told == [False, True])
+
+    assert zk.session_id != old
+    assert zk.generation == generation + 1
+    assert await owner_of(other, "/masters/m") == zk.session_id
+    await registration.close()
+
+
+async def test_it_registers_again_when_its_record_is_deleted(connect: Connect) -> None:
+    """If this fails, an administrator's slip makes a daemon invisible until its restart."""
+    zk, other = await connect(), await connect()
+    registration = Registration(zk, master_record("m", "one"))
+    await registration.start()
+    for _ in range(3):
+        await other.delete("/masters/m")
+        await eventually_async(lambda: owner_of(other, "/masters/m"))
+
+    assert await owner_of(other, "/masters/m") == zk.session_id
+    await registration.close()
+
+
+@pytest.mark.case("D18")
+async def test_it_registers_again_when_the_tree_was_removed(connect: Connect) -> None:
+    """If this fails, daemons don't come back after somebody removed the chroot under them."""
+    zk, other = await connect(), await connect()
+    registration = Registration(zk, master_record("m", "one"))
+    await registration.start()
+    await other.commit([Delete("/masters/m"), Delete(paths.MASTERS)])
+    await eventually_async(lambda: owner_of(other, "/masters/m"))
+
+    assert await owner_of(other, "/masters/m") == zk.session_id
+    await registration.close()
+
+
+async def test_a_flapping_connection_leaves_one_watch(connect: Connect, proxy: TcpProxy) -> None:
+    """If this fails, every reconnect adds a watch (D14)."""
+    zk, other = await connect(servers=[proxy.address]), await connect()
+    registration = Registration(zk, master_record("m", "one"))
+    await registration.start()
+    for _ in range(5):
+        await proxy.dropped_and_back()
+        await zk.wait_connected(5.0)
+    await zk.sync()
+    driver = zk._driver
+    assert driver is not None
+    watchers = driver._client._data_watchers.get(zk._full("/masters/m"), ())
+
+    assert len(watchers) <= 1
+    assert await owner_of(other, "/masters/m") == zk.session_id
+    await registration.close()

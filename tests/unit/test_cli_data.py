@@ -1,0 +1,274 @@
+"""What the commands print about a cluster, in every format, and how they end. The cluster here is its HTTP protocol."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from torrentdist.bundle.make import make_metafile
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import BundleId, Digest, MasterId, SupervisorId
+from torrentdist.model.records import BundleState
+from torrentdist.model.views import (
+    BundleCounts,
+    BundleView,
+    ClusterView,
+    FleetView,
+    HostProgress,
+    HostState,
+    LeaderView,
+    MasterView,
+    PruneView,
+    SupervisorView,
+)
+from torrentdist_cli.main import main
+
+Capture = pytest.CaptureFixture[str]
+Answers = dict[str, object]
+
+DIGEST = Digest("ab" * 32)
+BUNDLE = BundleView(
+    id=BundleId("etl-42"),
+    digest=DIGEST,
+    size=1536,
+    files=3,
+    replicas=2,
+    min_replicas=2,
+    holders=[MasterId("m1"), MasterId("m2")],
+    created_at=1.0,
+    state=BundleState.AVAILABLE,
+    pinned=False,
+)
+MASTER = MasterView(
+    id=MasterId("m1"), host="a", port=1, url="http://a:1", uptime_secs=90.0, is_leader=True, version="0.1.0"
+)
+SUPERVISOR = SupervisorView(
+    id=SupervisorId("s1"),
+    host="b",
+    gateway="http://127.0.0.1:2",
+    slots=4,
+    slots_used=1,
+    labels={"zone": "a"},
+    bundles=2,
+    version="0.1.0",
+    uptime_secs=1.0,
+)
+CLUSTER = ClusterView(
+    leader=MasterId("m1"),
+    epoch=7,
+    masters=[MASTER],
+    supervisors=[SUPERVISOR],
+    jobs=[],
+    bundles=BundleCounts(total=1, available=1, uploading=0, lost=0, under_replicated=0),
+)
+
+
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Answers]:
+    """A master and a supervisor that answer `METHOD /path` with what the test puts here: a view, bytes or an error."""
+    routes: Answers = {}
+
+    class Handler(BaseHTTPRequestHandler):
+        def _answer(self) -> None:
+            found = routes.get(f"{self.command} {self.path.partition('?')[0]}")
+            if found is None:
+                found = TorrentdistError("bundle_not_found", id=self.path)
+            status = found.http_status if isinstance(found, TorrentdistError) else 200
+            wire = found.to_wire() if isinstance(found, TorrentdistError) else found
+            body = wire if isinstance(wire, bytes) else msgspec.json.encode(wire)
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            if isinstance(found, bytes):
+                self.send_header("X-Digest", str(routes["digest"]))
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_GET = do_POST = do_PUT = do_DELETE = _answer
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    url = f"http://127.0.0.1:{server.server_address[1]}"
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    monkeypatch.setenv("TORRENTDIST_MASTERS", url)
+    monkeypatch.setenv("TORRENTDIST_CLIENT_SUPERVISOR", url)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.chdir(tmp_path)
+    yield routes
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def fleet(*hosts: HostProgress) -> FleetView:
+    return FleetView(id=BundleId("etl-42"), digest=DIGEST, size=100, hosts=list(hosts))
+
+
+def out_of(capsys: Capture, *args: str, code: int = 0) -> str:
+    assert main(args) == code
+    return capsys.readouterr().out
+
+
+def json_of(capsys: Capture, *args: str, code: int = 0) -> Any:
+    return msgspec.json.decode(out_of(capsys, *args, "-o", "json", code=code))
+
+
+def test_the_promised_keys_are_there(answers: Answers, capsys: Capture) -> None:
+    """Scripts rely on these keys; one that is gone breaks them without a word."""
+    answers.update(
+        {
+            "GET /v1/cluster": CLUSTER,
+            "GET /v1/bundles": [BUNDLE],
+            "GET /v1/bundles/etl-42": BUNDLE,
+            "GET /v1/leader": LeaderView(leader=MasterId("m1"), epoch=7, since=1.0),
+        }
+    )
+    cluster = json_of(capsys, "cluster")
+    promised = ["id", "digest", "size", "files", "replicas", "holders", "created_at", "state"]
+
+    assert cluster.keys() >= {"leader", "epoch", "masters", "supervisors", "jobs", "bundles"}
+    assert cluster["masters"][0].keys() >= {"id", "host", "port", "uptime_secs", "is_leader", "version"}
+    assert json_of(capsys, "bundle", "ls")[0].keys() >= set(promised)
+    assert json_of(capsys, "bundle", "show", "etl-42").keys() >= set(promised)
+    assert json_of(capsys, "ha", "leader").keys() >= {"leader", "epoch", "since"}
+
+
+def test_jsonl_is_a_line_for_each_item(answers: Answers, capsys: Capture) -> None:
+    """A program that reads line by line needs each line to be whole."""
+    answers["GET /v1/bundles"] = [BUNDLE, BUNDLE]
+    lines = out_of(capsys, "bundle", "ls", "-o", "jsonl").splitlines()
+
+    assert [msgspec.json.decode(line)["id"] for line in lines] == ["etl-42", "etl-42"]
+
+
+@pytest.mark.parametrize(
+    ("args", "value"),
+    [
+        ("cluster", "m1\n"),
+        ("supervisor ls", "s1\n"),
+        ("bundle ls", "etl-42\n"),
+        ("bundle show etl-42", f"{DIGEST}\n"),
+        ("bundle pin etl-42", "etl-42\n"),
+        ("bundle unpin etl-42", "etl-42\n"),
+        ("bundle rm etl-42", "etl-42\n"),
+        ("bundle prune --older-than 7d", "1536\n"),
+        ("ha leader", "m1\n"),
+    ],
+)
+def test_quiet_prints_the_one_value_and_nothing_else(answers: Answers, capsys: Capture, args: str, value: str) -> None:
+    """`$(torrentdist ... -q)` must yield the bare value."""
+    answers.update(
+        {
+            "GET /v1/cluster": CLUSTER,
+            "GET /v1/bundles": [BUNDLE],
+            "GET /v1/bundles/etl-42": BUNDLE,
+            "DELETE /v1/bundles/etl-42": BUNDLE,
+            "PUT /v1/bundles/etl-42/pin": BUNDLE,
+            "DELETE /v1/bundles/etl-42/pin": BUNDLE,
+            "POST /v1/host/prune": PruneView(removed=[DIGEST], freed_bytes=1536, kept=2),
+            "GET /v1/leader": LeaderView(leader=MasterId("m1"), epoch=7, since=1.0),
+        }
+    )
+    code = main([*args.split(), "-q"])
+
+    assert (code, *capsys.readouterr()) == (0, value, "")
+
+
+def test_tables_show_sizes_and_ages_for_people(answers: Answers, capsys: Capture) -> None:
+    """A table full of plain byte counts is not read."""
+    answers.update({"GET /v1/bundles": [BUNDLE], "GET /v1/cluster": CLUSTER})
+    bundles = out_of(capsys, "bundle", "ls").splitlines()
+    cluster = out_of(capsys, "cluster")
+
+    assert bundles[0].split() == ["ID", "STATE", "SIZE", "FILES", "REPLICAS", "AGE", "PINNED", "DIGEST"]
+    assert bundles[1].split()[:6] == ["etl-42", "available", "1.5", "KiB", "3", "2/2"]
+    assert "1m30s" in cluster
+    assert "zone=a" in cluster
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (TorrentdistError("no_leader"), 5),
+        (TorrentdistError("unauthorized"), 4),
+    ],
+    ids=["no leader", "no token"],
+)
+def test_the_error_of_a_master_is_the_error_of_the_command(
+    answers: Answers, capsys: Capture, error: TorrentdistError, code: int
+) -> None:
+    """A failure that changes its code on the way can't be handled by a script."""
+    answers["GET /v1/leader"] = error
+    exit_code = main(["ha", "leader", "-o", "json"])
+
+    out, err = capsys.readouterr()
+    assert (exit_code, out) == (code, "")
+    assert err == f"error[{error.code}]: {error.message}\nhint: {error.hint}\n"
+
+
+def test_a28_a_bundle_in_use_is_not_removed(answers: Answers, capsys: Capture) -> None:
+    """A28: the exit code tells a script that the bundle is still there, and who uses it."""
+    answers["DELETE /v1/bundles/etl-42"] = TorrentdistError("in_use", id="etl-42", detail="job nightly")
+    exit_code = main(["bundle", "rm", "etl-42"])
+
+    assert exit_code == 9
+    assert "job nightly" in capsys.readouterr().err
+
+
+DONE = HostProgress(supervisor=SupervisorId("s1"), state=HostState.DONE, done=100, size=100)
+STUCK = HostProgress(supervisor=SupervisorId("s2"), state=HostState.STUCK, done=50, size=100, reason="disk full")
+
+
+def test_a_distribution_that_reaches_every_host_succeeds(answers: Answers, capsys: Capture) -> None:
+    """The promise in one command: exit 0 means that every host has it."""
+    answers["POST /v1/bundles/etl-42/distribute"] = fleet(DONE)
+    view = json_of(capsys, "bundle", "distribute", "etl-42")
+
+    assert view.keys() >= {"id", "digest", "hosts", "done", "failed", "seconds"}
+    assert (view["hosts"], view["done"], view["failed"]) == (1, 1, [])
+
+
+def test_a_distribution_that_misses_hosts_exits_10_and_names_them(answers: Answers, capsys: Capture) -> None:
+    """A host that lacks the bundle and isn't named is found when its job fails."""
+    answers["POST /v1/bundles/etl-42/distribute"] = answers["GET /v1/bundles/etl-42/hosts"] = fleet(DONE, STUCK)
+    code = main(["bundle", "distribute", "etl-42", "--timeout", "0.1s", "-o", "json"])
+
+    out, err = capsys.readouterr()
+    assert code == 10
+    assert msgspec.json.decode(out)["failed"][0]["supervisor"] == "s2"
+    assert err.startswith("error[partly]: bundle etl-42 is on 1 of 2 hosts; missing: s2 (stuck at 50 %: disk full)\n")
+
+
+@pytest.mark.parametrize("share", ["50%", "0"])
+def test_a_share_that_is_reached_is_enough(answers: Answers, capsys: Capture, share: str) -> None:
+    """Who asked for half of the hosts must not be told that the other half failed the command."""
+    answers["POST /v1/bundles/etl-42/distribute"] = fleet(DONE, STUCK)
+    code = main(["bundle", "distribute", "etl-42", "--wait", share])
+
+    assert (code, capsys.readouterr().err) == (0, "")
+
+
+def test_verify_finds_what_differs_and_exits_7(answers: Answers, capsys: Capture, tmp_path: Path) -> None:
+    """Damage that is reported as fine is run as code; damage without a path can't be mended."""
+    bundle = tmp_path / "bundle"
+    bundle.mkdir()
+    (bundle / "good").write_text("good")
+    (bundle / "bad").write_text("right")
+    meta = make_metafile(bundle)
+    answers.update({"GET /v1/bundles/etl-42/metafile": meta.raw, "digest": meta.digest})
+
+    assert json_of(capsys, "bundle", "verify", "etl-42", str(bundle))["damaged"] == []
+    (bundle / "bad").write_text("wrong")
+    damaged = json_of(capsys, "bundle", "verify", "etl-42", str(bundle), code=7)["damaged"]
+    assert [found["path"] for found in damaged] == ["bad"]
+    assert out_of(capsys, "bundle", "verify", "etl-42", str(bundle), "-q", code=7) == "bad\n"

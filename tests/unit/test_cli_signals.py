@@ -1,0 +1,101 @@
+"""Ctrl-C and SIGTERM: the first stops cleanly and says how to go on, the second stops at once."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+STUBBORN = """
+import asyncio, sys
+from torrentdist_cli.run import run
+
+async def stay():
+    while True:
+        try:
+            print("ready", flush=True)
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            pass
+
+sys.argv = ["torrentdist", "upload", "my dir"]
+run(stay())
+"""
+
+
+@pytest.fixture
+def silent_master() -> Iterator[tuple[str, threading.Event]]:
+    """A master that takes a connection and never answers; the event says that it has one."""
+    with socket.create_server(("127.0.0.1", 0)) as server, contextlib.ExitStack() as kept:
+        asked = threading.Event()
+
+        def take() -> None:
+            connection, _ = server.accept()
+            kept.enter_context(connection)
+            connection.recv(1)
+            asked.set()
+
+        threading.Thread(target=take, daemon=True).start()
+        yield f"http://127.0.0.1:{server.getsockname()[1]}", asked
+
+
+@contextlib.contextmanager
+def started(*args: str) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [sys.executable, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["Ctrl-C", "SIGTERM"])
+def test_the_first_signal_stops_cleanly_and_says_how_to_go_on(
+    silent_master: tuple[str, threading.Event], number: signal.Signals, code: int
+) -> None:
+    """A command that ends with a traceback, or without a way on, leaves its user with half a transfer."""
+    url, asked = silent_master
+    with started("-m", "torrentdist_cli", "--masters", url, "bundle", "show", "etl-42") as process:
+        assert asked.wait(20)
+        process.send_signal(number)
+        out, err = process.communicate(timeout=20)
+
+    assert (process.returncode, out) == (code, "")
+    assert "error[interrupted]: " in err
+    assert f"torrentdist --masters {url} bundle show etl-42" in err
+    assert "Traceback" not in err
+
+
+def test_the_second_ctrl_c_stops_at_once() -> None:
+    """A command that hangs while it cleans up must still be stoppable from the keyboard."""
+    with started("-c", STUBBORN) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGINT)
+        # It says so again once it has swallowed the first one.
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=4)
+
+    assert process.returncode == 130
+    assert "go on with: torrentdist upload 'my dir'" in err
+
+
+def test_a_command_that_cannot_stop_is_ended_after_a_while() -> None:
+    """Whoever sends SIGTERM once, such as a service manager, must not wait for ever."""
+    impatient = "import torrentdist_cli.run\ntorrentdist_cli.run.STOP_SECS = 0.3\n"
+    with started("-c", impatient + STUBBORN) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=10)
+
+    assert process.returncode == 143

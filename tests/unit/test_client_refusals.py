@@ -1,0 +1,114 @@
+"""What an upload or a download decides by the record and the metafile alone: nothing is started, nothing moves."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from torrentdist.bundle.make import make_metafile
+from torrentdist.bundle.metafile import Metafile
+from torrentdist.client.download import download
+from torrentdist.client.http import MasterClient
+from torrentdist.client.upload import upload
+from torrentdist.model.config import ClientConfig, Config
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import BundleId
+from torrentdist.model.views import Sources
+
+ID = BundleId("etl-1")
+CONFIG = Config(client=ClientConfig(masters=["http://127.0.0.1:7060"], supervisor="", deadline_secs=0.1))
+
+
+def talk(
+    meta: Metafile, work: Callable[[MasterClient], Coroutine[Any, Any, Any]], **record: Any
+) -> tuple[Any, list[str]]:
+    """What `work` returns and the requests that it made, with a master that has `meta` under the id."""
+    view = {
+        "id": ID, "digest": meta.digest, "size": meta.size, "files": 1, "replicas": 2, "min_replicas": 2,
+        "holders": ["m1", "m2"], "created_at": 1.0, "state": "available", "pinned": False, **record,
+    }  # fmt: skip
+    requests: list[str] = []
+
+    def script(request: httpx.Request) -> httpx.Response:
+        requests.append(f"{request.method} {request.url.path}")
+        if request.url.path.endswith("/metafile"):
+            return httpx.Response(200, content=meta.raw, headers={"X-Digest": meta.digest})
+        return httpx.Response(200, json=view)
+
+    async def run() -> Any:
+        async with MasterClient(CONFIG.client) as client:
+            await client.http.aclose()
+            client.http = httpx.AsyncClient(transport=httpx.MockTransport(script))
+            return await work(client)
+
+    return asyncio.run(run()), requests
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "file"
+    path.write_bytes(b"x" * 50_000)
+    return path
+
+
+def test_an_upload_of_what_is_there_moves_nothing(file: Path) -> None:
+    """Broken, the same upload twice would cost twice, or be refused."""
+    result, requests = talk(make_metafile(file), lambda client: upload(client, file, ID, min_replicas=2))
+
+    assert requests == [f"GET /v1/bundles/{ID}"]
+    assert (result.achieved, result.replicas, result.min_replicas) == (True, 2, 2)
+
+
+def test_other_content_under_the_id_is_a_conflict(file: Path, tmp_path: Path) -> None:
+    """Broken, an id could mean two things."""
+    (tmp_path / "other").write_text("other")
+    with pytest.raises(TorrentdistError) as caught:
+        talk(make_metafile(tmp_path / "other"), lambda client: upload(client, file, ID))
+
+    assert (caught.value.code, caught.value.exit_code) == ("conflict", 9)
+
+
+def test_a_full_disk_is_said_before_anything_moves(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Broken, a download that cannot fit would fill the disk first."""
+    usage = shutil.disk_usage(file.parent)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=1000))
+    with pytest.raises(TorrentdistError) as caught:
+        talk(make_metafile(file), lambda client: download(client, CONFIG, ID, file.parent / "dest"))
+
+    assert (caught.value.code, caught.value.exit_code) == ("disk_full", 8)
+    assert not (file.parent / "dest").exists()
+
+
+def test_a_download_of_what_is_there_moves_nothing(file: Path) -> None:
+    """Broken, a command that is run again would fetch again, or fail."""
+    result, requests = talk(make_metafile(file), lambda client: download(client, CONFIG, ID, file))
+
+    assert result.sources == Sources(local=50_000)
+    assert sorted(requests) == [f"GET /v1/bundles/{ID}", f"GET /v1/bundles/{ID}/metafile"]
+
+
+def test_a_record_of_another_digest_is_corrupt(file: Path) -> None:
+    """Broken, a master that gives a wrong metafile would have its content taken for the bundle."""
+    with pytest.raises(TorrentdistError) as caught:
+        talk(make_metafile(file), lambda client: download(client, CONFIG, ID, file.parent / "dest"), digest="ab" * 32)
+
+    assert (caught.value.code, caught.value.exit_code) == ("corrupt", 7)
+
+
+def test_a_lost_bundle_is_said_to_be_lost(file: Path) -> None:
+    """A17: broken, a download of what nobody has would wait for its deadline."""
+    with pytest.raises(TorrentdistError) as caught:
+        talk(make_metafile(file), lambda client: download(client, CONFIG, ID, file.parent / "dest"), state="lost")
+
+    assert (caught.value.code, caught.value.exit_code) == ("bundle_lost", 5)

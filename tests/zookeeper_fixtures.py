@@ -1,0 +1,193 @@
+"""Real ZooKeeper servers for tests, clients of them, and a TCP proxy that the test can cut.
+
+A server is shared by all tests of a worker, each in a chroot of its own; who stops or pauses one asks for its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from kazoo.client import KazooClient
+
+from torrentdist.cluster.zookeeper import ZooKeeper
+from torrentdist.dev.zookeeper import EmbeddedZooKeeper, ZooKeeperServer
+from torrentdist.model.config import ZooKeeperConfig
+
+SESSION_SECS = 2.0
+
+Connect = Callable[..., Awaitable[ZooKeeper]]
+
+
+@pytest.fixture(scope="session")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedZooKeeper]:
+    """One server per worker. Don't stop, pause or wipe it."""
+    embedded = EmbeddedZooKeeper(tmp_path_factory.mktemp("zookeeper"))
+    embedded.start()
+    yield embedded
+    embedded.kill()
+
+
+@pytest.fixture
+def own_zookeeper(tmp_path: Path) -> Iterator[EmbeddedZooKeeper]:
+    """A server of the test's own, to be stopped, paused and wiped as it likes."""
+    embedded = EmbeddedZooKeeper(tmp_path / "zookeeper")
+    embedded.start()
+    yield embedded
+    embedded.kill()
+
+
+@pytest.fixture
+def chroot() -> str:
+    return f"/test-{secrets.token_hex(6)}"
+
+
+@pytest.fixture
+async def connect(zookeeper: EmbeddedZooKeeper, chroot: str) -> AsyncIterator[Connect]:
+    """Connected clients of the shared server (or of `servers=`), closed after the test."""
+    clients: list[ZooKeeper] = []
+
+    async def make(**settings: object) -> ZooKeeper:
+        defaults = {
+            "servers": zookeeper.addresses,
+            "chroot": chroot,
+            "session_timeout_secs": SESSION_SECS,
+            "operation_timeout_secs": 1.0,
+        }
+        client = ZooKeeper(ZooKeeperConfig(**{**defaults, **settings}))  # type: ignore[arg-type]
+        clients.append(client)
+        await client.start(10.0)
+        return client
+
+    yield make
+    await asyncio.gather(*(client.close() for client in clients))
+
+
+@pytest.fixture
+async def proxy(zookeeper: EmbeddedZooKeeper) -> AsyncIterator[TcpProxy]:
+    """Between a client and the shared server."""
+    between = TcpProxy(zookeeper.servers[0])
+    await between.start()
+    yield between
+    await between.close()
+
+
+class TcpProxy:
+    """Forwards a port to a server, until the test breaks it in one way or another."""
+
+    def __init__(self, server: ZooKeeperServer) -> None:
+        self._server = server
+        self._listener: asyncio.Server | None = None
+        self._open: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._cut = False
+        self._answers = asyncio.Event()
+        self._answers.set()
+        self._swallow: bytes | None = None
+        self.address = ""
+        self.accepted = 0
+
+    async def start(self) -> None:
+        self._listener = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        host, port = self._listener.sockets[0].getsockname()
+        self.address = f"{host}:{port}"
+
+    def cut(self) -> None:
+        """Break what is open, and refuse more."""
+        self._cut = True
+        self.drop()
+
+    def mend(self) -> None:
+        self._cut = False
+        self._answers.set()
+
+    def hold_answers(self) -> None:
+        """Requests still arrive, and nothing is heard of them."""
+        self._answers.clear()
+
+    @property
+    def answering(self) -> bool:
+        return self._answers.is_set()
+
+    def swallow_answer_to(self, request: bytes) -> None:
+        """Let the next request that contains these bytes arrive, and nothing come back from then on."""
+        self._swallow = request
+
+    def drop(self) -> None:
+        """Break every open connection; new ones are welcome."""
+        for writer in list(self._open):
+            writer.transport.abort()
+
+    async def dropped_and_back(self) -> None:
+        """Break every open connection, and wait for the next one."""
+        before = self.accepted
+        self.drop()
+        await eventually(lambda: self.accepted > before)
+
+    async def close(self) -> None:
+        self.cut()
+        if self._listener is not None:
+            self._listener.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._cut:
+            writer.transport.abort()
+            return
+        self.accepted += 1
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        there: asyncio.StreamWriter | None = None
+        with contextlib.suppress(OSError, asyncio.CancelledError):
+            back, there = await asyncio.open_connection("127.0.0.1", self._server.port)
+            self._open |= {writer, there}
+            await asyncio.gather(self._copy(reader, there, held=False), self._copy(back, writer, held=True))
+        for end in (writer, there):
+            if end is not None:
+                self._open.discard(end)
+                end.transport.abort()
+
+    async def _copy(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, held: bool) -> None:
+        while data := await source.read(65536):
+            if held:
+                await self._answers.wait()
+            elif self._swallow is not None and self._swallow in data:
+                self._swallow = None
+                self.hold_answers()
+            sink.write(data)
+            await sink.drain()
+        raise ConnectionResetError
+
+
+async def expire(client: ZooKeeper, servers: Sequence[str] = ()) -> None:
+    """End the client's session behind its back: another connection takes it up and closes it."""
+    driver = client._driver
+    assert driver is not None
+    session = (client.session_id, driver._client._session_passwd)
+    thief = KazooClient(hosts=",".join(servers or client._config.servers), client_id=session)
+    await asyncio.to_thread(thief.start, 10)
+    await asyncio.to_thread(thief.stop)
+    await asyncio.to_thread(thief.close)
+
+
+async def eventually(condition: Callable[[], object], timeout: float = 10.0) -> None:
+    """Wait until `condition` holds."""
+    async with asyncio.timeout(timeout):
+        while not condition():  # noqa: ASYNC110  # the condition is any state of anything
+            await asyncio.sleep(0.005)
+
+
+async def eventually_async(condition: Callable[[], Awaitable[object]], timeout: float = 10.0) -> None:
+    deadline = time.monotonic() + timeout
+    while not await condition():
+        assert time.monotonic() < deadline, "the condition never held"
+        await asyncio.sleep(0.01)
