@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from zookeeper_fixtures import Connect, TcpProxy, eventually, eventually_async, 
 
 from torrentdist.cluster import paths
 from torrentdist.cluster.election import Elector
+from torrentdist.cluster.fence import Fence
 from torrentdist.cluster.operations import Create, TransactionFailed
 from torrentdist.cluster.registration import Registration
 from torrentdist.cluster.term import HISTORY, Phase, Term
@@ -285,18 +287,19 @@ async def test_a_deposed_leaders_write_is_refused(contend: Contend, connect: Con
     """If this fails, a leader that was paused changes what its successor decided."""
     first = await contend("m1")
     await first.leads()
-    fence, admin = first.elector.fence(), await connect()
-    await fence.commit([Create("/by-first", b"")])
-    fence._held = lambda: True  # as if it had just looked and was then paused
-    await admin.set(paths.EPOCH, b"", fence.epoch)
+    admin, term = await connect(), first.gained[0]
+    fence = Fence(first.zk, term, lambda: True)  # as if it had just looked, and was then paused
+    await fence.commit([Create("/in-time")])
+    await admin.set(paths.EPOCH, b"", term.epoch)
     with pytest.raises(TorrentdistError) as by_epoch:
-        await fence.commit([Create("/late", b"")])
-    await admin.delete(first.gained[0].election)
-    with pytest.raises(TorrentdistError) as by_node:
-        await fence.commit([Create("/late", b"")])
+        await fence.commit([Create("/late")])
+    await admin.delete(term.election)
+    fence = Fence(first.zk, dataclasses.replace(term, epoch=term.epoch + 1), lambda: True)
+    with pytest.raises(TorrentdistError) as by_znode:
+        await fence.commit([Create("/late")])
 
-    assert [by_epoch.value.code, by_node.value.code] == ["leadership_lost", "leadership_lost"]
-    assert await admin.exists("/by-first") is not None
+    assert [by_epoch.value.code, by_znode.value.code] == ["leadership_lost", "leadership_lost"]
+    assert await admin.exists("/in-time") is not None
     assert await admin.exists("/late") is None
 
 

@@ -47,6 +47,7 @@ def make_metafile(path: Path, *, piece_length: int | None = None, progress: Prog
         b"meta version": 2,
         b"name": before.files[0].path if before.single_file else DIRECTORY_NAME.encode(),
         b"piece length": length,
+        b"private": 1,  # a stock client must not tell the world's DHT what it fetches from us
         b"torrentdist": _manifest(before),
     }
     layers: dict[bytes, Value] = {found.root: found.layer for found in hashes if found.layer}

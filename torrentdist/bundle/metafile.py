@@ -24,7 +24,7 @@ MAX_PIECE_LENGTH = 16 * 1024 * 1024
 MAX_PIECES = 1 << 21
 """libtorrent's own default limit."""
 MAX_METAFILE_BYTES = 64 * 1024 * 1024
-_INFO_KEYS = frozenset({b"file tree", b"meta version", b"name", b"piece length", b"torrentdist"})
+_INFO_KEYS = frozenset({b"file tree", b"meta version", b"name", b"piece length", b"private", b"torrentdist"})
 _MANIFEST_KEYS = frozenset({b"empty dirs", b"executable", b"schema", b"single file", b"symlinks"})
 _V1_KEYS = frozenset({b"pieces", b"files", b"length"})
 
@@ -167,6 +167,8 @@ def _info(top: dict[bytes, Value]) -> dict[bytes, Value]:
         raise _refused("its meta version is not 2")
     if b"torrentdist" not in info:
         raise _refused("it has no torrentdist manifest")
+    if info.get(b"private") != 1:
+        raise _refused("it is not marked private")
     if unknown := info.keys() - _INFO_KEYS:
         raise _refused(f"its info dictionary has the unknown key {_shown(min(unknown))}")
     return info

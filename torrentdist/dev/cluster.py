@@ -60,6 +60,7 @@ class DevCluster:
         self.dir = self.spec.dir
         self.state = DevState(dir=str(self.dir), zookeeper=spec.zookeeper, processes=[])
         self._children: dict[int, subprocess.Popen[bytes]] = {}
+        self._zookeeper: EmbeddedZooKeeper | None = None
 
     # life
 
@@ -98,7 +99,7 @@ class DevCluster:
     def _start_zookeeper(self) -> None:
         if self.spec.zookeeper:
             return
-        zookeeper = EmbeddedZooKeeper(self.dir / "zookeeper", servers=self.spec.zookeepers)
+        self._zookeeper = zookeeper = EmbeddedZooKeeper(self.dir / "zookeeper", servers=self.spec.zookeepers)
         zookeeper.start(READY_SECS)
         self.state.zookeeper = ",".join(zookeeper.addresses)
         for n, server in enumerate(zookeeper.servers):
@@ -183,6 +184,8 @@ class DevCluster:
     def _reap(self) -> None:
         for child in self._children.values():
             child.poll()
+        for server in self._zookeeper.servers if self._zookeeper is not None else ():
+            server.exited()
 
     def _remember(self, role: str, name: str, pid: int, url: str, log: Path) -> None:
         birth = birth_of(pid)

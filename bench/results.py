@@ -1,0 +1,96 @@
+"""The table of what was measured: printed, and kept as results.json and results.md.
+
+Always holds: a row says what was compared and whether its bar was met; one without a bar is for information.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import platform
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import libtorrent as lt
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    key: str
+    what: str
+    ours: float
+    unit: str
+    reference: float | None = None
+    against: str = ""
+    ratio: float | None = None
+    bar: float | None = None
+    """For the ratio if there is one, else for `ours`."""
+    note: str = ""
+
+    @property
+    def measured(self) -> float:
+        return self.ours if self.ratio is None else self.ratio
+
+    @property
+    def met(self) -> bool | None:
+        return None if self.bar is None else self.measured <= self.bar
+
+
+def paired(
+    key: str, what: str, pairs: Sequence[tuple[float, float]], *, against: str, bar: float | None, note: str = ""
+) -> Row:
+    """A row of (ours, reference) in seconds, taken in turns: the median of each, and of the ratios."""
+    ratios = sorted(ours / reference for ours, reference in pairs)
+    spread = f"{len(pairs)} pairs, {ratios[0]:.2f}-{ratios[-1]:.2f}"
+    return Row(
+        key=key,
+        what=what,
+        ours=statistics.median(ours for ours, _ in pairs),
+        reference=statistics.median(reference for _, reference in pairs),
+        unit="s",
+        against=against,
+        ratio=statistics.median(ratios),
+        bar=bar,
+        note="; ".join(filter(None, (spread, note))),
+    )
+
+
+def conditions(form: str) -> dict[str, str]:
+    return {
+        "form": form,
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "cores": str(len(os.sched_getaffinity(0))),
+        "python": platform.python_version(),
+        "libtorrent": lt.__version__,
+        "load before": f"{os.getloadavg()[0]:.1f}",
+    }
+
+
+def table(rows: Sequence[Row]) -> str:
+    lines = ["| what | ours | reference | ratio | bar | met | remarks |", "|---|---|---|---|---|---|---|"]
+    for row in rows:
+        reference = "" if row.reference is None else f"{row.reference:.4g} {row.unit} ({row.against})"
+        ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
+        bar = "" if row.bar is None else f"≤ {row.bar:g}" + (f" {row.unit}" if row.ratio is None else "")
+        met = {True: "yes", False: "**no**", None: ""}[row.met]
+        cells = [row.what, f"{row.ours:.4g} {row.unit}", reference, ratio, bar, met, row.note]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def write(rows: Sequence[Row], circumstances: dict[str, str], directory: Path) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    measured = [{**asdict(row), "met": row.met} for row in rows]
+    document = {"conditions": circumstances, "rows": measured}
+    (directory / "results.json").write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+    told = ", ".join(f"{key} {value}" for key, value in circumstances.items())
+    text = f"""# The last results of `make bench`
+
+Conditions: {told}. Only ratios of one run compare between machines; other work on the machine shows in absolute times.
+
+{table(rows)}
+"""
+    (directory / "results.md").write_text(text)

@@ -1,0 +1,343 @@
+"""A whole cluster for tests: real ZooKeeper, real masters and supervisors, and the real command line beside them.
+
+Always holds: every process that a test starts is gone after it, also after a failure. `cluster` is shared and must not be
+harmed; `battered` may be killed and frozen, and is whole again before the next test; `new_cluster` makes one's own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+
+from torrentdist.dev.cluster import DevCluster, DevSpec
+from torrentdist.dev.processes import is_alive
+
+Settings = Mapping[str, Mapping[str, object]]
+NewCluster = Callable[..., "Cluster"]
+
+SLOW_SYNC: dict[str, object] = {"sync_secs": 86_400.0}
+"""Nothing that these tests wait for may need the periodic sync."""
+
+
+def until(condition: Callable[[], object], what: str, seconds: float = 20.0) -> None:
+    """Return as soon as the condition holds; fail the test at the deadline."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            pytest.fail(f"not within {seconds:g} s: {what}")
+        time.sleep(0.02)
+
+
+def throughout(condition: Callable[[], bool], seconds: float) -> bool:
+    """Whether the condition held at every look for so long: for what must not happen, not for what will."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if not condition():
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def picture(top: Path) -> dict[str, tuple[str, bytes, bool]]:
+    """Everything below `top` (or the file itself): kind, bytes or target, executable bit."""
+    if top.is_file():
+        return {"": ("file", top.read_bytes(), bool(top.stat().st_mode & stat.S_IXUSR))}
+    found: dict[str, tuple[str, bytes, bool]] = {}
+    for directory, names, files in os.walk(top):
+        for name in (*names, *files):
+            path = Path(directory, name)
+            key = str(path.relative_to(top))
+            if path.is_symlink():
+                found[key] = ("link", os.readlink(path).encode(), False)
+            elif path.is_dir():
+                found[key] = ("directory", b"", False)
+            else:
+                found[key] = ("file", path.read_bytes(), bool(path.stat().st_mode & stat.S_IXUSR))
+    return found
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A command line that has ended."""
+
+    code: int
+    stdout: str
+    stderr: str
+    seconds: float
+
+    @property
+    def json(self) -> Any:
+        return msgspec.json.decode(self.stdout)
+
+    def ok(self) -> Any:
+        """What it printed; fails the test if it failed."""
+        if self.code != 0:
+            pytest.fail(f"exit {self.code}: {self.stderr}")
+        return self.json
+
+
+class Running:
+    """A command line that is under way; killed with its cluster at the latest."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self._began = time.monotonic()
+
+    def end(self, timeout: float = 60.0) -> Ran:
+        try:
+            stdout, stderr = self.process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            pytest.fail(f"still running after {timeout:g} s: {self.process.args!r}")
+        return Ran(self.process.returncode, stdout, stderr, time.monotonic() - self._began)
+
+    def running(self) -> bool:
+        return self.process.poll() is None
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+class Cluster:
+    """A DevCluster with what tests ask of one."""
+
+    def __init__(self, dev: DevCluster, work: Path) -> None:
+        self.dev = dev
+        self.dir = dev.dir
+        self._work = work
+        self._commands: list[Running] = []
+        self.http = httpx.Client(trust_env=False, timeout=10.0)
+
+    def close(self) -> None:
+        for command in self._commands:
+            command.kill()
+        self.http.close()
+        self.dev.down()
+
+    # the command line
+
+    def begin(self, *args: object, **settings: object) -> Running:
+        """Start a command; `settings` are configuration keys, section first: swarm__upload_limit=9."""
+        env = {k: v for k, v in os.environ.items() if not k.startswith(("TORRENTDIST_", "XDG_"))}
+        env |= {"XDG_CACHE_HOME": str(self._work / "cache"), "XDG_CONFIG_HOME": str(self._work / "config")}
+        env |= {f"TORRENTDIST_{key.replace('__', '_').upper()}": str(value) for key, value in settings.items()}
+        command = [sys.executable, "-m", "torrentdist_cli", "--config", self.dir / "client.toml", *args, "-o", "json"]
+        process = subprocess.Popen(
+            [os.fspath(part) if isinstance(part, Path) else str(part) for part in command],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env, text=True,
+        )  # fmt: skip
+        running = Running(process)
+        self._commands.append(running)
+        return running
+
+    def run(self, *args: object, **settings: object) -> Ran:
+        return self.begin(*args, **settings).end()
+
+    def upload(self, path: Path, bundle: str, replicas: int = 3) -> Any:
+        return self.run("upload", path, "--id", bundle, "--min-replicas", replicas).ok()
+
+    # members
+
+    def masters(self) -> list[str]:
+        return [p.id for p in self.dev.state.processes if p.role == "master"]
+
+    def supervisors(self) -> list[str]:
+        return [p.id for p in self.dev.state.processes if p.role == "supervisor"]
+
+    def url(self, name: str) -> str:
+        return self.dev.member(name).url
+
+    def alive(self, name: str) -> bool:
+        return is_alive(self.dev.member(name))
+
+    def kill(self, *names: str) -> None:
+        for name in names:
+            self.dev.signal(name, signal.SIGKILL)
+
+    def start(self, *names: str) -> None:
+        """Start again what was killed, and return when it serves."""
+        for name in names:
+            self.dev.start(name)
+        for name in names:
+            self.dev.wait_started(name)
+
+    def reconfigure(self, name: str, settings: Settings) -> None:
+        """Stop a member, and start it with further settings."""
+        self.dev.signal(name, signal.SIGTERM)
+        self.write_settings(name, settings)
+        self.dev.start(name)
+        spec = self.dev.spec
+        try:
+            self.dev.spec = _with(spec, settings)
+            self.dev.wait_started(name)
+        finally:
+            self.dev.spec = spec
+
+    def write_settings(self, name: str, settings: Settings) -> None:
+        spec = self.dev.spec
+        url = self.url(name) if any(p.id == name for p in self.dev.state.processes) else ""
+        try:
+            self.dev.spec = _with(spec, settings)
+            self.dev.write_config(name, port=int(url.rpartition(":")[2] or 0))
+        finally:
+            self.dev.spec = spec
+
+    def leader(self) -> str:
+        """The name of the master that leads; waits for one."""
+        found: list[str] = []
+
+        def look() -> bool:
+            found[:] = [name for name in self.masters() if self.alive(name) and self.status(name, "/leaderz") == 200]
+            return bool(found)
+
+        until(look, "a leader")
+        return found[0]
+
+    def standbys(self) -> list[str]:
+        leader = self.leader()
+        return [name for name in self.masters() if name != leader]
+
+    # what they say
+
+    def status(self, name: str, path: str) -> int:
+        with contextlib.suppress(httpx.HTTPError):
+            return self.http.get(self.url(name) + path, timeout=2.0).status_code
+        return 0
+
+    def get(self, name: str, path: str) -> Any:
+        """The JSON that a member answers with; None for a failure of any kind."""
+        with contextlib.suppress(httpx.HTTPError):
+            response = self.http.get(self.url(name) + path)
+            if response.status_code == 200:
+                return response.json()
+        return None
+
+    def holders(self, bundle: str, *, at: str) -> list[str]:
+        view = self.get(at, f"/v1/bundles/{bundle}")
+        return view["holders"] if view else []
+
+    def registered(self, name: str, *, at: str) -> bool:
+        view = self.get(at, "/v1/cluster")
+        return view is not None and name in [m["id"] for m in (*view["masters"], *view["supervisors"])]
+
+    # what lies on their disks
+
+    def store(self, name: str) -> Path:
+        return self.dir / name
+
+    def published(self, name: str, digest: str) -> bool:
+        return (self.store(name) / "bundles" / digest).exists()
+
+    def content(self, name: str, digest: str) -> Path:
+        return self.store(name) / "objects" / digest / "content"
+
+    # being whole
+
+    def heal(self) -> None:
+        """Every member runs and is ready again, whatever a test did to it."""
+        for command in self._commands:
+            command.kill()
+        self._commands.clear()
+        for process in list(self.dev.state.processes):
+            if is_alive(process):
+                os.kill(process.pid, signal.SIGCONT)
+        dead = [p.id for p in self.dev.state.processes if not is_alive(p)]
+        self.start(*dead)
+        self.dev.wait_ready()
+
+
+def _with(spec: DevSpec, settings: Settings) -> DevSpec:
+    merged = {section: dict(values) for section, values in spec.settings.items()}
+    for section, values in settings.items():
+        merged[section] = {**merged.get(section, {}), **values}
+    return msgspec.structs.replace(spec, settings=merged)
+
+
+@contextlib.contextmanager
+def running_cluster(settings: Settings | None = None, **spec: Any) -> Iterator[Cluster]:
+    """A cluster in a directory of its own with a short name: paths of sockets and logs stay short too."""
+    work = Path(tempfile.mkdtemp(prefix="torrentdist-test-"))
+    merged = {"replication": SLOW_SYNC, **{k: dict(v) for k, v in (settings or {}).items()}}
+    merged["replication"] = {**SLOW_SYNC, **merged["replication"]}
+    dev = DevCluster(DevSpec(dir=work / "cluster", settings=merged, **spec))
+    cluster = Cluster(dev, work)
+    try:
+        dev.up()
+        yield cluster
+    finally:
+        cluster.close()
+        shutil.rmtree(work, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def _shared_cluster() -> Iterator[Cluster]:
+    with running_cluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(_shared_cluster: Cluster) -> Cluster:
+    """3 masters and 2 supervisors, shared by every test of a worker. Don't stop, kill or fill anything of it."""
+    dead = [p.id for p in _shared_cluster.dev.state.processes if not is_alive(p)]
+    assert not dead, f"a test before this one lost {dead}"
+    return _shared_cluster
+
+
+@pytest.fixture(scope="session")
+def _battered_cluster() -> Iterator[Cluster]:
+    settings = {"replication": {"abandon_secs": 4.0}, "swarm": {"seeding_secs": 2.0}}
+    with running_cluster(settings) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def battered(_battered_cluster: Cluster) -> Iterator[Cluster]:
+    """3 masters and 2 supervisors to be killed and frozen; whole again before each test. Uploads expire in 4 s."""
+    _battered_cluster.heal()
+    yield _battered_cluster
+    for process in _battered_cluster.dev.state.processes:
+        with contextlib.suppress(ProcessLookupError):
+            if is_alive(process):
+                os.kill(process.pid, signal.SIGCONT)
+
+
+@pytest.fixture
+def new_cluster() -> Iterator[NewCluster]:
+    """Clusters of the test's own: new_cluster(settings, masters=1, supervisors=0)."""
+    with contextlib.ExitStack() as stack:
+        yield lambda settings=None, **spec: stack.enter_context(running_cluster(settings, **spec))
+
+
+@pytest.fixture
+def small_disk() -> Iterator[Callable[[int], Path]]:
+    """Directories on file systems of that many bytes; None where this machine lets nobody mount."""
+    mounted: list[Path] = []
+
+    def mount(size: int) -> Path:
+        path = Path(tempfile.mkdtemp(prefix="torrentdist-disk-"))
+        mounted.append(path)
+        subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(path)], check=True, capture_output=True
+        )
+        return path
+
+    yield mount
+    for path in mounted:
+        subprocess.run(["umount", "-l", str(path)], check=False, capture_output=True)
+        shutil.rmtree(path, ignore_errors=True)
