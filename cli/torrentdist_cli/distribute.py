@@ -15,7 +15,7 @@ from torrentdist_cli.fleet import fleet_display
 from torrentdist_cli.output import facts, grid, show
 from torrentdist_cli.run import run
 from torrentdist_cli.session import Session
-from torrentdist_cli.text import DURATION, SHARE, duration
+from torrentdist_cli.text import DURATION, SHARE, duration, origins
 
 _NAMED = 5
 
@@ -90,6 +90,7 @@ def _table(view: DistributeView) -> str:
             ("id", view.id),
             ("digest", view.digest),
             ("hosts", f"{view.done} of {view.hosts} done"),
+            ("bytes", origins(view.sources)),
             ("time", duration(view.seconds)),
         ]
     )

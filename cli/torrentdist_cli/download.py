@@ -10,13 +10,13 @@ import click
 from torrentdist.client.download import download as download_bundle
 from torrentdist.client.http import MasterClient
 from torrentdist.model.ids import BundleId, bundle_id
-from torrentdist.model.views import DownloadView, Sources
+from torrentdist.model.views import DownloadView
 from torrentdist_cli.command import Command
 from torrentdist_cli.output import facts, show
 from torrentdist_cli.progress import Show, transfer_display
 from torrentdist_cli.run import run
 from torrentdist_cli.session import Session
-from torrentdist_cli.text import DURATION, duration, size
+from torrentdist_cli.text import DURATION, duration, origins, size
 
 
 @click.command(cls=Command)
@@ -67,12 +67,6 @@ async def _download(
             force=force,
             progress=progress,
         )
-
-
-def origins(sources: Sources) -> str:
-    """`1.0 GiB from masters, 3.0 GiB from peers`"""
-    parts = {"from masters": sources.masters, "from peers": sources.peers, "already here": sources.local}
-    return ", ".join(f"{size(count)} {where}" for where, count in parts.items() if count) or "nothing moved"
 
 
 def _table(view: DownloadView) -> str:

@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+if TYPE_CHECKING:
+    from torrentdist.model.views import Sources
+
 _UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhdw])", re.ASCII)
 _NUMBER = re.compile(r"\d+(?:\.\d+)?", re.ASCII)
@@ -107,3 +110,9 @@ class _Parsed(_ParamType):
 
 DURATION = _Parsed("duration", parse_duration)
 SHARE = _Parsed("share", parse_share)
+
+
+def origins(sources: Sources) -> str:
+    """`1.0 GiB from masters, 3.0 GiB from peers`"""
+    parts = {"from masters": sources.masters, "from peers": sources.peers, "already here": sources.local}
+    return ", ".join(f"{size(count)} {where}" for where, count in parts.items() if count) or "nothing moved"

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping
 from torrentdist.client.http import MasterClient
 from torrentdist.model.errors import EXIT_UNAVAILABLE, TorrentdistError
 from torrentdist.model.ids import BundleId, SupervisorId
-from torrentdist.model.views import DistributeView, FailedHost, FleetView, HostProgress, HostState
+from torrentdist.model.views import DistributeView, FailedHost, FleetView, HostProgress, HostState, Sources
 
 POLL_SECS = 0.3
 LONGEST_POLL_SECS = 5.0
@@ -72,12 +72,19 @@ async def distribute(
         done=_done(fleet),
         failed=_failed(fleet, ours, late=_done(fleet) < needed),
         seconds=clock() - began,
+        sources=_sources(fleet),
     )
 
 
 def _only(fleet: FleetView, ours: frozenset[SupervisorId]) -> FleetView:
     hosts = [host for host in fleet.hosts if host.supervisor in ours]
     return FleetView(id=fleet.id, digest=fleet.digest, size=fleet.size, hosts=hosts)
+
+
+def _sources(fleet: FleetView) -> Sources:
+    masters = sum(host.from_masters for host in fleet.hosts)
+    peers = sum(host.from_peers for host in fleet.hosts)
+    return Sources(masters=masters, peers=peers, local=max(0, sum(host.done for host in fleet.hosts) - masters - peers))
 
 
 def _done(fleet: FleetView) -> int:

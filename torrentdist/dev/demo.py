@@ -51,6 +51,7 @@ def tour(cluster: DevCluster, home: Path) -> None:
     torrentdist(cluster, "upload", str(bundle), "--id", "wordcount-1", "--min-replicas", "3")
     torrentdist(cluster, "bundle", "distribute", "wordcount-1", "--wait", "100%")
     torrentdist(cluster, "download", "wordcount-1", str(copy))
+    torrentdist(cluster, "download", "--no-supervisor", "wordcount-1", str(home / "as-a-peer"))
     torrentdist(cluster, "bundle", "show", "wordcount-1")
     torrentdist(cluster, "bundle", "verify", "wordcount-1", str(copy))
     differing = filecmp.dircmp(bundle, copy).diff_files

@@ -127,7 +127,7 @@ class HostRuntime:
         return swarm is not None and swarm.pinned
 
     def swarm_entries(self) -> list[SwarmEntry]:
-        entries = [_entry(t.view()) for t in self.engine.transfers()]
+        entries = [self._entry(t.view()) for t in self.engine.transfers()]
         named = {entry.digest for entry in entries}
         entries += [SwarmEntry(digest=d, complete=False, size=size) for d, size in self._joining.items()]
         named |= self._joining.keys()
@@ -137,6 +137,19 @@ class HostRuntime:
             if digest not in named
         ]
         return entries
+
+    def _entry(self, view: TransferView) -> SwarmEntry:
+        """`complete` is said of what is published: whoever waits for this host must not be told sooner."""
+        return SwarmEntry(
+            digest=view.digest,
+            complete=view.phase is TransferPhase.SEEDING and self.store.get(view.digest) is not None,
+            done=view.done,
+            size=view.size,
+            rate=view.rate,
+            from_peers=view.sources.peers,
+            from_masters=view.sources.masters,
+            problem=view.error or ("no peers" if view.phase is TransferPhase.FETCHING and view.peers == 0 else ""),
+        )
 
     # fetching
 
@@ -329,16 +342,3 @@ async def _unless_stalled(transfer: Transfer, stall_secs: float) -> None:
 
 def _copy_durably(source: Path, target: Path) -> None:
     write_durably(target, source.read_bytes())
-
-
-def _entry(view: TransferView) -> SwarmEntry:
-    return SwarmEntry(
-        digest=view.digest,
-        complete=view.phase is TransferPhase.SEEDING,
-        done=view.done,
-        size=view.size,
-        rate=view.rate,
-        from_peers=view.sources.peers,
-        from_masters=view.sources.masters,
-        problem=view.error or ("no peers" if view.phase is TransferPhase.FETCHING and view.peers == 0 else ""),
-    )

@@ -241,6 +241,8 @@ class DistributeView(View, frozen=True, kw_only=True):
     done: int
     failed: list[FailedHost]
     seconds: float
+    sources: Sources = Sources()
+    """Of all these hosts together."""
 
 
 class HostBundleView(View, frozen=True, kw_only=True):

@@ -1,0 +1,47 @@
+"""`torrentdist upload` of a 1 MiB bundle until three masters hold it, the start of Python included.
+
+The cluster's periods are set to a minute each, so that an upload which waited for one of them would show it.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+from pathlib import Path
+
+from bench.results import Row
+from bench.stage import Ended, cluster_of, torrentdist
+from torrentdist.dev.cluster import DevCluster
+
+BAR = 1.5
+SLOW = {
+    "swarm": {"fetching_secs": 60.0, "seeding_secs": 60.0},
+    "replication": {"sync_secs": 120.0},
+}
+MIB = 1024 * 1024
+
+
+def measure(directory: Path, *, uploads: int) -> list[Row]:
+    with cluster_of(directory / "cluster", masters=3, supervisors=0, settings=SLOW) as cluster:
+        ended = [_upload(cluster, directory / f"bundle-{number}") for number in range(uploads)]
+    seconds = [one.seconds for one in ended]
+    inside = statistics.median(float(one.answer["seconds"]) for one in ended)
+    return [
+        Row(
+            key="upload",
+            what="upload of 1 MiB to 3 masters",
+            ours=statistics.median(seconds),
+            unit="s",
+            bar=BAR,
+            note=f"{uploads} uploads, {min(seconds):.2f}-{max(seconds):.2f} s; {inside:.2f} s without Python's start; "
+            "all periods of the cluster are 60 s or more",
+        )
+    ]
+
+
+def _upload(cluster: DevCluster, bundle: Path) -> Ended:
+    bundle.mkdir()
+    (bundle / "code.bin").write_bytes(os.urandom(MIB))
+    ended = torrentdist(cluster, "upload", str(bundle), "--min-replicas", "3")
+    assert ended.answer["replicas"] == 3, ended.answer
+    return ended
