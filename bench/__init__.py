@@ -1,1 +1,1 @@
-"""What is measured: ours against what our users would have otherwise, as ratios in one run. `make bench` runs it all."""
+"""What is measured: ours against what our users would have otherwise, as ratios in one run. See `make bench`."""

@@ -114,7 +114,9 @@ def _through_supervisor(cluster: DevCluster, directory: Path, mib: int) -> list[
     config.write_text(config.read_text().replace('supervisor = ""', f'supervisor = "{gateway}"'))
     ended = torrentdist(cluster, "download", f"large-{mib}", str(directory / "dest"))
     shutil.rmtree(directory / "dest")
-    return [Row(key="download-supervisor", what=f"download of {mib} MiB via the supervisor", ours=ended.seconds, unit="s")]
+    return [
+        Row(key="download-supervisor", what=f"download of {mib} MiB via the supervisor", ours=ended.seconds, unit="s")
+    ]
 
 
 def _upload(cluster: DevCluster, directory: Path, bundle: str) -> Path:
@@ -125,9 +127,7 @@ def _upload(cluster: DevCluster, directory: Path, bundle: str) -> Path:
     return cluster.dir / "master-1" / "objects" / str(answer["digest"])
 
 
-def _take_turns(
-    cluster: DevCluster, directory: Path, bundle: str, held: Path, pairs: int
-) -> list[tuple[Ended, Ended]]:
+def _take_turns(cluster: DevCluster, directory: Path, bundle: str, held: Path, pairs: int) -> list[tuple[Ended, Ended]]:
     dest = directory / "dest"
 
     def ours() -> Ended:

@@ -1,22 +1,18 @@
 """How long making a metafile takes, against libtorrent's own hashing of the same file, in one run.
 
-Each pair reads a file that is in the page cache; the first of the two alternates. Prints one JSON line: medians in
-seconds, and their ratio.
+Each pair reads a file that is in the page cache; the first of the two alternates.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
-import statistics
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import libtorrent as lt
 
+from bench.results import Row, paired
 from torrentdist.bundle.make import choose_piece_length, make_metafile
 
 MIB = 1024 * 1024
@@ -46,26 +42,14 @@ def seconds(function: Callable[[Path], None], path: Path) -> float:
     return time.perf_counter() - start
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--mib", type=int, default=1024)
-    parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--dir", type=Path, default=None, help="where the file is written")
-    args = parser.parse_args()
-    taken: dict[str, list[float]] = {"ours": [], "reference": []}
-    with tempfile.TemporaryDirectory(dir=args.dir) as directory:
-        path = Path(directory) / "data.bin"
-        write_random(path, args.mib)
-        pair = [("ours", ours), ("reference", reference)]
-        for _ in range(args.runs):
-            for name, function in pair:
-                taken[name].append(seconds(function, path))
-            pair.reverse()
-    medians = {name: statistics.median(times) for name, times in taken.items()}
-    result = {"what": "metafile", "mib": args.mib, "runs": args.runs}
-    result |= {name: round(median, 4) for name, median in medians.items()}
-    print(json.dumps(result | {"ratio": round(medians["ours"] / medians["reference"], 3)}))
-
-
-if __name__ == "__main__":
-    main()
+def measure(directory: Path, *, mib: int, pairs: int) -> list[Row]:
+    path = directory / "data.bin"
+    write_random(path, mib)
+    taken = []
+    for turn in range(pairs):
+        if turn % 2:
+            hashed, made = seconds(reference, path), seconds(ours, path)
+        else:
+            made, hashed = seconds(ours, path), seconds(reference, path)
+        taken.append((made, hashed))
+    return [paired("metafile", f"metafile of {mib} MiB", taken, against="libtorrent's own hashing", bar=1.3)]

@@ -102,9 +102,7 @@ def _write_bundle(bundle: Path) -> None:
     (bundle / "data.bin").write_bytes(os.urandom(60_000))
 
 
-async def _use(
-    cluster: DevCluster, directory: Path, names: list[BundleId], seconds: float
-) -> tuple[list[Memory], int]:
+async def _use(cluster: DevCluster, directory: Path, names: list[BundleId], seconds: float) -> tuple[list[Memory], int]:
     """Sample the master's memory while one client after another downloads something."""
     samples: list[Memory] = []
     config = _config(cluster)

@@ -97,7 +97,9 @@ def _watch(process: subprocess.Popen[bytes], samples: list[Memory]) -> None:
 def torrentdist(cluster: DevCluster, *arguments: str) -> Ended:
     """A command of ours, as a user's shell would start it."""
     config = str(cluster.dir / "client.toml")
-    return run([sys.executable, "-m", "torrentdist_cli", *arguments, "--config", config, "-o", "json"], cluster.dir.parent)
+    return run(
+        [sys.executable, "-m", "torrentdist_cli", *arguments, "--config", config, "-o", "json"], cluster.dir.parent
+    )
 
 
 @contextmanager

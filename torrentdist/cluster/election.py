@@ -18,6 +18,7 @@ import structlog
 from torrentdist.cluster import paths
 from torrentdist.cluster.epoch import Displaced, raise_epoch, trim_history
 from torrentdist.cluster.fence import Fence
+from torrentdist.cluster.handover import step_aside
 from torrentdist.cluster.operations import (
     Delete,
     NoNode,
@@ -101,6 +102,7 @@ class Elector:
         self._wake = asyncio.Event()
         self._again = asyncio.Event()
         self._yielding: str | None = None
+        self._successor = ""
         self._task: asyncio.Task[None] | None = None
         self._cleaning: asyncio.Task[None] | None = None
         self._raised: Term | None = None
@@ -168,6 +170,12 @@ class Elector:
             self._yielding = reason
             self._wake.set()
 
+    def hand_over(self, place: str) -> None:
+        """Give way to the master behind this znode of the queue."""
+        if self.is_leader():
+            self._successor = place
+            self.give_way("transferred")
+
     def _gives_way(self) -> bool:
         return self._yielding is not None
 
@@ -198,7 +206,7 @@ class Elector:
     async def _contend(self) -> None:
         """From the end of the queue until this master gives way; whatever else ends it is raised."""
         self._enter(Phase.QUEUED)
-        self._yielding = None
+        self._yielding, self._successor = None, ""
         self._own = await self._place()
         while True:
             self._wake.clear()
@@ -210,6 +218,10 @@ class Elector:
                     if await self._watch(self._own.name) and await self._watch(predecessor):
                         await self._wake.wait()
                 case First():
+                    prefix = paths.election_prefix(self._unique)
+                    if (behind := await step_aside(self._zk, self._own, self._master, prefix)) is not None:
+                        self._own = behind
+                        continue
                     self._enter(Phase.ELECTED)
                     if not await self._is_ready():
                         return
@@ -285,7 +297,7 @@ class Elector:
         path = paths.election_node(own.name)
         try:
             if term is not None and term.election == path:
-                left = TermRecord(leader=self._master, election=own.name, left=reason)
+                left = TermRecord(leader=self._master, election=own.name, left=reason, successor=self._successor)
                 with contextlib.suppress(TransactionFailed):  # somebody has raised the epoch, or deposed us
                     await self._zk.commit([Delete(path), Set(paths.EPOCH, encode(left), term.epoch)])
                     return True

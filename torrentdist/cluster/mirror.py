@@ -63,7 +63,7 @@ class Look:
 
 WHOLE_CLUSTER = Plan(
     frozenset({paths.CLUSTER, paths.EPOCH}),
-    {paths.MASTERS: 1, paths.SUPERVISORS: 1, paths.ELECTION: 1, paths.ASSIGNMENTS: 1, paths.BUNDLES: 2},
+    {paths.MASTERS: 1, paths.SUPERVISORS: 1, paths.ELECTION: 1, paths.ASSIGNMENTS: 1, paths.JOBS: 1, paths.BUNDLES: 2},
 )
 
 

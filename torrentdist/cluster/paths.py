@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from torrentdist.model import ids
-from torrentdist.model.ids import BundleId, MasterId, SupervisorId
+from torrentdist.model.ids import BundleId, JobId, MasterId, SupervisorId
 
 ROOT = "/"
 CLUSTER = "/cluster"
@@ -19,6 +19,8 @@ ELECTION = "/election"
 FAILOVERS = "/failovers"
 BUNDLES = "/code-distributor"
 ASSIGNMENTS = "/assignments"
+REQUESTS = "/requests"
+JOBS = "/jobs"
 
 PARENTS = (MASTERS, SUPERVISORS, ELECTION, FAILOVERS, BUNDLES, ASSIGNMENTS)
 """What has to be there before anything else can be written."""
@@ -45,6 +47,10 @@ def replica(bundle_id: BundleId, holder: MasterId) -> str:
 
 def assignment(id_: SupervisorId) -> str:
     return f"{ASSIGNMENTS}/{ids.supervisor_id(id_)}"
+
+
+def job(id_: JobId) -> str:
+    return f"{JOBS}/{ids.job_id(id_)}"
 
 
 def election_node(name: str) -> str:

@@ -15,11 +15,12 @@ from torrentdist.cluster import paths
 from torrentdist.cluster.operations import Stat
 from torrentdist.cluster.term import TermRecord, queue
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.ids import BundleId, MasterId, SupervisorId
+from torrentdist.model.ids import BundleId, JobId, MasterId, SupervisorId
 from torrentdist.model.records import (
     AssignmentRecord,
     BundleRecord,
     ClusterRecord,
+    JobRecord,
     MasterRecord,
     R,
     ReplicaRecord,
@@ -48,6 +49,14 @@ class AssignmentEntry:
 
 
 @dataclass(frozen=True)
+class JobEntry:
+    record: JobRecord
+    version: int
+    mtime: float
+    """ZooKeeper's time of the record's last write."""
+
+
+@dataclass(frozen=True)
 class ClusterSnapshot:
     version: int = 0
     """Grows with every change that this process has seen."""
@@ -56,6 +65,7 @@ class ClusterSnapshot:
     supervisors: Mapping[SupervisorId, SupervisorRecord] = field(default_factory=dict)
     bundles: Mapping[BundleId, BundleEntry] = field(default_factory=dict)
     assignments: Mapping[SupervisorId, AssignmentEntry] = field(default_factory=dict)
+    jobs: Mapping[JobId, JobEntry] = field(default_factory=dict)
     election: tuple[MasterId, ...] = ()
     """Who queues for leadership, in order. The first is elected, but leads only once it has raised the epoch."""
     leader: MasterId | None = None
@@ -114,6 +124,7 @@ def updated(old: ClusterSnapshot, tree: Tree, touched: Iterable[str], on_bad: On
         supervisors=section(paths.SUPERVISORS, old.supervisors, read.supervisor),
         bundles=section(paths.BUNDLES, old.bundles, read.bundle),
         assignments=section(paths.ASSIGNMENTS, old.assignments, read.assignment),
+        jobs=section(paths.JOBS, old.jobs, read.job),
     )
     if paths.ELECTION in by_section or paths.EPOCH in by_section:
         new = _with_leader(new, read)
@@ -185,6 +196,14 @@ class _Reader:
         path = f"{paths.ASSIGNMENTS}/{id_}"
         record = self.record(path, AssignmentRecord)
         return None if record is None else AssignmentEntry(record, self.tree.nodes[path][1].version)
+
+    def job(self, id_: JobId) -> JobEntry | None:
+        path = f"{paths.JOBS}/{id_}"
+        record = self.named(path, JobRecord, "id")
+        if record is None:
+            return None
+        stat = self.tree.nodes[path][1]
+        return JobEntry(record, stat.version, stat.mtime)
 
     def bundle(self, id_: BundleId) -> BundleEntry | None:
         path = f"{paths.BUNDLES}/{id_}"

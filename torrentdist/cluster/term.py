@@ -54,6 +54,8 @@ class TermRecord(Record, frozen=True, kw_only=True):
     election: str
     left: str = ""
     """Why the leader gave it back, if it did."""
+    successor: str = ""
+    """The election znode that it was left to, if to anybody's."""
 
     def leader_among(self, names: Collection[str]) -> MasterId | None:
         """The leader, while the znode that it leads by is in the queue."""
@@ -116,6 +118,17 @@ def standing(children: Iterable[str], own: OwnNode | None, session: int | None) 
         return Ghost(own.name)
     place = order.index(own.name)
     return First(own.name) if place == 0 else Waits(order[place - 1])
+
+
+def left_to(record: TermRecord | None, own: str, children: Iterable[str]) -> str | None:
+    """The place in the queue that the last leader left its office to, while it is there and isn't our own.
+
+    Whoever is first steps behind it then. A place belongs to one session, and who stepped behind it stays there: the
+    queue gets on whatever becomes of the successor, without a clock.
+    """
+    if record is None or not record.left or record.successor == own or record.successor not in queue(children):
+        return None
+    return record.successor
 
 
 def lease_end(acknowledged: float | None, negotiated_timeout: float) -> float:

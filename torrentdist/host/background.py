@@ -13,12 +13,19 @@ from typing import Any
 class Background:
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
+        self._passing: set[asyncio.Task[None]] = set()
         self._ended: asyncio.Event = asyncio.Event()
 
     def spawn(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(lambda _: self._ended.set())
+
+    def once(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        """A piece of work that ends by itself; its failure is not the daemon's."""
+        task = asyncio.create_task(work, name=name)
+        self._passing.add(task)
+        task.add_done_callback(self._passing.discard)
 
     async def failed(self) -> None:
         """Return when some loop has ended, raising what it ended with."""
@@ -28,6 +35,7 @@ class Background:
                 task.result()
 
     async def stop(self) -> None:
-        for task in self._tasks:
+        tasks = [*self._tasks, *self._passing]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -7,6 +7,7 @@ before it is believed.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterable, Sequence
 
 import httpx
@@ -53,6 +54,12 @@ class MasterLinks:
     async def plugin_metafile(self, digest: Digest, first: Iterable[str] = ()) -> bytes:
         urls = list(dict.fromkeys([*first, *self._urls()]))
         return await self._first(f"/v1/metafiles/{digest}/plugin", urls)
+
+    async def offer_metafile(self, digest: Digest, raw: bytes) -> None:
+        """Give every master a metafile that they have lost; who has it already doesn't mind."""
+        for url in self._urls():
+            with contextlib.suppress(httpx.HTTPError):
+                await self._http.put(f"{url}/v1/metafiles/{digest}", content=raw)
 
     async def holders(self, bundle: BundleId) -> list[Holder]:
         """The live masters that hold it, as any master knows them."""

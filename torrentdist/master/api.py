@@ -138,6 +138,20 @@ class MasterApi:
             raise TorrentdistError("not_found", what=f"a metafile of {digest} on this master")
         return await _metafile_response(request, raw, digest)
 
+    async def restore_metafile(self, request: Request) -> Response:
+        """From a peer of the swarm, when the masters have lost it: the digest says that it is the right one."""
+        digest = ids.digest(request.path_params["digest"])
+        known = any(e.record.digest == digest and e.record.state in ALIVE for e in self._m.snapshot().bundles.values())
+        if not known:
+            raise TorrentdistError("not_found", what=f"a bundle with digest {digest}")
+        meta = await asyncio.to_thread(parse_metafile, await read_body(request, self._m.config.api.max_request_bytes))
+        if meta.digest != digest:
+            raise TorrentdistError("corrupt", path=f"the metafile of {digest}", detail=f"it belongs to {meta.digest}")
+        await asyncio.to_thread(self._m.runtime.store.begin, meta)
+        self._m.swarms.got_metafile(digest)
+        self._m.replicator.poke()
+        return Response(status_code=204)
+
     async def plugin_metafile(self, request: Request) -> Response:
         digest = ids.digest(request.path_params["digest"])
         path = self._m.runtime.object_dir(digest) / "distributor-metafile"
@@ -238,6 +252,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("GET", "/v1/bundles/{id}/wait", "wait", BundleView, "long poll until so many masters hold it"),
     Operation("GET", "/v1/bundles/{id}/metafile", "metafile", None, "the BitTorrent v2 metafile"),
     Operation("GET", "/v1/metafiles/{digest}", "metafile_by_digest", None, "the metafile of a digest"),
+    Operation("PUT", "/v1/metafiles/{digest}", "restore_metafile", None, "a metafile that the masters have lost"),
     Operation("GET", "/v1/metafiles/{digest}/plugin", "plugin_metafile", None, "what the plug-in's upload() made"),
     Operation("GET", "/v1/bundles/{id}/files/{path:any_path}", "file", None, "one file of a bundle held here"),
     Operation("GET", "/v1/bundles/{id}/hosts", "hosts", FleetView, "how far each host is that is told to keep it"),

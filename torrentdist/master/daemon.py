@@ -95,7 +95,13 @@ class Master:
             PeerId(self.id), self.runtime, self.snapshot, own_host=self.host(), config=self.config.swarm
         )
         self.leadership = Leadership(
-            self.id, self._zookeeper, self.mirror, self.config.replication, active=self.swarms.active
+            self.id,
+            self._zookeeper,
+            self.mirror,
+            self.config.replication,
+            active=self.swarms.active,
+            published=self.runtime.store.published,
+            seen_elsewhere=self.swarms.seen_elsewhere,
         )
         self.operations = BundleOperations(self.mirror, self.leadership)
         self.intake = Intake(self.runtime, self.mirror, self.operations)
@@ -151,6 +157,7 @@ class Master:
             self.links,
             self.config.replication,
             joins_uploads=joins_uploads(plugin),
+            want_metafile=self.swarms.want_metafile,
         )
 
     async def failed(self) -> None:
@@ -181,6 +188,7 @@ class Master:
         else:
             await acl.check_tree(self._zookeeper)
         await self.mirror.start(CONNECT_SECS)
+        self._background.spawn("absences", self.leadership.watch_absences())
         self._background.spawn("replication", self.replicator.run())
         self._registration = Registration(self._zookeeper, self._record())
         await self._registration.start()

@@ -31,18 +31,25 @@ class TrimTombstone:
     bundle: BundleId
 
 
-Duty = MarkAvailable | ForgetUpload | TrimTombstone
+@dataclass(frozen=True)
+class MarkLost:
+    bundle: BundleId
+
+
+Duty = MarkAvailable | ForgetUpload | TrimTombstone | MarkLost
 
 
 def duties(
     snapshot: ClusterSnapshot,
     *,
     active: Collection[Digest],
+    lost: Collection[BundleId],
     led_for: float,
     server_now: float,
     config: ReplicationConfig,
 ) -> list[Duty]:
-    """`active`: digests that some peer is in the swarm of. `led_for`: a new leader has not heard the peers yet."""
+    """`active`: digests that some peer is in the swarm of. `lost`: bundles that nobody has had for too long.
+    `led_for`: a new leader has not heard the peers yet."""
     due: list[Duty] = []
     for bundle, entry in snapshot.bundles.items():
         age = server_now - entry.mtime
@@ -53,6 +60,8 @@ def duties(
             silent = entry.record.digest not in active and led_for > config.abandon_secs
             if silent and age > config.abandon_secs and not entry.replicas:
                 due.append(ForgetUpload(bundle))
+        elif state is BundleState.AVAILABLE and bundle in lost and not snapshot.holders(bundle):
+            due.append(MarkLost(bundle))
         elif state is BundleState.REMOVED:
             unseen = any(master in snapshot.masters for master in entry.replicas)
             if age > config.tombstone_secs and not unseen:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
+import time
 from collections.abc import Callable, Collection
 
 import msgspec
@@ -22,10 +23,11 @@ from torrentdist.cluster.operations import Create, Delete, NodeExists, NoNode, O
 from torrentdist.cluster.snapshot import ClusterSnapshot
 from torrentdist.cluster.term import Term
 from torrentdist.cluster.zookeeper import ZooKeeper
-from torrentdist.master.duties import Duty, ForgetUpload, MarkAvailable, TrimTombstone, duties
+from torrentdist.master import gate
+from torrentdist.master.duties import Duty, ForgetUpload, MarkAvailable, MarkLost, TrimTombstone, duties
 from torrentdist.model.config import ReplicationConfig
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.ids import Digest, MasterId
+from torrentdist.model.ids import BundleId, Digest, MasterId
 from torrentdist.model.records import BundleState, ClusterRecord, encode
 from torrentdist.model.views import LeaderView
 
@@ -33,6 +35,9 @@ log = structlog.get_logger(__name__)
 
 LOOK_SECS = 10.0
 """Ages are looked at this often; what a change makes due is done at once."""
+
+
+WATCH_SECS = 1.0
 
 
 class Leadership:
@@ -44,12 +49,17 @@ class Leadership:
         config: ReplicationConfig,
         *,
         active: Callable[[], Collection[Digest]],
+        published: Callable[[], Collection[Digest]],
+        seen_elsewhere: Callable[[Digest], bool],
     ) -> None:
         self._me = me
         self._zookeeper = zookeeper
         self._mirror = mirror
         self._config = config
         self._active = active
+        self._published = published
+        self._seen_elsewhere = seen_elsewhere
+        self._absent_since: dict[BundleId, float] = {}
         self._gained_at: float | None = None
         self._gained = asyncio.Event()
         self._elector = Elector(zookeeper, me, self._ready, on_gained=self._on_gained, on_lost=self._on_lost)
@@ -66,9 +76,25 @@ class Leadership:
         await self._elector.leave_queue(reason)
 
     async def _ready(self) -> bool:
-        """No live job can lack a bundle here: there are no jobs yet."""
-        await self._mirror.sync(5.0)
-        return True
+        """The gate: an elected master that lacks a live job's bundle acts on nothing and gives way."""
+        missing = gate.missing(await self._mirror.sync(5.0), self._published())
+        if missing:
+            log.warning("elected, but bundles of live jobs are missing here", bundles=missing)
+        return not missing
+
+    async def watch_absences(self) -> None:
+        """Every master counts for how long a bundle has been with nobody; being cut off proves nothing."""
+        while True:
+            if self._mirror.fresh:
+                self._absent_since = gate.absences(
+                    self._absent_since, self._mirror.snapshot, self._seen_elsewhere, time.monotonic()
+                )
+            else:
+                self._absent_since = {}
+            await asyncio.sleep(WATCH_SECS)
+
+    def _lost(self) -> list[BundleId]:
+        return gate.lost(self._absent_since, time.monotonic(), self._config.lost_secs)
 
     def _on_gained(self, _: Term) -> None:
         self._gained_at = asyncio.get_running_loop().time()
@@ -116,6 +142,9 @@ class Leadership:
         try:
             if not snapshot.present:
                 await self._found_cluster()
+            missing = gate.missing(snapshot, self._published())
+            if missing and gate.others_have(snapshot, missing):
+                self._elector.give_way(f"lacks bundle {missing[0]}")
             for duty in self._due(snapshot):
                 await self._do(snapshot, duty)
         except TransactionFailed as exc:
@@ -132,6 +161,7 @@ class Leadership:
         return duties(
             snapshot,
             active=self._active(),
+            lost=self._lost(),
             led_for=asyncio.get_running_loop().time() - self._gained_at,
             server_now=self._zookeeper.server_now() or 0.0,  # unknown: nothing is old
             config=self._config,
@@ -155,6 +185,10 @@ class Leadership:
         match duty:
             case MarkAvailable():
                 record = msgspec.structs.replace(entry.record, state=BundleState.AVAILABLE)
+                ops = [Set(path, encode(record), entry.version)]
+            case MarkLost():
+                log.error("every copy of a bundle is lost", bundle=duty.bundle, digest=entry.record.digest)
+                record = msgspec.structs.replace(entry.record, state=BundleState.LOST)
                 ops = [Set(path, encode(record), entry.version)]
             case ForgetUpload() | TrimTombstone():
                 log.info("forgetting a bundle", bundle=duty.bundle, why=type(duty).__name__)

@@ -112,6 +112,9 @@ def removal_ops(snapshot: ClusterSnapshot, bundle: BundleId) -> Sequence[Op]:
     entry = _live(snapshot, bundle)
     if entry.record.pinned:
         raise TorrentdistError("in_use", id=bundle, detail="it is pinned")
+    users = sorted(id_ for id_, job in snapshot.jobs.items() if job.record.live and bundle in job.record.needs)
+    if users:
+        raise TorrentdistError("in_use", id=bundle, detail=f"job {users[0]} needs it")
     ops = _rewrite(entry, state=BundleState.REMOVED)
     for supervisor, assignment in snapshot.assignments.items():
         if bundle in assignment.record.bundles:

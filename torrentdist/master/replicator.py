@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 
 import structlog
 
+from torrentdist.bundle.metafile import Metafile
 from torrentdist.cluster import paths
 from torrentdist.cluster.mirror import Mirror
 from torrentdist.cluster.operations import Check, Create, Delete, Op, Set, TransactionFailed
@@ -44,6 +46,7 @@ class Replicator:
         config: ReplicationConfig,
         *,
         joins_uploads: bool,
+        want_metafile: Callable[[Digest], None],
     ) -> None:
         self._me = me
         self._runtime = runtime
@@ -54,6 +57,7 @@ class Replicator:
         self._links = links
         self._config = config
         self._joins_uploads = joins_uploads
+        self._want_metafile = want_metafile
         self._tasks: dict[Digest, asyncio.Task[None]] = {}
         self._failures: dict[Digest, int] = {}
         self._not_before: dict[Digest, float] = {}
@@ -148,7 +152,7 @@ class Replicator:
             meta = await asyncio.to_thread(self._runtime.store.metafile, digest)
             first = self._likely_holders(snapshot, bundle)
             if meta is None:
-                meta = await self._links.metafile_of(digest, first)
+                meta = await self._metafile_of(digest, first)
             if self._joins_uploads:
                 await self._runtime.fetch(bundle, meta)
             elif entry.record.state is BundleState.UPLOADING:
@@ -165,6 +169,14 @@ class Replicator:
         finally:
             self._tasks.pop(digest, None)
             self._wake.set()
+
+    async def _metafile_of(self, digest: Digest, first: list[str]) -> Metafile:
+        try:
+            return await self._links.metafile_of(digest, first)
+        except TorrentdistError as error:
+            if error.code in ("not_found", "unreachable"):
+                self._want_metafile(digest)
+            raise
 
     def _likely_holders(self, snapshot: ClusterSnapshot, bundle: BundleId) -> list[str]:
         """URLs to ask first: who has it, then who took the upload."""

@@ -10,6 +10,8 @@ import asyncio
 import time
 from collections.abc import Callable
 
+import msgspec
+
 from torrentdist.cluster.snapshot import ClusterSnapshot
 from torrentdist.host.runtime import HostRuntime
 from torrentdist.model.config import SwarmConfig
@@ -39,6 +41,7 @@ class Swarms:
         self._runtime = runtime
         runtime.peers_at_hand = self.peers_at_hand
         self._snapshot = snapshot
+        self._wanted: set[Digest] = set()
         self._facts: tuple[int, dict[Digest, SwarmFacts]] = (-1, {})
 
     def peers_at_hand(self, digest: Digest) -> list[PeerAddress]:
@@ -57,6 +60,17 @@ class Swarms:
         """Digests that some peer is in the swarm of."""
         return {e.record.digest for e in self._snapshot().bundles.values() if self.directory.members(e.record.digest)}
 
+    def seen_elsewhere(self, digest: Digest) -> bool:
+        """Whether some peer has all of it: a supervisor's copy is a copy."""
+        return any(member.entry.complete for member in self.directory.members(digest))
+
+    def want_metafile(self, digest: Digest) -> None:
+        """No master has it: whoever is in the swarm is asked for it."""
+        self._wanted.add(digest)
+
+    def got_metafile(self, digest: Digest) -> None:
+        self._wanted.discard(digest)
+
     def hear(self, announce: SwarmAnnounce, source: str) -> SwarmAnswer:
         snapshot = self._snapshot()
         facts = self._known_facts(snapshot)
@@ -69,7 +83,8 @@ class Swarms:
             registered_hosts=_registered(snapshot),
         )
         self._runtime.allow_also(answer.addresses)
-        return answer
+        wanted = [entry.digest for entry in announce.swarms if entry.digest in self._wanted]
+        return msgspec.structs.replace(answer, wanted=wanted) if wanted else answer
 
     def hear_stock(self, query: bytes, key: str, source: str) -> bytes:
         snapshot = self._snapshot()

@@ -84,7 +84,7 @@ def cluster_view(snapshot: ClusterSnapshot, leader: MasterId | None, now: float)
         epoch=snapshot.epoch,
         masters=masters,
         supervisors=supervisor_list(snapshot, now),
-        jobs=[],
+        jobs=sorted(snapshot.jobs),
         bundles=bundle_counts(snapshot),
     )
 

@@ -95,6 +95,8 @@ class ReplicationConfig(Section, frozen=True, kw_only=True):
     parallel_fetches: int = 4
     abandon_secs: float = 3600.0
     """An upload whose uploader is silent for this long is forgotten."""
+    lost_secs: float = 300.0
+    """A bundle that nobody has had for so long, supervisors included, is marked lost."""
     tombstone_secs: float = 7 * 24 * 3600.0
 
 

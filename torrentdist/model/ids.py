@@ -15,6 +15,7 @@ BundleId = NewType("BundleId", str)
 MasterId = NewType("MasterId", str)
 SupervisorId = NewType("SupervisorId", str)
 PeerId = NewType("PeerId", str)
+JobId = NewType("JobId", str)
 StoreId = NewType("StoreId", str)
 RequestId = NewType("RequestId", str)
 Digest = NewType("Digest", str)
@@ -41,6 +42,10 @@ def master_id(text: str) -> MasterId:
 
 def supervisor_id(text: str) -> SupervisorId:
     return SupervisorId(_checked("supervisor id", text))
+
+
+def job_id(text: str) -> JobId:
+    return JobId(_checked("job id", text))
 
 
 def peer_id(text: str) -> PeerId:

@@ -12,7 +12,7 @@ from typing import TypeVar
 import msgspec
 
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.ids import BundleId, Digest, MasterId, StoreId, SupervisorId
+from torrentdist.model.ids import BundleId, Digest, JobId, MasterId, StoreId, SupervisorId
 
 SCHEMA = 1
 OLDEST_READABLE = 1
@@ -83,6 +83,39 @@ class AssignmentRecord(Record, frozen=True, kw_only=True):
 
     generation: int = 0
     bundles: tuple[BundleId, ...] = ()
+
+
+class JobStatus(StrEnum):
+    SUBMITTED = "submitted"
+    REPLICATING = "replicating"
+    ACTIVE = "active"
+    INACTIVE = "inactive"
+    REBALANCING = "rebalancing"
+    KILLED = "killed"
+    FINISHED = "finished"
+    FAILED = "failed"
+
+
+ENDED = (JobStatus.FINISHED, JobStatus.FAILED)
+
+
+class JobRecord(Record, frozen=True, kw_only=True):
+    """/jobs/<job-id>"""
+
+    id: JobId
+    name: str
+    status: JobStatus
+    bundle: BundleId
+    dependencies: tuple[BundleId, ...] = ()
+    """Further bundles without which it cannot run."""
+
+    @property
+    def live(self) -> bool:
+        return self.status not in ENDED
+
+    @property
+    def needs(self) -> tuple[BundleId, ...]:
+        return (self.bundle, *self.dependencies)
 
 
 class FailoverRecord(Record, frozen=True, kw_only=True):

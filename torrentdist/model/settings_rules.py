@@ -105,6 +105,7 @@ RULES: dict[str, Rule] = {
     "replication.sync_secs": PERIOD,
     "replication.parallel_fetches": COUNT,
     "replication.abandon_secs": PERIOD,
+    "replication.lost_secs": PERIOD,
     "replication.tombstone_secs": PERIOD,
     "codedistributor.class": Rule(lambda name: bool(_PLUGIN.fullmatch(name)), "package.module:Class"),
     "log.level": Rule(lambda level: level in LOG_LEVELS, f"one of {', '.join(LOG_LEVELS)}"),

@@ -200,6 +200,8 @@ class SwarmAnswer(View, frozen=True, kw_only=True):
     """Every address that connections may be accepted from."""
     masters: list[str] = []
     """The URLs of all live masters."""
+    wanted: list[Digest] = []
+    """Of the peer's own swarms, those whose metafile no master has: PUT /v1/metafiles/<digest> brings it back."""
 
 
 class UploadView(View, frozen=True, kw_only=True):

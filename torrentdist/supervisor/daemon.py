@@ -36,7 +36,7 @@ from torrentdist.host.web import WebServer, bind_socket
 from torrentdist.model import ids
 from torrentdist.model.config import Config
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.ids import BundleId, PeerId, SupervisorId
+from torrentdist.model.ids import BundleId, Digest, PeerId, SupervisorId
 from torrentdist.model.records import SupervisorRecord
 from torrentdist.model.views import PeerRole
 from torrentdist.supervisor.gateway import gateway_app
@@ -180,7 +180,14 @@ class Supervisor:
 
     def _on_picture(self, picture: SwarmPicture) -> None:
         self.runtime.apply_picture(picture)
+        for digest in picture.wanted:
+            self._background.once(f"metafile of {digest}", self._offer_metafile(digest))
         self.keeper.hear_removed(frozenset(d for d, swarm in picture.swarms.items() if swarm.removed))
+
+    async def _offer_metafile(self, digest: Digest) -> None:
+        raw = await asyncio.to_thread(self.runtime.store.raw_metafile, digest)
+        if raw is not None:
+            await self.links.offer_metafile(digest, raw)
 
     async def _raw_metafile(self, bundle: BundleId) -> bytes:
         return (await self.links.metafile(bundle)).raw

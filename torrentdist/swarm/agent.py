@@ -51,6 +51,7 @@ class SwarmPicture:
     masters: tuple[str, ...] = ()
     addresses: frozenset[str] = frozenset()
     swarms: Mapping[Digest, SwarmPeers] = field(default_factory=lambda: MappingProxyType({}))
+    wanted: frozenset[Digest] = frozenset()
     interval: float = FIRST_BACKOFF_SECS
     answered: int = 0
     """How many masters answered when last asked. With 0 the rest is what was known before."""
@@ -68,6 +69,7 @@ def merge(answers: Sequence[SwarmAnswer], before: SwarmPicture) -> SwarmPicture:
         masters=tuple(dict.fromkeys(url for answer in answers for url in answer.masters)),
         addresses=frozenset(host for answer in answers for host in answer.addresses),
         swarms=MappingProxyType(swarms),
+        wanted=frozenset(digest for answer in answers for digest in answer.wanted),
         interval=min(answer.interval for answer in answers),
         answered=len(answers),
     )

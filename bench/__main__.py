@@ -1,0 +1,96 @@
+"""Runs every measurement and prints the table. `--short` is the form for CI: the same bars on less data.
+
+The last results stay in results.json and results.md. Ends with 1 if a bar was not met.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench import download, metafile, seeding, upload
+from bench.results import Row, conditions, table, write
+
+
+@dataclass(frozen=True)
+class Form:
+    """How much is measured."""
+
+    name: str
+    metafile_mib: int
+    metafile_pairs: int
+    download_mib: int
+    download_pairs: int
+    files: int
+    file_pairs: int
+    uploads: int
+    bundles: int
+    seeding_secs: float
+
+
+FULL = Form(
+    name="full",
+    metafile_mib=1024,
+    metafile_pairs=5,
+    download_mib=4096,
+    download_pairs=3,
+    files=10_000,
+    file_pairs=5,
+    uploads=7,
+    bundles=500,
+    seeding_secs=60.0,
+)
+SHORT = Form(
+    name="short",
+    metafile_mib=256,
+    metafile_pairs=3,
+    download_mib=512,
+    download_pairs=3,
+    files=10_000,
+    file_pairs=1,
+    uploads=5,
+    bundles=500,
+    seeding_secs=10.0,
+)
+
+
+def measurements(form: Form, directory: Path) -> dict[str, Callable[[], list[Row]]]:
+    return {
+        "metafile": lambda: metafile.measure(directory, mib=form.metafile_mib, pairs=form.metafile_pairs),
+        "download": lambda: download.measure(
+            directory,
+            mib=form.download_mib,
+            pairs=form.download_pairs,
+            files=form.files,
+            file_pairs=form.file_pairs,
+        ),
+        "upload": lambda: upload.measure(directory, uploads=form.uploads),
+        "seeding": lambda: seeding.measure(directory, bundles=form.bundles, seconds=form.seeding_secs),
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--short", action="store_const", const=SHORT, default=FULL, dest="form", help="for CI")
+    parser.add_argument("--only", help="some of metafile,download,upload,seeding; nothing is kept then")
+    parser.add_argument("--results", type=Path, default=Path(__file__).parent, help="where the results are kept")
+    parser.add_argument("--dir", type=Path, default=None, help="the disk to measure on: 20 GB in the full form")
+    args = parser.parse_args()
+    circumstances = conditions(args.form.name)
+    rows: list[Row] = []
+    for name in args.only.split(",") if args.only else measurements(args.form, Path()):
+        print(f"measuring: {name}", file=sys.stderr, flush=True)
+        with tempfile.TemporaryDirectory(prefix="torrentdist-bench-", dir=args.dir) as directory:
+            rows += measurements(args.form, Path(directory))[name]()
+    print(table(rows))
+    if not args.only:
+        write(rows, circumstances, args.results)
+    return 1 if any(row.met is False for row in rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,52 @@
+"""Whether an elected master may act: it has every bundle of every live job. Pure.
+
+Always holds: a bundle that is marked lost or removed bars nobody; a bundle is absent only while no registered master
+and no peer at all has a whole copy, and the time of its absence is counted by the clock of who watches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+
+from torrentdist.cluster.snapshot import ClusterSnapshot
+from torrentdist.model.ids import BundleId, Digest
+from torrentdist.model.records import BundleState
+
+BARRING = (BundleState.AVAILABLE, BundleState.UPLOADING)
+
+
+def missing(snapshot: ClusterSnapshot, published: Collection[Digest]) -> list[BundleId]:
+    """The bundles of live jobs that this master lacks and has to get before it leads."""
+    needed = {bundle for job in snapshot.jobs.values() if job.record.live for bundle in job.record.needs}
+    entries = ((bundle, snapshot.bundles.get(bundle)) for bundle in sorted(needed))
+    return [
+        bundle
+        for bundle, entry in entries
+        if entry is not None and entry.record.state in BARRING and entry.record.digest not in published
+    ]
+
+
+def others_have(snapshot: ClusterSnapshot, bundles: Collection[BundleId]) -> bool:
+    """Whether some live master has all of these: then it had better lead."""
+    holders = [set(snapshot.holders(bundle)) for bundle in bundles]
+    return bool(holders) and bool(set.intersection(*holders))
+
+
+def absences(
+    before: Mapping[BundleId, float],
+    snapshot: ClusterSnapshot,
+    seen_elsewhere: Callable[[Digest], bool],
+    now: float,
+) -> dict[BundleId, float]:
+    """Since when nobody has each absent bundle; `before` is the last answer of this very function."""
+    return {
+        bundle: before.get(bundle, now)
+        for bundle, entry in snapshot.bundles.items()
+        if entry.record.state is BundleState.AVAILABLE
+        and not snapshot.holders(bundle)
+        and not seen_elsewhere(entry.record.digest)
+    }
+
+
+def lost(since: Mapping[BundleId, float], now: float, lost_secs: float) -> list[BundleId]:
+    return sorted(bundle for bundle, began in since.items() if now - began >= lost_secs)
