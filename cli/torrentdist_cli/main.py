@@ -25,7 +25,7 @@ COMMANDS = {
     "cluster": Lazy("torrentdist_cli.cluster:cluster", "Show the cluster: leader, masters, supervisors, bundles."),
     "supervisor": Lazy("torrentdist_cli.supervisor:supervisor", "Run this host's supervisor, or list them all."),
     "master": Lazy("torrentdist_cli.master:master", "Run a master, in the foreground, until SIGTERM or Ctrl-C."),
-    "ha": Lazy("torrentdist_cli.ha:ha", "Who leads."),
+    "ha": Lazy("torrentdist_cli.ha:ha", "Who leads, and the masters' high availability."),
     "dev": Lazy("torrentdist_cli.dev:dev", "A whole cluster on this machine, to try things and to test."),
     "config": Lazy("torrentdist_cli.config:config", "Show the configuration, and where each value comes from."),
 }

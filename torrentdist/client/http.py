@@ -34,8 +34,16 @@ from torrentdist.client.transport import (
 )
 from torrentdist.model.config import ClientConfig
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.ids import BundleId, Digest, SupervisorId, new_random_id
-from torrentdist.model.views import BundleView, ClusterView, FleetView, LeaderView
+from torrentdist.model.ids import BundleId, Digest, MasterId, SupervisorId, new_random_id
+from torrentdist.model.views import (
+    BundleView,
+    ClusterView,
+    FailoverView,
+    FleetView,
+    LeaderTransferView,
+    LeaderView,
+    RoleView,
+)
 
 T = TypeVar("T")
 
@@ -107,6 +115,16 @@ class MasterClient:
 
     async def leader(self) -> LeaderView:
         return await self.read("GET", "/v1/leader", LeaderView)
+
+    async def roles(self) -> list[RoleView]:
+        return await self.read("GET", "/v1/roles", list[RoleView])
+
+    async def failovers(self, count: int) -> list[FailoverView]:
+        return await self.read("GET", "/v1/failovers", list[FailoverView], params={"n": str(count)})
+
+    async def transfer(self, master: MasterId) -> LeaderTransferView:
+        content = msgspec.json.encode({"master": master})
+        return await self.mutate("POST", "/v1/transfer", LeaderTransferView, content=content)
 
     async def bundles(self) -> list[BundleView]:
         return await self.read("GET", "/v1/bundles", list[BundleView])

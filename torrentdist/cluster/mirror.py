@@ -134,8 +134,9 @@ class Mirror:
         """A snapshot that shows everything acknowledged to anybody before this call."""
         try:
             async with asyncio.timeout(timeout):
-                await self._zk.sync()
+                zxid = await self._zk.sync()
                 await self._until_dealt_with(self._marks, timeout)
+                self.applied_zxid = max(self.applied_zxid, zxid)
         except TimeoutError:
             raise TorrentdistError("zookeeper_unavailable", detail="no current view of the records") from None
         return self.snapshot

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from torrentdist.model import ids
-from torrentdist.model.ids import BundleId, JobId, MasterId, SupervisorId
+from torrentdist.model.ids import BundleId, JobId, MasterId, RequestId, SupervisorId
 
 ROOT = "/"
 CLUSTER = "/cluster"
@@ -51,6 +51,16 @@ def assignment(id_: SupervisorId) -> str:
 
 def job(id_: JobId) -> str:
     return f"{JOBS}/{ids.job_id(id_)}"
+
+
+def request_bucket(name: str) -> str:
+    return f"{REQUESTS}/{name}"
+
+
+def request(id_: RequestId) -> str:
+    """In one of 256 buckets, which the id itself tells: no lookup has to list anything."""
+    bucket = hashlib.sha256(ids.request_id(id_).encode()).hexdigest()[:2]
+    return f"{request_bucket(bucket)}/{id_}"
 
 
 def election_node(name: str) -> str:

@@ -116,6 +116,8 @@ class DevCluster:
             for member in wait_gone(members, STOP_SECS):
                 send(member, signal.SIGKILL)
             wait_gone(members, 5.0)
+        if self._zookeeper is not None:
+            self._zookeeper.kill()  # its first thread is gone; wait for the others too
         self._reap()
         self.state.processes.clear()
         self._save()
@@ -184,8 +186,6 @@ class DevCluster:
     def _reap(self) -> None:
         for child in self._children.values():
             child.poll()
-        for server in self._zookeeper.servers if self._zookeeper is not None else ():
-            server.exited()
 
     def _remember(self, role: str, name: str, pid: int, url: str, log: Path) -> None:
         birth = birth_of(pid)

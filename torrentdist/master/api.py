@@ -32,9 +32,13 @@ from torrentdist.host.web import (
     on_unexpected_error,
     read_body,
 )
+from torrentdist.cluster.snapshot import ClusterSnapshot
 from torrentdist.master import viewing
+from torrentdist.master.freshness import Fresh
+from torrentdist.master.once import Mutation, mutation
 from torrentdist.master.openapi import Operation, openapi_document
 from torrentdist.master.operations import targets
+from torrentdist.master.transfer import transfer
 from torrentdist.model import ids
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId
@@ -42,9 +46,12 @@ from torrentdist.model.records import BundleState
 from torrentdist.model.views import (
     BundleView,
     ClusterView,
+    FailoverView,
     FleetView,
     HealthView,
+    LeaderTransferView,
     LeaderView,
+    RoleView,
     SwarmAnnounce,
     SwarmAnswer,
 )
@@ -56,11 +63,17 @@ Handler = Callable[[Request], Awaitable[Response]]
 ALIVE = (BundleState.UPLOADING, BundleState.AVAILABLE, BundleState.LOST)
 MAX_ANNOUNCE_BYTES = 8 * 1024 * 1024
 LONGEST_POLL = 30.0
+REQUEST_ID = "X-Request-Id"
+DEFAULT_FAILOVERS = 10
 
 
 class DistributeBody(msgspec.Struct, forbid_unknown_fields=True):
     supervisors: list[str] | None = None
     labels: dict[str, str] = {}
+
+
+class TransferBody(msgspec.Struct, forbid_unknown_fields=True):
+    master: str
 
 
 class UploadOffset(msgspec.Struct, frozen=True):
@@ -101,6 +114,16 @@ class MasterApi:
 
     async def leader(self, _: Request) -> Response:
         return json_response(self._m.leadership.leader_view())
+
+    async def role(self, _: Request) -> Response:
+        return json_response(self._m.role())
+
+    async def roles(self, _: Request) -> Response:
+        return json_response(await self._m.roles.all())
+
+    async def failovers(self, request: Request) -> Response:
+        count = int(number_parameter(request, "n", DEFAULT_FAILOVERS, low=1, high=1000))
+        return json_response([viewing.failover_view(r) for r in await self._m.leadership.failovers(count)])
 
     async def bundles(self, _: Request) -> Response:
         return json_response(viewing.bundle_list(self._m.snapshot()))
@@ -174,32 +197,41 @@ class MasterApi:
 
     # mutations
 
+    async def transfer(self, request: Request) -> Response:
+        m, body = self._m, decode_body(await read_body(request, 64 * 1024), TransferBody)
+        return json_response(await transfer(m.id, ids.master_id(body.master), m.leadership, m.mirror, m.roles))
+
     async def open_upload(self, request: Request) -> Response:
         bundle = _bundle(request)
         wanted = int(number_parameter(request, "min_replicas", 0, low=0, high=1000))
         self._m.leadership.fence()  # refuse before the body is read
         body = await read_body(request, self._m.config.api.max_request_bytes)
         meta = await asyncio.to_thread(parse_metafile, body)
-        return json_response(await self._m.intake.open(bundle, meta, wanted or None))
+        return _answer(await self._m.intake.open(await _mutation(request, body), bundle, meta, wanted or None))
 
     async def remove(self, request: Request) -> Response:
         bundle = _bundle(request)
-        return json_response(viewing.bundle_view(await self._m.operations.remove(bundle), bundle))
+        return _answer(await self._m.operations.remove(await _mutation(request), bundle))
 
     async def pin(self, request: Request) -> Response:
         bundle = _bundle(request)
-        snapshot = await self._m.operations.set_pinned(bundle, request.method == "PUT")
-        return json_response(viewing.bundle_view(snapshot, bundle))
+        mutation = await _mutation(request)
+        return _answer(await self._m.operations.set_pinned(mutation, bundle, request.method == "PUT"))
 
     async def distribute(self, request: Request) -> Response:
         bundle = _bundle(request)
-        body = decode_body(await read_body(request, self._m.config.api.max_request_bytes) or b"{}", DistributeBody)
+        raw = await read_body(request, self._m.config.api.max_request_bytes)
+        body = decode_body(raw or b"{}", DistributeBody)
         named = None if body.supervisors is None else [ids.supervisor_id(s) for s in body.supervisors]
-        snapshot = await self._m.operations.distribute(bundle, named, body.labels)
-        meant = targets(snapshot, named, body.labels)
-        fleet = self._m.fleet(snapshot, bundle)
-        hosts = [host for host in fleet.hosts if host.supervisor in meant]
-        return json_response(msgspec.structs.replace(fleet, hosts=hosts))
+
+        def render(snapshot: ClusterSnapshot) -> FleetView:
+            meant = targets(snapshot, named, body.labels)
+            fleet = self._m.fleet(snapshot, bundle)
+            hosts = [host for host in fleet.hosts if host.supervisor in meant]
+            return msgspec.structs.replace(fleet, hosts=hosts)
+
+        mutation = await _mutation(request, raw)
+        return _answer(await self._m.operations.distribute(mutation, bundle, named, body.labels, render))
 
     async def upload_bytes(self, request: Request) -> Response:
         digest = ids.digest(request.path_params["digest"])
@@ -214,7 +246,8 @@ class MasterApi:
 
     async def upload_finish(self, request: Request) -> Response:
         self._m.leadership.fence()
-        return json_response(await self._m.intake.finish(ids.digest(request.path_params["digest"])))
+        digest = ids.digest(request.path_params["digest"])
+        return _answer(await self._m.intake.finish(await _mutation(request), digest))
 
     # swarms
 
@@ -225,6 +258,19 @@ class MasterApi:
     async def tracker(self, request: Request) -> Response:
         body = self._m.swarms.hear_stock(request.scope["query_string"], request.path_params["key"], _source(request))
         return Response(body, media_type="text/plain")
+
+
+async def _mutation(request: Request, body: bytes = b"") -> Mutation | None:
+    """What a retry of this request is recognised by; None for one without an id, which is not remembered."""
+    given = request.headers.get(REQUEST_ID)
+    if given is None:
+        return None
+    target, query = request.scope["raw_path"], request.scope["query_string"]
+    return await asyncio.to_thread(mutation, ids.request_id(given), request.method, target, query, body)
+
+
+def _answer(body: bytes) -> Response:
+    return Response(body, media_type="application/json")
 
 
 def _source(request: Request) -> str:
@@ -247,6 +293,11 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("GET", "/openapi.json", "openapi", None, "this document"),
     Operation("GET", "/v1/cluster", "cluster", ClusterView, "masters, supervisors and counts"),
     Operation("GET", "/v1/leader", "leader", LeaderView, "who leads, since when, in which epoch"),
+    Operation("GET", "/v1/role", "role", RoleView, "this master's state, epoch and lag"),
+    Operation("GET", "/v1/roles", "roles", list[RoleView], "the same of every registered master, asked now"),
+    Operation("GET", "/v1/failovers", "failovers", list[FailoverView], "the last changes of leader, the newest first"),
+    Operation("POST", "/v1/transfer", "transfer", LeaderTransferView, "hand the leadership to a master",
+              body=TransferBody),
     Operation("GET", "/v1/bundles", "bundles", list[BundleView], "every bundle that can be downloaded, or is lost"),
     Operation("GET", "/v1/bundles/{id}", "bundle", BundleView, "one bundle"),
     Operation("GET", "/v1/bundles/{id}/wait", "wait", BundleView, "long poll until so many masters hold it"),

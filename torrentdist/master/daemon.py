@@ -39,16 +39,19 @@ from torrentdist.master.api import master_app
 from torrentdist.master.figures import master_samples
 from torrentdist.master.intake import Intake
 from torrentdist.master.leadership import Leadership
+from torrentdist.master.once import Requests
 from torrentdist.master.operations import BundleOperations
 from torrentdist.master.replicator import Replicator
+from torrentdist.master.roles import Roles, lag
 from torrentdist.master.swarms import Swarms
+from torrentdist.master.trimming import RequestTrimmer
 from torrentdist.master.viewing import fleet_view
 from torrentdist.model import ids
 from torrentdist.model.config import Config
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest, MasterId, PeerId
 from torrentdist.model.records import MasterRecord
-from torrentdist.model.views import FleetView, PeerRole
+from torrentdist.model.views import FleetView, PeerRole, RoleView
 from torrentdist.swarm.agent import SwarmAgent
 
 log = structlog.get_logger(__name__)
@@ -91,6 +94,7 @@ class Master:
         http = http_client(self._token)
         self._closing.push_async_callback(http.aclose)
         self.links = MasterLinks(http, self._other_masters)
+        self.roles = Roles(http, self.snapshot, self.role)
         self.swarms = Swarms(
             PeerId(self.id), self.runtime, self.snapshot, own_host=self.host(), config=self.config.swarm
         )
@@ -102,8 +106,9 @@ class Master:
             active=self.swarms.active,
             published=self.runtime.store.published,
             seen_elsewhere=self.swarms.seen_elsewhere,
+            requests=RequestTrimmer(self._zookeeper, self.config.requests.keep_secs),
         )
-        self.operations = BundleOperations(self.mirror, self.leadership)
+        self.operations = BundleOperations(self.mirror, self.leadership, Requests(self._zookeeper))
         self.intake = Intake(self.runtime, self.mirror, self.operations)
         agent = self._agent = self._make_agent(http)
         self._load_plugin()
@@ -222,6 +227,19 @@ class Master:
         if self._registration is None or not self._registration.registered:
             failing["registration"] = "not registered yet"
         return failing
+
+    def role(self) -> RoleView:
+        snapshot, failing = self.snapshot(), self.failing_checks()
+        return RoleView(
+            id=self.id,
+            url=self.url(),
+            state=self.leadership.state(),
+            epoch=snapshot.epoch,
+            lag=lag(snapshot, self.runtime.store.published()),
+            version=__version__,
+            ready=not failing,
+            failing=failing,
+        )
 
     # what its parts ask
 

@@ -16,12 +16,11 @@ from pathlib import Path
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.cluster.mirror import Mirror
 from torrentdist.host.runtime import HostRuntime
-from torrentdist.master import viewing
+from torrentdist.master.once import Mutation
 from torrentdist.master.operations import BundleOperations
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
 from torrentdist.model.records import BundleState
-from torrentdist.model.views import BundleView
 
 
 @dataclass
@@ -45,13 +44,17 @@ class Intake:
         """What arrives over HTTP: the replicator leaves it alone."""
         return frozenset(self._appends)
 
-    async def open(self, bundle: BundleId, meta: Metafile, min_replicas: int | None) -> BundleView:
+    async def open(
+        self, mutation: Mutation | None, bundle: BundleId, meta: Metafile, min_replicas: int | None
+    ) -> bytes:
+        before = await self._operations.recall(mutation)
         entry = self._mirror.snapshot.bundles.get(bundle)
         if entry is not None and entry.record.digest != meta.digest:
             raise TorrentdistError("conflict", id=bundle, existing=entry.record.digest)
-        await asyncio.to_thread(self._runtime.store.begin, meta)
-        snapshot = await self._operations.open_upload(bundle, meta, min_replicas)
-        return viewing.bundle_view(snapshot, bundle)
+        # The leader that opened it may be gone, and this one's disk be without the metafile.
+        if before is None or (entry is not None and entry.record.state is not BundleState.REMOVED):
+            await asyncio.to_thread(self._runtime.store.begin, meta)
+        return before or await self._operations.open_upload(mutation, bundle, meta, min_replicas)
 
     # over HTTP
 
@@ -73,9 +76,15 @@ class Intake:
             append.offset += len(data)
             return append.offset
 
-    async def finish(self, digest: Digest) -> BundleView:
-        stored = self._runtime.store.get(digest)
-        if stored is None:
+    async def finish(self, mutation: Mutation | None, digest: Digest) -> bytes:
+        before = await self._operations.recall(mutation)
+        if before is not None:
+            return before
+        bundle = self._bundle_of(digest)
+        held = self._runtime.store.get(digest) is not None
+        if not held and digest not in self._appends:  # the leader that got the bytes may be gone, and its copy not
+            held = bool(self._mirror.snapshot.holders(bundle))
+        if not held:
             append = await self._append_of(digest)
             async with append.lock:
                 if append.offset != append.meta.size:
@@ -88,9 +97,8 @@ class Intake:
                     await self._runtime.publish(append.meta)
                 finally:
                     self._appends.pop(digest, None)
-        bundle = self._bundle_of(digest)
-        snapshot = await self._mirror.wait_for(lambda s: bundle in s.bundles and bool(s.holders(bundle)), 10.0)
-        return viewing.bundle_view(snapshot, bundle)
+        await self._mirror.wait_for(lambda s: bundle in s.bundles and bool(s.holders(bundle)), 10.0)
+        return await self._operations.finish_upload(mutation, bundle)
 
     def _bundle_of(self, digest: Digest) -> BundleId:
         for bundle, entry in self._mirror.snapshot.bundles.items():

@@ -18,18 +18,21 @@ import structlog
 from torrentdist.cluster import paths
 from torrentdist.cluster.election import Elector
 from torrentdist.cluster.fence import Fence
+from torrentdist.cluster.handover import place_of
 from torrentdist.cluster.mirror import Mirror
 from torrentdist.cluster.operations import Create, Delete, NodeExists, NoNode, Op, Set, TransactionFailed
 from torrentdist.cluster.snapshot import ClusterSnapshot
-from torrentdist.cluster.term import Term
+from torrentdist.cluster.term import Term, queue
 from torrentdist.cluster.zookeeper import ZooKeeper
 from torrentdist.master import gate
 from torrentdist.master.duties import Duty, ForgetUpload, MarkAvailable, MarkLost, TrimTombstone, duties
+from torrentdist.master.roles import state_of
+from torrentdist.master.trimming import RequestTrimmer
 from torrentdist.model.config import ReplicationConfig
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest, MasterId
-from torrentdist.model.records import BundleState, ClusterRecord, encode
-from torrentdist.model.views import LeaderView
+from torrentdist.model.records import BundleState, ClusterRecord, FailoverRecord, decode, encode
+from torrentdist.model.views import LeaderView, MasterState
 
 log = structlog.get_logger(__name__)
 
@@ -51,6 +54,7 @@ class Leadership:
         active: Callable[[], Collection[Digest]],
         published: Callable[[], Collection[Digest]],
         seen_elsewhere: Callable[[Digest], bool],
+        requests: RequestTrimmer,
     ) -> None:
         self._me = me
         self._zookeeper = zookeeper
@@ -59,6 +63,7 @@ class Leadership:
         self._active = active
         self._published = published
         self._seen_elsewhere = seen_elsewhere
+        self._requests = requests
         self._absent_since: dict[BundleId, float] = {}
         self._gained_at: float | None = None
         self._gained = asyncio.Event()
@@ -74,6 +79,14 @@ class Leadership:
 
     async def leave(self, reason: str) -> None:
         await self._elector.leave_queue(reason)
+
+    async def hand_over(self, target: MasterId) -> bool:
+        """Give way to this master; False, and nothing is changed, if it isn't in the queue."""
+        place = await place_of(self._zookeeper, target)
+        if place is not None:
+            self.fence()
+            self._elector.hand_over(place)
+        return place is not None
 
     async def _ready(self) -> bool:
         """The gate: an elected master that lacks a live job's bundle acts on nothing and gives way."""
@@ -108,6 +121,15 @@ class Leadership:
 
     def is_leader(self) -> bool:
         return self._elector.is_leader()
+
+    def state(self) -> MasterState:
+        return state_of(self._elector.phase, self.is_leader())
+
+    async def failovers(self, count: int) -> list[FailoverRecord]:
+        """The last ones, the newest first."""
+        names = queue(await self._zookeeper.children(paths.FAILOVERS) or ())[-count:]
+        found = await asyncio.gather(*(self._zookeeper.get(paths.failover(name)) for name in reversed(names)))
+        return [decode(node[0], FailoverRecord, path=paths.FAILOVERS) for node in found if node is not None]
 
     def fence(self) -> Fence:
         """The way to change something as the leader; a refusal names the leader and all masters."""
@@ -147,6 +169,7 @@ class Leadership:
                 self._elector.give_way(f"lacks bundle {missing[0]}")
             for duty in self._due(snapshot):
                 await self._do(snapshot, duty)
+            await self._requests.trim_when_due(self.fence())
         except TransactionFailed as exc:
             log.debug("a record changed under a duty", why=str(exc))
         except TorrentdistError as error:

@@ -1,7 +1,7 @@
 """Which bundles a master fetches, announces and drops: a pure plan from what ZooKeeper says and what the store has.
 
 Always holds: a replica record is published for bytes that are published in this very store, and withdrawn when they
-are not; only a tombstone drops anything (a record that is missing, or a tree that is, drops nothing).
+are not; only a tombstone drops a bundle (a record that is missing, or a tree that is, drops none).
 Must not do: I/O, or decide anything that the leader decides for all.
 """
 
@@ -37,7 +37,14 @@ class Drop:
     digest: Digest
 
 
-Action = Fetch | PublishReplica | WithdrawReplica | Drop
+@dataclass(frozen=True)
+class Abandon:
+    """An upload that came to nothing: what had arrived of it goes."""
+
+    digest: Digest
+
+
+Action = Abandon | Fetch | PublishReplica | WithdrawReplica | Drop
 
 
 @dataclass(frozen=True)
@@ -49,6 +56,8 @@ class Local:
     published: frozenset[Digest]
     arriving: frozenset[Digest]
     fetching: frozenset[Digest]
+    stale: frozenset[Digest] = frozenset()
+    """Of what is arriving, what has not been touched for long and never was published here."""
     not_before: Mapping[Digest, float] = field(default_factory=dict)
     """When a failed fetch may be tried again."""
     parallel: int = 4
@@ -76,6 +85,8 @@ def plan(snapshot: ClusterSnapshot, local: Local, now: float) -> list[Action]:
                 holders = len(snapshot.holders(bundle))
                 uploading = entry.record.state is BundleState.UPLOADING
                 wanted.append((not uploading, holders, bundle, entry.record.digest))
+    known = {entry.record.digest for entry in snapshot.bundles.values()}
+    actions += [Abandon(digest) for digest in sorted(local.stale - known - local.fetching)]
     actions += [Drop(digest) for digest in sorted(_removed(snapshot) & (local.published | local.arriving))]
     return actions + _chosen(wanted, local)
 

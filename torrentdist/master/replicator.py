@@ -7,6 +7,7 @@ A replica record is written in one transaction that checks the bundle's record a
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Callable
 
@@ -22,7 +23,7 @@ from torrentdist.host.links import MasterLinks
 from torrentdist.host.runtime import HostRuntime
 from torrentdist.master.intake import Intake
 from torrentdist.master.leadership import Leadership
-from torrentdist.master.replication import Drop, Fetch, Local, PublishReplica, WithdrawReplica, plan
+from torrentdist.master.replication import Abandon, Drop, Fetch, Local, PublishReplica, WithdrawReplica, plan
 from torrentdist.model.config import ReplicationConfig
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest, MasterId
@@ -92,7 +93,21 @@ class Replicator:
         due = min((t - now for t in self._not_before.values() if t > now), default=self._config.sync_secs)
         return max(0.05, min(self._config.sync_secs, due))
 
-    def _local(self) -> Local:
+    def _stale(self) -> frozenset[Digest]:
+        """Looks at the disk: called on a thread."""
+        return frozenset(d for d in self._runtime.store.arriving() if self._is_stale(d))
+
+    def _is_stale(self, digest: Digest) -> bool:
+        arrival = self._runtime.store.arrival(digest)
+        if arrival is None or arrival.set_aside is not None:  # what was set aside may be the last copy there is
+            return False
+        try:
+            begun = os.stat(self._runtime.object_dir(digest) / "metafile").st_mtime
+        except OSError:
+            return False
+        return time.time() - begun > self._config.abandon_secs
+
+    def _local(self, stale: frozenset[Digest]) -> Local:
         store = self._runtime.store
         return Local(
             me=self._me,
@@ -100,6 +115,7 @@ class Replicator:
             published=frozenset(store.published()),
             arriving=frozenset(store.arriving()),
             fetching=frozenset(self._tasks) | self._intake.over_http(),
+            stale=stale,
             not_before=dict(self._not_before),
             parallel=self._config.parallel_fetches,
             joins_uploads=self._joins_uploads,
@@ -107,8 +123,9 @@ class Replicator:
         )
 
     async def round(self) -> None:
+        stale = await asyncio.to_thread(self._stale)
         snapshot = self._mirror.snapshot
-        for action in plan(snapshot, self._local(), time.monotonic()):
+        for action in plan(snapshot, self._local(stale), time.monotonic()):
             try:
                 match action:
                     case Fetch(bundle, digest):
@@ -117,6 +134,9 @@ class Replicator:
                         await self._publish_replica(snapshot.bundles[bundle], digest)
                     case WithdrawReplica(bundle):
                         await self._commit(Delete(paths.replica(bundle, self._me)))
+                    case Abandon(digest):
+                        log.info("an abandoned upload is dropped", digest=digest)
+                        await self._runtime.drop(digest)
                     case Drop(digest):
                         await self._drop(digest)
             except TorrentdistError as error:

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from torrentdist.cluster.snapshot import BundleEntry, ClusterSnapshot
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, MasterId, PeerId, SupervisorId
-from torrentdist.model.records import BundleState
+from torrentdist.model.records import BundleState, FailoverRecord
 from torrentdist.model.views import (
     BundleCounts,
     BundleView,
     ClusterView,
+    FailoverView,
     FleetView,
     HostProgress,
     HostState,
@@ -107,6 +108,10 @@ def supervisor_list(snapshot: ClusterSnapshot, now: float) -> list[SupervisorVie
             )
         )
     return views
+
+
+def failover_view(record: FailoverRecord) -> FailoverView:
+    return FailoverView(previous=record.previous, current=record.current, at=record.at, reason=record.reason)
 
 
 def fleet_view(snapshot: ClusterSnapshot, bundle: BundleId, said: Mapping[PeerId, SwarmEntry]) -> FleetView:

@@ -100,6 +100,11 @@ class ReplicationConfig(Section, frozen=True, kw_only=True):
     tombstone_secs: float = 7 * 24 * 3600.0
 
 
+class RequestsConfig(Section, frozen=True, kw_only=True):
+    keep_secs: float = 600.0
+    """How long the answer to a mutation is kept for its retries; longer than any client's deadline_secs."""
+
+
 class CodeDistributorConfig(Section, frozen=True, kw_only=True):
     class_: str = msgspec.field(name="class", default="torrentdist.distributor.torrent:TorrentCodeDistributor")
     options: dict[str, Any] = {}
@@ -121,5 +126,6 @@ class Config(Section, frozen=True, kw_only=True):
     swarm: SwarmConfig = SwarmConfig()
     store: StoreConfig = StoreConfig()
     replication: ReplicationConfig = ReplicationConfig()
+    requests: RequestsConfig = RequestsConfig()
     codedistributor: CodeDistributorConfig = CodeDistributorConfig()
     log: LogConfig = LogConfig()

@@ -74,6 +74,7 @@ ERRORS: Mapping[str, ErrorKind] = {
     "bundle_lost": ErrorKind(5, 503, "every copy of bundle {id!r} is lost", "Upload the same content again under the same id."),
     "outcome_unknown": ErrorKind(5, 503, "the connection broke before the answer came: {detail}", _RETRY),
     "leadership_lost": ErrorKind(5, 503, "this master lost its leadership before the change was made", _RETRY),
+    "target_not_ready": ErrorKind(5, 503, "master {id!r} cannot take over the leadership: {detail}", "`torrentdist ha roles` shows what it lacks. Nothing was changed."),
     "closing": ErrorKind(5, 503, "{what} is shutting down", _RETRY),
     # timed out
     "timed_out": ErrorKind(6, 504, "{what} was not done within {seconds:g} s", "What has arrived is kept: run it again to go on."),

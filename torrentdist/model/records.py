@@ -134,6 +134,17 @@ class ClusterRecord(Record, frozen=True, kw_only=True):
     announce_key: str
 
 
+class RequestRecord(Record, frozen=True, kw_only=True):
+    """/requests/<bucket>/<request-id>: a mutation that was claimed, and its answer once it is done."""
+
+    content: str
+    """The hash of everything that was asked for."""
+    status: int = 0
+    """Of the answer; 0: not done yet."""
+    body: str = ""
+    """JSON; empty also for a finished one whose answer was too large to keep."""
+
+
 R = TypeVar("R", bound=Record)
 
 

@@ -107,6 +107,7 @@ RULES: dict[str, Rule] = {
     "replication.abandon_secs": PERIOD,
     "replication.lost_secs": PERIOD,
     "replication.tombstone_secs": PERIOD,
+    "requests.keep_secs": PERIOD,
     "codedistributor.class": Rule(lambda name: bool(_PLUGIN.fullmatch(name)), "package.module:Class"),
     "log.level": Rule(lambda level: level in LOG_LEVELS, f"one of {', '.join(LOG_LEVELS)}"),
     "log.format": Rule(lambda name: name in LOG_FORMATS, f"one of {', '.join(LOG_FORMATS)}"),

@@ -215,7 +215,11 @@ class Supervisor:
             snapshot = self.mirror.snapshot
             assignment = snapshot.assignments.get(self.id)
             if assignment is not None:  # none is no order to let go of anything: a wiped tree looks the same
-                self.keeper.assign(frozenset(assignment.record.bundles))
+                bundles = frozenset(assignment.record.bundles)
+                left = self.keeper.assigned() - bundles
+                self.keeper.assign(bundles)
+                if left:
+                    self._agent.poke()  # maybe because they were removed: the directory says so
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_SECS):
                     await self.mirror.changed(snapshot.version)

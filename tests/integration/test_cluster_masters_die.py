@@ -1,0 +1,356 @@
+"""Masters and supervisors are killed and frozen in the middle of things; bundles and those who wait for them live on."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from cluster_fixtures import Cluster, NewCluster, picture, until
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
+
+from torrentdist.bundle.content import verify_content
+from torrentdist.bundle.make import make_metafile
+from torrentdist.bundle.metafile import parse_metafile
+from torrentdist.testing.trees import some_bytes, write_tree
+
+MIB = 1024 * 1024
+
+
+def make(path: Path, seed: int, size: int = 200_000) -> Path:
+    write_tree(path, {"data.bin": some_bytes(size, seed), "sub/other.bin": some_bytes(size // 3, seed + 1)})
+    return path
+
+
+@contextmanager
+def records_of(cluster: Cluster) -> Iterator[KazooClient]:
+    client = KazooClient(hosts=cluster.dev.state.zookeeper + "/torrentdist")
+    client.start(10)
+    try:
+        yield client
+    finally:
+        client.stop()
+        client.close()
+
+
+def part_bytes(parent: Path) -> int:
+    files = [path for part in parent.glob(".*part") for path in part.rglob("*.bin")]
+    return sum(path.stat().st_blocks * 512 for path in files)
+
+
+def test_a_replica_record_means_bytes_on_disk(battered: Cluster, tmp_path: Path) -> None:
+    """A12: broken, a replica would be counted that a power cut takes away, or that was never there."""
+    source = make(tmp_path / "source", 300, 4 * MIB)
+    meta = make_metafile(source)
+    early: list[str] = []
+    seen: set[str] = set()
+    with records_of(battered) as zookeeper:
+        uploading = battered.begin(
+            "upload", source, "--id", "watched", "--min-replicas", 3, swarm__upload_limit=4 * MIB
+        )
+        while len(seen) < 3 and uploading.running():
+            for name in battered.masters():
+                try:
+                    zookeeper.get(f"/code-distributor/watched/{name}")
+                except NoNodeError:
+                    continue
+                if name not in seen and (
+                    not battered.published(name, meta.digest)
+                    or verify_content(meta, battered.content(name, meta.digest))
+                ):
+                    early.append(name)
+                seen.add(name)
+        uploading.end().ok()
+
+    assert [] == early
+    assert set(battered.masters()) == seen or uploading.process.returncode == 0
+
+
+@pytest.mark.parametrize("victims", ["the leader", "all but one"])
+def test_masters_die_in_the_middle_of_a_download(battered: Cluster, tmp_path: Path, victims: str) -> None:
+    """A23: broken, a rolling restart of the masters would fail the downloads of the whole fleet."""
+    source = make(tmp_path / "source", 310 + len(victims), 6 * MIB)
+    bundle = f"survives-{len(victims)}"
+    battered.upload(source, bundle)
+    leader = battered.leader()
+    doomed = [leader] if victims == "the leader" else [leader, *battered.standbys()[:1]]
+    downloading = battered.begin(
+        "download", bundle, tmp_path / "dest", "--no-supervisor", swarm__download_limit=2 * MIB
+    )
+    until(lambda: part_bytes(tmp_path) > MIB, "something has arrived")
+
+    battered.kill(*doomed)
+    downloading.end(30).ok()
+
+    assert picture(source) == picture(tmp_path / "dest")
+
+
+def test_all_masters_die_and_peers_finish(battered: Cluster, tmp_path: Path) -> None:
+    """A23: broken, hosts that have a bundle among them could not complete it without a master."""
+    source = make(tmp_path / "source", 330, 6 * MIB)
+    battered.upload(source, "peers-finish")
+    battered.run("bundle", "distribute", "peers-finish", "--wait", "100%").ok()
+    downloading = battered.begin(
+        "download", "peers-finish", tmp_path / "dest", "--no-supervisor", swarm__download_limit=2 * MIB
+    )
+    until(lambda: part_bytes(tmp_path) > MIB, "something has arrived")
+
+    battered.kill(*battered.masters())
+    ended = downloading.end(30).ok()
+
+    assert picture(source) == picture(tmp_path / "dest")
+    assert ended["sources"]["peers"] > 0
+
+
+def test_a_hosts_own_bundle_needs_no_master(battered: Cluster, tmp_path: Path) -> None:
+    """A23: broken, a host could not use what it has while the masters are away."""
+    source = make(tmp_path / "source", 340)
+    battered.upload(source, "already-here")
+    battered.run("bundle", "distribute", "already-here", "--wait", "100%").ok()
+
+    battered.kill(*battered.masters())
+    result = battered.run("download", "already-here", tmp_path / "dest", client__deadline_secs=2).ok()
+
+    assert picture(source) == picture(tmp_path / "dest")
+    assert result["size"] == result["sources"]["local"]
+
+
+def test_a_download_without_any_holder_fails_in_time(battered: Cluster, tmp_path: Path) -> None:
+    """A25: broken, a download that nobody can serve any more would hang, or leave half a bundle as a whole one."""
+    source = make(tmp_path / "source", 350, 6 * MIB)
+    battered.upload(source, "nobody-left")
+    downloading = battered.begin(
+        "download", "nobody-left", tmp_path / "dest", "--no-supervisor", "--timeout", "4s",
+        swarm__download_limit=MIB,
+    )  # fmt: skip
+    until(lambda: part_bytes(tmp_path) > MIB // 2, "something has arrived")
+
+    battered.kill(*battered.masters())
+    ended = downloading.end(20)
+
+    assert 6 == ended.code
+    assert ended.seconds < 8
+    assert not (tmp_path / "dest").exists()
+
+
+def test_a_restarted_master_serves_at_once(battered: Cluster, tmp_path: Path) -> None:
+    """A24: broken, a master would come back and serve nothing until somebody asked it to."""
+    sources = {f"at-once-{n}": make(tmp_path / f"source-{n}", 360 + 2 * n) for n in range(3)}
+    for bundle, source in sources.items():
+        battered.upload(source, bundle)
+    alone, *others = battered.standbys()
+    battered.kill(*others, alone, battered.leader())
+    for name in battered.supervisors():
+        battered.dev.signal(name, signal.SIGSTOP)
+
+    began = time.monotonic()
+    battered.start(alone)
+    for bundle, source in sources.items():
+        result = battered.run("download", bundle, tmp_path / bundle, "--no-supervisor").ok()
+        assert picture(source) == picture(tmp_path / bundle)
+        assert result["size"] == result["sources"]["masters"]
+
+    assert time.monotonic() - began < 10
+
+
+@pytest.mark.parametrize("role", ["leader", "standby", "supervisor"])
+def test_a_killed_daemon_starts_again_at_once(battered: Cluster, role: str) -> None:
+    """A30: broken, every crash would cost a session timeout, because the daemon takes itself for a stranger."""
+    leader, standby = battered.leader(), battered.standbys()[0]
+    name = {"leader": leader, "standby": standby, "supervisor": battered.supervisors()[0]}[role]
+    witness = standby if role != "standby" else leader
+
+    battered.kill(name)
+    began = time.monotonic()
+    battered.start(name)
+    until(lambda: battered.status(name, "/readyz") == 200, f"{name} is ready")
+
+    assert battered.registered(name, at=witness)
+    assert time.monotonic() - began < battered.dev.spec.session_secs
+    battered.leader()
+
+
+def test_an_upload_survives_the_leader(battered: Cluster, tmp_path: Path) -> None:
+    """B8: broken, every failover would fail the uploads of the moment."""
+    source = make(tmp_path / "source", 370, 6 * MIB)
+    leader = battered.leader()
+    uploading = battered.begin("upload", source, "--id", "survivor", "--min-replicas", 2, swarm__upload_limit=2 * MIB)
+    until(lambda: battered.get(leader, "/v1/bundles/survivor?uploading=true"), "the upload is open")
+
+    battered.kill(leader)
+    ended = uploading.end(45).ok()
+
+    assert (True, True) == (ended["achieved"], ended["replicas"] >= 2)
+    battered.run("download", "survivor", tmp_path / "dest", "--no-supervisor").ok()
+    assert picture(source) == picture(tmp_path / "dest")
+
+
+def test_the_upload_of_a_killed_client_is_forgotten(battered: Cluster, tmp_path: Path) -> None:
+    """A20: broken, what nobody will ever complete would hold its id and its room for ever."""
+    source = make(tmp_path / "source", 380, 6 * MIB)
+    digest = make_metafile(source).digest
+    leader = battered.leader()
+    uploading = battered.begin("upload", source, "--id", "abandoned", swarm__upload_limit=MIB)
+    until(lambda: battered.get(leader, "/v1/bundles/abandoned?uploading=true"), "the upload is open")
+    until(lambda: (battered.store(leader) / "objects" / digest).exists(), "it has begun to arrive")
+
+    uploading.kill()
+    listed = [view["id"] for view in battered.run("bundle", "ls").ok()]
+    missing = battered.run("download", "abandoned", tmp_path / "dest")
+    until(
+        lambda: battered.get(leader, "/v1/bundles/abandoned?uploading=true") is None, "the record expires", 30
+    )
+    other = battered.run("upload", make(tmp_path / "other", 382), "--id", "abandoned", "--min-replicas", 3)
+    until(
+        lambda: not any((battered.store(name) / "objects" / digest).exists() for name in battered.masters()),
+        "no master keeps what had arrived",
+        10,
+    )
+
+    assert "abandoned" not in listed
+    assert 3 == missing.code
+    assert not (tmp_path / "dest").exists()
+    assert 3 == other.ok()["replicas"]
+
+
+def test_a_killed_client_goes_on_with_its_upload(battered: Cluster, tmp_path: Path) -> None:
+    """A20: broken, an upload that was interrupted could not be made again before it has expired."""
+    source = make(tmp_path / "source", 390, 6 * MIB)
+    leader = battered.leader()
+    uploading = battered.begin("upload", source, "--id", "second-try", swarm__upload_limit=2 * MIB)
+    until(lambda: battered.get(leader, "/v1/bundles/second-try?uploading=true"), "the upload is open")
+
+    uploading.kill()
+    again = battered.upload(source, "second-try")
+    battered.run("download", "second-try", tmp_path / "dest", "--no-supervisor").ok()
+
+    assert 3 == again["replicas"]
+    assert picture(source) == picture(tmp_path / "dest")
+
+
+def test_another_disk_is_another_store(battered: Cluster, tmp_path: Path) -> None:
+    """A27: broken, a master with a new, empty disk would count as a holder of everything it once had."""
+    digest = battered.upload(make(tmp_path / "source", 400, 4 * MIB), "other-disk")["digest"]
+    leader, name = battered.leader(), battered.standbys()[0]
+    battered.kill(name)
+    os.rename(battered.store(name), tmp_path / "old disk")
+    held_without_bytes = []
+    absent = False
+
+    battered.write_settings(name, {"swarm": {"download_limit": 2 * MIB}})
+    battered.dev.start(name)
+    deadline = time.monotonic() + 30
+    while not (holds := name in battered.holders("other-disk", at=leader)) or not absent:
+        if holds and not battered.published(name, digest) and battered.registered(name, at=leader):
+            held_without_bytes.append(battered.holders("other-disk", at=leader))
+        absent = absent or (not holds and battered.registered(name, at=leader))
+        assert time.monotonic() < deadline, "it never became a holder again"
+    battered.dev.wait_started(name)
+
+    assert [] == held_without_bytes
+    assert battered.published(name, digest)
+    shutil.rmtree(tmp_path / "old disk")
+
+
+def test_a_corrupt_byte_is_served_by_nobody_and_repaired(battered: Cluster, tmp_path: Path) -> None:
+    """Broken, a flipped bit on one disk would spread, or stay."""
+    source = make(tmp_path / "source", 410, 2 * MIB)
+    digest = battered.upload(source, "flipped")["digest"]
+    victim = battered.standbys()[0]
+    damaged = flip_byte(battered.content(victim, digest) / "data.bin")
+
+    battered.run("download", "flipped", tmp_path / "dest", "--no-supervisor").ok()
+    battered.kill(victim)
+    battered.start(victim)
+    until(lambda: (battered.content(victim, digest) / "data.bin").read_bytes() != damaged, "it is repaired")
+    until(lambda: victim in battered.holders("flipped", at=battered.leader()), "it is a holder again")
+
+    assert picture(source) == picture(tmp_path / "dest")
+    meta = parse_metafile((battered.store(victim) / "objects" / digest / "metafile").read_bytes())
+    assert [] == verify_content(meta, battered.content(victim, digest))
+
+
+def flip_byte(path: Path) -> bytes:
+    """Damage one byte the way a disk does, without a trace in size or time; what lies there then."""
+    before = path.stat()
+    mode = before.st_mode & 0o777
+    path.chmod(0o600)
+    with path.open("r+b") as file:
+        file.seek(before.st_size // 2)
+        old = file.read(1)
+        file.seek(before.st_size // 2)
+        file.write(bytes([old[0] ^ 1]))
+    path.chmod(mode)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    return path.read_bytes()
+
+
+def test_a_supervisor_finds_and_repairs_a_corrupt_byte(battered: Cluster, tmp_path: Path) -> None:
+    """Broken, a job would run damaged code although others have it whole."""
+    source = make(tmp_path / "source", 420, 2 * MIB)
+    digest = battered.upload(source, "flipped-host")["digest"]
+    battered.run("bundle", "distribute", "flipped-host", "--wait", "100%").ok()
+    victim = battered.supervisors()[0]
+    damaged = battered.content(victim, digest) / "data.bin"
+    flip_byte(damaged)
+
+    answer = battered.http.post(f"{battered.url(victim)}/v1/host/bundles/flipped-host/verify")
+    until(lambda: battered.published(victim, digest) and damaged.exists(), "it is published again")
+
+    assert {"damaged": ["data.bin"]} == answer.json()
+    assert picture(source)["data.bin"][1] == damaged.read_bytes()
+
+
+def test_two_hosts_with_alike_names_are_two(new_cluster: NewCluster, tmp_path: Path) -> None:
+    """A14: broken, master-1 would be taken for master-10, or bundle b-1 for b-1-0."""
+    cluster = new_cluster(masters=1, supervisors=1)
+    others = {"master-10": "127.0.0.10", "master-1-0": "127.0.0.1", "supervisor-10": "127.0.0.10"}
+    for name, host in others.items():
+        role = name.partition("-")[0]
+        cluster.write_settings(name, {"api": {"listen": host}, role: {"host": host}})
+        cluster.dev.start(name)
+    for name in others:
+        cluster.dev.wait_started(name)
+    masters = ["master-1", "master-1-0", "master-10"]
+    until(lambda: all(cluster.registered(n, at="master-1") for n in (*masters, "supervisor-10")), "all are registered")
+    digests = {
+        bundle: cluster.upload(make(tmp_path / bundle, 430 + n), bundle)["digest"]
+        for n, bundle in enumerate(("b-1", "b-1-0", "b-10"))
+    }
+    cluster.run("bundle", "distribute", "b-1", "--supervisors", "supervisor-1", "--wait", "100%").ok()
+    cluster.run("bundle", "distribute", "b-10", "--supervisors", "supervisor-10", "--wait", "100%").ok()
+
+    cluster.run("bundle", "rm", "b-1").ok()
+    until(lambda: not any(cluster.published(n, digests["b-1"]) for n in (*masters, "supervisor-1")), "b-1 is gone")
+    gone = cluster.leader()
+    cluster.kill(gone)
+    left = [name for name in masters if name != gone]
+    until(lambda: sorted(left) == cluster.holders("b-10", at=left[0]), "one holder is gone", 20)
+
+    assert sorted(left) == cluster.holders("b-1-0", at=left[0])
+    assert all(cluster.published(n, digests[b]) for n in masters for b in ("b-1-0", "b-10"))
+    assert (False, True) == tuple(cluster.published(f"supervisor-{n}", digests["b-10"]) for n in (1, 10))
+
+
+def test_ten_clients_at_once(battered: Cluster, tmp_path: Path) -> None:
+    """Broken, clients that come at the same moment would get in each other's way."""
+    source = make(tmp_path / "source", 440, MIB)
+    battered.upload(source, "at-the-same-time")
+    begun = [
+        battered.begin("download", "at-the-same-time", tmp_path / f"dest-{n}", "--no-supervisor") for n in range(6)
+    ]
+    killing = threading.Thread(target=battered.kill, args=(battered.leader(),))
+    killing.start()
+
+    codes = [running.end().code for running in begun]
+    killing.join()
+
+    assert [0] * 6 == codes
+    assert all(picture(source) == picture(tmp_path / f"dest-{n}") for n in range(6))

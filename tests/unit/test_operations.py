@@ -1,0 +1,114 @@
+"""The mutations of bundles as decisions: which records they write, and what they refuse."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from records_of import bundle, job, snapshot, supervisor
+
+from torrentdist.bundle.make import make_metafile
+from torrentdist.bundle.metafile import Metafile
+from torrentdist.cluster.operations import Create, Op, Set
+from torrentdist.master.operations import distribution_ops, removal_ops, targets, upload_ops
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import BundleId, SupervisorId
+from torrentdist.model.records import AssignmentRecord, BundleRecord, BundleState, JobStatus, decode
+
+A = BundleId("a")
+
+
+@pytest.fixture
+def meta(tmp_path: Path) -> Metafile:
+    (tmp_path / "file").write_bytes(b"content")
+    return make_metafile(tmp_path / "file")
+
+
+def written(op: Op) -> BundleRecord:
+    assert isinstance(op, Create | Set)
+    return decode(op.data, BundleRecord, path=op.path)
+
+
+def test_a_new_upload_creates_the_record(meta: Metafile) -> None:
+    """A20: an upload without a record could not be found by the standbys."""
+    (op,) = upload_ops(snapshot(), A, meta, 2, 0.0)
+
+    assert (BundleState.UPLOADING, 2, meta.digest) == (
+        written(op).state,
+        written(op).min_replicas,
+        written(op).digest,
+    )
+
+
+def test_other_content_under_the_id_is_a_conflict(meta: Metafile) -> None:
+    """A28: an id that changes its content makes every copy of it doubtful, removed or not."""
+    for state in BundleState:
+        with pytest.raises(TorrentdistError) as caught:
+            upload_ops(snapshot([bundle("a", state=state)]), A, meta, 2, 0.0)
+
+        assert "conflict" == caught.value.code
+
+
+def test_a_removed_id_is_free_for_the_same_content() -> None:
+    """A28: a removal by mistake could not be undone."""
+    removed = bundle("a", state=BundleState.REMOVED)
+
+    class Same:
+        digest, size, files = removed.record.digest, 1, ()
+
+    (op,) = upload_ops(snapshot([removed]), A, Same(), 1, 0.0)  # type: ignore[arg-type]
+
+    assert BundleState.UPLOADING is written(op).state
+
+
+def test_a_pinned_bundle_and_one_that_a_job_needs_are_not_removed() -> None:
+    """A28: a live job would lose its code."""
+    pinned = snapshot([bundle("a", pinned=True)])
+    used = snapshot([bundle("a")], jobs=[job("etl", ["b", "a"])])
+    ended = snapshot([bundle("a")], jobs=[job("etl", ["a"], JobStatus.FINISHED)])
+
+    for taken, why in ((pinned, "pinned"), (used, "job etl")):
+        with pytest.raises(TorrentdistError) as caught:
+            removal_ops(taken, A)
+
+        assert ("in_use", True) == (caught.value.code, why in caught.value.message)
+    assert BundleState.REMOVED is written(removal_ops(ended, A)[0]).state
+
+
+def test_a_removal_ends_the_assignments_that_name_the_bundle() -> None:
+    """A16: a supervisor would go on asking for what has a tombstone."""
+    seen = snapshot([bundle("a")], supervisors=[supervisor("s1")], assigned={"s1": ["a", "b"], "s2": ["b"]})
+    _, assignment = removal_ops(seen, A)
+    assert isinstance(assignment, Set)
+    record = decode(assignment.data, AssignmentRecord, path="")
+
+    assert (("b",), 1, 3) == (record.bundles, record.generation, assignment.version)
+
+
+def test_supervisors_are_chosen_by_name_or_by_all_labels() -> None:
+    """A14: a host called h1 must not be meant by h10, nor one with half of the labels."""
+    seen = snapshot(supervisors=[supervisor("h1", rack="a"), supervisor("h10", rack="a", gpu="yes")])
+
+    assert ["h1"] == targets(seen, [SupervisorId("h1")], {})
+    assert ["h10"] == targets(seen, None, {"rack": "a", "gpu": "yes"})
+    with pytest.raises(TorrentdistError):
+        targets(seen, [SupervisorId("h")], {})
+
+
+def test_distributing_twice_writes_once() -> None:
+    """A19: a repeated command would make every supervisor look at an unchanged assignment."""
+    seen = snapshot([bundle("a")], supervisors=[supervisor("s1"), supervisor("s2")], assigned={"s1": ["a"]})
+    (op,) = distribution_ops(seen, A, None, {})
+
+    assert isinstance(op, Create)
+    assert "/assignments/s2" == op.path
+
+
+def test_an_unfinished_upload_is_not_distributed() -> None:
+    """A20: hosts would wait for a bundle that may never come."""
+    seen = snapshot([bundle("a", state=BundleState.UPLOADING)], supervisors=[supervisor("s1")])
+
+    with pytest.raises(TorrentdistError) as caught:
+        distribution_ops(seen, A, None, {})
+
+    assert "bundle_not_found" == caught.value.code

@@ -1,0 +1,119 @@
+"""What a master fetches, announces, withdraws and drops."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from records_of import bundle, digest_of, snapshot, store_of
+
+from torrentdist.master.replication import Abandon, Drop, Fetch, Local, PublishReplica, WithdrawReplica, plan
+from torrentdist.model.ids import BundleId, Digest, MasterId, StoreId
+from torrentdist.model.records import BundleState
+
+ME = MasterId("m1")
+
+
+def local(*published: str, **changes: Any) -> Local:
+    known: dict[str, Any] = {
+        "me": ME,
+        "store": store_of(ME),
+        "published": frozenset(digest_of(name) for name in published),
+        "arriving": frozenset[Digest](),
+        "fetching": frozenset[Digest](),
+    }
+    return Local(**{**known, **changes})
+
+
+def test_what_others_have_is_fetched() -> None:
+    """A10: a master that does not fetch what it lacks never catches up."""
+    assert [Fetch(BundleId("a"), digest_of("a"))] == plan(snapshot([bundle("a", holders=["m2"])]), local(), 0.0)
+
+
+def test_a_replica_is_announced_only_for_what_is_published() -> None:
+    """A12: a record for bytes that are still arriving would count a copy that is not there."""
+    arriving = local(arriving=frozenset({digest_of("a")}), fetching=frozenset({digest_of("a")}))
+
+    assert [] == plan(snapshot([bundle("a")]), arriving, 0.0)
+    assert [PublishReplica(BundleId("a"), digest_of("a"))] == plan(snapshot([bundle("a")]), local("a"), 0.0)
+
+
+def test_another_store_announces_itself_anew() -> None:
+    """A27: the old disk's record would go on standing for bytes that the new disk got only now."""
+    replaced = local("a", store=StoreId("new"))
+
+    assert [PublishReplica(BundleId("a"), digest_of("a"))] == plan(
+        snapshot([bundle("a", holders=["m1"])]), replaced, 0.0
+    )
+
+
+def test_a_record_without_bytes_is_withdrawn_and_the_bytes_are_fetched() -> None:
+    """A27: a master with an empty disk that still counts as holder would be believed to hold the bundle."""
+    expected = [WithdrawReplica(BundleId("a")), Fetch(BundleId("a"), digest_of("a"))]
+
+    assert expected == plan(snapshot([bundle("a", holders=["m1", "m2"])]), local(), 0.0)
+
+
+def test_an_absent_tree_changes_nothing() -> None:
+    """A13: a wiped or mistyped chroot would otherwise empty every disk."""
+    stale = local("a", stale=frozenset({digest_of("b")}))
+
+    assert [] == plan(snapshot([], present=False), stale, 0.0)
+
+
+def test_a_bundle_without_a_record_stays() -> None:
+    """A13: what ZooKeeper does not know is not thereby removed."""
+    assert [] == plan(snapshot([]), local("a"), 0.0)
+
+
+def test_a_tombstone_drops_and_withdraws() -> None:
+    """A16: a removed bundle would come back from a master that was away."""
+    removed = bundle("a", state=BundleState.REMOVED, holders=["m1"])
+
+    assert [WithdrawReplica(BundleId("a")), Drop(digest_of("a"))] == plan(snapshot([removed]), local("a"), 0.0)
+
+
+def test_the_same_content_under_a_living_id_stays() -> None:
+    """A28: removing one name of a content would take it away from the other name."""
+    removed = bundle("old", content="same", state=BundleState.REMOVED)
+    living = bundle("new", content="same", holders=["m1"])
+
+    assert [] == plan(snapshot([removed, living]), local("same"), 0.0)
+
+
+def test_an_abandoned_arrival_is_dropped() -> None:
+    """A20: an upload that nobody ever finished would hold its reserved room for ever."""
+    stale = local(arriving=frozenset({digest_of("a")}), stale=frozenset({digest_of("a")}))
+
+    assert [Abandon(digest_of("a"))] == plan(snapshot([]), stale, 0.0)
+
+
+def test_an_upload_is_fetched_before_all_else_and_beyond_the_limit() -> None:
+    """A26: somebody waits for it, while catching up can wait."""
+    seen = snapshot([bundle("a", holders=["m2"]), bundle("u", state=BundleState.UPLOADING)])
+    busy = local(parallel=1, fetching=frozenset({digest_of("x")}))
+
+    assert [Fetch(BundleId("u"), digest_of("u"))] == plan(seen, busy, 0.0)
+
+
+def test_what_has_fewest_copies_is_fetched_first() -> None:
+    """A29: the bundle nearest to being lost would wait behind those that are safe."""
+    seen = snapshot([bundle("safe", holders=["m2", "m3"]), bundle("rare", holders=["m2"])])
+
+    assert [Fetch(BundleId("rare"), digest_of("rare"))] == plan(seen, local(parallel=1), 0.0)
+
+
+def test_a_failed_fetch_waits() -> None:
+    """A21: a fetch that fails at once would be tried in a tight loop."""
+    seen = snapshot([bundle("a", holders=["m2"])])
+    waiting = local(not_before={digest_of("a"): 5.0})
+
+    assert [] == plan(seen, waiting, 4.0)
+    assert [Fetch(BundleId("a"), digest_of("a"))] == plan(seen, waiting, 5.0)
+
+
+def test_a_plug_in_that_needs_the_upload_first_lets_standbys_wait() -> None:
+    """A26: its download would look for what the leader has not handed over yet."""
+    seen = snapshot([bundle("u", state=BundleState.UPLOADING)])
+
+    assert [] == plan(seen, local(joins_uploads=False), 0.0)
+    assert [Fetch(BundleId("u"), digest_of("u"))] == plan(seen, local(joins_uploads=False, leading=True), 0.0)

@@ -1,0 +1,75 @@
+"""Who has seen a change sees it at every master: answers carry the ZooKeeper transaction that they show, requests bring
+the highest one that their sender has seen.
+
+Always holds: a request is answered from records that show at least what it brings, or is told that this master is
+behind. Must not do: hold up a mutation at a standby, which refuses it anyway and says where to go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from torrentdist.cluster.mirror import Mirror
+from torrentdist.host.web import json_response
+from torrentdist.model.errors import TorrentdistError
+
+ZXID = "X-Zxid"
+CATCH_UP_SECS = 2.0
+"""Less than a client waits for an answer, so that it can ask another master."""
+_MAX_ZXID = 2**63 - 1
+_GATED = "/v1/"
+_LEADERS = "/v1/uploads/"
+
+
+def seen(header: str | None) -> int:
+    """The transaction that a sender says it has seen; 0 if it says nothing."""
+    if header is None:
+        return 0
+    if not (header.isascii() and header.isdigit() and len(header) <= 19 and int(header) <= _MAX_ZXID):
+        raise TorrentdistError("invalid_request", detail=f"{ZXID}: {header[:40]!r} is no ZooKeeper transaction id")
+    return int(header)
+
+
+def answered_here(method: str, path: str, leads: bool) -> bool:
+    """Whether this master answers it from its records."""
+    return path.startswith(_GATED) and (leads or (method in ("GET", "HEAD") and not path.startswith(_LEADERS)))
+
+
+class Fresh:
+    """`leads`: whether this master leads now."""
+
+    def __init__(self, app: ASGIApp, mirror: Mirror, leads: Callable[[], bool]) -> None:
+        self._app = app
+        self._mirror = mirror
+        self._leads = leads
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def with_zxid(message: Message) -> None:
+            # At least what the answer shows: a higher one than that asks for more than is needed, never for less.
+            if message["type"] == "http.response.start" and self._mirror.applied_zxid:
+                MutableHeaders(scope=message)[ZXID] = str(self._mirror.applied_zxid)
+            await send(message)
+
+        try:
+            if answered_here(scope["method"], scope["path"], self._leads()):
+                await self._catch_up(seen(Headers(scope=scope).get(ZXID)))
+        except TorrentdistError as error:
+            await json_response(error.to_wire(), status=error.http_status)(scope, receive, with_zxid)
+            return
+        await self._app(scope, receive, with_zxid)
+
+    async def _catch_up(self, zxid: int) -> None:
+        """After a sync all is there that anybody has seen; what is asked for beyond is of another, lost ensemble."""
+        if zxid <= self._mirror.applied_zxid:
+            return
+        try:
+            await self._mirror.sync_to(zxid, CATCH_UP_SECS)
+        except TorrentdistError as error:
+            raise TorrentdistError("not_ready", detail=f"it is behind what you have seen: {error.message}") from None

@@ -1,0 +1,77 @@
+"""What each master says of itself: its state, its epoch, what it still lacks.
+
+Always holds: a master that is dead or slow delays the answer by one short deadline, however many there are. Soft: asked
+of each one over HTTP when somebody wants to know, and kept nowhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Container
+
+import httpx
+import msgspec
+
+from torrentdist.cluster.snapshot import ClusterSnapshot
+from torrentdist.cluster.term import Phase
+from torrentdist.model.ids import Digest, MasterId
+from torrentdist.model.records import BundleState, MasterRecord
+from torrentdist.model.views import MasterState, RoleView
+
+ANSWER_SECS = 1.0
+
+_STATES = {
+    Phase.OUT: MasterState.OUT,
+    Phase.QUEUED: MasterState.STANDBY,
+    Phase.ELECTED: MasterState.ELECTED,
+    Phase.LEADING: MasterState.STANDBY,  # its lease is over, whatever it will be next
+    Phase.PAUSED: MasterState.PAUSED,
+}
+
+
+def state_of(phase: Phase, leads: bool) -> MasterState:
+    return MasterState.LEADER if leads else _STATES[phase]
+
+
+def lag(snapshot: ClusterSnapshot, published: Container[Digest]) -> int:
+    """How many bundles a master lacks that it should have."""
+    wanted = {e.record.digest for e in snapshot.bundles.values() if e.record.state is BundleState.AVAILABLE}
+    return sum(digest not in published for digest in wanted)
+
+
+class Roles:
+    def __init__(
+        self, http: httpx.AsyncClient, snapshot: Callable[[], ClusterSnapshot], own: Callable[[], RoleView]
+    ) -> None:
+        self._http = http
+        self._snapshot = snapshot
+        self._own = own
+
+    async def all(self) -> list[RoleView]:
+        """Every registered master, and this one."""
+        own = self._own()
+        others = [m for id_, m in sorted(self._snapshot().masters.items()) if id_ != own.id]
+        views = [own, *await asyncio.gather(*(self.ask(master) for master in others))]
+        return sorted(views, key=lambda view: view.id)
+
+    async def ask(self, master: MasterRecord) -> RoleView:
+        try:
+            async with asyncio.timeout(ANSWER_SECS):
+                response = await self._http.get(f"{master.url}/v1/role")
+            if response.status_code == 200:
+                view = msgspec.json.decode(response.content, type=RoleView)
+                if view.id == master.id:
+                    return view
+            return _unreachable(master, f"it answered {response.status_code}")
+        except (httpx.HTTPError, TimeoutError, msgspec.MsgspecError) as exc:
+            return _unreachable(master, str(exc) or f"no answer within {ANSWER_SECS:g} s")
+
+
+def _unreachable(master: MasterRecord, why: str) -> RoleView:
+    return RoleView(
+        id=MasterId(master.id),
+        url=master.url,
+        state=MasterState.UNREACHABLE,
+        version=master.version,
+        failing={"reachable": why},
+    )
