@@ -45,14 +45,18 @@ TUNED: dict[str, Any] = {
     "in_enc_policy": int(lt.enc_policy.disabled),
     "out_enc_policy": int(lt.enc_policy.disabled),
     "allow_multiple_connections_per_ip": True,
-    "tick_interval": 100,
+    "tick_interval": 25,
     "unchoke_slots_limit": -1,
-    "send_buffer_watermark": 3 * MiB,
+    "send_buffer_watermark": 2 * MiB,
+    "send_buffer_low_watermark": 512 * 1024,
     "send_buffer_watermark_factor": 150,
+    "request_queue_time": 1,
     "max_out_request_queue": 1500,
     "max_allowed_in_request_queue": 4000,
     "max_queued_disk_bytes": 32 * MiB,
-    "file_pool_size": 500,
+    "aio_threads": 4,
+    "hashing_threads": 2,
+    "file_pool_size": 256,
 }
 
 

@@ -1,7 +1,7 @@
 """A whole cluster for tests: real ZooKeeper, real masters and supervisors, and the real command line beside them.
 
-Always holds: every process that a test starts is gone after it, also after a failure. `cluster` is shared and must not be
-harmed; `battered` may be killed and frozen, and is whole again before the next test; `new_cluster` makes one's own.
+Always holds: every process that a test starts is gone after it, also after a failure. `cluster` is shared and must not
+be harmed; `battered` may be killed and frozen, and is whole again before the next test; `new_cluster` is one's own.
 """
 
 from __future__ import annotations

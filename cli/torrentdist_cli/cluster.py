@@ -30,6 +30,7 @@ async def _cluster(session: Session) -> ClusterView:
 
 
 def _table(view: ClusterView) -> str:
+    stale = [] if view.stale_secs is None else [("stale", f"{duration(view.stale_secs)} old: ZooKeeper is away")]
     parts = [
         facts(
             [
@@ -37,6 +38,7 @@ def _table(view: ClusterView) -> str:
                 ("epoch", str(view.epoch)),
                 ("bundles", _counted(view.bundles)),
                 ("jobs", str(len(view.jobs))),
+                *stale,
             ]
         ),
         grid(

@@ -5,6 +5,7 @@ Always holds: an id reaches a path only after its check.
 
 from __future__ import annotations
 
+import hashlib
 import re
 
 from torrentdist.model import ids

@@ -21,6 +21,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from torrentdist.bundle.metafile import parse_metafile, with_trackers
+from torrentdist.cluster.snapshot import ClusterSnapshot
 from torrentdist.host.files import file_response
 from torrentdist.host.web import (
     BearerAuth,
@@ -32,12 +33,12 @@ from torrentdist.host.web import (
     on_unexpected_error,
     read_body,
 )
-from torrentdist.cluster.snapshot import ClusterSnapshot
 from torrentdist.master import viewing
 from torrentdist.master.freshness import Fresh
 from torrentdist.master.once import Mutation, mutation
 from torrentdist.master.openapi import Operation, openapi_document
 from torrentdist.master.operations import targets
+from torrentdist.master.staleness import MarkStale
 from torrentdist.master.transfer import transfer
 from torrentdist.model import ids
 from torrentdist.model.errors import TorrentdistError
@@ -88,6 +89,15 @@ class MasterApi:
     def __init__(self, master: Master) -> None:
         self._m = master
 
+    async def on_error(self, request: Request, exc: Exception) -> Response:
+        """What old records lack may be there all the same: another master is asked."""
+        if isinstance(exc, TorrentdistError) and exc.code == "bundle_not_found" and self._m.records.from_file():
+            detail = (
+                f"{exc.message} in the records that this master saved {self._m.records.stale_secs() or 0:.0f} s ago"
+            )
+            exc = TorrentdistError("zookeeper_unavailable", detail=detail)
+        return await on_torrentdist_error(request, exc)
+
     # health
 
     async def livez(self, _: Request) -> Response:
@@ -110,7 +120,8 @@ class MasterApi:
     # reads
 
     async def cluster(self, _: Request) -> Response:
-        return json_response(viewing.cluster_view(self._m.snapshot(), self._m.leadership.leader_id(), time.time()))
+        view = viewing.cluster_view(self._m.snapshot(), self._m.leadership.leader_id(), time.time())
+        return json_response(msgspec.structs.replace(view, stale_secs=self._m.records.stale_secs()))
 
     async def leader(self, _: Request) -> Response:
         return json_response(self._m.leadership.leader_view())
@@ -124,6 +135,9 @@ class MasterApi:
     async def failovers(self, request: Request) -> Response:
         count = int(number_parameter(request, "n", DEFAULT_FAILOVERS, low=1, high=1000))
         return json_response([viewing.failover_view(r) for r in await self._m.leadership.failovers(count)])
+
+    async def saved(self, _: Request) -> Response:
+        return Response(await asyncio.to_thread(self._m.records.file), media_type="application/octet-stream")
 
     async def bundles(self, _: Request) -> Response:
         return json_response(viewing.bundle_list(self._m.snapshot()))
@@ -296,6 +310,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("GET", "/v1/role", "role", RoleView, "this master's state, epoch and lag"),
     Operation("GET", "/v1/roles", "roles", list[RoleView], "the same of every registered master, asked now"),
     Operation("GET", "/v1/failovers", "failovers", list[FailoverView], "the last changes of leader, the newest first"),
+    Operation("GET", "/v1/snapshot", "saved", None, "the records that this master has saved, for another master"),
     Operation("POST", "/v1/transfer", "transfer", LeaderTransferView, "hand the leadership to a master",
               body=TransferBody),
     Operation("GET", "/v1/bundles", "bundles", list[BundleView], "every bundle that can be downloaded, or is lost"),
@@ -327,10 +342,11 @@ def master_app(master: Master, token: str | None) -> ASGIApp:
     app = Starlette(
         routes=routes,
         exception_handlers={
-            TorrentdistError: on_torrentdist_error,
+            TorrentdistError: api.on_error,
             404: on_http_error,
             405: on_http_error,
             Exception: on_unexpected_error,
         },
     )
-    return BearerAuth(app, token, ("/livez", "/announce/")) if token is not None else app
+    fresh = MarkStale(Fresh(app, master.mirror, master.leadership.is_leader), master.records.stale_secs)
+    return BearerAuth(fresh, token, ("/livez", "/announce/")) if token is not None else fresh

@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import random
 import socket
 import time
+from pathlib import Path
 
 import httpx
 import structlog
@@ -43,6 +45,7 @@ from torrentdist.master.once import Requests
 from torrentdist.master.operations import BundleOperations
 from torrentdist.master.replicator import Replicator
 from torrentdist.master.roles import Roles, lag
+from torrentdist.master.saved import Pace, Records
 from torrentdist.master.swarms import Swarms
 from torrentdist.master.trimming import RequestTrimmer
 from torrentdist.master.viewing import fleet_view
@@ -94,6 +97,7 @@ class Master:
         http = http_client(self._token)
         self._closing.push_async_callback(http.aclose)
         self.links = MasterLinks(http, self._other_masters)
+        await self._load_records(http)
         self.roles = Roles(http, self.snapshot, self.role)
         self.swarms = Swarms(
             PeerId(self.id), self.runtime, self.snapshot, own_host=self.host(), config=self.config.swarm
@@ -103,7 +107,7 @@ class Master:
             self._zookeeper,
             self.mirror,
             self.config.replication,
-            active=self.swarms.active,
+            active=lambda: self.swarms.active() | self.intake.active(self.config.replication.abandon_secs),
             published=self.runtime.store.published,
             seen_elsewhere=self.swarms.seen_elsewhere,
             requests=RequestTrimmer(self._zookeeper, self.config.requests.keep_secs),
@@ -124,8 +128,15 @@ class Master:
         self._background.spawn("directory", self.swarms.run())
         self._background.spawn("agent", agent.run())
         self._background.spawn("zookeeper", self._join_cluster())
+        self._background.spawn("records", self.records.run(self.leadership.is_leader))
         self._background.spawn("scrub", scrub(self.runtime, self.config.store.scrub_secs, self.replicator.poke))
         log.info("master started", url=self.url(), swarm_port=self.runtime.engine.port)
+
+    async def _load_records(self, http: httpx.AsyncClient) -> None:
+        master = self.config.master
+        pace = Pace(master.snapshot_changes, master.snapshot_secs, random.random())
+        self.records = Records(self.id, Path(master.data_dir), self._zookeeper, self.mirror, http, pace)
+        await self.records.load()
 
     def _make_agent(self, http: httpx.AsyncClient) -> SwarmAgent:
         agent = SwarmAgent(
@@ -174,6 +185,7 @@ class Master:
         await self._background.stop()
         if self._registration is not None:
             await self.leadership.leave("stopped")
+            await self.records.save()
             await self._registration.close()
         await self.mirror.close()
         await self._closing.aclose()
@@ -244,16 +256,17 @@ class Master:
     # what its parts ask
 
     def snapshot(self) -> ClusterSnapshot:
-        return self.mirror.snapshot
+        """What to answer by; what is changed is decided on the mirror alone."""
+        return self.records.snapshot()
 
     def fleet(self, snapshot: ClusterSnapshot, bundle: BundleId) -> FleetView:
         return fleet_view(snapshot, bundle, self.swarms.members(snapshot.bundles[bundle].record.digest))
 
     def _all_masters(self) -> list[str]:
-        return [m.url for m in self.mirror.snapshot.masters.values()] or [self.url()]
+        return [m.url for m in self.snapshot().masters.values()] or [self.url()]
 
     def _other_masters(self) -> list[str]:
-        return [m.url for id_, m in self.mirror.snapshot.masters.items() if id_ != self.id]
+        return [m.url for id_, m in self.snapshot().masters.items() if id_ != self.id]
 
     async def _holders(self, bundle: BundleId) -> list[Holder]:
         snapshot = self.mirror.snapshot

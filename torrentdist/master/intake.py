@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +31,7 @@ class _Append:
     meta: Metafile
     home: Path
     offset: int
+    heard: float = field(default_factory=time.monotonic)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
@@ -41,8 +43,14 @@ class Intake:
         self._appends: dict[Digest, _Append] = {}
 
     def over_http(self) -> frozenset[Digest]:
-        """What arrives over HTTP: the replicator leaves it alone."""
-        return frozenset(self._appends)
+        """What arrives over HTTP: the replicator leaves it alone. What the leader has forgotten arrives no more."""
+        known = {entry.record.digest for entry in self._mirror.snapshot.bundles.values()}
+        return frozenset(self._appends.keys() & known)
+
+    def active(self, within: float) -> set[Digest]:
+        """Digests of which an uploader was heard in the last `within` seconds."""
+        since = time.monotonic() - within
+        return {digest for digest, append in self._appends.items() if append.heard >= since}
 
     async def open(
         self, mutation: Mutation | None, bundle: BundleId, meta: Metafile, min_replicas: int | None
@@ -51,6 +59,8 @@ class Intake:
         entry = self._mirror.snapshot.bundles.get(bundle)
         if entry is not None and entry.record.digest != meta.digest:
             raise TorrentdistError("conflict", id=bundle, existing=entry.record.digest)
+        if entry is None:
+            self._appends.pop(meta.digest, None)  # of an upload that was forgotten: its bytes may be gone
         # The leader that opened it may be gone, and this one's disk be without the metafile.
         if before is None or (entry is not None and entry.record.state is not BundleState.REMOVED):
             await asyncio.to_thread(self._runtime.store.begin, meta)
@@ -109,6 +119,7 @@ class Intake:
     async def _append_of(self, digest: Digest) -> _Append:
         append = self._appends.get(digest)
         if append is not None:
+            append.heard = time.monotonic()
             return append
         self._bundle_of(digest)
         meta = await asyncio.to_thread(self._runtime.store.metafile, digest)

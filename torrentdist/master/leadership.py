@@ -20,7 +20,16 @@ from torrentdist.cluster.election import Elector
 from torrentdist.cluster.fence import Fence
 from torrentdist.cluster.handover import place_of
 from torrentdist.cluster.mirror import Mirror
-from torrentdist.cluster.operations import Create, Delete, NodeExists, NoNode, Op, Set, TransactionFailed
+from torrentdist.cluster.operations import (
+    Create,
+    Delete,
+    NodeExists,
+    NoNode,
+    Op,
+    SessionState,
+    Set,
+    TransactionFailed,
+)
 from torrentdist.cluster.snapshot import ClusterSnapshot
 from torrentdist.cluster.term import Term, queue
 from torrentdist.cluster.zookeeper import ZooKeeper
@@ -137,6 +146,8 @@ class Leadership:
             return self._elector.fence()
         except TorrentdistError as error:
             snapshot = self._mirror.snapshot
+            if not snapshot.present and self._zookeeper.state is not SessionState.CONNECTED:
+                raise TorrentdistError("zookeeper_unavailable", detail="this master has no session") from None
             leader = snapshot.masters.get(snapshot.leader) if snapshot.leader else None
             extra = {
                 "leader": leader.url if leader is not None and snapshot.leader != self._me else None,

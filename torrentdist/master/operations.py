@@ -46,9 +46,7 @@ class BundleOperations:
         self._leadership = leadership
         self._requests = requests
 
-    async def _change(
-        self, mutation: Mutation | None, decide: Decision, render: Render, batch: int = WHOLE
-    ) -> bytes:
+    async def _change(self, mutation: Mutation | None, decide: Decision, render: Render, batch: int = WHOLE) -> bytes:
         """Commit what `decide` wants, `batch` operations at a time, deciding anew when somebody was faster."""
         failures = 0
         async with self._requests.turn(mutation):

@@ -18,8 +18,8 @@ from torrentdist.model.config import SwarmConfig
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest, PeerId
 from torrentdist.model.records import BundleState
-from torrentdist.model.views import PeerAddress, SwarmAnnounce, SwarmAnswer, SwarmEntry
-from torrentdist.swarm.directory import Periods, SwarmDirectory, SwarmFacts
+from torrentdist.model.views import PeerAddress, PeerRole, SwarmAnnounce, SwarmAnswer, SwarmEntry
+from torrentdist.swarm.directory import Member, Periods, SwarmDirectory, SwarmFacts
 from torrentdist.swarm.tracker import Tracker, announce_key
 
 EXPIRE_SECS = 0.5
@@ -57,8 +57,9 @@ class Swarms:
         return {member.peer: member.entry for member in self.directory.members(digest)}
 
     def active(self) -> set[Digest]:
-        """Digests that some peer is in the swarm of."""
-        return {e.record.digest for e in self._snapshot().bundles.values() if self.directory.members(e.record.digest)}
+        """Digests that somebody is in the swarm of who may have it all. Masters that wait for the rest are nobody."""
+        digests = {entry.record.digest for entry in self._snapshot().bundles.values()}
+        return {d for d in digests if any(_may_complete(member) for member in self.directory.members(d))}
 
     def seen_elsewhere(self, digest: Digest) -> bool:
         """Whether some peer has all of it: a supervisor's copy is a copy."""
@@ -112,6 +113,10 @@ class Swarms:
         if self._facts[0] != snapshot.version:
             self._facts = (snapshot.version, _facts(snapshot))
         return self._facts[1]
+
+
+def _may_complete(member: Member) -> bool:
+    return member.entry.complete or member.role is PeerRole.CLIENT
 
 
 def _registered(snapshot: ClusterSnapshot) -> frozenset[str]:

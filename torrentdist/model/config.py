@@ -30,6 +30,10 @@ class MasterConfig(Section, frozen=True, kw_only=True):
     host: str = ""
     """The address that others reach this master by. Empty: the listening address."""
     data_dir: str = "/var/lib/torrentdist/master"
+    snapshot_changes: int = 1000
+    """After how many changes a standby saves the cluster's records on its disk, at the latest."""
+    snapshot_secs: float = 60.0
+    """How long after the last time it does so, if anything changed."""
 
 
 class SupervisorConfig(Section, frozen=True, kw_only=True):

@@ -13,6 +13,7 @@ import msgspec
 
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest, JobId, MasterId, StoreId, SupervisorId
+from torrentdist.model.job import JobSpec
 
 SCHEMA = 1
 OLDEST_READABLE = 1
@@ -78,11 +79,22 @@ class SupervisorRecord(Record, frozen=True, kw_only=True):
     started_at: float = 0.0
 
 
+class WorkerAssignment(msgspec.Struct, frozen=True, kw_only=True):
+    job: JobId
+    worker: int
+    """0 to workers - 1: the resource that never has two holders."""
+    active: bool = True
+    """False: keep the place, but let nothing run."""
+
+
 class AssignmentRecord(Record, frozen=True, kw_only=True):
-    """/assignments/<supervisor-id>: references only; the supervisor fetches and keeps these bundles."""
+    """/assignments/<supervisor-id>: references only; the supervisor keeps these bundles and runs these workers."""
 
     generation: int = 0
     bundles: tuple[BundleId, ...] = ()
+    workers: tuple[WorkerAssignment, ...] = ()
+    draining: bool = False
+    """Nothing new is placed here."""
 
 
 class JobStatus(StrEnum):
@@ -99,6 +111,22 @@ class JobStatus(StrEnum):
 ENDED = (JobStatus.FINISHED, JobStatus.FAILED)
 
 
+class PendingStep(StrEnum):
+    REMOVE = "remove"
+    """The end of a kill's delay."""
+    REBALANCE = "rebalance"
+    """The end of a rebalance's wait."""
+
+
+class Pending(msgspec.Struct, frozen=True, kw_only=True):
+    """What happens to a job at a moment of ZooKeeper's clock, whoever leads then."""
+
+    step: PendingStep
+    due: float
+    workers: int = 0
+    """The new worker count of a rebalance; 0: as it is."""
+
+
 class JobRecord(Record, frozen=True, kw_only=True):
     """/jobs/<job-id>"""
 
@@ -106,6 +134,19 @@ class JobRecord(Record, frozen=True, kw_only=True):
     name: str
     status: JobStatus
     bundle: BundleId
+    spec: JobSpec | None = None
+    """Normalised with the cluster's defaults."""
+    workers: int = 0
+    resume: JobStatus | None = None
+    """What a rebalancing job was before and is again afterwards."""
+    activate: bool = True
+    """Whether it becomes active when it is replicated."""
+    pending: Pending | None = None
+    exits: dict[str, int] = msgspec.field(default_factory=dict)
+    """Exit codes of the workers of a batch job that have ended for good, by worker number."""
+    reason: str = ""
+    """Why it failed."""
+    created_at: float = 0.0
     dependencies: tuple[BundleId, ...] = ()
     """Further bundles without which it cannot run."""
 

@@ -9,8 +9,9 @@ from enum import StrEnum
 
 import msgspec
 
-from torrentdist.model.ids import BundleId, Digest, MasterId, PeerId, SupervisorId
-from torrentdist.model.records import BundleState
+from torrentdist.model.ids import BundleId, Digest, JobId, MasterId, PeerId, SupervisorId
+from torrentdist.model.job import JobSpec
+from torrentdist.model.records import BundleState, JobStatus
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,6 +69,8 @@ class ClusterView(View, frozen=True, kw_only=True):
     supervisors: list[SupervisorView]
     jobs: list[str]
     bundles: BundleCounts
+    stale_secs: float | None = None
+    """How old all of this is, while ZooKeeper is away."""
 
 
 class HostState(StrEnum):
@@ -313,6 +316,83 @@ class LeaderTransferView(View, frozen=True, kw_only=True):
     previous: MasterId
     leader: MasterId
     seconds: float
+
+
+class WorkerState(StrEnum):
+    UNASSIGNED = "unassigned"
+    WAITING = "waiting"
+    """Placed, and not started yet: its bundles arrive, or its barrier is not free."""
+    RUNNING = "running"
+    STOPPING = "stopping"
+    INACTIVE = "inactive"
+    BACKOFF = "backoff"
+    """It ended and is started again after a wait."""
+    ENDED = "ended"
+    """It ended for good, as its restart policy says."""
+
+
+class WorkerReport(View, frozen=True, kw_only=True):
+    """What a supervisor says about one worker."""
+
+    job: JobId
+    worker: int
+    state: WorkerState
+    pid: int = 0
+    slot: int = 0
+    exit_code: int | None = None
+    restarts: int = 0
+    fencing: int = 0
+    """Grows with each start of this worker anywhere."""
+    since: float = 0.0
+    detail: str = ""
+
+
+class HeartbeatBody(View, frozen=True, kw_only=True):
+    """POST /v1/heartbeat, from a supervisor to the leader: all its workers at once, every heartbeat period."""
+
+    supervisor: SupervisorId
+    generation: int
+    """Of the assignment that it follows."""
+    workers: list[WorkerReport]
+
+
+class WorkerView(View, frozen=True, kw_only=True):
+    worker: int
+    supervisor: SupervisorId | None
+    slot: int
+    state: WorkerState
+    pid: int
+    exit_code: int | None = None
+    restarts: int = 0
+    detail: str = ""
+
+
+class JobView(View, frozen=True, kw_only=True):
+    """`job show`, `job ls`"""
+
+    id: JobId
+    name: str
+    status: JobStatus
+    bundle: BundleId
+    dependencies: list[BundleId]
+    wanted: int
+    """How many workers it wants; `workers` lists each of them."""
+    workers: list[WorkerView]
+    created_at: float
+    due_in: float | None = None
+    """Seconds until what is pending happens."""
+    reason: str = ""
+    spec: JobSpec | None = None
+
+
+class JobEvent(View, frozen=True, kw_only=True):
+    """One line of a job's story: submitted, replicated, assigned, fetched, started, exited, moved..."""
+
+    at: float
+    event: str
+    worker: int | None = None
+    supervisor: SupervisorId | None = None
+    detail: str = ""
 
 
 class HealthView(View, frozen=True, kw_only=True):

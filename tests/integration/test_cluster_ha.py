@@ -1,0 +1,132 @@
+"""`torrentdist ha`: who leads, who could, who did, and handing it over, on a real cluster."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from cluster_fixtures import Cluster, NewCluster, throughout, until
+
+MASTERS = {"master-1", "master-2", "master-3"}
+
+
+def roles(cluster: Cluster) -> dict[str, dict[str, object]]:
+    return {view["id"]: view for view in cluster.run("ha", "roles").ok()}
+
+
+def ready_standbys(cluster: Cluster) -> list[str]:
+    found: list[str] = []
+
+    def look() -> bool:
+        found[:] = [r["id"] for r in cluster.get(cluster.leader(), "/v1/roles") or () if r["state"] == "standby"]
+        return len(found) == 2
+
+    until(look, "two standbys in the queue")
+    return found
+
+
+@pytest.mark.case("D12")
+def test_a_transfer_ends_at_the_named_master_within_a_second(battered: Cluster) -> None:
+    """If this fails, an operator cannot move the leadership off a host before taking it down."""
+    ready_standbys(battered)
+    old = battered.leader()
+    target = max(battered.standbys())
+    epoch = battered.run("ha", "leader").ok()["epoch"]
+    began = time.monotonic()
+    response = battered.http.post(battered.url(old) + "/v1/transfer", json={"master": target})
+    seconds = time.monotonic() - began
+    print(f"handed over in {seconds:.3f} s")
+    leader = battered.run("ha", "leader").ok()
+    last = battered.run("ha", "failovers", "-n", "1").ok()
+    repeated = battered.run("ha", "transfer", target).ok()
+
+    assert (response.status_code, response.json()["leader"]) == (200, target)
+    assert seconds <= 1.0
+    assert leader["leader"] == target
+    assert leader["epoch"] > epoch
+    assert [(f["previous"], f["current"], f["reason"]) for f in last] == [(old, target, "transferred")]
+    assert repeated["leader"] == target
+
+
+@pytest.mark.case("D12")
+def test_a_transfer_to_an_unknown_or_frozen_master_is_refused_and_changes_nothing(battered: Cluster) -> None:
+    """If this fails, a mistyped name or a dead target costs the cluster its leader."""
+    ready_standbys(battered)
+    before = battered.run("ha", "leader").ok()
+    frozen = battered.standbys()[0]
+    unknown = battered.run("ha", "transfer", "nobody")
+    battered.dev.signal(frozen, signal.SIGSTOP)
+    refused = battered.run("ha", "transfer", frozen)
+    after = battered.run("ha", "leader").ok()
+
+    assert (unknown.code, unknown.stdout) == (3, "")
+    assert (refused.code, refused.stdout) == (5, "")
+    assert "error[target_not_ready]" in refused.stderr
+    assert after == before
+
+
+def test_roles_tell_each_masters_own_words_and_a_frozen_one_delays_them_a_second(battered: Cluster) -> None:
+    """If this fails, an operator takes a master for fit that is dead, or waits for it."""
+    ready_standbys(battered)
+    leader = battered.leader()
+    whole = roles(battered)
+    frozen = battered.standbys()[0]
+    battered.dev.signal(frozen, signal.SIGSTOP)
+    began = time.monotonic()
+    answer = battered.get(leader, "/v1/roles")
+    seconds = time.monotonic() - began
+    states = {view["id"]: view["state"] for view in answer}
+
+    assert whole.keys() == MASTERS
+    assert {view["state"] for view in whole.values()} == {"leader", "standby"}
+    assert whole[leader]["state"] == "leader"
+    assert all(view["ready"] and view["lag"] == 0 and view["version"] for view in whole.values())
+    assert len({view["epoch"] for view in whole.values()}) == 1
+    assert states[frozen] == "unreachable"
+    assert seconds < 2.0
+
+
+def test_a_master_without_the_bundles_lags_and_gets_no_leadership(new_cluster: NewCluster, tmp_path: Path) -> None:
+    """If this fails, leadership goes to a master that lacks what it has to answer for."""
+    cluster = new_cluster(masters=2, supervisors=0)
+    leader, standby = cluster.leader(), cluster.standbys()[0]
+    content = tmp_path / "content"
+    content.mkdir()
+    (content / "big").write_bytes(bytes(range(256)) * 4096)
+    cluster.kill(standby)
+    until(lambda: not cluster.registered(standby, at=leader), "its session is over")
+    cluster.upload(content, "b", replicas=1)
+    cluster.write_settings(standby, {"swarm": {"download_limit": 20_000}})
+    cluster.start(standby)
+    until(lambda: roles(cluster).get(standby, {}).get("lag") == 1, "the newcomer lags")
+    refused = cluster.run("ha", "transfer", standby)
+
+    assert refused.code == 5
+    assert cluster.leader() == leader
+
+
+def test_the_history_names_the_newest_first_and_why(battered: Cluster) -> None:
+    """If this fails, nobody can tell afterwards why the leader changed."""
+    ready_standbys(battered)
+    old = battered.leader()
+    battered.kill(old)
+    new = battered.leader()
+    two = battered.run("ha", "failovers", "-n", "2").ok()
+
+    assert (two[0]["previous"], two[0]["current"], two[0]["reason"]) == (old, new, "died")
+    assert two[0]["at"] >= two[1]["at"]
+
+
+@pytest.mark.case("D13")
+def test_a_second_daemon_with_a_running_ones_id_is_refused(battered: Cluster) -> None:
+    """If this fails, two masters answer to one name, and each pushes the other out."""
+    leader = battered.leader()
+    twin = battered.dir / "master-9.toml"
+    config = battered.dev.config_of(leader).read_text().replace(str(battered.store(leader)), str(battered.dir / "twin"))
+    twin.write_text("\n".join(line for line in config.splitlines() if not line.startswith("port")))
+    ended = battered.run("master", "--config", twin)
+
+    assert (ended.code, "error[id_taken]" in ended.stderr) == (9, True)
+    assert throughout(lambda: battered.leader() == leader, 0.5)

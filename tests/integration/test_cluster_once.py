@@ -1,0 +1,177 @@
+"""Mutations across the death of leaders, and reading one's own writes: real masters, killed with -9."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from cluster_fixtures import Cluster, NewCluster, until
+from kazoo.client import KazooClient
+
+from torrentdist.client.http import MasterClient
+from torrentdist.model.config import ClientConfig
+from torrentdist.testing.trees import some_bytes, write_tree
+
+
+def make(path: Path, seed: int) -> Path:
+    write_tree(path, {"data.bin": some_bytes(50_000, seed)})
+    return path
+
+
+@contextmanager
+def records_of(cluster: Cluster) -> Iterator[KazooClient]:
+    client = KazooClient(hosts=cluster.dev.state.zookeeper + "/torrentdist")
+    client.start(10)
+    try:
+        yield client
+    finally:
+        client.stop()
+        client.close()
+
+
+def version_of(records: KazooClient, bundle: str) -> int:
+    _, stat = records.get(f"/code-distributor/{bundle}")
+    return int(stat.version)
+
+
+def send_unread(url: str, method: str, path: str, request_id: str) -> None:
+    """Send a mutation and hang up, as a client does that dies before the answer."""
+    parts = urlsplit(url)
+    head = (
+        f"{method} {path} HTTP/1.1\r\nHost: {parts.netloc}\r\nX-Request-Id: {request_id}\r\nContent-Length: 0\r\n\r\n"
+    )
+    with socket.create_connection((parts.hostname, parts.port or 80), timeout=5.0) as connection:
+        connection.sendall(head.encode())
+
+
+def retry(cluster: Cluster, method: str, path: str, request_id: str) -> Any:
+    """As the client does it: look for the leader, and send the same id."""
+
+    async def once() -> Any:
+        config = ClientConfig(masters=cluster.dev.masters(), deadline_secs=30.0)
+        async with MasterClient(config) as client:
+            return await client.mutate(method, path, dict[str, Any], headers={"X-Request-Id": request_id})
+
+    return asyncio.run(once())
+
+
+def state_at(cluster: Cluster, name: str, bundle: str) -> dict[str, Any]:
+    found: dict[str, Any] = cluster.get(name, f"/v1/bundles/{bundle}") or {}
+    return found
+
+
+@pytest.fixture(scope="module")
+def trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Three masters of this module's own, with a short session: failovers take half the time."""
+    from cluster_fixtures import running_cluster
+
+    with running_cluster(masters=3, supervisors=1, session_secs=2.0) as cluster:
+        yield cluster
+
+
+def test_a_request_is_made_once_across_a_failover(trio: Cluster, tmp_path: Path) -> None:
+    """B7: broken, who retries after a failover would undo what came in between, or be told that he failed."""
+    for n, bundle in enumerate(("pinned", "gone", "spread")):
+        trio.upload(make(tmp_path / bundle, n), bundle)
+    leader, (standby, _) = trio.leader(), trio.standbys()
+    send_unread(trio.url(leader), "PUT", "/v1/bundles/pinned/pin", "b7-pin")
+    send_unread(trio.url(leader), "DELETE", "/v1/bundles/gone", "b7-remove")
+    send_unread(trio.url(leader), "POST", "/v1/bundles/spread/distribute", "b7-distribute")
+    until(lambda: state_at(trio, standby, "pinned").get("pinned"), "the pin is made")
+    until(lambda: not state_at(trio, standby, "gone"), "the removal is made")
+    until(lambda: (trio.get(standby, "/v1/bundles/spread/hosts") or {}).get("hosts"), "the distribution is made")
+    trio.kill(leader)
+    retry(trio, "DELETE", "/v1/bundles/pinned/pin", "b7-somebody-else")
+    with records_of(trio) as records:
+        before = [version_of(records, bundle) for bundle in ("pinned", "gone", "spread")]
+        pinned = retry(trio, "PUT", "/v1/bundles/pinned/pin", "b7-pin")
+        removed = retry(trio, "DELETE", "/v1/bundles/gone", "b7-remove")
+        spread = retry(trio, "POST", "/v1/bundles/spread/distribute", "b7-distribute")
+        after = [version_of(records, bundle) for bundle in ("pinned", "gone", "spread")]
+        assignment, stat = records.get("/assignments/supervisor-1")
+    survivor = trio.leader()
+    trio.heal()
+
+    assert leader != survivor
+    assert (True, "removed", ["supervisor-1"]) == (
+        pinned["pinned"],
+        removed["state"],
+        [host["supervisor"] for host in spread["hosts"]],
+    )
+    assert before == after
+    assert not state_at(trio, survivor, "pinned")["pinned"]
+    assert (b'"generation":1' in assignment, stat.version) == (True, 0)
+
+
+def test_five_failovers_in_a_row_and_a_mutation_after_each(trio: Cluster, tmp_path: Path) -> None:
+    """B10: broken, a mutation sent just as the leader dies would be lost, made twice or reported wrongly."""
+    leaders, answers, versions = [], [], []
+    with records_of(trio) as records:
+        for n in range(5):
+            bundle = f"row-{n}"
+            trio.upload(make(tmp_path / bundle, 10 + n), bundle, replicas=2)
+            before = version_of(records, bundle)
+            leader = trio.leader()
+            send_unread(trio.url(leader), "DELETE", f"/v1/bundles/{bundle}", f"b10-{n}")
+            trio.kill(leader)  # before the commit, in the middle of it or after it
+            answers.append(retry(trio, "DELETE", f"/v1/bundles/{bundle}", f"b10-{n}")["state"])
+            versions.append(version_of(records, bundle) - before)
+            leaders.append((leader, trio.leader()))
+            trio.start(leader)
+
+    assert ["removed"] * 5 == answers
+    assert [1] * 5 == versions
+    assert all(before != after for before, after in leaders)
+
+
+def test_who_has_written_reads_it_at_every_master(trio: Cluster, tmp_path: Path) -> None:
+    """B11: broken, a bundle just uploaded or removed would be missing or there again, depending on who answers."""
+    trio.upload(make(tmp_path / "own", 20), "own")
+    leader = trio.leader()
+    stale = []
+    for n in range(60):
+        method = "DELETE" if n % 2 else "PUT"
+        wrote = trio.http.request(method, f"{trio.url(leader)}/v1/bundles/own/pin")
+        for name in trio.masters():
+            seen = {"X-Zxid": wrote.headers["X-Zxid"]}
+            read = trio.http.get(f"{trio.url(name)}/v1/bundles/own", headers=seen)
+            if read.json()["pinned"] is not (method == "PUT") or int(read.headers["X-Zxid"]) < int(seen["X-Zxid"]):
+                stale.append((n, name))
+
+    assert [] == stale
+
+
+def test_a_request_id_stands_for_one_request(trio: Cluster, tmp_path: Path) -> None:
+    """B7: broken, a client that reuses an id would believe that something was done which was not."""
+    trio.upload(make(tmp_path / "reused", 30), "reused")
+    url, same = trio.url(trio.leader()), {"X-Request-Id": "b7-reused"}
+
+    first = trio.http.put(f"{url}/v1/bundles/reused/pin", headers=same)
+    again = trio.http.put(f"{url}/v1/bundles/reused/pin", headers=same)
+    other = trio.http.delete(f"{url}/v1/bundles/reused/pin", headers=same)
+    bad = trio.http.delete(f"{url}/v1/bundles/reused/pin", headers={"X-Request-Id": "a/b"})
+
+    assert (200, first.content) == (again.status_code, again.content)
+    assert (409, "request_reused") == (other.status_code, other.json()["error"])
+    assert (400, "invalid_id") == (bad.status_code, bad.json()["error"])
+
+
+def test_an_answer_is_kept_no_longer_than_stated(new_cluster: NewCluster, tmp_path: Path) -> None:
+    """B7: broken, the leader would let ZooKeeper fill up with requests."""
+    cluster = new_cluster({"requests": {"keep_secs": 1.0}}, masters=1, supervisors=0)
+    cluster.upload(make(tmp_path / "one", 40), "one", replicas=1)
+    with records_of(cluster) as records:
+
+        def kept() -> int:
+            return sum(len(records.get_children(f"/requests/{bucket}")) for bucket in records.get_children("/requests"))
+
+        before = kept()
+        until(lambda: kept() == 0, "the requests are forgotten", 30.0)
+
+    assert before > 0

@@ -1,0 +1,62 @@
+"""Masters that start while ZooKeeper is away: what they serve, what they refuse, and how they come back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cluster_fixtures import Cluster, NewCluster, picture, until
+
+from torrentdist.cluster.snapshot import ClusterSnapshot
+from torrentdist.dev.zookeeper import EmbeddedZooKeeper
+from torrentdist.master.saved import NAME, decode_saved
+from torrentdist.master.viewing import bundle_list
+from torrentdist.model.ids import BundleId
+from torrentdist.model.records import BundleState
+
+
+def has_saved(cluster: Cluster, name: str, bundle: str) -> bool:
+    """Both of two masters are its holders."""
+    file = cluster.store(name) / NAME
+    snapshot = decode_saved(file.read_bytes(), str(file)).snapshot if file.exists() else ClusterSnapshot()
+    return len(snapshot.holders(BundleId(bundle))) == 2 and bundle_list(snapshot)[0].state is BundleState.AVAILABLE
+
+
+@pytest.mark.case("A24")
+def test_a_restart_without_zookeeper_serves_and_seeds_everything_and_says_how_old_it_is(
+    new_cluster: NewCluster, own_zookeeper: EmbeddedZooKeeper, tmp_path: Path
+) -> None:
+    """If this fails, a power cut that ZooKeeper takes longer to get over takes every bundle away until then."""
+    cluster = new_cluster(
+        {"master": {"snapshot_secs": 0.5}}, masters=2, supervisors=0, zookeeper=own_zookeeper.addresses[0]
+    )
+    content = tmp_path / "content"
+    content.mkdir()
+    (content / "data").write_bytes(bytes(range(256)) * 1000)
+    cluster.upload(content, "kept", replicas=2)
+    for name in cluster.masters():
+        until(lambda: has_saved(cluster, name, "kept"), f"{name} has saved it, leader or not")  # noqa: B023
+    cluster.kill(*cluster.masters())
+    own_zookeeper.servers[0].kill()
+    cluster.start(*cluster.masters())
+    view = cluster.run("cluster").ok()
+    headers = cluster.http.get(cluster.url("master-1") + "/v1/bundles/kept").headers
+    listed = [bundle["id"] for bundle in cluster.run("bundle", "ls").ok()]
+    cluster.run("download", "kept", tmp_path / "dest").ok()
+    refused = cluster.run("bundle", "rm", "kept", client__deadline_secs=1)
+    nobody = cluster.run("ha", "leader", client__deadline_secs=1)
+
+    assert view["stale_secs"] > 0
+    assert (view["leader"], view["bundles"]["available"]) == (None, 1)
+    assert int(headers["X-Stale"]) >= 0
+    assert listed == ["kept"]
+    assert picture(tmp_path / "dest") == picture(content)
+    assert (refused.code, nobody.code) == (5, 5)
+    assert "ZooKeeper does not answer" in refused.stderr
+
+    own_zookeeper.servers[0].spawn()
+    cluster.leader()
+    until(lambda: cluster.run("cluster").ok()["stale_secs"] is None, "fresh again")
+    assert "X-Stale" not in cluster.http.get(cluster.url("master-1") + "/v1/bundles/kept").headers
+    assert cluster.run("bundle", "rm", "kept").ok()["state"] == "removed"
+    assert cluster.run("bundle", "ls").ok() == []

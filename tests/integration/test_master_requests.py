@@ -1,0 +1,364 @@
+"""A mutation is made once however often it is sent, and who has seen it sees it everywhere: with a real ZooKeeper."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+
+import httpx
+import msgspec
+import pytest
+from zookeeper_fixtures import Connect, TcpProxy, eventually, eventually_async
+
+from torrentdist.cluster import paths
+from torrentdist.cluster.mirror import Mirror
+from torrentdist.cluster.operations import Stat
+from torrentdist.cluster.snapshot import ClusterSnapshot
+from torrentdist.cluster.zookeeper import ZooKeeper
+from torrentdist.host.web import json_response
+from torrentdist.master.freshness import ZXID, Fresh
+from torrentdist.master.leadership import Leadership
+from torrentdist.master.once import Mutation, Requests, mutation
+from torrentdist.master.operations import BATCH, BundleOperations
+from torrentdist.master.trimming import BUCKETS_A_ROUND, LOOKS_A_ROUND, RequestTrimmer
+from torrentdist.model.config import ReplicationConfig
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import BundleId, Digest, MasterId, RequestId, StoreId, SupervisorId
+from torrentdist.model.records import (
+    BundleRecord,
+    BundleState,
+    RequestRecord,
+    SupervisorRecord,
+    decode,
+    encode,
+)
+
+pytestmark = pytest.mark.anyio
+
+BUNDLE = BundleId("bundle")
+KEEP_SECS = 600.0
+
+
+@dataclass
+class InProcess:
+    """As much of a master as mutations need."""
+
+    zk: ZooKeeper
+    mirror: Mirror
+    leadership: Leadership
+    operations: BundleOperations
+    task: asyncio.Task[None]
+
+    async def leads(self) -> None:
+        await eventually(self.leadership.is_leader)
+
+    async def retires(self) -> None:
+        self.task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self.task
+        await self.leadership.leave("stopped")
+
+    async def version(self, path: str) -> int:
+        found = await self.zk.exists(path)
+        assert found is not None
+        return found.version
+
+
+Enter = Callable[..., Awaitable[InProcess]]
+
+
+@pytest.fixture
+async def enter(connect: Connect) -> AsyncIterator[Enter]:
+    masters: list[InProcess] = []
+
+    async def make(name: str, **settings: object) -> InProcess:
+        zk = await connect(**settings)
+        for parent in paths.PARENTS:
+            await zk.ensure(parent)
+        mirror = Mirror(zk)
+        await mirror.start(10.0)
+        leadership = Leadership(
+            MasterId(name),
+            zk,
+            mirror,
+            ReplicationConfig(),
+            active=lambda: (),
+            published=lambda: (),
+            seen_elsewhere=lambda digest: False,
+            requests=RequestTrimmer(zk, KEEP_SECS),
+        )
+        operations = BundleOperations(mirror, leadership, Requests(zk))
+        made = InProcess(zk, mirror, leadership, operations, asyncio.create_task(leadership.run()))
+        masters.append(made)
+        return made
+
+    yield make
+    for master in masters:
+        await master.retires()
+        await master.mirror.close()
+
+
+async def put_bundle(zk: ZooKeeper) -> None:
+    record = BundleRecord(
+        id=BUNDLE,
+        digest=Digest("a" * 64),
+        size=1,
+        files=1,
+        state=BundleState.AVAILABLE,
+        min_replicas=1,
+        created_at=0.0,
+    )
+    await zk.ensure(paths.BUNDLES)
+    await zk.create(paths.bundle(BUNDLE), encode(record))
+
+
+def request(name: str, content: bytes = b"") -> Mutation:
+    return mutation(RequestId(name), "PUT", b"/v1/bundles/bundle/pin", b"", content)
+
+
+async def leader_with_bundle(enter: Enter, name: str = "m1", **settings: object) -> InProcess:
+    master = await enter(name, **settings)
+    await master.leads()
+    await put_bundle(master.zk)
+    await master.mirror.sync(5.0)
+    return master
+
+
+async def test_the_next_leader_gives_the_answer_of_the_last(enter: Enter) -> None:
+    """B7: broken, a retry after a failover would undo what somebody else did in between."""
+    first = await leader_with_bundle(enter)
+    second = await enter("m2")
+    answer = await first.operations.set_pinned(request("r1"), BUNDLE, True)
+    await first.retires()
+    await second.leads()
+    await second.operations.set_pinned(request("r2"), BUNDLE, False)
+    before = await second.version(paths.bundle(BUNDLE))
+
+    again = await second.operations.set_pinned(request("r1"), BUNDLE, True)
+
+    assert answer == again
+    assert before == await second.version(paths.bundle(BUNDLE)) == 2
+
+
+@pytest.mark.parametrize("done", [True, False], ids=["done", "not done"])
+async def test_a_commit_whose_answer_was_lost_is_made_once(enter: Enter, proxy: TcpProxy, done: bool) -> None:
+    """B7: broken, a removal that went through would be reported as a bundle that never was, or not be made at all."""
+    first = await leader_with_bundle(enter, servers=[proxy.address])
+    second = await enter("m2")
+    if done:  # else the first attempt is refused, because its bucket is missing
+        await first.zk.ensure(paths.parent(paths.request(RequestId("r1"))))
+    proxy.swallow_answer_to(b'"state":"removed"')
+
+    with pytest.raises(TorrentdistError) as caught:
+        await first.operations.remove(request("r1"), BUNDLE)
+    await second.leads()
+    before = await second.version(paths.bundle(BUNDLE))
+    again = msgspec.json.decode(await second.operations.remove(request("r1"), BUNDLE))
+    after = await second.version(paths.bundle(BUNDLE))
+    proxy.mend()
+
+    assert "outcome_unknown" == caught.value.code
+    assert "removed" == again["state"]
+    assert (int(done), 1) == (before, after)
+
+
+async def test_an_id_stands_for_one_content(enter: Enter) -> None:
+    """B7: broken, a client that reuses ids would be told that something was done which never was."""
+    master = await leader_with_bundle(enter)
+    await master.operations.set_pinned(request("r1"), BUNDLE, True)
+
+    with pytest.raises(TorrentdistError) as caught:
+        await master.operations.set_pinned(request("r1", b"other"), BUNDLE, False)
+
+    assert ("request_reused", 9) == (caught.value.code, caught.value.exit_code)
+    assert await master.version(paths.bundle(BUNDLE)) == 1
+
+
+async def test_attempts_at_the_same_time_are_one(enter: Enter) -> None:
+    """B7: broken, an impatient client's second attempt would be told that the bundle is gone."""
+    master = await leader_with_bundle(enter)
+
+    answers = await asyncio.gather(*(master.operations.remove(request("r1"), BUNDLE) for _ in range(8)))
+
+    assert len(set(answers)) == 1
+    assert await master.version(paths.bundle(BUNDLE)) == 1
+
+
+async def test_a_refusal_is_not_remembered(enter: Enter) -> None:
+    """Broken, a mutation that has become possible would stay refused to who retries it."""
+    master = await leader_with_bundle(enter)
+    await master.operations.set_pinned(None, BUNDLE, True)
+    with pytest.raises(TorrentdistError) as caught:
+        await master.operations.remove(request("r1"), BUNDLE)
+    await master.operations.set_pinned(None, BUNDLE, False)
+
+    removed = msgspec.json.decode(await master.operations.remove(request("r1"), BUNDLE))
+
+    assert "in_use" == caught.value.code
+    assert "removed" == removed["state"]
+
+
+async def test_without_an_id_nothing_is_kept(enter: Enter) -> None:
+    """Broken, every curl would leave something behind."""
+    master = await leader_with_bundle(enter)
+
+    await master.operations.set_pinned(None, BUNDLE, True)
+
+    assert await master.zk.children(paths.REQUESTS) is None
+
+
+async def test_a_distribution_in_batches_is_claimed_by_the_first(enter: Enter) -> None:
+    """B7: broken, half a distribution would be forgotten, or its retry be made with other content."""
+    master = await leader_with_bundle(enter)
+    fleet = [SupervisorId(f"s{n:03}") for n in range(BATCH + 20)]
+    await asyncio.gather(*(put_supervisor(master.zk, id_) for id_ in fleet))
+    await master.mirror.wait_for(lambda s: len(s.supervisors) == len(fleet), 10.0)
+    path = paths.request(RequestId("r1"))
+    answer = await master.operations.distribute(request("r1"), BUNDLE, None, {}, assigned)
+    again = await master.operations.distribute(request("r1"), BUNDLE, None, {}, assigned)
+    found = await master.zk.get(path)
+    assert found is not None
+
+    assert sorted(fleet) == msgspec.json.decode(answer)
+    assert answer == again
+    assert decode(found[0], RequestRecord, path=path).status == 200
+    assert found[1].version == 1  # claimed, then answered
+    assert {1} == {a.record.generation for a in master.mirror.snapshot.assignments.values()}
+
+
+async def test_the_next_leader_goes_on_with_a_claim(enter: Enter) -> None:
+    """B7: broken, a distribution whose leader died between two batches could never be finished under its id."""
+    master = await leader_with_bundle(enter)
+    await put_supervisor(master.zk, SupervisorId("s1"))
+    await master.mirror.wait_for(lambda s: len(s.supervisors) == 1, 10.0)
+    path = paths.request(RequestId("r1"))
+    await master.zk.ensure(paths.parent(path))
+    await master.zk.create(path, encode(RequestRecord(content=request("r1").content)))
+
+    answer = await master.operations.distribute(request("r1"), BUNDLE, None, {}, assigned)
+    found = await master.zk.get(path)
+    assert found is not None
+
+    assert ["s1"] == msgspec.json.decode(answer)
+    assert decode(found[0], RequestRecord, path=path).body.encode() == answer
+
+
+async def put_supervisor(zk: ZooKeeper, id_: SupervisorId) -> None:
+    record = SupervisorRecord(id=id_, host="h", gateway="", swarm_port=1, store=StoreId("s"), version="0")
+    await zk.create(paths.supervisor(id_), encode(record))
+
+
+def assigned(snapshot: ClusterSnapshot) -> list[SupervisorId]:
+    return sorted(id_ for id_, entry in snapshot.assignments.items() if BUNDLE in entry.record.bundles)
+
+
+# forgetting
+
+
+async def remember(zk: ZooKeeper, *names: str) -> None:
+    for name in names:
+        path = paths.request(RequestId(name))
+        await zk.ensure(paths.parent(path))
+        await zk.create(path, encode(RequestRecord(content="x", status=200)))
+
+
+async def remembered(zk: ZooKeeper) -> set[str]:
+    buckets = await zk.children(paths.REQUESTS) or []
+    lists = await asyncio.gather(*(zk.children(paths.request_bucket(bucket)) for bucket in buckets))
+    return {name for names in lists for name in names or ()}
+
+
+async def written_at(zk: ZooKeeper, name: str) -> float:
+    stat = await zk.exists(paths.request(RequestId(name)))
+    assert isinstance(stat, Stat)
+    return stat.mtime
+
+
+async def test_old_requests_are_forgotten_and_young_ones_kept(enter: Enter) -> None:
+    """B7: broken, ZooKeeper would fill up, or a retry within the stated time would run again."""
+    master = await leader_with_bundle(enter)
+    old, young = [f"old-{n}" for n in range(40)], [f"young-{n}" for n in range(5)]
+    await remember(master.zk, *old)
+    last = await written_at(master.zk, old[-1])
+    await eventually(lambda: (master.zk.server_now() or 0.0) > last + 1.5)
+    await remember(master.zk, *young)
+    trimmer = RequestTrimmer(master.zk, keep_secs=1.5)
+
+    for _ in range(256 // BUCKETS_A_ROUND + 1):
+        await trimmer.trim(master.leadership.fence())
+
+    assert set(young) == await remembered(master.zk)
+
+
+async def test_one_bucket_of_many_is_forgotten_in_parts(enter: Enter) -> None:
+    """Broken, a round would take as long as there are requests, or what is behind the first hundreds would stay."""
+    master = await leader_with_bundle(enter)
+    bucket = paths.request_bucket("00")
+    await master.zk.ensure(bucket)
+    names = [f"r-{n:04}" for n in range(LOOKS_A_ROUND + 100)]
+    await asyncio.gather(*(master.zk.create(f"{bucket}/{name}", b"{}") for name in names))
+    last = await master.zk.exists(f"{bucket}/{names[-1]}")
+    assert last is not None
+    patient, trimmer = RequestTrimmer(master.zk, KEEP_SECS), RequestTrimmer(master.zk, 0.001)
+    await eventually(lambda: (master.zk.server_now() or 0.0) > last.mtime + 0.1)
+
+    looked = [await patient.trim(master.leadership.fence()) for _ in range(2)]
+    first = await trimmer.trim(master.leadership.fence())
+    left = await remembered(master.zk)
+    second = await trimmer.trim(master.leadership.fence())
+
+    assert [False, True] == looked == [first, second]
+    assert set(names[LOOKS_A_ROUND:]) == left
+    assert set() == await remembered(master.zk)
+
+
+# reading what one has seen
+
+
+async def asked(master: InProcess, zxid: int | None) -> httpx.Response:
+    async def shows(scope: object, receive: object, send: object) -> None:
+        pinned = master.mirror.snapshot.bundles[BUNDLE].record.pinned
+        await json_response(pinned)(scope, receive, send)  # type: ignore[arg-type]
+
+    app = Fresh(shows, master.mirror, master.leadership.is_leader)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app)) as http:
+        return await http.get("http://m/v1/x", headers={} if zxid is None else {ZXID: str(zxid)})
+
+
+async def test_a_master_that_is_behind_catches_up_or_says_so(enter: Enter, proxy: TcpProxy) -> None:
+    """B11: broken, a client would be shown the past by a master that is cut off from ZooKeeper."""
+    leader = await leader_with_bundle(enter)
+    standby = await enter("m2", servers=[proxy.address])
+    proxy.hold_answers()
+    await leader.operations.set_pinned(None, BUNDLE, True)
+    wrote = leader.mirror.applied_zxid
+
+    behind = await asked(standby, wrote)
+    stale = await asked(standby, None)
+    proxy.mend()
+    proxy.drop()
+    await eventually_async(lambda: succeeded(standby, wrote))
+    caught_up = await asked(standby, wrote)
+
+    assert (503, "not_ready") == (behind.status_code, behind.json()["error"])
+    assert "behind" in behind.json()["message"]
+    assert (200, False) == (stale.status_code, stale.json())  # who has seen nothing is promised nothing
+    assert int(stale.headers[ZXID]) < wrote
+    assert (200, True) == (caught_up.status_code, caught_up.json())
+    assert int(caught_up.headers[ZXID]) >= wrote
+
+
+async def succeeded(master: InProcess, zxid: int) -> bool:
+    return (await asked(master, zxid)).status_code == 200
+
+
+async def test_what_was_seen_of_a_lost_ensemble_is_no_reason_to_refuse(enter: Enter) -> None:
+    """D18: broken, a client that has seen more than a restored ensemble has would be refused for ever."""
+    master = await leader_with_bundle(enter)
+
+    answer = await asked(master, 2**62)
+
+    assert answer.status_code == 200
+    assert int(answer.headers[ZXID]) < 2**62

@@ -1,0 +1,132 @@
+"""What a master remembers of a mutation, what it forgets, and which requests have to wait for it to catch up."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from torrentdist.cluster import paths
+from torrentdist.cluster.operations import Create, Delete, Set, Stat
+from torrentdist.master.freshness import answered_here, seen
+from torrentdist.master.once import MAX_ANSWER_BYTES, Kept, Mutation, mutation, note
+from torrentdist.master.trimming import expired
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import RequestId
+from torrentdist.model.records import RequestRecord, decode
+
+ID = RequestId("req-1")
+ASKED = mutation(ID, "POST", b"/v1/bundles/a", b"min_replicas=2", b"body")
+
+
+def kept(record: RequestRecord) -> Kept:
+    return Kept(record, version=3, zxid=9)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        ("PUT", b"/v1/bundles/a", b"min_replicas=2", b"body"),
+        ("POST", b"/v1/bundles/b", b"min_replicas=2", b"body"),
+        ("POST", b"/v1/bundles/a", b"min_replicas=3", b"body"),
+        ("POST", b"/v1/bundles/a", b"min_replicas=2", b"other"),
+        ("POST", b"/v1/bundles/amin", b"_replicas=2", b"body"),
+    ],
+)
+def test_whatever_is_asked_for_is_part_of_the_content(other: tuple[str, bytes, bytes, bytes]) -> None:
+    """Broken, a request would get the answer to another one that has the same id."""
+    assert ASKED.content != mutation(ID, *other).content
+
+
+def test_the_same_request_is_recognised() -> None:
+    """Broken, no retry would ever be."""
+    assert mutation(ID, "POST", b"/v1/bundles/a", b"min_replicas=2", b"body") == ASKED
+
+
+def test_a_request_without_an_id_is_not_remembered() -> None:
+    """Broken, curl would fill ZooKeeper with what nobody can ask for."""
+    assert note(None, None, b"{}") == []
+
+
+def test_a_claim_says_that_it_is_not_done() -> None:
+    """Broken, a retry after half of the batches would be told that all are done."""
+    [op] = note(ASKED, None, None)
+
+    assert isinstance(op, Create)
+    assert paths.request(ID) == op.path
+    assert kept(RequestRecord(content=ASKED.content)) == kept(decode(op.data, RequestRecord, path=op.path))
+    assert not kept(RequestRecord(content=ASKED.content)).done
+
+
+def test_an_answer_replaces_the_claim_that_was_seen() -> None:
+    """Broken, two attempts could both finish one request."""
+    [op] = note(ASKED, kept(RequestRecord(content=ASKED.content)), b'{"a":1}')
+
+    assert isinstance(op, Set)
+    assert (paths.request(ID), 3) == (op.path, op.version)
+    assert kept(decode(op.data, RequestRecord, path=op.path)).body == b'{"a":1}'
+
+
+def test_an_answer_too_large_to_keep_is_still_an_answer() -> None:
+    """Broken, a big fleet's answer would make its transaction fail, or its retry run again."""
+    [op] = note(ASKED, None, msgspec.json.encode("x" * MAX_ANSWER_BYTES))
+    assert isinstance(op, Create)
+    found = kept(decode(op.data, RequestRecord, path=op.path))
+
+    assert len(op.data) < 1000
+    assert found.done
+    assert found.body is None
+
+
+def test_a_request_is_found_by_its_id_alone() -> None:
+    """Broken, a lookup would have to list, or one znode would have all the requests as its children."""
+    buckets = {paths.parent(paths.request(RequestId(f"req-{n}"))) for n in range(5000)}
+
+    assert len(buckets) == 256
+    assert {paths.REQUESTS} == {paths.parent(bucket) for bucket in buckets}
+
+
+def test_only_what_is_too_old_is_forgotten() -> None:
+    """Broken, a retry in time would run a second time, or nothing would ever go."""
+    old = Stat(version=2, ephemeral_owner=0, mtime=99.0, created_zxid=1, modified_zxid=1)
+    young = Stat(version=2, ephemeral_owner=0, mtime=101.0, created_zxid=1, modified_zxid=1)
+
+    assert [Delete("/old", 2)] == expired({"/old": old, "/young": young, "/gone": None}, 700.0, 600.0)
+
+
+@pytest.mark.parametrize(("header", "zxid"), [(None, 0), ("0", 0), ("17", 17), (str(2**63 - 1), 2**63 - 1)])
+def test_what_was_seen_is_read_from_the_header(header: str | None, zxid: int) -> None:
+    """Broken, a client would be shown a past that it knows better."""
+    assert zxid == seen(header)
+
+
+@pytest.mark.parametrize("header", ["", "x", "-1", "1.0", "0x10", " 7", "٣", "9" * 19, "9" * 5000])
+def test_nonsense_in_the_header_is_refused(header: str) -> None:
+    """Broken, a promise that cannot be kept would be given in silence."""
+    with pytest.raises(TorrentdistError) as caught:
+        seen(header)
+
+    assert caught.value.code == "invalid_request"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "leads", "here"),
+    [
+        ("GET", "/v1/bundles", False, True),
+        ("GET", "/v1/bundles", True, True),
+        ("POST", "/v1/bundles/a", True, True),
+        ("POST", "/v1/bundles/a", False, False),
+        ("GET", "/v1/uploads/d", False, False),
+        ("GET", "/livez", True, False),
+    ],
+)
+def test_only_who_answers_has_to_catch_up(method: str, path: str, leads: bool, here: bool) -> None:
+    """B1: broken, a standby cut off from ZooKeeper would keep a mutation waiting instead of naming the leader."""
+    assert here == answered_here(method, path, leads)
+
+
+def test_a_mutation_is_a_value() -> None:
+    """Broken, what is passed along could be changed on its way."""
+    with pytest.raises(AttributeError):
+        ASKED.content = "other"  # type: ignore[misc]
+
+    assert Mutation(ID, ASKED.content) == ASKED

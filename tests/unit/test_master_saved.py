@@ -1,0 +1,148 @@
+"""The records that a master keeps on its disk: what is accepted, when they are written, and by whom."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import httpx
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from torrentdist.cluster.mirror import Mirror
+from torrentdist.cluster.snapshot import BundleEntry, ClusterSnapshot
+from torrentdist.cluster.zookeeper import ZooKeeper
+from torrentdist.master.saved import NAME, Pace, Records, SavedRecords, decode_saved, encode_saved, source
+from torrentdist.model.config import ZooKeeperConfig
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import BundleId, Digest, MasterId, StoreId
+from torrentdist.model.records import SCHEMA, BundleRecord, BundleState, ClusterRecord, MasterRecord, ReplicaRecord
+
+pytestmark = pytest.mark.anyio
+
+ME, OTHER = MasterId("m1"), MasterId("m2")
+DIGEST = Digest("ab" * 32)
+
+
+def master(id_: MasterId) -> MasterRecord:
+    return MasterRecord(
+        id=id_, host="h", port=1, url=f"http://{id_}", swarm_port=2, store=StoreId("s"), version="0", started_at=0.0
+    )
+
+
+BUNDLE = BundleRecord(
+    id=BundleId("b"), digest=DIGEST, size=1, files=1, state=BundleState.AVAILABLE, min_replicas=1, created_at=1.0
+)
+REPLICA = ReplicaRecord(master=ME, store=StoreId("s"), digest=DIGEST)
+SNAPSHOT = ClusterSnapshot(
+    version=7,
+    cluster=ClusterRecord(id="c", announce_key="k"),
+    masters={ME: master(ME)},
+    bundles={BundleId("b"): BundleEntry(BUNDLE, 3, 2.5, {ME: REPLICA})},
+    election=(ME,),
+    leader=ME,
+    epoch=4,
+)
+SAVED = SavedRecords(zxid=99, saved_at=1.5, snapshot=SNAPSHOT)
+
+
+def test_what_was_saved_is_read_again() -> None:
+    """If this fails, a master that restarts without ZooKeeper forgets what the cluster has."""
+    assert decode_saved(encode_saved(SAVED), "f") == SAVED
+
+
+@given(st.data())
+def test_no_damage_is_believed(data: st.DataObject) -> None:
+    """If this fails, a flipped bit on disk becomes a bundle that never was, or an error in the middle of a request."""
+    good = encode_saved(SAVED)
+    at = data.draw(st.integers(0, len(good) - 1))
+    kind = data.draw(st.sampled_from(["flip", "cut", "grow"]))
+    bad = {
+        "flip": good[:at] + bytes([good[at] ^ (1 << data.draw(st.integers(0, 7)))]) + good[at + 1 :],
+        "cut": good[:at],
+        "grow": good + good[:1] * (at + 1),
+    }[kind]
+
+    with pytest.raises(TorrentdistError) as caught:
+        decode_saved(bad, "f")
+    assert caught.value.code == "corrupt"
+
+
+@pytest.mark.parametrize("changes", [{"format": 2}, {"format": 0}, {"schema": SCHEMA + 1}, {"schema": 0}])
+def test_another_releases_file_is_refused(changes: dict[str, int]) -> None:
+    """If this fails, a master reads records of a schema that it does not know."""
+    other = msgspec.structs.replace(SAVED, **changes)
+
+    with pytest.raises(TorrentdistError, match="is not one that this release reads"):
+        decode_saved(encode_saved(other), "f")
+
+
+def records(data_dir: Path) -> Records:
+    zookeeper = ZooKeeper(ZooKeeperConfig())
+    return Records(ME, data_dir, zookeeper, Mirror(zookeeper), httpx.AsyncClient(), Pace(1, 1.0))
+
+
+async def test_a_refused_file_is_removed_and_nothing_of_it_is_shown(tmp_path: Path) -> None:
+    """If this fails, a damaged file is refused at every start again, or half of it is served."""
+    file = tmp_path / NAME
+    file.write_bytes(encode_saved(SAVED)[:-1])
+    mine = records(tmp_path)
+    await mine.load()
+
+    assert not file.exists()
+    assert mine.snapshot() == ClusterSnapshot()
+    assert mine.stale_secs() is None
+
+
+async def test_a_good_file_is_shown_with_its_age_and_without_a_leader(tmp_path: Path) -> None:
+    """If this fails, old records pass for fresh ones, or name a leader that nobody knows to lead."""
+    (tmp_path / NAME).write_bytes(encode_saved(SAVED))
+    mine = records(tmp_path)
+    await mine.load()
+    shown, age = mine.snapshot(), mine.stale_secs()
+
+    assert (shown.bundles, shown.cluster, shown.leader, shown.election) == (
+        SNAPSHOT.bundles,
+        SNAPSHOT.cluster,
+        None,
+        (),
+    )
+    assert age is not None
+    assert age > 1e6
+
+
+def test_older_records_never_replace_newer_ones() -> None:
+    """If this fails, a lagging ZooKeeper server takes a master's file back into the past."""
+
+    def saved(epoch: int, zxid: int, cluster: str = "c") -> SavedRecords:
+        record = ClusterRecord(id=cluster, announce_key="k")
+        return SavedRecords(
+            zxid=zxid, saved_at=0.0, snapshot=dataclasses.replace(SNAPSHOT, epoch=epoch, cluster=record)
+        )
+
+    assert saved(4, 100).at_least_as_new_as(None)
+    assert saved(4, 100).at_least_as_new_as(saved(4, 100))
+    assert not saved(4, 99).at_least_as_new_as(saved(4, 100))
+    assert saved(5, 3).at_least_as_new_as(saved(4, 100)), "a restored tree counts its transactions anew"
+    assert saved(1, 1, "other").at_least_as_new_as(saved(4, 100))
+
+
+@given(st.integers(0, 5000), st.floats(0, 600), st.floats(0, 1))
+def test_it_is_written_after_so_many_changes_or_so_long(changes: int, elapsed: float, jitter: float) -> None:
+    """If this fails, a quiet cluster writes for ever, a busy one never, or all masters write in the same moment."""
+    due = Pace(1000, 60.0, jitter).due(changes, elapsed)
+
+    assert not (due and changes == 0)
+    assert due or changes == 0 or (changes < 1250 and elapsed < 75)
+    assert not due or changes >= 750 or elapsed >= 45
+
+
+def test_the_leader_leaves_the_writing_to_standbys() -> None:
+    """If this fails, the leader spends its time on snapshots, or a cluster of one master keeps none."""
+    both = dataclasses.replace(SNAPSHOT, masters={ME: master(ME), OTHER: master(OTHER)})
+
+    assert source(both, ME, leads=False) is None
+    assert source(both, ME, leads=True) == ["http://m2"]
+    assert source(SNAPSHOT, ME, leads=True) is None

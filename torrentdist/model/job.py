@@ -1,0 +1,120 @@
+"""What a job is: the `job.toml` of a bundle, as values. Strict: an unknown key, a wrong type or a bad value is an
+error that names the place. Must not do: look into the bundle for the files that it names; that is the caller's.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from torrentdist.model import ids
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import BundleId
+
+FILE_NAME = "job.toml"
+MAX_WORKERS = 10_000
+
+
+class JobKind(StrEnum):
+    PROCESS = "process"
+    SPARK = "spark"
+
+
+class RestartPolicy(StrEnum):
+    ALWAYS = "always"
+    ON_FAILURE = "on-failure"
+    NEVER = "never"
+
+
+class OnIsolation(StrEnum):
+    """What a worker does when its host can no longer prove that nobody else runs it."""
+
+    STOP = "stop"
+    RUN = "run"
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    pass
+
+
+class Restart(Part, frozen=True, kw_only=True):
+    policy: RestartPolicy = RestartPolicy.ON_FAILURE
+    backoff_secs: float = 1.0
+    max_backoff_secs: float = 60.0
+    limit: int = 10
+    """How often in a row a worker that ends within max_backoff_secs is started again; -1: without end."""
+
+
+class Resources(Part, frozen=True, kw_only=True):
+    memory_bytes: int = 0
+    """0: no limit."""
+
+
+class JobSpec(Part, frozen=True, kw_only=True):
+    name: str
+    kind: JobKind = JobKind.PROCESS
+    command: tuple[str, ...] = ()
+    """The program and its arguments; the program may be a path in the bundle, which is the working directory's
+    `bundle` link."""
+    workers: int = 1
+    restart: Restart = Restart()
+    stop_grace_secs: float = 10.0
+    on_isolation: OnIsolation = OnIsolation.STOP
+    env: dict[str, str] = {}
+    dependencies: tuple[BundleId, ...] = ()
+    resources: Resources = Resources()
+    kill_wait_secs: float = 30.0
+    """How long a killed job stays, deactivated, before it is removed; `job kill -w` overrides it."""
+
+
+def parse_job(text: str, *, origin: str) -> JobSpec:
+    """The job in `text`; `config_invalid` names `origin`, the key and, where it can be found, the line."""
+    try:
+        spec = msgspec.toml.decode(text, type=JobSpec)
+    except msgspec.ValidationError as exc:
+        raise _invalid(text, origin, str(exc)) from None
+    except msgspec.DecodeError as exc:
+        raise TorrentdistError("config_invalid", origin=origin, detail=str(exc)) from None
+    problems = problems_of(spec)
+    if problems:
+        key, detail = problems[0]
+        raise TorrentdistError("config_invalid", origin=_place(text, origin, key), detail=f"{key}: {detail}")
+    return spec
+
+
+def problems_of(spec: JobSpec) -> list[tuple[str, str]]:
+    """(key, what is wrong) for every value that no job can have."""
+    checks = [
+        ("command", not spec.command and spec.kind is JobKind.PROCESS, "a job of kind process needs one"),
+        ("workers", not 1 <= spec.workers <= MAX_WORKERS, f"must be 1 to {MAX_WORKERS}"),
+        ("stop_grace_secs", spec.stop_grace_secs < 0, "must be 0 or more"),
+        ("kill_wait_secs", spec.kill_wait_secs < 0, "must be 0 or more"),
+        ("backoff_secs", spec.restart.backoff_secs < 0, "must be 0 or more"),
+        ("max_backoff_secs", spec.restart.max_backoff_secs < spec.restart.backoff_secs, "is less than backoff_secs"),
+        ("limit", spec.restart.limit < -1, "must be -1 or more"),
+        ("memory_bytes", spec.resources.memory_bytes < 0, "must be 0 or more"),
+        ("command", any("\0" in part for part in spec.command), "must not hold a NUL character"),
+    ]
+    found = [(key, detail) for key, bad, detail in checks if bad]
+    for key, check, texts in (("name", ids.job_id, (spec.name,)), ("dependencies", ids.bundle_id, spec.dependencies)):
+        for text in texts:
+            try:
+                check(text)
+            except TorrentdistError as error:
+                found.append((key, error.message))
+    return found
+
+
+def _invalid(text: str, origin: str, detail: str) -> TorrentdistError:
+    """msgspec says `... unknown field `x` - at `$.restart``; the line of the last name in it is where to look."""
+    quoted = [part.strip("$.[]").rpartition(".")[2] for part in detail.split("`")[1::2]]
+    keys = quoted[:1] if "unknown field" in detail else quoted[-1:]
+    return TorrentdistError("config_invalid", origin=_place(text, origin, "".join(keys)), detail=detail)
+
+
+def _place(text: str, origin: str, key: str) -> str:
+    for number, line in enumerate(text.splitlines(), 1):
+        if key and line.strip().lstrip("[").startswith(key):
+            return f"{origin}:{number}"
+    return origin
