@@ -9,9 +9,9 @@ from typing import TypeVar
 import click
 
 from torrentdist.client.http import MasterClient
+from torrentdist.model.ha_views import FailoverView, RoleView
 from torrentdist.model.ids import master_id
-from torrentdist.model.views import FailoverView, RoleView
-from torrentdist_cli.command import Command, Group
+from torrentdist_cli.command import Command, Group, Lazy
 from torrentdist_cli.output import facts, grid, show, show_all
 from torrentdist_cli.run import run
 from torrentdist_cli.session import Session
@@ -20,7 +20,13 @@ from torrentdist_cli.text import duration
 T = TypeVar("T")
 
 
-@click.group(cls=Group)
+COMMANDS = {
+    "backup": Lazy("torrentdist_cli.backup:backup", "Write every record of the cluster into a file."),
+    "restore": Lazy("torrentdist_cli.backup:restore", "Bring a backup's records back into an empty ZooKeeper."),
+}
+
+
+@click.group(cls=Group, lazy=COMMANDS)
 def ha() -> None:
     """Who leads, and the masters' high availability."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ def has_saved(cluster: Cluster, name: str, bundle: str) -> bool:
 
 @pytest.mark.case("A24")
 def test_a_restart_without_zookeeper_serves_and_seeds_everything_and_says_how_old_it_is(
-    new_cluster: NewCluster, own_zookeeper: EmbeddedZooKeeper, tmp_path: Path
+    own_zookeeper: EmbeddedZooKeeper, new_cluster: NewCluster, tmp_path: Path
 ) -> None:
     """If this fails, a power cut that ZooKeeper takes longer to get over takes every bundle away until then."""
     cluster = new_cluster(
@@ -41,7 +42,7 @@ def test_a_restart_without_zookeeper_serves_and_seeds_everything_and_says_how_ol
     cluster.start(*cluster.masters())
     view = cluster.run("cluster").ok()
     headers = cluster.http.get(cluster.url("master-1") + "/v1/bundles/kept").headers
-    listed = [bundle["id"] for bundle in cluster.run("bundle", "ls").ok()]
+    listed = [bundle["id"] for bundle in cluster.get("master-2", "/v1/bundles")]
     cluster.run("download", "kept", tmp_path / "dest").ok()
     refused = cluster.run("bundle", "rm", "kept", client__deadline_secs=1)
     nobody = cluster.run("ha", "leader", client__deadline_secs=1)
@@ -56,7 +57,44 @@ def test_a_restart_without_zookeeper_serves_and_seeds_everything_and_says_how_ol
 
     own_zookeeper.servers[0].spawn()
     cluster.leader()
-    until(lambda: cluster.run("cluster").ok()["stale_secs"] is None, "fresh again")
+    until(lambda: cluster.get("master-1", "/v1/cluster")["stale_secs"] is None, "fresh again")
     assert "X-Stale" not in cluster.http.get(cluster.url("master-1") + "/v1/bundles/kept").headers
     assert cluster.run("bundle", "rm", "kept").ok()["state"] == "removed"
-    assert cluster.run("bundle", "ls").ok() == []
+    assert cluster.get("master-1", "/v1/bundles") == []
+
+
+@pytest.mark.case("D18")
+def test_a_lost_ensemble_is_brought_back_under_running_daemons(
+    own_zookeeper: EmbeddedZooKeeper, new_cluster: NewCluster, tmp_path: Path
+) -> None:
+    """If this fails, losing ZooKeeper's disks means uploading everything again."""
+    cluster = new_cluster(masters=2, supervisors=0, zookeeper=own_zookeeper.addresses[0])
+    content = tmp_path / "content"
+    content.mkdir()
+    (content / "data").write_bytes(bytes(range(256)) * 1000)
+    digest = cluster.upload(content, "kept", replicas=2)["digest"]
+    file = tmp_path / "backup.json"
+    made = cluster.run("ha", "backup", file).ok()
+    inodes = {name: (cluster.content(name, digest) / "data").stat().st_ino for name in cluster.masters()}
+    server = own_zookeeper.servers[0]
+    server.kill()
+    shutil.rmtree(server.directory / "data")
+    server.spawn()
+    config = cluster.dev.config_of("master-1")
+    until(lambda: cluster.get("master-1", "/v1/bundles") == [], "an empty cluster after the loss", 30.0)
+    cluster.leader()
+    damaged = tmp_path / "damaged.json"
+    damaged.write_bytes(file.read_bytes().replace(b'"epoch":', b'"epoch":1', 1))
+    refused = cluster.run("ha", "restore", damaged, "--config", config)
+    restored = cluster.run("ha", "restore", file, "--config", config).ok()
+    until(lambda: len(cluster.holders("kept", at="master-2")) == 2, "both masters are holders again")
+    cluster.leader()
+    removed = cluster.run("bundle", "pin", "kept").ok()
+
+    assert refused.code == 7
+    assert file.stat().st_mode & 0o077 == 0
+    assert restored["epoch"] > made["epoch"]
+    assert {n: (cluster.content(n, digest) / "data").stat().st_ino for n in cluster.masters()} == inodes
+    assert removed["pinned"]
+    assert cluster.run("ha", "restore", file, "--config", config).code == 9
+    assert "restored from a backup" in [f["reason"] for f in cluster.get("master-1", "/v1/failovers")]

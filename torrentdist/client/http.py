@@ -8,6 +8,7 @@ however often it is sent it is made once; an error names what each master said. 
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -34,16 +35,9 @@ from torrentdist.client.transport import (
 )
 from torrentdist.model.config import ClientConfig
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ha_views import FailoverView, LeaderTransferView, RoleView
 from torrentdist.model.ids import BundleId, Digest, MasterId, SupervisorId, new_random_id
-from torrentdist.model.views import (
-    BundleView,
-    ClusterView,
-    FailoverView,
-    FleetView,
-    LeaderTransferView,
-    LeaderView,
-    RoleView,
-)
+from torrentdist.model.views import BundleView, ClusterView, FleetView, LeaderView
 
 T = TypeVar("T")
 
@@ -126,6 +120,10 @@ class MasterClient:
         content = msgspec.json.encode({"master": master})
         return await self.mutate("POST", "/v1/transfer", LeaderTransferView, content=content)
 
+    async def backup(self) -> bytes:
+        """Every persistent record of the cluster, as a file that decode_backup() checks."""
+        return await self._read(Request("GET", "/v1/backup", timeout=CHUNK_SECS), lambda response: response.content)
+
     async def bundles(self) -> list[BundleView]:
         return await self.read("GET", "/v1/bundles", list[BundleView])
 
@@ -141,7 +139,7 @@ class MasterClient:
         def parse(response: httpx.Response) -> tuple[str, bytes]:
             return response.headers.get("X-Digest", ""), response.content
 
-        request = Request("GET", f"/v1/bundles/{bundle_id}/metafile", timeout=CHUNK_SECS)
+        request = Request("GET", f"/v1/bundles/{bundle_id}/metafile", timeout=CHUNK_SECS, silence=MUTATION_SECS)
         promised, raw = await self._read(request, parse)
         meta = await asyncio.to_thread(parse_metafile, raw)
         if meta.digest != promised:
@@ -177,7 +175,7 @@ class MasterClient:
         headers = {"Content-Type": "application/x-bittorrent"}
         return await self.mutate(
             "POST", f"/v1/bundles/{bundle_id}", BundleView, params=params, content=raw_metafile, headers=headers,
-            timeout=CHUNK_SECS,
+            timeout=CHUNK_SECS, silence=MUTATION_SECS,
         )  # fmt: skip
 
     async def remove(self, bundle_id: BundleId) -> BundleView:
@@ -211,7 +209,7 @@ class MasterClient:
         try:
             answer = await self.mutate(
                 "PUT", f"/v1/uploads/{digest}", Upload, params=params, content=data, headers=headers,
-                timeout=CHUNK_SECS,
+                timeout=CHUNK_SECS, silence=MUTATION_SECS,
             )  # fmt: skip
         except TorrentdistError as error:
             right = error.extra.get("offset")
@@ -265,10 +263,11 @@ class MasterClient:
         content: bytes | None = None,
         headers: Mapping[str, str] | None = None,
         timeout: float = MUTATION_SECS,
+        silence: float = math.inf,
     ) -> T:
         """Have the leader do it, once, however often it has to be looked for."""
         headers = {REQUEST_ID_HEADER: new_random_id("req"), **(headers or {})}
-        request = Request(method, path, params=params or {}, content=content, headers=headers, timeout=timeout)
+        request = Request(method, path, params=params or {}, content=content, headers=headers, timeout=timeout, silence=silence)
         deadline_secs = self.config.deadline_secs
         return await self._search(
             request, lambda response: decode(response, kind), _judge_refusal, _no_leader_found, deadline_secs

@@ -7,6 +7,7 @@ that may have been executed is told apart from one that never left. Must not do:
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +35,8 @@ class Request:
     content: bytes | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     timeout: float = 5.0
+    silence: float = math.inf
+    """An answer that takes long may still be required to begin, or a large body to be taken, within this time."""
 
 
 class Broken(Exception):
@@ -62,14 +65,16 @@ async def send(http: httpx.AsyncClient, url: str, request: Request) -> httpx.Res
                 params=dict(request.params),
                 content=request.content,
                 headers=dict(request.headers),
-                timeout=httpx.Timeout(request.timeout, connect=min(CONNECT_SECS, request.timeout)),
+                timeout=httpx.Timeout(
+                    min(request.timeout, request.silence), connect=min(CONNECT_SECS, request.timeout)
+                ),
             )
     except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as exc:
         raise Broken(_reason(exc, "no connection"), sent=False) from exc
     except (httpx.InvalidURL, httpx.UnsupportedProtocol) as exc:
         raise Broken(f"not a usable URL: {exc}", sent=False) from exc
     except (httpx.TimeoutException, TimeoutError) as exc:
-        raise Broken(f"no answer within {request.timeout:g} s", sent=True) from exc
+        raise Broken(f"no answer within {min(request.timeout, request.silence):g} s", sent=True) from exc
     except httpx.HTTPError as exc:
         raise Broken(_reason(exc, "the connection broke"), sent=True) from exc
 

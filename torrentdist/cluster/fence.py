@@ -1,18 +1,22 @@
 """The one way in which a leader changes ZooKeeper.
 
 Always holds: a commit happens in the leader's own epoch and while its own election znode exists, or not at all; when
-the lease is over nothing is even sent.
+the lease is over nothing is even sent. What was committed is logged with its epoch: the record of who acted as leader.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import structlog
+
 from torrentdist.cluster import paths
 from torrentdist.cluster.operations import Check, Op, Result, SessionExpired, TransactionFailed
 from torrentdist.cluster.term import Term
 from torrentdist.cluster.zookeeper import ZooKeeper
 from torrentdist.model.errors import TorrentdistError
+
+log = structlog.get_logger(__name__)
 
 
 class Fence:
@@ -38,4 +42,7 @@ class Fence:
             raise TransactionFailed(ops, exc.index - len(guards), exc.reason) from None
         except SessionExpired as exc:
             raise TorrentdistError("leadership_lost") from exc
+        changed = [op.path for op in ops if not isinstance(op, Check)]
+        if changed:
+            log.info("committed", epoch=self.epoch, znodes=changed)
         return results[len(guards) :]

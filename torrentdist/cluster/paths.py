@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import re
+from dataclasses import dataclass
 
 from torrentdist.model import ids
+from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, JobId, MasterId, RequestId, SupervisorId
 
 ROOT = "/"
@@ -22,6 +24,7 @@ BUNDLES = "/code-distributor"
 ASSIGNMENTS = "/assignments"
 REQUESTS = "/requests"
 JOBS = "/jobs"
+GROUPS = "/groups"
 
 PARENTS = (MASTERS, SUPERVISORS, ELECTION, FAILOVERS, BUNDLES, ASSIGNMENTS)
 """What has to be there before anything else can be written."""
@@ -79,6 +82,75 @@ def failover(name: str) -> str:
 
 def failover_prefix() -> str:
     return f"{FAILOVERS}/f-"
+
+
+@dataclass(frozen=True)
+class GroupPaths:
+    """A resource group's own part of the tree."""
+
+    name: str
+
+    def __post_init__(self) -> None:
+        _checked("group", self.name)
+
+    @property
+    def root(self) -> str:
+        return f"{GROUPS}/{self.name}"
+
+    @property
+    def members(self) -> str:
+        return f"{self.root}/members"
+
+    @property
+    def resources(self) -> str:
+        return f"{self.root}/resources"
+
+    @property
+    def barriers(self) -> str:
+        return f"{self.root}/barriers"
+
+    @property
+    def stopped(self) -> str:
+        return f"{self.root}/stopped"
+
+    @property
+    def status(self) -> str:
+        return f"{self.root}/status"
+
+    @property
+    def plan(self) -> str:
+        return f"{self.root}/plan"
+
+    @property
+    def epoch(self) -> str:
+        return f"{self.root}/epoch"
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        return (self.members, self.resources, self.barriers, self.stopped, self.status, self.plan, self.epoch)
+
+    def member(self, znode: str) -> str:
+        return f"{self.members}/{znode}"
+
+    def resource(self, name: str) -> str:
+        return f"{self.resources}/{_checked('resource', name)}"
+
+    def barrier(self, resource: str) -> str:
+        return f"{self.barriers}/{_checked('resource', resource)}"
+
+    def stopped_member(self, znode: str, generation: int) -> str:
+        return f"{self.stopped}/{stopped_name(znode, generation)}"
+
+
+def stopped_name(znode: str, generation: int) -> str:
+    """Of the znode that says: this member has stopped for that generation."""
+    return f"{znode}.{generation}"
+
+
+def _checked(kind: str, text: str) -> str:
+    if not is_name(text):
+        raise TorrentdistError("invalid_id", kind=kind, text=text[:200])
+    return text
 
 
 def sequence_of(name: str) -> int | None:

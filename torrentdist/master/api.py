@@ -41,18 +41,17 @@ from torrentdist.master.operations import targets
 from torrentdist.master.staleness import MarkStale
 from torrentdist.master.transfer import transfer
 from torrentdist.model import ids
+from torrentdist.model.backup import Backup
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ha_views import FailoverView, LeaderTransferView, RoleView
 from torrentdist.model.ids import BundleId
 from torrentdist.model.records import BundleState
 from torrentdist.model.views import (
     BundleView,
     ClusterView,
-    FailoverView,
     FleetView,
     HealthView,
-    LeaderTransferView,
     LeaderView,
-    RoleView,
     SwarmAnnounce,
     SwarmAnswer,
 )
@@ -138,6 +137,9 @@ class MasterApi:
 
     async def saved(self, _: Request) -> Response:
         return Response(await asyncio.to_thread(self._m.records.file), media_type="application/octet-stream")
+
+    async def backup(self, _: Request) -> Response:
+        return Response(await self._m.backup(), media_type="application/json")
 
     async def bundles(self, _: Request) -> Response:
         return json_response(viewing.bundle_list(self._m.snapshot()))
@@ -311,6 +313,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("GET", "/v1/roles", "roles", list[RoleView], "the same of every registered master, asked now"),
     Operation("GET", "/v1/failovers", "failovers", list[FailoverView], "the last changes of leader, the newest first"),
     Operation("GET", "/v1/snapshot", "saved", None, "the records that this master has saved, for another master"),
+    Operation("GET", "/v1/backup", "backup", Backup, "every persistent record, checksummed"),
     Operation("POST", "/v1/transfer", "transfer", LeaderTransferView, "hand the leadership to a master",
               body=TransferBody),
     Operation("GET", "/v1/bundles", "bundles", list[BundleView], "every bundle that can be downloaded, or is lost"),

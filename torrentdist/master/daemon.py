@@ -19,6 +19,7 @@ import structlog
 
 from torrentdist import __version__
 from torrentdist.cluster import acl
+from torrentdist.cluster.backup import make_backup
 from torrentdist.cluster.mirror import Mirror
 from torrentdist.cluster.operations import SessionState
 from torrentdist.cluster.registration import Registration
@@ -50,11 +51,13 @@ from torrentdist.master.swarms import Swarms
 from torrentdist.master.trimming import RequestTrimmer
 from torrentdist.master.viewing import fleet_view
 from torrentdist.model import ids
+from torrentdist.model.backup import encode_backup
 from torrentdist.model.config import Config
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ha_views import RoleView
 from torrentdist.model.ids import BundleId, Digest, MasterId, PeerId
 from torrentdist.model.records import MasterRecord
-from torrentdist.model.views import FleetView, PeerRole, RoleView
+from torrentdist.model.views import FleetView, PeerRole
 from torrentdist.swarm.agent import SwarmAgent
 
 log = structlog.get_logger(__name__)
@@ -252,6 +255,9 @@ class Master:
             ready=not failing,
             failing=failing,
         )
+
+    async def backup(self) -> bytes:
+        return await asyncio.to_thread(encode_backup, await make_backup(self._zookeeper))
 
     # what its parts ask
 

@@ -39,9 +39,10 @@ from torrentdist.master.roles import state_of
 from torrentdist.master.trimming import RequestTrimmer
 from torrentdist.model.config import ReplicationConfig
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ha_views import MasterState
 from torrentdist.model.ids import BundleId, Digest, MasterId
 from torrentdist.model.records import BundleState, ClusterRecord, FailoverRecord, decode, encode
-from torrentdist.model.views import LeaderView, MasterState
+from torrentdist.model.views import LeaderView
 
 log = structlog.get_logger(__name__)
 

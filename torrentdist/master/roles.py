@@ -14,9 +14,9 @@ import msgspec
 
 from torrentdist.cluster.snapshot import ClusterSnapshot
 from torrentdist.cluster.term import Phase
+from torrentdist.model.ha_views import MasterState, RoleView
 from torrentdist.model.ids import Digest, MasterId
 from torrentdist.model.records import BundleState, MasterRecord
-from torrentdist.model.views import MasterState, RoleView
 
 ANSWER_SECS = 1.0
 

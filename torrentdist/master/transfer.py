@@ -12,8 +12,8 @@ from torrentdist.cluster.mirror import Mirror
 from torrentdist.master.leadership import Leadership
 from torrentdist.master.roles import Roles
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ha_views import LeaderTransferView, MasterState, RoleView
 from torrentdist.model.ids import MasterId
-from torrentdist.model.views import LeaderTransferView, MasterState, RoleView
 
 HAND_OVER_SECS = 5.0
 

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 
 from torrentdist.cluster.snapshot import BundleEntry, ClusterSnapshot
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ha_views import FailoverView
 from torrentdist.model.ids import BundleId, MasterId, PeerId, SupervisorId
 from torrentdist.model.records import BundleState, FailoverRecord
 from torrentdist.model.views import (
     BundleCounts,
     BundleView,
     ClusterView,
-    FailoverView,
     FleetView,
     HostProgress,
     HostState,

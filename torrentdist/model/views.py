@@ -273,51 +273,6 @@ class LeaderView(View, frozen=True, kw_only=True):
     since: float
 
 
-class MasterState(StrEnum):
-    LEADER = "leader"
-    STANDBY = "standby"
-    ELECTED = "elected"
-    """First in the queue, and not known to be ready: acts on nothing."""
-    PAUSED = "paused"
-    """Gave way, and queues again soon."""
-    OUT = "out"
-    """Not in the queue: starting, stopping, or without ZooKeeper."""
-    UNREACHABLE = "unreachable"
-    """Registered, and it doesn't answer the master that was asked."""
-
-
-class RoleView(View, frozen=True, kw_only=True):
-    """`ha roles`: one master, in its own words."""
-
-    id: MasterId
-    url: str
-    state: MasterState
-    epoch: int | None = None
-    """The highest that it knows."""
-    lag: int | None = None
-    """Available bundles that it has no copy of yet."""
-    version: str
-    ready: bool = False
-    failing: dict[str, str] = {}
-
-
-class FailoverView(View, frozen=True, kw_only=True):
-    """`ha failovers`"""
-
-    previous: MasterId | None
-    current: MasterId
-    at: float
-    reason: str
-
-
-class LeaderTransferView(View, frozen=True, kw_only=True):
-    """`ha transfer`"""
-
-    previous: MasterId
-    leader: MasterId
-    seconds: float
-
-
 class WorkerState(StrEnum):
     UNASSIGNED = "unassigned"
     WAITING = "waiting"

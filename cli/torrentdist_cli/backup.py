@@ -1,0 +1,93 @@
+"""`torrentdist ha backup` and `restore`: the cluster's records outside of ZooKeeper, and back."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import click
+
+from torrentdist.bundle.durable import write_durably
+from torrentdist.client.http import MasterClient
+from torrentdist.model.backup import decode_backup
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ha_views import BackupView, RestoreView
+from torrentdist_cli.command import Command
+from torrentdist_cli.output import facts, show
+from torrentdist_cli.run import run
+from torrentdist_cli.session import Session
+from torrentdist_cli.text import duration, size
+
+if TYPE_CHECKING:
+    from torrentdist.model.backup import Backup
+    from torrentdist.model.config import Config
+
+FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.command(cls=Command)
+@click.argument("file", type=FILE)
+@click.pass_obj
+def backup(session: Session, file: Path) -> None:
+    """Write every record of the cluster into FILE: bundles, replicas, assignments, jobs, epoch and history.
+
+    The bundles' bytes are not in it; they are on the masters' disks. Any master answers. FILE is replaced whole, and
+    only its owner can read it: who has it can announce in the cluster's swarms.
+
+    With -q: the path of FILE.
+    """
+
+    async def fetch() -> bytes:
+        async with MasterClient(session.config().client) as client:
+            return await client.backup()
+
+    data = run(fetch())
+    found = decode_backup(data, "the masters' answer")
+    if not file.absolute().parent.is_dir():
+        raise TorrentdistError("path_not_found", path=str(file.parent))
+    write_durably(file, data, 0o600)
+    view = BackupView(
+        path=str(file), cluster=found.cluster, epoch=found.epoch, records=len(found.nodes), size=len(data)
+    )
+    show(session, view, value=view.path, table=lambda: f"{view.records} records, {size(view.size)}, in {view.path}")
+
+
+@click.command(cls=Command)
+@click.argument("file", type=FILE)
+@click.pass_context
+def restore(ctx: click.Context, file: Path) -> None:
+    """Bring the records of FILE back into an empty ZooKeeper; exit 9 if there are others in it.
+
+    Runs on a master's host, with that master's --config: it talks to ZooKeeper itself. Daemons may run meanwhile: they
+    come back by themselves, and a bundle that is on a master's disk is not fetched again.
+
+    With -q: the epoch.
+    """
+    session = ctx.ensure_object(Session)
+    if session.config_file is None:
+        raise click.UsageError("restore with --config FILE of a master: it says which ZooKeeper is meant", ctx)
+    config = session.config()
+    try:
+        data = file.read_bytes()
+    except FileNotFoundError:
+        raise TorrentdistError("path_not_found", path=str(file)) from None
+    found = decode_backup(data, str(file))
+    view = run(_restore(config, found))
+    pairs = [
+        ("cluster", view.cluster),
+        ("epoch", f"{view.epoch}, it was {found.epoch}"),
+        ("records", str(view.records)),
+        ("restored in", duration(view.seconds)),
+    ]
+    show(session, view, value=str(view.epoch), table=lambda: facts(pairs))
+
+
+async def _restore(config: Config, found: Backup) -> RestoreView:
+    # By name: what only servers need is imported only where it is used.
+    try:
+        work = import_module("torrentdist.master.restore").run
+    except ModuleNotFoundError as exc:
+        detail = f"restoring needs {exc.name}, which is not installed"
+        raise TorrentdistError("missing_dependency", detail=detail, package="torrentdist[server]") from None
+    return cast(RestoreView, await work(config, found))

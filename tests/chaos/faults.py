@@ -1,0 +1,166 @@
+"""The faults of a schedule, carried out on a world.
+
+Always holds: a member has one fault at a time; a disk is damaged only while every other master has everything that was
+acknowledged. What is left out for that is counted, not hidden.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import shutil
+import signal
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from chaos.links import Links
+from chaos.schedule import DAEMONS, DISK, Cut, Drops, Event, Expire, Fault, Flip, Kill, Pause, Stop, Wipe
+from chaos.world import World
+from kazoo.client import KazooClient
+
+DROP_SECS = 0.05
+EXPIRE_SECS = 3.0
+
+
+class Injector:
+    def __init__(self, world: World, seed: int, whole: Callable[[], Awaitable[bool]]) -> None:
+        self._world = world
+        self._rng = random.Random(seed)
+        self._whole = whole
+        self._busy: set[str] = set()
+        self._disk = asyncio.Lock()
+        self.done: Counter[str] = Counter()
+        self.left_out: Counter[str] = Counter()
+        self.stolen: set[int] = set()
+        self.failed: list[str] = []
+        self._damage: Damage | None = None
+
+    async def run(self, events: list[Event]) -> None:
+        """Return when every fault is over."""
+        began = time.monotonic()
+        async with asyncio.TaskGroup() as group:
+            for event in events:
+                await asyncio.sleep(max(0.0, began + event.at - time.monotonic()))
+                group.create_task(self._carry_out(event.fault))
+
+    async def _carry_out(self, fault: Fault) -> None:
+        name = await asyncio.to_thread(self._world.resolve, fault.target)
+        if name in self._busy:
+            self.left_out[type(fault).__name__] += 1
+            return
+        self._busy.add(name)
+        try:
+            if isinstance(fault, DISK):
+                async with self._disk:
+                    if not await self._whole() or not self.repaired():
+                        self.left_out[type(fault).__name__] += 1
+                        return
+                    await self._do(fault, name)
+            else:
+                await self._do(fault, name)
+            self.done[type(fault).__name__] += 1
+        except Exception as exc:  # a fault that fails is a fault of the harness: told at the end
+            self.failed.append(f"{fault}: {exc!r}")
+        finally:
+            self._busy.discard(name)
+
+    async def _do(self, fault: Fault, name: str) -> None:
+        world = self._world
+        match fault:
+            case Kill(secs=secs) | Pause(secs=secs) if name not in DAEMONS:
+                await self._server(fault, name, secs)
+            case Kill(secs=secs):
+                await world.end(name, signal.SIGKILL)
+                await asyncio.sleep(secs)
+                world.start(name)
+            case Stop(secs=secs):
+                await world.end(name, signal.SIGTERM)
+                await asyncio.sleep(secs)
+                world.start(name)
+            case Pause(secs=secs):
+                world.signal(name, signal.SIGSTOP)
+                await asyncio.sleep(secs)
+                world.signal(name, signal.SIGCONT)
+            case Drops(secs=secs):
+                await _drop(world.links[name], secs)
+            case Cut(way=way, secs=secs):
+                world.links[name].cut(way)
+                await asyncio.sleep(secs)
+                world.links[name].mend()
+            case Expire():
+                await self._expire(world.links[name])
+            case Flip():
+                self._damage = await asyncio.to_thread(flip_somewhere, world.store(name), self._rng)
+            case Wipe(secs=secs):
+                await world.end(name, signal.SIGKILL)
+                await asyncio.to_thread(shutil.rmtree, world.store(name))
+                await asyncio.sleep(secs)
+                world.start(name)
+
+    def repaired(self) -> bool:
+        """Whether the last damaged file is as it was, or gone with its bundle."""
+        damage = self._damage
+        return damage is None or not damage.path.exists() or sha256(damage.path.read_bytes()).digest() == damage.before
+
+    async def _server(self, fault: Fault, name: str, secs: float) -> None:
+        server = self._world.server(name)
+        if isinstance(fault, Kill):
+            await asyncio.to_thread(server.kill)
+            await asyncio.sleep(secs)
+            server.spawn()
+        else:
+            server.pause()
+            await asyncio.sleep(secs)
+            server.resume()
+
+    async def _expire(self, links: Links) -> None:
+        session = links.session
+        if session is None:
+            return
+        self.stolen.add(session.id)
+        hosts = ",".join(self._world.zookeeper.addresses)
+        thief = KazooClient(hosts=hosts, client_id=(session.id, session.password))
+        try:
+            await asyncio.to_thread(thief.start, EXPIRE_SECS)
+        finally:
+            await asyncio.to_thread(thief.stop)
+            await asyncio.to_thread(thief.close)
+
+
+async def _drop(links: Links, secs: float) -> None:
+    end = time.monotonic() + secs
+    while time.monotonic() < end:
+        links.drop()
+        await asyncio.sleep(DROP_SECS)
+
+
+@dataclass(frozen=True)
+class Damage:
+    path: Path
+    before: bytes
+
+
+def flip_somewhere(store: Path, rng: random.Random) -> Damage | None:
+    """Damage one byte of one published bundle, as a disk does: neither size nor times tell."""
+    found = store.glob("bundles/*/content/**/*")
+    files = sorted(path.resolve() for path in found if path.is_file() and path.stat().st_size)
+    if not files:
+        return None
+    path = rng.choice(files)
+    damage = Damage(path, sha256(path.read_bytes()).digest())
+    before = path.stat()
+    offset = rng.randrange(before.st_size)
+    path.chmod(0o600)
+    with path.open("r+b") as file:
+        file.seek(offset)
+        old = file.read(1)
+        file.seek(offset)
+        file.write(bytes([old[0] ^ 1]))
+    path.chmod(before.st_mode & 0o777)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    return damage

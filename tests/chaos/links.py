@@ -1,0 +1,117 @@
+"""The ways of a daemon to ZooKeeper's servers, each a TCP connection through here, to be broken in every manner.
+
+Always holds: bytes that are held up are delivered later or never, in order, and never changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from chaos.schedule import Way
+
+HOST = "127.0.0.1"
+
+
+@dataclass(frozen=True)
+class Session:
+    """What ZooKeeper gave the daemon: whoever knows it can take the session up, and end it."""
+
+    id: int
+    password: bytes
+
+
+class Links:
+    """All ways of one daemon."""
+
+    def __init__(self, servers: Sequence[str]) -> None:
+        self._servers = servers
+        self._listeners: list[asyncio.Server] = []
+        self._open: set[asyncio.StreamWriter] = set()
+        self._refuses = False
+        self._requests, self._answers = asyncio.Event(), asyncio.Event()
+        self.session: Session | None = None
+        self.addresses: list[str] = []
+
+    async def start(self) -> None:
+        self.mend()
+        for server in self._servers:
+            host, _, port = server.rpartition(":")
+            listener = await asyncio.start_server(
+                lambda reader, writer, host=host, port=port: self._serve(reader, writer, host, int(port)), HOST, 0
+            )
+            self._listeners.append(listener)
+            self.addresses.append(f"{HOST}:{listener.sockets[0].getsockname()[1]}")
+
+    async def close(self) -> None:
+        for listener in self._listeners:
+            listener.close()
+        self.drop()
+        self.mend()
+        await asyncio.sleep(0)
+
+    def cut(self, way: Way) -> None:
+        match way:
+            case Way.REFUSED:
+                self._refuses = True
+                self.drop()
+            case Way.SILENT:
+                self._requests.clear()
+                self._answers.clear()
+            case Way.NO_REQUESTS:
+                self._requests.clear()
+            case Way.NO_ANSWERS:
+                self._answers.clear()
+
+    def mend(self) -> None:
+        self._refuses = False
+        self._requests.set()
+        self._answers.set()
+
+    def drop(self) -> None:
+        """Break every open connection; new ones are welcome."""
+        for writer in list(self._open):
+            writer.transport.abort()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str, port: int) -> None:
+        ends = [writer]
+        self._open.add(writer)
+        try:
+            if not self._refuses:
+                back, there = await asyncio.open_connection(host, port)
+                ends.append(there)
+                self._open.add(there)
+                await asyncio.gather(
+                    self._copy(reader, there, self._requests), self._copy(back, writer, self._answers, told=True)
+                )
+        except OSError:
+            pass
+        finally:
+            for end in ends:
+                self._open.discard(end)
+                end.transport.abort()
+
+    async def _copy(
+        self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, gate: asyncio.Event, told: bool = False
+    ) -> None:
+        while data := await source.read(65536):
+            await gate.wait()
+            if told:
+                self.session, told = session_in(data) or self.session, False
+            sink.write(data)
+            with contextlib.suppress(ConnectionError):
+                await sink.drain()
+        raise ConnectionResetError
+
+
+def session_in(answer: bytes) -> Session | None:
+    """The session that the first answer on a connection gives; None for a refusal."""
+    if len(answer) < 40:
+        return None
+    _, _, timeout, session, size = struct.unpack_from(">iiiqi", answer)
+    if timeout <= 0 or size != 16:
+        return None
+    return Session(session, answer[24:40])

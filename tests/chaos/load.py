@@ -1,0 +1,164 @@
+"""What users do meanwhile: uploads, downloads, removals and distributions, and a ledger of what was acknowledged.
+
+Always holds: an answer that never came leaves an entry unsure, and nothing is demanded of it but that it is whole or not
+there at all. Must not do: take an error of a cluster that is being broken for a finding; wrong bytes are one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import shutil
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from torrentdist.client.distribute import distribute
+from torrentdist.client.download import download
+from torrentdist.client.http import MasterClient
+from torrentdist.client.upload import upload
+from torrentdist.model.config import ClientConfig, Config
+from torrentdist.model.errors import EXIT_NOT_FOUND, EXIT_UNAVAILABLE, TorrentdistError
+from torrentdist.model.ids import BundleId, MasterId
+
+PATIENCE_SECS = 30.0
+MIN_REPLICAS = 2
+EXPECTED_CODES = {"timed_out", "conflict", "disk_error"}
+
+
+class State(StrEnum):
+    UNSURE = "unsure"
+    ACKED = "acknowledged"
+    REMOVING = "removing"
+    """A removal was asked for, and no answer came: it may be there or not."""
+    REMOVED = "removed"
+
+
+@dataclass
+class Entry:
+    id: BundleId
+    source: Path
+    state: State = State.UNSURE
+    distributed: bool = False
+
+
+class Load:
+    def __init__(self, directory: Path, masters: Sequence[str], seed: int) -> None:
+        self._dir = directory
+        self._rng = random.Random(seed)
+        self.config = Config(client=ClientConfig(masters=list(masters), supervisor="", deadline_secs=PATIENCE_SECS))
+        self.ledger: dict[BundleId, Entry] = {}
+        self.done: Counter[str] = Counter()
+        self.refused: Counter[str] = Counter()
+        self.findings: list[str] = []
+        self._numbers = iter(range(1_000_000))
+
+    async def run(self, seconds: float) -> None:
+        """Work for so long; what is under way then is ended or given up by its own deadline."""
+        end = asyncio.get_running_loop().time() + seconds
+        async with asyncio.TaskGroup() as group:
+            for work in (self._upload, self._upload, self._download, self._download, self._remove, self._distribute):
+                group.create_task(self._repeat(work, end))
+            group.create_task(self._repeat(self._transfer, end))
+
+    async def _repeat(self, work: object, end: float) -> None:
+        pause = {"_upload": 0.6, "_download": 0.5, "_remove": 3.0, "_distribute": 3.0, "_transfer": 11.0}
+        name = work.__name__  # type: ignore[attr-defined]
+        while True:
+            await asyncio.sleep(self._rng.uniform(0.3, 2.0) * pause[name])
+            if asyncio.get_running_loop().time() > end:
+                return
+            try:
+                if await work():  # type: ignore[operator]
+                    self.done[name.strip("_")] += 1
+            except TorrentdistError as error:
+                self.refused[f"{name.strip('_')}: {error.code}"] += 1
+                if error.exit_code not in (EXIT_UNAVAILABLE, EXIT_NOT_FOUND) and error.code not in EXPECTED_CODES:
+                    self.findings.append(f"{name.strip('_')} failed with {error.code}: {error.message}")
+
+    def in_state(self, *states: State) -> list[Entry]:
+        return [entry for entry in self.ledger.values() if entry.state in states]
+
+    async def _upload(self) -> bool:
+        number = next(self._numbers)
+        entry = Entry(BundleId(f"b-{number}"), self._dir / "sources" / f"b-{number}")
+        await asyncio.to_thread(write_tree, entry.source, self._rng.getrandbits(32))
+        self.ledger[entry.id] = entry
+        async with MasterClient(self.config.client) as client:
+            view = await upload(
+                client, entry.source, entry.id, min_replicas=MIN_REPLICAS, timeout=PATIENCE_SECS,
+                swarm=self.config.swarm,
+            )  # fmt: skip
+        if view.achieved and view.replicas >= MIN_REPLICAS:
+            entry.state = State.ACKED
+        return view.achieved
+
+    async def _download(self) -> bool:
+        entry = self._pick(State.ACKED)
+        if entry is None:
+            return False
+        dest = self._dir / "downloads" / f"{entry.id}-{next(self._numbers)}"
+        try:
+            async with MasterClient(self.config.client) as client:
+                await download(client, self.config, entry.id, dest, timeout=PATIENCE_SECS)
+            if picture(dest) != picture(entry.source):
+                self.findings.append(f"a download of {entry.id} got other bytes")
+        except TorrentdistError as error:
+            if error.exit_code == EXIT_NOT_FOUND and entry.state is State.ACKED:
+                self.findings.append(f"{entry.id} was acknowledged, and a download says: {error.message}")
+            raise
+        finally:
+            await asyncio.to_thread(shutil.rmtree, dest, ignore_errors=True)
+        return True
+
+    async def _remove(self) -> bool:
+        entry = self._pick(State.ACKED)
+        if entry is None:
+            return False
+        entry.state = State.REMOVING
+        async with MasterClient(self.config.client) as client:
+            await client.remove(entry.id)
+        entry.state = State.REMOVED
+        return True
+
+    async def _distribute(self) -> bool:
+        entry = self._pick(State.ACKED)
+        if entry is None:
+            return False
+        async with MasterClient(self.config.client) as client:
+            await distribute(client, entry.id)
+        entry.distributed = True
+        return True
+
+    async def _transfer(self) -> bool:
+        """Somebody moves the leadership."""
+        async with MasterClient(self.config.client) as client:
+            await client.transfer(MasterId(f"master-{self._rng.randint(1, 3)}"))
+        return True
+
+    def _pick(self, state: State) -> Entry | None:
+        entries = self.in_state(state)
+        return self._rng.choice(entries) if entries else None
+
+
+def write_tree(top: Path, seed: int) -> None:
+    """A small bundle whose content depends on the seed alone."""
+    rng = random.Random(seed)
+    (top / "code").mkdir(parents=True)
+    (top / "code" / "main.py").write_bytes(rng.randbytes(rng.randrange(1, 20_000)))
+    (top / "data.bin").write_bytes(rng.randbytes(rng.randrange(1, 1_500_000)))
+    (top / "latest").symlink_to("code/main.py")
+
+
+def picture(top: Path) -> dict[str, bytes]:
+    """Everything below `top`, by its path."""
+    found = {}
+    for directory, names, files in os.walk(top):
+        for name in (*names, *files):
+            path = Path(directory, name)
+            data = os.readlink(path).encode() if path.is_symlink() else b"" if path.is_dir() else path.read_bytes()
+            found[str(path.relative_to(top))] = data
+    return found

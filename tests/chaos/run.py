@@ -1,0 +1,123 @@
+"""`make chaos`: a cluster under load while a random schedule of faults goes over it, and then the verdict.
+
+Prints the seed first: with it the same schedule comes again (what the daemons make of it may differ). Ends with 1 if
+anything was found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import secrets
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from chaos import oracle, verdict
+from chaos.faults import Injector
+from chaos.load import Load, State
+from chaos.schedule import DAEMONS, MASTERS, SESSION_SECS, schedule
+from chaos.txnlog import committed
+from chaos.world import World
+
+
+@dataclass
+class Report:
+    seed: int
+    seconds: float
+    faults: dict[str, int] = field(default_factory=dict)
+    left_out: dict[str, int] = field(default_factory=dict)
+    work: dict[str, int] = field(default_factory=dict)
+    refused: dict[str, int] = field(default_factory=dict)
+    ledger: dict[str, int] = field(default_factory=dict)
+    epochs: int = 0
+    acts_of_leaders: int = 0
+    sightings: int = 0
+    healed_secs: float = 0.0
+    lost: int = 0
+    findings: list[str] = field(default_factory=list)
+
+
+async def run(seed: int, seconds: float, directory: Path) -> Report:
+    report = Report(seed, seconds)
+    world = World(directory)
+    try:
+        await world.open()
+        load = Load(directory, [world.urls[name] for name in MASTERS], seed)
+        injector = Injector(world, seed, lambda: verdict.is_whole(world, load))
+        async with asyncio.TaskGroup() as group:
+            group.create_task(load.run(seconds))
+            group.create_task(injector.run(schedule(seed, seconds)))
+        await _judge(world, load, injector, report)
+    finally:
+        await world.close()
+    return report
+
+
+async def _judge(world: World, load: Load, injector: Injector, report: Report) -> None:
+    began = time.monotonic()
+    await world.heal()
+    found = await verdict.well(world)
+    report.healed_secs = round(time.monotonic() - began, 1)
+    found += load.findings + injector.failed
+    found += await verdict.replicated(world, load)
+    found += await verdict.repaired(world)
+    found += await verdict.ledger_kept(world, load)
+    found += await verdict.hosts_sound(world, load)
+    await world.stop_watching()
+    for name in DAEMONS:
+        await world.end(name, signal.SIGTERM)
+        if world.cluster.returncode(name) != 0:
+            found.append(f"{name} stopped with {world.cluster.returncode(name)}")
+    found += verdict.stores_sound(world)
+    found += world.ended + world.complaints()
+    found += _judge_leaders(world, injector, report)
+    report.faults, report.left_out = dict(injector.done), dict(injector.left_out)
+    report.work, report.refused = dict(load.done), dict(load.refused)
+    report.ledger = {state: n for state, n in Counter(str(e.state) for e in load.ledger.values()).items()}
+    report.lost = sum(finding.startswith("LOST: ") and f"({State.ACKED})" in finding for finding in found)
+    report.findings = found
+
+
+def _judge_leaders(world: World, injector: Injector, report: Report) -> list[str]:
+    transactions = committed([server.directory / "data" for server in world.zookeeper.servers])
+    judgement = oracle.judge_transactions(transactions)
+    words = [word for name in MASTERS for word in oracle.words_of(name, world.log(name).read_bytes().splitlines())]
+    report.epochs, report.acts_of_leaders = len(judgement.reigns), judgement.acts
+    report.sightings = len(world.sightings)
+    return [
+        *judgement.findings,
+        *oracle.judge_sightings(judgement.reigns, world.sightings, injector.stolen, SESSION_SECS),
+        *oracle.judge_words(judgement.reigns, words),
+    ]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="make chaos", description=__doc__)
+    parser.add_argument("--time", type=float, default=600.0, help="seconds of faults")
+    parser.add_argument("--seed", type=int, default=None, help="of the schedule; random by default")
+    parser.add_argument("--keep", action="store_true", help="keep the directory, also of a run without findings")
+    args = parser.parse_args()
+    seed = secrets.randbits(32) if args.seed is None else args.seed
+    directory = Path(tempfile.mkdtemp(prefix="torrentdist-chaos-"))
+    os.environ |= {"XDG_CACHE_HOME": str(directory / "cache"), "XDG_CONFIG_HOME": str(directory / "config")}
+    print(f"seed {seed}, {args.time:g} s, in {directory}", file=sys.stderr, flush=True)
+    report = asyncio.run(run(seed, args.time, directory))
+    print(json.dumps(asdict(report), indent=1))
+    if report.findings:
+        print(f"{len(report.findings)} findings; everything is kept in {directory}", file=sys.stderr)
+        return 1
+    if not args.keep:
+        shutil.rmtree(directory)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,173 @@
+"""Which fault hits whom when, as a pure function of a seed.
+
+Always holds: everything that is broken is whole again before the schedule ends; one disk at a time is damaged, with a
+rest before the next; no member has two faults at once. Must not do: look at the cluster, or at a clock.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+MASTERS = ("master-1", "master-2", "master-3")
+SUPERVISORS = ("supervisor-1", "supervisor-2")
+SERVERS = ("zookeeper-1", "zookeeper-2", "zookeeper-3")
+DAEMONS = MASTERS + SUPERVISORS
+LEADER = "leader"
+"""The master that leads when the fault comes."""
+SERVERS_LEADER = "zookeeper-leader"
+
+SESSION_SECS = 4.0
+REST_SECS = 8.0
+"""Between two faults of disks: what was lost has to come back from somewhere in between."""
+LONGEST_SECS = 9.0
+
+
+class Way(StrEnum):
+    """How a daemon is cut off from ZooKeeper."""
+
+    REFUSED = "refused"
+    SILENT = "silent"
+    NO_REQUESTS = "requests are held up"
+    NO_ANSWERS = "answers are held up"
+
+
+@dataclass(frozen=True)
+class Kill:
+    """kill -9, and started again after that time."""
+
+    target: str
+    secs: float
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Told to stop, and started again after that time."""
+
+    target: str
+    secs: float
+
+
+@dataclass(frozen=True)
+class Pause:
+    target: str
+    secs: float
+
+
+@dataclass(frozen=True)
+class Drops:
+    """Its connections to ZooKeeper break every 50 ms."""
+
+    target: str
+    secs: float
+
+
+@dataclass(frozen=True)
+class Cut:
+    target: str
+    way: Way
+    secs: float
+
+
+@dataclass(frozen=True)
+class Expire:
+    """Somebody ends its session."""
+
+    target: str
+    secs: float = 0.0
+
+
+@dataclass(frozen=True)
+class Flip:
+    """A byte of a published bundle changes on its disk, without a trace in size or time."""
+
+    target: str
+    secs: float = 0.0
+
+
+@dataclass(frozen=True)
+class Wipe:
+    """kill -9, an empty disk, and started again after that time."""
+
+    target: str
+    secs: float
+
+
+Fault = Kill | Stop | Pause | Drops | Cut | Expire | Flip | Wipe
+DISK = (Flip, Wipe)
+
+
+@dataclass(frozen=True)
+class Event:
+    at: float
+    fault: Fault
+
+    @property
+    def until(self) -> float:
+        return self.at + self.fault.secs
+
+
+def schedule(seed: int, seconds: float) -> list[Event]:
+    """Faults at a random distance, in order of time."""
+    rng = random.Random(seed)
+    events: list[Event] = []
+    at = 1.0
+    while True:
+        at = round(at + rng.uniform(0.2, 2.2), 2)
+        if at >= seconds - 1.0:
+            return events
+        event = Event(at, _fault(rng))
+        if event.until < seconds - 0.5 and _fits(event, events):
+            events.append(event)
+
+
+def _fault(rng: random.Random) -> Fault:
+    makers: list[tuple[float, Callable[[random.Random], Fault]]] = [
+        (3, lambda r: Kill(_master(r), _secs(r))),
+        (1, lambda r: Kill(r.choice(SUPERVISORS), _secs(r))),
+        (1, lambda r: Kill(r.choice((*SERVERS, SERVERS_LEADER)), _secs(r))),
+        (1, lambda r: Stop(r.choice((LEADER, *DAEMONS)), _secs(r))),
+        (3, lambda r: Pause(_master(r), _pause(r))),
+        (1, lambda r: Pause(r.choice(SUPERVISORS), _pause(r))),
+        (1, lambda r: Pause(r.choice((*SERVERS, SERVERS_LEADER)), _pause(r))),
+        (2, lambda r: Drops(_daemon(r), _secs(r))),
+        (3, lambda r: Cut(_daemon(r), r.choice(list(Way)), _secs(r))),
+        (2, lambda r: Expire(_daemon(r))),
+        (2, lambda r: Flip(r.choice((LEADER, *DAEMONS)))),
+        (1, lambda r: Wipe(_master(r), round(SESSION_SECS + r.uniform(1.0, 3.0), 2))),
+    ]
+    weights = [weight for weight, _ in makers]
+    return rng.choices([make for _, make in makers], weights)[0](rng)
+
+
+def _master(rng: random.Random) -> str:
+    return rng.choice((LEADER, LEADER, *MASTERS))
+
+
+def _daemon(rng: random.Random) -> str:
+    return rng.choice((LEADER, LEADER, *DAEMONS))
+
+
+def _secs(rng: random.Random) -> float:
+    return round(rng.uniform(0.1, LONGEST_SECS), 2)
+
+
+def _pause(rng: random.Random) -> float:
+    """Half of the pauses are shorter than a session, half of them longer."""
+    low, high = rng.choice(((0.2, SESSION_SECS * 0.9), (SESSION_SECS * 1.1, LONGEST_SECS)))
+    return round(rng.uniform(low, high), 2)
+
+
+def _fits(event: Event, events: list[Event]) -> bool:
+    if isinstance(event.fault, DISK):
+        disks = [other for other in events if isinstance(other.fault, DISK)]
+        if any(event.at < other.until + REST_SECS for other in disks):
+            return False
+    running = [other for other in events if event.at <= other.until]
+    if event.fault.target in SERVERS or event.fault.target == SERVERS_LEADER:
+        # One server may go while another one is away: no quorum then, but not for long.
+        away = [other for other in events if other.fault.target.startswith("zookeeper")]
+        return len([other for other in away if event.at <= other.until + SESSION_SECS]) < 2
+    return event.fault.target not in {other.fault.target for other in running}

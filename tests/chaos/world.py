@@ -1,0 +1,197 @@
+"""The cluster that is put through it: three ZooKeeper servers, three masters, two supervisors, and every way between a
+daemon and ZooKeeper in our hands.
+
+Always holds: a daemon that ends is started again, as an operator's init system would; one that ended by itself is
+remembered. Nothing is left running after close().
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import httpx
+import msgspec
+from chaos.links import Links
+from chaos.oracle import Sighting
+from chaos.schedule import DAEMONS, LEADER, MASTERS, SERVERS_LEADER, SESSION_SECS
+
+from torrentdist.dev.cluster import DevCluster, DevSpec
+from torrentdist.dev.processes import is_alive
+from torrentdist.dev.zookeeper import EmbeddedZooKeeper, ZooKeeperServer
+
+SETTINGS: dict[str, dict[str, object]] = {
+    "store": {"scrub_secs": 4.0},
+    "replication": {"sync_secs": 5.0, "abandon_secs": 600.0},
+    "zookeeper": {"operation_timeout_secs": 3.0},
+}
+LOOK_SECS = 0.1
+
+
+class LinkedCluster(DevCluster):
+    """A DevCluster whose daemons reach ZooKeeper each at addresses of their own."""
+
+    def __init__(self, spec: DevSpec, servers: Mapping[str, Sequence[str]]) -> None:
+        super().__init__(spec)
+        self._servers = servers
+
+    def write_config(self, name: str, *, port: int) -> None:
+        spec = self.spec
+        zookeeper = {**spec.settings.get("zookeeper", {}), "servers": list(self._servers[name])}
+        self.spec = msgspec.structs.replace(spec, settings={**spec.settings, "zookeeper": zookeeper})
+        try:
+            super().write_config(name, port=port)
+        finally:
+            self.spec = spec
+
+    def returncode(self, name: str) -> int | None:
+        child: subprocess.Popen[bytes] | None = self._children.get(self.member(name).pid)
+        return child.poll() if child else None
+
+
+class World:
+    def __init__(self, directory: Path) -> None:
+        self.dir = directory
+        self.zookeeper = EmbeddedZooKeeper(directory / "zookeeper", servers=3)
+        self.links: dict[str, Links] = {}
+        self.urls: dict[str, str] = {}
+        self.sightings: list[Sighting] = []
+        self.ended: list[str] = []
+        self.down: set[str] = set()
+        """What a fault keeps from running now."""
+        self.leader = ""
+        self._tasks: list[asyncio.Task[None]] = []
+        self.cluster: LinkedCluster
+
+    async def open(self) -> None:
+        await asyncio.to_thread(self.zookeeper.start, 60.0)
+        for name in DAEMONS:
+            self.links[name] = Links(self.zookeeper.addresses)
+            await self.links[name].start()
+        spec = DevSpec(
+            dir=self.dir / "cluster",
+            zookeeper=",".join(self.zookeeper.addresses),
+            session_secs=SESSION_SECS,
+            settings=SETTINGS,
+        )
+        self.cluster = LinkedCluster(spec, {name: links.addresses for name, links in self.links.items()})
+        await asyncio.to_thread(self.cluster.up)
+        self.urls = {name: self.cluster.member(name).url for name in DAEMONS}
+        self.http = httpx.AsyncClient(trust_env=False, timeout=2.0)
+        self._tasks = [asyncio.create_task(self._watch(name)) for name in MASTERS]
+        self._tasks.append(asyncio.create_task(self._restart_the_ended()))
+
+    async def stop_watching(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks = []
+
+    async def close(self) -> None:
+        """Stop whatever still runs."""
+        await self.stop_watching()
+        if hasattr(self, "http"):
+            await self.http.aclose()
+        if hasattr(self, "cluster"):
+            await asyncio.to_thread(self.cluster.down)
+        await asyncio.to_thread(self.zookeeper.kill)
+        for links in self.links.values():
+            await links.close()
+
+    # looking
+
+    async def _watch(self, master: str) -> None:
+        """Ask a master all the time whether it leads."""
+        while True:
+            began = time.time()
+            if await self.answers(master, "/leaderz"):
+                self.sightings.append(Sighting(master, began, time.time()))
+                self.leader = master
+            await asyncio.sleep(LOOK_SECS)
+
+    async def answers(self, name: str, path: str) -> bool:
+        with contextlib.suppress(httpx.HTTPError):
+            return (await self.http.get(self.urls[name] + path)).status_code == 200
+        return False
+
+    async def _restart_the_ended(self) -> None:
+        while True:
+            for name in DAEMONS:
+                if name not in self.down and not self.alive(name):
+                    self.ended.append(f"{name} ended by itself with {self.cluster.returncode(name)}: {self.last(name)}")
+                    self.cluster.start(name)
+            await asyncio.sleep(1.0)
+
+    def alive(self, name: str) -> bool:
+        return is_alive(self.cluster.member(name))
+
+    def last(self, name: str) -> str:
+        lines = self.log(name).read_text(errors="replace").strip().splitlines()
+        return ([line for line in lines[-20:] if "error" in line] or lines or [""])[-1][:400]
+
+    def log(self, name: str) -> Path:
+        return self.dir / "cluster" / f"{name}.log"
+
+    def store(self, name: str) -> Path:
+        return self.dir / "cluster" / name
+
+    def resolve(self, target: str) -> str:
+        """The member that is meant now."""
+        if target == LEADER:
+            return self.leader or MASTERS[0]
+        if target == SERVERS_LEADER:
+            leading = [n for n, server in enumerate(self.zookeeper.servers, 1) if "Mode: leader" in _mode(server)]
+            return f"zookeeper-{leading[0] if leading else 1}"
+        return target
+
+    def server(self, name: str) -> ZooKeeperServer:
+        return self.zookeeper.servers[int(name.rpartition("-")[2]) - 1]
+
+    # doing
+
+    def signal(self, name: str, number: signal.Signals) -> None:
+        member = self.cluster.member(name)
+        if is_alive(member):
+            os.kill(member.pid, number)
+
+    async def end(self, name: str, number: signal.Signals) -> None:
+        """End a daemon, and keep it down until start()."""
+        self.down.add(name)
+        await asyncio.to_thread(self.cluster.signal, name, number)
+        if self.alive(name):  # it was told to stop and does not
+            self.ended.append(f"{name} did not stop when told to")
+            await asyncio.to_thread(self.cluster.signal, name, signal.SIGKILL)
+
+    def start(self, name: str) -> None:
+        self.down.discard(name)
+        if not self.alive(name):
+            self.cluster.start(name)
+
+    async def heal(self) -> None:
+        for name in DAEMONS:
+            self.links[name].mend()
+            self.signal(name, signal.SIGCONT)
+            self.start(name)
+        for server in self.zookeeper.servers:
+            server.resume()
+            if server.exited():
+                server.spawn()
+
+    def complaints(self) -> list[str]:
+        """Failures of our own that the daemons logged."""
+        found = []
+        for name in DAEMONS:
+            text = self.log(name).read_text(errors="replace")
+            found += [f"{name}: {line[-600:]}" for line in re.findall(r"^.*Traceback.*$", text, re.MULTILINE)]
+        return found
+
+
+def _mode(server: ZooKeeperServer) -> str:
+    return server.command("srvr")

@@ -1,0 +1,93 @@
+"""A backup made of a real tree and brought back into another one."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from zookeeper_fixtures import Connect, eventually
+
+from torrentdist.cluster import paths
+from torrentdist.cluster.backup import make_backup, read_records, restore
+from torrentdist.cluster.election import Elector
+from torrentdist.cluster.operations import Create
+from torrentdist.cluster.zookeeper import ZooKeeper
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import MasterId
+from torrentdist.model.records import ClusterRecord, encode
+
+pytestmark = pytest.mark.anyio
+
+
+async def populated(connect: Connect, chroot: str, epoch: int) -> ZooKeeper:
+    zk = await connect(chroot=f"{chroot}-old")
+    for path in paths.PARENTS:
+        await zk.ensure(path)
+    await zk.create(paths.CLUSTER, encode(ClusterRecord(id="c", announce_key="k")))
+    await zk.create(paths.EPOCH)
+    for _ in range(epoch):
+        await zk.set(paths.EPOCH, b"")
+    for n in range(700):
+        await zk.create(f"{paths.BUNDLES}/b{n}", b"bundle")
+    await zk.commit([Create(f"{paths.BUNDLES}/b{n}/m1", b"replica") for n in range(700)])
+    await zk.create(paths.failover_prefix(), b"then", sequential=True)
+    await zk.create(f"{paths.MASTERS}/m1", b"alive", ephemeral=True)
+    await zk.create(f"{paths.ELECTION}/x-", b"m1", ephemeral=True, sequential=True)
+    return zk
+
+
+async def test_every_persistent_record_comes_back_and_the_epoch_is_higher(connect: Connect, chroot: str) -> None:
+    """If this fails, a restored cluster lacks bundles, or a leader of before could still change it."""
+    old = await populated(connect, chroot, epoch=1203)
+    backup = await make_backup(old)
+    new = await connect()
+    view = await restore(new, backup)
+    before, _ = await read_records(old)
+    after, epoch = await read_records(new)
+    kept = {path for path in before if paths.parent(path) not in (paths.FAILOVERS, "/")}
+
+    assert {path: after[path] for path in kept} == {path: before[path] for path in kept}
+    assert after[paths.CLUSTER] == before[paths.CLUSTER]
+    assert [data for path, data in after.items() if paths.parent(path) == paths.FAILOVERS] == [b"then"]
+    assert (backup.epoch, view.epoch) == (1203, epoch)
+    assert epoch > 1203
+    assert await new.children(paths.MASTERS) == []
+
+
+@pytest.mark.case("D18")
+async def test_who_leads_the_empty_tree_meanwhile_is_deposed_and_leads_again_above(
+    connect: Connect, chroot: str
+) -> None:
+    """If this fails, a restore beside running masters leaves a leader that can change nothing for ever."""
+    backup = await make_backup(await populated(connect, chroot, epoch=40))
+    zk = await connect()
+    elector = Elector(zk, MasterId("m1"), lambda: asyncio.sleep(0, True), pause_secs=0.1)
+    await elector.queue_up()
+    await eventually(elector.is_leader)
+    fence = elector.fence()
+    await fence.commit([Create(paths.CLUSTER, encode(ClusterRecord(id="new", announce_key="other")))])
+    await restore(zk, backup)
+    with pytest.raises(TorrentdistError) as caught:
+        await fence.commit([Create("/by-the-deposed")])
+    await eventually(lambda: elector.is_leader() and elector.fence().epoch > 40)
+    await elector.fence().commit([Create("/by-the-new")])
+    await elector.leave_queue()
+
+    assert caught.value.code == "leadership_lost"
+    assert (await read_records(zk))[0][paths.CLUSTER] == encode(ClusterRecord(id="c", announce_key="k"))
+
+
+async def test_it_is_refused_where_others_records_are_and_can_be_run_again(connect: Connect, chroot: str) -> None:
+    """If this fails, a restore destroys a living cluster, or one that was interrupted can never be completed."""
+    backup = await make_backup(await populated(connect, chroot, epoch=1))
+    zk = await connect()
+    await restore(zk, backup)
+    again = await restore(zk, backup)
+    await zk.create(f"{paths.BUNDLES}/foreign", b"bundle")
+    before, epoch = await read_records(zk)
+    with pytest.raises(TorrentdistError) as caught:
+        await restore(zk, backup)
+
+    assert again.epoch > backup.epoch
+    assert (caught.value.code, caught.value.exit_code) == ("tree_not_empty", 9)
+    assert await read_records(zk) == (before, epoch)

@@ -1,0 +1,85 @@
+"""Placement of workers, for any demand, any hosts and any placement before."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from torrentdist.master.scheduling import Demand, Host, Worker, place
+from torrentdist.model.ids import JobId, SupervisorId
+
+HOST_IDS = [SupervisorId(f"h{n}") for n in range(6)]
+JOB_IDS = [JobId(f"j{n}") for n in range(3)]
+
+hosts = st.lists(
+    st.builds(Host, id=st.sampled_from(HOST_IDS), slots=st.integers(0, 5), draining=st.booleans()),
+    unique_by=lambda host: host.id,
+)
+demands = st.lists(
+    st.builds(Demand, job=st.sampled_from(JOB_IDS), workers=st.integers(0, 8), ended=st.frozensets(st.integers(0, 8))),
+    unique_by=lambda demand: demand.job,
+)
+placements = st.dictionaries(
+    st.tuples(st.sampled_from(JOB_IDS), st.integers(0, 8)), st.sampled_from([*HOST_IDS, SupervisorId("gone")])
+)
+respread = st.sets(st.sampled_from(JOB_IDS))
+
+
+def wanted(of: list[Demand]) -> set[Worker]:
+    return {worker for demand in of for worker in demand.wanted()}
+
+
+@given(demands, hosts, placements, respread)
+def test_slots_are_respected_and_never_wasted(
+    of: list[Demand], on: list[Host], before: dict[Worker, SupervisorId], again: set[JobId]
+) -> None:
+    """C7: a host with more workers than slots breaks down, and a free slot beside a waiting worker is a hole."""
+    after = place(of, on, before, again)
+    used = Counter(after.values())
+    room = {host.id: 0 if host.draining else host.slots for host in on}
+
+    assert all(count <= room[host] for host, count in used.items())
+    assert len(after) == min(len(wanted(of)), sum(room.values()))
+    assert set(after) <= wanted(of)
+
+
+@given(demands, hosts, placements)
+def test_who_can_stay_stays(of: list[Demand], on: list[Host], before: dict[Worker, SupervisorId]) -> None:
+    """C14: a running worker that is moved without need is work thrown away."""
+    first = place(of, on, before)
+
+    assert first == place(of, on, first)
+
+
+@given(demands, hosts, placements)
+def test_a_host_more_moves_nobody(of: list[Demand], on: list[Host], before: dict[Worker, SupervisorId]) -> None:
+    """C3: a supervisor that joins would stop work that runs well elsewhere."""
+    settled = place(of, on, before)
+    after = place(of, [*on, Host(SupervisorId("new"), 4)], settled)
+
+    assert settled.items() <= after.items()
+
+
+@given(st.integers(0, 12), st.integers(1, 5))
+def test_a_fresh_job_is_spread_evenly(workers: int, count: int) -> None:
+    """C14: two workers on one host while another one has none is no spread."""
+    on = [Host(SupervisorId(f"h{n}"), 20) for n in range(count)]
+    used = Counter(place([Demand(JobId("j"), workers)], on, {}).values())
+    loads = [used[host.id] for host in on]
+
+    assert max(loads) - min(loads) <= 1
+
+
+@given(demands, hosts, placements)
+def test_a_rebalanced_job_is_even(of: list[Demand], on: list[Host], before: dict[Worker, SupervisorId]) -> None:
+    """C14: a rebalance that leaves an uneven spread was for nothing."""
+    again = {demand.job for demand in of}
+    after = place(of, on, before, again)
+    free = {h.id: h.slots - sum(host == h.id for host in after.values()) for h in on if not h.draining}
+
+    for job in again:
+        counts = Counter(host for (name, _), host in after.items() if name == job)
+        fullest = max((counts[h] for h in free), default=0)
+        assert all(counts[h] >= fullest - 1 for h, slots in free.items() if slots > 0)

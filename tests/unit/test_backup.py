@@ -1,0 +1,142 @@
+"""A backup's file, and the plan by which it goes back into a tree."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from torrentdist.cluster import paths
+from torrentdist.cluster.operations import request_size
+from torrentdist.cluster.restoring import (
+    MAX_BYTES,
+    MAX_OPS,
+    RESTORED,
+    creations,
+    history,
+    left_record,
+    obstacle,
+    sorted_nodes,
+)
+from torrentdist.cluster.term import TermRecord, failover_reason, read_term
+from torrentdist.model.backup import Backup, decode_backup, encode_backup
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import MasterId
+from torrentdist.model.records import encode
+
+TREE = {
+    "/cluster": b'{"id":"c"}',
+    "/epoch": encode(TermRecord(leader=MasterId("m1"), election="x-0000000001")),
+    "/failovers": b"",
+    "/failovers/f-0000000010": b"second",
+    "/failovers/f-0000000002": b"first",
+    "/code-distributor": b"",
+    "/code-distributor/b": b"bundle",
+    "/code-distributor/b/m1": b"replica",
+    "/code-distributor/b.2": b"bundle",
+    "/code-distributor/b.2/m1": b"replica",
+    "/jobs": b"",
+    "/jobs/later": b"\xff\x00 unknown to this release",
+}
+
+
+def backup(tree: dict[str, bytes]) -> Backup:
+    return Backup(cluster="c", epoch=12, zxid=99, made_at=1.0, nodes=sorted_nodes(tree))
+
+
+WHOLE = backup(TREE)
+
+
+def test_a_backup_is_read_as_it_was_made() -> None:
+    """If this fails, a restored cluster is not the one that was saved."""
+    found = decode_backup(encode_backup(WHOLE), "f")
+
+    assert {node.path: node.data for node in found.nodes} == TREE
+    assert (found.cluster, found.epoch) == ("c", 12)
+
+
+@given(st.data())
+def test_no_damaged_backup_is_restored(data: st.DataObject) -> None:
+    """If this fails, a bit that flipped on the operator's disk becomes a record."""
+    good = encode_backup(WHOLE)
+    at = data.draw(st.integers(0, len(good) - 1))
+    bad = data.draw(st.sampled_from([good[:at], good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :], good + b" "]))
+
+    with pytest.raises(TorrentdistError) as caught:
+        decode_backup(bad, "f")
+    assert caught.value.code in ("corrupt", "invalid_request")
+
+
+@pytest.mark.parametrize("changes", [{"schema": 2}, {"format": "something else"}])
+def test_a_file_of_another_kind_is_told_from_a_damaged_one(changes: dict[str, object]) -> None:
+    """If this fails, the user of an older release is told that his good backup is broken."""
+    other = encode_backup(msgspec.structs.replace(WHOLE, **changes))
+
+    with pytest.raises(TorrentdistError) as caught:
+        decode_backup(other, "f")
+    assert caught.value.code == "invalid_request"
+
+
+@pytest.mark.parametrize(
+    ("there", "expected"),
+    [
+        ({}, None),
+        ({"/cluster": b"founded since", "/epoch": b"", "/failovers/f-0000000000": b"x", "/jobs": b""}, None),
+        ({"/code-distributor/b": b"bundle", "/code-distributor/b/m9": b"a holder since"}, None),
+        ({"/code-distributor/b": b"changed"}, "/code-distributor/b"),
+        ({"/code-distributor/z": b"uploaded since"}, "/code-distributor/z"),
+        ({"/code-distributor/z": b"", "/code-distributor/z/m1": b""}, "/code-distributor/z"),
+        ({"/assignments/s1": b"given since"}, "/assignments/s1"),
+    ],
+)
+def test_only_what_daemons_write_by_themselves_may_be_there(there: dict[str, bytes], expected: str | None) -> None:
+    """If this fails, a restore into a cluster that is in use loses what its users did, or never works beside masters."""
+    assert obstacle(there, WHOLE) == expected
+
+
+NAMES = st.text("abc-.", min_size=1, max_size=3).map(lambda text: f"x{text}")
+TREES = st.dictionaries(NAMES, st.tuples(st.sets(NAMES, max_size=4), st.integers(0, 90_000)), max_size=12)
+
+
+@given(TREES, st.data())
+def test_every_missing_record_is_written_once_parents_first_bundles_whole(
+    bundles: dict[str, tuple[set[str], int]], data: st.DataObject
+) -> None:
+    """If this fails, a restore fails halfway, or a master sees a bundle before its holders and fetches it again."""
+    tree = {"/code-distributor": b"", "/cluster": b"{}", "/epoch": b""}
+    for name, (replicas, size) in bundles.items():
+        tree[f"/code-distributor/{name}"] = b"r" * size
+        tree |= {f"/code-distributor/{name}/{replica}": b"r" for replica in replicas}
+    there = {path for path in tree if path.count("/") < 3 and data.draw(st.booleans())}
+    batches = list(creations(backup(tree), there))
+    written = [op.path for batch in batches for op in batch]
+    seen = set(there)
+    for path in written:
+        assert path.count("/") == 1 or paths.parent(path) in seen | {"/code-distributor"}
+        seen.add(path)
+
+    assert sorted(written) == sorted(tree.keys() - there - {"/cluster", "/epoch"})
+    assert all(len(batch) <= MAX_OPS and request_size(batch) <= MAX_BYTES for batch in batches)
+    for name in bundles.keys() - {paths.name(path) for path in there}:
+        assert sum(any(op.path.startswith(f"/code-distributor/{name}/") for op in batch) for batch in batches) <= 1
+
+
+def test_a_group_too_large_for_one_transaction_is_written_in_several() -> None:
+    """If this fails, one large resource group makes a whole backup useless."""
+    tree = {"/groups": b"", "/groups/g": b"", "/groups/g/resources": b""}
+    tree |= {f"/groups/g/resources/{n:05}": b"x" * 100 for n in range(3000)}
+    batches = list(creations(backup(tree), ()))
+
+    assert [op.path for batch in batches for op in batch] == sorted(tree)
+    assert all(len(batch) <= MAX_OPS and request_size(batch) <= MAX_BYTES for batch in batches)
+
+
+def test_the_history_is_in_its_order_and_the_next_leader_says_why() -> None:
+    """If this fails, `ha failovers` tells another story after a restore than before."""
+    term = read_term(left_record(WHOLE))
+
+    assert history(WHOLE) == [b"first", b"second"]
+    assert term is not None
+    assert (term.leader, failover_reason(term, MasterId("m2"), registered=True)) == ("m1", RESTORED)
+    assert left_record(backup({})) == b""

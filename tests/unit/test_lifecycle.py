@@ -1,0 +1,140 @@
+"""A2: the table of a job's transitions, exact, no-ops and errors included."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from torrentdist.master.lifecycle import (
+    GONE,
+    TABLE,
+    Activate,
+    Asked,
+    Deactivate,
+    Due,
+    Event,
+    Kill,
+    Rebalance,
+    Rejected,
+    Replicated,
+    Replicating,
+    WorkerEnded,
+    apply,
+    keeps_places,
+    runs,
+)
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import BundleId, JobId
+from torrentdist.model.records import JobRecord, JobStatus, Pending, PendingStep
+
+S = JobStatus
+
+
+def job(status: JobStatus, **changes: Any) -> JobRecord:
+    record = JobRecord(id=JobId("j"), name="j", status=status, bundle=BundleId("b"), workers=2)
+    return msgspec.structs.replace(record, **changes)
+
+
+def after(record: JobRecord, event: Event) -> JobRecord:
+    changed = apply(record, event)
+    assert isinstance(changed, JobRecord)
+    return changed
+
+
+EXPECTED: dict[tuple[JobStatus, Event], str] = {
+    (S.SUBMITTED, Replicating(0)): "replicating",
+    (S.SUBMITTED, Rejected(0, "no")): "failed",
+    (S.REPLICATING, Replicated(0)): "active",
+    (S.REPLICATING, Rejected(0, "no")): "failed",
+    (S.ACTIVE, Activate(0)): "active",
+    (S.ACTIVE, Deactivate(0)): "inactive",
+    (S.ACTIVE, Rebalance(0, 5.0)): "rebalancing",
+    (S.ACTIVE, Kill(0, 5.0)): "killed",
+    (S.INACTIVE, Activate(0)): "active",
+    (S.INACTIVE, Deactivate(0)): "inactive",
+    (S.INACTIVE, Rebalance(0, 5.0)): "rebalancing",
+    (S.INACTIVE, Kill(0, 5.0)): "killed",
+    (S.REBALANCING, Kill(0, 5.0)): "killed",
+    (S.KILLED, Kill(0, 5.0)): "killed",
+}
+EVENTS: tuple[Event, ...] = (
+    Activate(0), Deactivate(0), Rebalance(0, 5.0), Kill(0, 5.0), Replicating(0), Replicated(0), Rejected(0, "no"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("status", list(JobStatus))
+@pytest.mark.parametrize("event", EVENTS, ids=lambda e: type(e).__name__)
+def test_every_state_and_event(status: JobStatus, event: Event) -> None:
+    """A2: a transition that is not in the list, or one of the list that is missing, changes what users rely on."""
+    expected = EXPECTED.get((status, event))
+    if expected is not None:
+        assert expected == after(job(status), event).status
+    elif isinstance(event, Asked):
+        with pytest.raises(TorrentdistError) as caught:
+            apply(job(status), event)
+
+        assert "job_state" == caught.value.code
+    else:
+        assert job(status) == apply(job(status), event)
+
+
+def test_the_table_names_nothing_else() -> None:
+    """A2: a row that no test expects is one that nobody decided."""
+    tested = {(status, type(event)) for status, event in EXPECTED}
+    by_time = {(S.ACTIVE, WorkerEnded), (S.REBALANCING, Due), (S.KILLED, Due)}
+
+    assert set(TABLE) == tested | by_time
+
+
+def test_an_inactive_submit_stops_before_the_last_step() -> None:
+    """A2: `--inactive` that starts workers all the same is no `--inactive`."""
+    assert S.INACTIVE is after(job(S.REPLICATING, activate=False), Replicated(0)).status
+
+
+def test_a_rebalance_returns_to_what_was_before() -> None:
+    """A2: an inactive job would start to run because it was rebalanced."""
+    waiting = after(job(S.INACTIVE), Rebalance(100.0, 5.0, workers=7))
+
+    assert waiting == apply(waiting, Due(104.9))
+    assert (S.INACTIVE, 7, None) == (
+        after(waiting, Due(105.0)).status,
+        after(waiting, Due(105.0)).workers,
+        after(waiting, Due(105.0)).pending,
+    )
+
+
+def test_a_killed_job_goes_at_its_stored_moment_and_not_before() -> None:
+    """A3, A4: the delay belongs to the job; a failover in between neither restarts nor forgets it."""
+    killed = after(job(S.ACTIVE), Kill(100.0, 5.0))
+
+    assert Pending(step=PendingStep.REMOVE, due=105.0) == killed.pending
+    assert killed == apply(killed, Due(104.0))
+    assert GONE is apply(killed, Due(105.0))
+
+
+def test_killing_again_sets_the_delay_anew() -> None:
+    """A3: `-w` on a job that is being killed already would be ignored."""
+    killed = after(after(job(S.ACTIVE), Kill(100.0, 50.0)), Kill(101.0, 1.0))
+
+    assert Pending(step=PendingStep.REMOVE, due=102.0) == killed.pending
+
+
+def test_a_killed_job_keeps_its_places_and_does_not_run() -> None:
+    """A3: its workers would be placed elsewhere, or would go on, during the delay."""
+    killed = after(job(S.ACTIVE), Kill(0, 5.0))
+
+    assert (True, False) == (keeps_places(killed), runs(killed))
+
+
+def test_a_batch_job_ends_when_all_its_workers_have() -> None:
+    """A2: finished too early loses work, and a failure among successes must not be called success."""
+    half = after(job(S.ACTIVE), WorkerEnded(0, 0, 0))
+
+    assert S.ACTIVE is half.status
+    assert S.FINISHED is after(half, WorkerEnded(0, 1, 0)).status
+    assert (S.FAILED, "worker 1 ended with exit code 3") == (
+        after(half, WorkerEnded(0, 1, 3)).status,
+        after(half, WorkerEnded(0, 1, 3)).reason,
+    )

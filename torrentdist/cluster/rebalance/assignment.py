@@ -1,0 +1,36 @@
+"""Who gets which resource: as even as can be, and nothing moves that need not.
+
+Always holds: every resource has one member, loads differ by at most one, and no plan with such loads would leave more
+resources where they are. Pure, and the same for whoever asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+Assignment = Mapping[str, tuple[str, ...]]
+"""Member to its resources, in order. Members without any are not in it."""
+
+
+def assign(members: Sequence[str], resources: Collection[str], previous: Assignment) -> dict[str, tuple[str, ...]]:
+    """The next assignment; `members` in the order in which they joined."""
+    if not members:
+        return {}
+    wanted = set(resources)
+    kept = {member: [r for r in sorted(previous.get(member, ())) if r in wanted] for member in members}
+    share, left_over = divmod(len(wanted), len(members))
+    # Whoever has most keeps one more: that is where the fewest have to move.
+    richest = sorted(members, key=lambda member: (-len(kept[member]), members.index(member)))
+    limits = {member: share + (place < left_over) for place, member in enumerate(richest)}
+    for member in members:
+        del kept[member][limits[member] :]
+    free = iter(sorted(wanted - {r for held in kept.values() for r in held}))
+    for member in members:
+        kept[member].extend(r for _, r in zip(range(limits[member] - len(kept[member])), free, strict=False))
+    return {member: tuple(sorted(held)) for member, held in kept.items() if held}
+
+
+def moved(before: Assignment, after: Assignment) -> int:
+    """How many resources have another member than before, or one for the first time."""
+    owner = {r: member for member, held in before.items() for r in held}
+    return sum(owner.get(r) != member for member, held in after.items() for r in held)

@@ -1,0 +1,99 @@
+"""A backup's records back into an empty tree, as a pure plan of bounded transactions.
+
+Always holds: a bundle comes with all of its replica records in one transaction, or a master would see it without
+holders; nothing that is there and is not the backup's own is ever written over. Pure: no I/O, no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from torrentdist.cluster import paths
+from torrentdist.cluster.operations import Create, request_size
+from torrentdist.cluster.term import TermRecord, queue, read_term
+from torrentdist.model.backup import Backup, Node
+from torrentdist.model.records import encode
+
+PASSING = frozenset({paths.MASTERS, paths.SUPERVISORS, paths.ELECTION, paths.REQUESTS})
+"""What daemons write anew by themselves, or what is of no use later. Never in a backup."""
+LAST = frozenset({paths.CLUSTER, paths.EPOCH})
+MAX_OPS = 1000
+MAX_BYTES = 400_000
+
+RESTORED = "restored from a backup"
+
+
+def section(path: str) -> str:
+    return "/" + path.split("/")[1]
+
+
+def _group(path: str) -> tuple[str, ...]:
+    return tuple(path.split("/")[1:3])
+
+
+def obstacle(there: Mapping[str, bytes], backup: Backup) -> str | None:
+    """A record that a restored tree would lose; None if there is none.
+
+    Masters that run already have founded a cluster of their own in the empty tree, and led it: that is nobody's loss.
+    What an interrupted run of the same backup has written is none either.
+    """
+    wanted = {node.path: node.data for node in backup.nodes}
+    for path, data in sorted(there.items()):
+        ours = wanted.get(path) == data
+        below_ours = len(_group(path)) == 2 and wanted.get("/" + "/".join(_group(path))) is not None
+        top = path.count("/") == 1
+        replica = path.count("/") > 2 and below_ours
+        if not (ours or top or replica or section(path) == paths.FAILOVERS):
+            return path
+    return None
+
+
+def creations(backup: Backup, there: Iterable[str]) -> Iterator[list[Create]]:
+    """Transactions that write what is missing, but for the epoch, the cluster and the history: those come last."""
+    present = set(there)
+    missing = [
+        Create(node.path, node.data)
+        for node in backup.nodes
+        if node.path not in present and node.path not in LAST and paths.parent(node.path) != paths.FAILOVERS
+    ]
+    groups: dict[tuple[str, ...], list[Create]] = {}
+    for op in missing:
+        groups.setdefault(_group(op.path), []).append(op)
+    batch: list[Create] = []
+    for _, group in sorted(groups.items(), key=lambda item: (len(item[0]), item[0])):
+        # A group that fits goes in whole; one that is too large for any transaction, record by record.
+        for part in [group] if _fits(group) else [[op] for op in group]:
+            if batch and not _fits([*batch, *part]):
+                yield batch
+                batch = []
+            batch += part
+    if batch:
+        yield batch
+
+
+def _fits(ops: list[Create]) -> bool:
+    return len(ops) <= MAX_OPS and request_size(ops) <= MAX_BYTES
+
+
+def history(backup: Backup) -> list[bytes]:
+    """The failovers, the oldest first."""
+    found = {paths.name(n.path): n.data for n in backup.nodes if paths.parent(n.path) == paths.FAILOVERS}
+    return [found[name] for name in queue(found)]
+
+
+def cluster_record(backup: Backup) -> bytes:
+    return _data(backup, paths.CLUSTER)
+
+
+def left_record(backup: Backup) -> bytes:
+    """What /epoch says until somebody leads again: whose term the backup was made in, and why it is over."""
+    last = read_term(_data(backup, paths.EPOCH))
+    return encode(TermRecord(leader=last.leader, election="", left=RESTORED)) if last is not None else b""
+
+
+def _data(backup: Backup, path: str) -> bytes:
+    return next((node.data for node in backup.nodes if node.path == path), b"")
+
+
+def sorted_nodes(found: Mapping[str, bytes]) -> tuple[Node, ...]:
+    return tuple(Node(path, data) for path, data in sorted(found.items(), key=lambda item: item[0].split("/")))

@@ -1,0 +1,67 @@
+"""All persistent records of a cluster as one file, for the day on which ZooKeeper's ensemble is lost.
+
+Always holds: a backup that is read is whole, to the byte; its records are kept as they were, also those that this
+release does not know. Pure: no I/O, no clock.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import msgspec
+
+from torrentdist.model.errors import TorrentdistError
+
+FORMAT = "torrentdist-backup"
+SCHEMA = 1
+
+
+class Node(msgspec.Struct, frozen=True):
+    path: str
+    data: bytes = b""
+    """As it is in ZooKeeper; base64 in the file."""
+
+
+class Backup(msgspec.Struct, frozen=True, kw_only=True):
+    format: str = FORMAT
+    schema: int = SCHEMA
+    cluster: str
+    epoch: int
+    zxid: int
+    """It shows every transaction up to this one."""
+    made_at: float
+    checksum: str = ""
+    """SHA-256 of the file with this field empty."""
+    nodes: tuple[Node, ...]
+    """Parents before children."""
+
+
+class _Header(msgspec.Struct, frozen=True):
+    format: str = ""
+    schema: int = 0
+
+
+def encode_backup(backup: Backup) -> bytes:
+    return msgspec.json.encode(msgspec.structs.replace(backup, checksum=_checksum(backup)))
+
+
+def decode_backup(data: bytes, path: str) -> Backup:
+    """The backup in a file, or an error that says why it is none: another format, a later release's, damaged."""
+    try:
+        header = msgspec.json.decode(data, type=_Header)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as exc:
+        raise TorrentdistError("corrupt", path=path, detail=str(exc)) from exc
+    if (header.format, header.schema) != (FORMAT, SCHEMA):
+        detail = f"{path} is {header.format or 'no backup'!r} of schema {header.schema}, not {FORMAT!r} of {SCHEMA}"
+        raise TorrentdistError("invalid_request", detail=detail)
+    try:
+        backup = msgspec.json.decode(data, type=Backup)
+    except msgspec.MsgspecError as exc:
+        raise TorrentdistError("corrupt", path=path, detail=str(exc)) from exc
+    if encode_backup(backup) != data:
+        raise TorrentdistError("corrupt", path=path, detail="its checksum is another one")
+    return backup
+
+
+def _checksum(backup: Backup) -> str:
+    return hashlib.sha256(msgspec.json.encode(msgspec.structs.replace(backup, checksum=""))).hexdigest()

@@ -1,0 +1,78 @@
+"""What users see of the masters' high availability: the JSON of `torrentdist ha` and of its part of the HTTP API.
+
+These keys are promised in docs/protocol.md. A key may be added; none changes its meaning.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from torrentdist.model.ids import MasterId
+from torrentdist.model.views import View
+
+
+class MasterState(StrEnum):
+    LEADER = "leader"
+    STANDBY = "standby"
+    ELECTED = "elected"
+    """First in the queue, and not known to be ready: acts on nothing."""
+    PAUSED = "paused"
+    """Gave way, and queues again soon."""
+    OUT = "out"
+    """Not in the queue: starting, stopping, or without ZooKeeper."""
+    UNREACHABLE = "unreachable"
+    """Registered, and it doesn't answer the master that was asked."""
+
+
+class RoleView(View, frozen=True, kw_only=True):
+    """`ha roles`: one master, in its own words."""
+
+    id: MasterId
+    url: str
+    state: MasterState
+    epoch: int | None = None
+    """The highest that it knows."""
+    lag: int | None = None
+    """Available bundles that it has no copy of yet."""
+    version: str
+    ready: bool = False
+    failing: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class FailoverView(View, frozen=True, kw_only=True):
+    """`ha failovers`"""
+
+    previous: MasterId | None
+    current: MasterId
+    at: float
+    reason: str
+
+
+class LeaderTransferView(View, frozen=True, kw_only=True):
+    """`ha transfer`"""
+
+    previous: MasterId
+    leader: MasterId
+    seconds: float
+
+
+class BackupView(View, frozen=True, kw_only=True):
+    """`ha backup`"""
+
+    path: str
+    cluster: str
+    epoch: int
+    records: int
+    size: int
+
+
+class RestoreView(View, frozen=True, kw_only=True):
+    """`ha restore`"""
+
+    cluster: str
+    epoch: int
+    """Above every epoch of before."""
+    records: int
+    seconds: float
