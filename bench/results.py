@@ -83,7 +83,7 @@ def table(rows: Sequence[Row]) -> str:
 
 def write(rows: Sequence[Row], circumstances: dict[str, str], directory: Path) -> None:
     directory.mkdir(parents=True, exist_ok=True)
-    measured = [{**asdict(row), "met": row.met} for row in rows]
+    measured = [{**asdict(row), "measured": row.measured, "met": row.met} for row in rows]
     document = {"conditions": circumstances, "rows": measured}
     (directory / "results.json").write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
     told = ", ".join(f"{key} {value}" for key, value in circumstances.items())

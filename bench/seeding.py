@@ -18,6 +18,7 @@ from pathlib import Path
 from bench.results import Row
 from bench.stage import Memory, cluster_of, memory_of
 from torrentdist.bundle.make import make_metafile
+from torrentdist.bundle.metafile import Metafile
 from torrentdist.client.download import download
 from torrentdist.client.http import MasterClient
 from torrentdist.client.peer import client_peer, seeding_home
@@ -80,26 +81,26 @@ async def _fill(cluster: DevCluster, directory: Path, bundles: int) -> list[Bund
     config = _config(cluster)
     async with MasterClient(config.client) as client, client_peer(client, config.swarm) as peer:
 
-        async def upload(name: BundleId, stack: contextlib.ExitStack) -> None:
+        async def upload(name: BundleId, meta: Metafile) -> None:
             async with turns:
-                bundle = directory / name
-                _write_bundle(bundle)
-                meta = make_metafile(bundle)
-                peer.engine.seed(meta, stack.enter_context(seeding_home(meta, bundle)))
-                await peer.announce()
                 await client.open_upload(name, meta.raw, 1)
                 view = await client.wait_replicas(name, 1, 60.0)
                 assert view.replicas == 1, view
 
         with contextlib.ExitStack() as stack:
-            await asyncio.gather(*(upload(name, stack) for name in names))
+            metas = {name: _write_bundle(directory / name) for name in names}
+            for name, meta in metas.items():
+                peer.engine.seed(meta, stack.enter_context(seeding_home(meta, directory / name)))
+            await peer.announce()
+            await asyncio.gather(*(upload(name, meta) for name, meta in metas.items()))
     return names
 
 
-def _write_bundle(bundle: Path) -> None:
+def _write_bundle(bundle: Path) -> Metafile:
     bundle.mkdir()
     (bundle / "main.py").write_bytes(os.urandom(2_000))
     (bundle / "data.bin").write_bytes(os.urandom(60_000))
+    return make_metafile(bundle)
 
 
 async def _use(cluster: DevCluster, directory: Path, names: list[BundleId], seconds: float) -> tuple[list[Memory], int]:

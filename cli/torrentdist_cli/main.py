@@ -22,10 +22,12 @@ COMMANDS = {
     "upload": Lazy("torrentdist_cli.upload:upload", "Put a directory or a file into the cluster as a bundle."),
     "download": Lazy("torrentdist_cli.download:download", "Get a bundle into a directory or a file of this host."),
     "bundle": Lazy("torrentdist_cli.bundle:bundle", "Distribute, list, check, pin and remove bundles."),
+    "job": Lazy("torrentdist_cli.job:job", "Submit, show, steer and kill jobs."),
     "cluster": Lazy("torrentdist_cli.cluster:cluster", "Show the cluster: leader, masters, supervisors, bundles."),
     "supervisor": Lazy("torrentdist_cli.supervisor:supervisor", "Run this host's supervisor, or list them all."),
     "master": Lazy("torrentdist_cli.master:master", "Run a master, in the foreground, until SIGTERM or Ctrl-C."),
     "ha": Lazy("torrentdist_cli.ha:ha", "Who leads, and the masters' high availability."),
+    "doctor": Lazy("torrentdist_cli.doctor:doctor", "Say what is wrong with this host or its cluster."),
     "dev": Lazy("torrentdist_cli.dev:dev", "A whole cluster on this machine, to try things and to test."),
     "config": Lazy("torrentdist_cli.config:config", "Show the configuration, and where each value comes from."),
 }

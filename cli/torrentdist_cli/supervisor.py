@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
 import click
 
 from torrentdist_cli.command import Command, Group
 from torrentdist_cli.daemon import start
 from torrentdist_cli.session import Session
+
+if TYPE_CHECKING:
+    from torrentdist.client.http import MasterClient
+    from torrentdist.model.ids import SupervisorId
 
 
 @click.group(cls=Group, invoke_without_command=True)
@@ -39,3 +46,47 @@ def ls(session: Session) -> None:
 
     view = run(fetch())
     show_all(session, view.supervisors, value=lambda row: row.id, table=lambda: supervisors_table(view))
+
+
+@supervisor.command(cls=Command)
+@click.argument("id")
+@click.pass_obj
+def drain(session: Session, id: str) -> None:
+    """Place nothing there any more, and move its workers away. Its bundles stay.
+
+    With -q: its id.
+    """
+    from torrentdist.client import jobs
+
+    _steer(session, id, jobs.drain, "drains")
+
+
+@supervisor.command(cls=Command)
+@click.argument("id")
+@click.pass_obj
+def undrain(session: Session, id: str) -> None:
+    """Let workers be placed there again.
+
+    With -q: its id.
+    """
+    from torrentdist.client import jobs
+
+    _steer(session, id, jobs.undrain, "takes workers again")
+
+
+def _steer(
+    session: Session, text: str, act: Callable[[MasterClient, SupervisorId], Awaitable[None]], sentence: str
+) -> None:
+    from torrentdist.client.http import MasterClient
+    from torrentdist.model.ids import supervisor_id
+    from torrentdist_cli.output import show
+    from torrentdist_cli.run import run
+
+    name = supervisor_id(text)
+
+    async def work() -> None:
+        async with MasterClient(session.config().client) as client:
+            await act(client, name)
+
+    run(work())
+    show(session, {"id": name}, value=name, table=lambda: f"{name} {sentence}")

@@ -1,7 +1,7 @@
 """The faults of a schedule, carried out on a world.
 
-Always holds: a member has one fault at a time; a disk is damaged only while every other master has everything that was
-acknowledged. What is left out for that is counted, not hidden.
+Always holds: a member has one fault at a time; a disk is damaged only while another one has a good copy of everything
+on it that was acknowledged. What is left out for that is counted, not hidden.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ import shutil
 import signal
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
 from chaos.links import Links
-from chaos.schedule import DAEMONS, DISK, Cut, Drops, Event, Expire, Fault, Flip, Kill, Pause, Stop, Wipe
+from chaos.load import Load, State
+from chaos.schedule import DAEMONS, DISK, MASTERS, Cut, Drops, Event, Expire, Fault, Flip, Kill, Pause, Stop, Wipe
 from chaos.world import World
 from kazoo.client import KazooClient
 
@@ -28,10 +29,10 @@ EXPIRE_SECS = 3.0
 
 
 class Injector:
-    def __init__(self, world: World, seed: int, whole: Callable[[], Awaitable[bool]]) -> None:
+    def __init__(self, world: World, seed: int, may_go: Callable[[str, Damage | None], bool]) -> None:
         self._world = world
         self._rng = random.Random(seed)
-        self._whole = whole
+        self._may_go = may_go
         self._busy: set[str] = set()
         self._disk = asyncio.Lock()
         self.done: Counter[str] = Counter()
@@ -57,7 +58,7 @@ class Injector:
         try:
             if isinstance(fault, DISK):
                 async with self._disk:
-                    if not await self._whole() or not self.repaired():
+                    if not await asyncio.to_thread(self._may_go, name, self._damage):
                         self.left_out[type(fault).__name__] += 1
                         return
                     await self._do(fault, name)
@@ -102,11 +103,6 @@ class Injector:
                 await asyncio.sleep(secs)
                 world.start(name)
 
-    def repaired(self) -> bool:
-        """Whether the last damaged file is as it was, or gone with its bundle."""
-        damage = self._damage
-        return damage is None or not damage.path.exists() or sha256(damage.path.read_bytes()).digest() == damage.before
-
     async def _server(self, fault: Fault, name: str, secs: float) -> None:
         server = self._world.server(name)
         if isinstance(fault, Kill):
@@ -143,6 +139,23 @@ async def _drop(links: Links, secs: float) -> None:
 class Damage:
     path: Path
     before: bytes
+
+    def lasts(self) -> bool:
+        """Whether the file is not yet as it was."""
+        return not self.path.exists() or sha256(self.path.read_bytes()).digest() != self.before
+
+
+def expendable(world: World, load: Load, name: str, damage: Damage | None) -> bool:
+    """Whether nothing that was acknowledged is lost with this disk, by a look at the disks themselves."""
+    others = [world.store(master) for master in MASTERS if master != name]
+    bad = damage.path if damage is not None and damage.lasts() else None
+
+    def has(store: Path, digest: str) -> bool:
+        return (store / "bundles" / digest).exists() and (bad is None or store / "objects" / digest not in bad.parents)
+
+    return name not in MASTERS or all(
+        any(has(store, entry.digest) for store in others) for entry in load.in_state(State.ACKED)
+    )
 
 
 def flip_somewhere(store: Path, rng: random.Random) -> Damage | None:

@@ -10,6 +10,7 @@ import contextlib
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from chaos.schedule import Way
 
@@ -40,9 +41,7 @@ class Links:
         self.mend()
         for server in self._servers:
             host, _, port = server.rpartition(":")
-            listener = await asyncio.start_server(
-                lambda reader, writer, host=host, port=port: self._serve(reader, writer, host, int(port)), HOST, 0
-            )
+            listener = await asyncio.start_server(partial(self._serve, host, int(port)), HOST, 0)
             self._listeners.append(listener)
             self.addresses.append(f"{HOST}:{listener.sockets[0].getsockname()[1]}")
 
@@ -76,7 +75,7 @@ class Links:
         for writer in list(self._open):
             writer.transport.abort()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str, port: int) -> None:
+    async def _serve(self, host: str, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         ends = [writer]
         self._open.add(writer)
         try:

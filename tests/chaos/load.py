@@ -1,22 +1,23 @@
 """What users do meanwhile: uploads, downloads, removals and distributions, and a ledger of what was acknowledged.
 
-Always holds: an answer that never came leaves an entry unsure, and nothing is demanded of it but that it is whole or not
-there at all. Must not do: take an error of a cluster that is being broken for a finding; wrong bytes are one.
+Always holds: an answer that never came leaves an entry unsure, and nothing is demanded of it but that it is whole or
+not there at all. Must not do: take an error of a cluster that is being broken for a finding; wrong bytes are one.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
 import shutil
+import time
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-from torrentdist.client.distribute import distribute
 from torrentdist.client.download import download
 from torrentdist.client.http import MasterClient
 from torrentdist.client.upload import upload
@@ -42,7 +43,10 @@ class Entry:
     id: BundleId
     source: Path
     state: State = State.UNSURE
-    distributed: bool = False
+    digest: str = ""
+    """Known once it is acknowledged."""
+    hosts: set[str] = field(default_factory=set)
+    """The supervisors that were told to keep it, as the answer said."""
 
 
 class Load:
@@ -54,6 +58,9 @@ class Load:
         self.done: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
         self.findings: list[str] = []
+        self._seen = 0
+        self.journal: list[str] = []
+        """What was refused when, for whoever looks into a finding."""
         self._numbers = iter(range(1_000_000))
 
     async def run(self, seconds: float) -> None:
@@ -76,8 +83,17 @@ class Load:
                     self.done[name.strip("_")] += 1
             except TorrentdistError as error:
                 self.refused[f"{name.strip('_')}: {error.code}"] += 1
+                self.journal.append(f"{time.time():.3f} {name} {error.code}: {error.message}")
                 if error.exit_code not in (EXIT_UNAVAILABLE, EXIT_NOT_FOUND) and error.code not in EXPECTED_CODES:
                     self.findings.append(f"{name.strip('_')} failed with {error.code}: {error.message}")
+
+    @contextlib.asynccontextmanager
+    async def client(self) -> AsyncIterator[MasterClient]:
+        """As one user has it, who knows what he has seen: a master that is behind doesn't answer him with the past."""
+        async with MasterClient(self.config.client) as client:
+            client._seen = self._seen
+            yield client
+            self._seen = max(self._seen, client._seen)
 
     def in_state(self, *states: State) -> list[Entry]:
         return [entry for entry in self.ledger.values() if entry.state in states]
@@ -87,11 +103,12 @@ class Load:
         entry = Entry(BundleId(f"b-{number}"), self._dir / "sources" / f"b-{number}")
         await asyncio.to_thread(write_tree, entry.source, self._rng.getrandbits(32))
         self.ledger[entry.id] = entry
-        async with MasterClient(self.config.client) as client:
+        async with self.client() as client:
             view = await upload(
                 client, entry.source, entry.id, min_replicas=MIN_REPLICAS, timeout=PATIENCE_SECS,
                 swarm=self.config.swarm,
             )  # fmt: skip
+        entry.digest = view.digest
         if view.achieved and view.replicas >= MIN_REPLICAS:
             entry.state = State.ACKED
         return view.achieved
@@ -102,7 +119,7 @@ class Load:
             return False
         dest = self._dir / "downloads" / f"{entry.id}-{next(self._numbers)}"
         try:
-            async with MasterClient(self.config.client) as client:
+            async with self.client() as client:
                 await download(client, self.config, entry.id, dest, timeout=PATIENCE_SECS)
             if picture(dest) != picture(entry.source):
                 self.findings.append(f"a download of {entry.id} got other bytes")
@@ -119,7 +136,7 @@ class Load:
         if entry is None:
             return False
         entry.state = State.REMOVING
-        async with MasterClient(self.config.client) as client:
+        async with self.client() as client:
             await client.remove(entry.id)
         entry.state = State.REMOVED
         return True
@@ -128,14 +145,14 @@ class Load:
         entry = self._pick(State.ACKED)
         if entry is None:
             return False
-        async with MasterClient(self.config.client) as client:
-            await distribute(client, entry.id)
-        entry.distributed = True
+        async with self.client() as client:
+            fleet = await client.distribute(entry.id)
+        entry.hosts.update(host.supervisor for host in fleet.hosts)
         return True
 
     async def _transfer(self) -> bool:
         """Somebody moves the leadership."""
-        async with MasterClient(self.config.client) as client:
+        async with self.client() as client:
             await client.transfer(MasterId(f"master-{self._rng.randint(1, 3)}"))
         return True
 

@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from chaos import oracle, verdict
-from chaos.faults import Injector
+from chaos.faults import Injector, expendable
 from chaos.load import Load, State
 from chaos.schedule import DAEMONS, MASTERS, SESSION_SECS, schedule
 from chaos.txnlog import committed
@@ -51,7 +51,7 @@ async def run(seed: int, seconds: float, directory: Path) -> Report:
     try:
         await world.open()
         load = Load(directory, [world.urls[name] for name in MASTERS], seed)
-        injector = Injector(world, seed, lambda: verdict.is_whole(world, load))
+        injector = Injector(world, seed, lambda name, damage: expendable(world, load, name, damage))
         async with asyncio.TaskGroup() as group:
             group.create_task(load.run(seconds))
             group.create_task(injector.run(schedule(seed, seconds)))
@@ -71,6 +71,7 @@ async def _judge(world: World, load: Load, injector: Injector, report: Report) -
     found += await verdict.repaired(world)
     found += await verdict.ledger_kept(world, load)
     found += await verdict.hosts_sound(world, load)
+    (world.dir / "journal").write_text("\n".join(load.journal))
     await world.stop_watching()
     for name in DAEMONS:
         await world.end(name, signal.SIGTERM)
@@ -81,7 +82,7 @@ async def _judge(world: World, load: Load, injector: Injector, report: Report) -
     found += _judge_leaders(world, injector, report)
     report.faults, report.left_out = dict(injector.done), dict(injector.left_out)
     report.work, report.refused = dict(load.done), dict(load.refused)
-    report.ledger = {state: n for state, n in Counter(str(e.state) for e in load.ledger.values()).items()}
+    report.ledger = dict(Counter(str(e.state) for e in load.ledger.values()))
     report.lost = sum(finding.startswith("LOST: ") and f"({State.ACKED})" in finding for finding in found)
     report.findings = found
 

@@ -122,8 +122,9 @@ def _changes(kind: int, reader: _Reader) -> Iterator[Change]:
             for _ in range(reader.number("i")):
                 yield Change(Kind.DELETE, reader.text())
         case Kind.MULTI:
-            for _ in range(reader.number("i")):
-                inner = reader.number("i")
-                yield from _changes(inner, _Reader(reader.buffer()))
+            parts = [(reader.number("i"), _Reader(reader.buffer())) for _ in range(reader.number("i"))]
+            if all(inner != Kind.ERROR for inner, _ in parts):  # else nothing of it was done
+                for inner, part in parts:
+                    yield from _changes(inner, part)
         case _:
             return

@@ -23,7 +23,6 @@ from torrentdist.bundle.content import verify_content
 from torrentdist.bundle.metafile import Metafile, parse_metafile
 from torrentdist.bundle.store import Store
 from torrentdist.client.download import download
-from torrentdist.client.http import MasterClient
 from torrentdist.model.errors import TorrentdistError
 
 WELL_SECS = 45.0
@@ -93,7 +92,7 @@ async def ledger_kept(world: World, load: Load) -> list[str]:
 async def _download(load: Load, entry: Entry, directory: Path) -> list[str]:
     dest = directory / entry.id
     try:
-        async with MasterClient(load.config.client) as client:
+        async with load.client() as client:
             await download(client, load.config, entry.id, dest, timeout=DOWNLOAD_SECS)
         if picture(dest) != picture(entry.source):
             return [f"LOST: {entry.id} ({entry.state}) has other content now"]
@@ -106,10 +105,9 @@ async def _download(load: Load, entry: Entry, directory: Path) -> list[str]:
 
 async def hosts_sound(world: World, load: Load) -> list[str]:
     """Every supervisor has what it was told to keep, and every byte of it is right."""
-    kept = [entry for entry in load.in_state(State.ACKED) if entry.distributed]
     findings = []
     for name in SUPERVISORS:
-        for entry in kept:
+        for entry in (entry for entry in load.in_state(State.ACKED) if name in entry.hosts):
 
             async def sound(name: str = name, entry: Entry = entry) -> bool:
                 with contextlib.suppress(httpx.HTTPError):

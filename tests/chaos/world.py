@@ -11,11 +11,11 @@ import asyncio
 import contextlib
 import os
 import re
-import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from signal import SIGCONT, SIGKILL, Signals
 
 import httpx
 import msgspec
@@ -53,7 +53,7 @@ class LinkedCluster(DevCluster):
 
     def returncode(self, name: str) -> int | None:
         child: subprocess.Popen[bytes] | None = self._children.get(self.member(name).pid)
-        return child.poll() if child else None
+        return child.wait(5.0) if child else None  # its first thread is gone; the others follow
 
 
 class World:
@@ -125,7 +125,8 @@ class World:
         while True:
             for name in DAEMONS:
                 if name not in self.down and not self.alive(name):
-                    self.ended.append(f"{name} ended by itself with {self.cluster.returncode(name)}: {self.last(name)}")
+                    code = await asyncio.to_thread(self.cluster.returncode, name)
+                    self.ended.append(f"{name} ended by itself with {code}: {self.last(name)}")
                     self.cluster.start(name)
             await asyncio.sleep(1.0)
 
@@ -156,18 +157,18 @@ class World:
 
     # doing
 
-    def signal(self, name: str, number: signal.Signals) -> None:
+    def signal(self, name: str, number: Signals) -> None:
         member = self.cluster.member(name)
         if is_alive(member):
             os.kill(member.pid, number)
 
-    async def end(self, name: str, number: signal.Signals) -> None:
+    async def end(self, name: str, number: Signals) -> None:
         """End a daemon, and keep it down until start()."""
         self.down.add(name)
         await asyncio.to_thread(self.cluster.signal, name, number)
         if self.alive(name):  # it was told to stop and does not
             self.ended.append(f"{name} did not stop when told to")
-            await asyncio.to_thread(self.cluster.signal, name, signal.SIGKILL)
+            await asyncio.to_thread(self.cluster.signal, name, SIGKILL)
 
     def start(self, name: str) -> None:
         self.down.discard(name)
@@ -177,7 +178,7 @@ class World:
     async def heal(self) -> None:
         for name in DAEMONS:
             self.links[name].mend()
-            self.signal(name, signal.SIGCONT)
+            self.signal(name, SIGCONT)
             self.start(name)
         for server in self.zookeeper.servers:
             server.resume()

@@ -21,6 +21,8 @@ from torrentdist.bundle.metafile import parse_metafile
 from torrentdist.testing.trees import some_bytes, write_tree
 
 MIB = 1024 * 1024
+SLOW = 2 * MIB
+"""Bytes per second, so that there is a middle to do harm in."""
 
 
 def make(path: Path, seed: int, size: int = 200_000) -> Path:
@@ -72,53 +74,40 @@ def test_a_replica_record_means_bytes_on_disk(battered: Cluster, tmp_path: Path)
     assert ([], set(battered.masters())) == (early, seen)
 
 
-@pytest.mark.parametrize("victims", ["the leader", "all but one"])
-def test_masters_die_in_the_middle_of_a_download(battered: Cluster, tmp_path: Path, victims: str) -> None:
+def test_masters_die_in_the_middle_of_a_download(battered: Cluster, tmp_path: Path) -> None:
     """A23: broken, a rolling restart of the masters would fail the downloads of the whole fleet."""
-    source = make(tmp_path / "source", 310 + len(victims), 6 * MIB)
-    bundle = f"survives-{len(victims)}"
-    battered.upload(source, bundle)
+    source = make(tmp_path / "source", 310, 5 * MIB)
+    battered.upload(source, "survives")
     leader = battered.leader()
-    doomed = [leader] if victims == "the leader" else [leader, *battered.standbys()[:1]]
     downloading = battered.begin(
-        "download", bundle, tmp_path / "dest", "--no-supervisor", swarm__download_limit=2 * MIB
+        "download", "survives", tmp_path / "dest", "--no-supervisor", swarm__download_limit=SLOW
     )
     until(lambda: part_bytes(tmp_path) > MIB, "something has arrived")
 
-    battered.kill(*doomed)
+    battered.kill(leader, battered.standbys()[0])
     downloading.end(30).ok()
 
     assert picture(source) == picture(tmp_path / "dest")
 
 
 def test_all_masters_die_and_peers_finish(battered: Cluster, tmp_path: Path) -> None:
-    """A23: broken, hosts that have a bundle among them could not complete it without a master."""
-    source = make(tmp_path / "source", 330, 6 * MIB)
+    """A23: broken, hosts that have a bundle among them could not complete it, or use it, without a master."""
+    source = make(tmp_path / "source", 330, 5 * MIB)
     battered.upload(source, "peers-finish")
     battered.run("bundle", "distribute", "peers-finish", "--wait", "100%").ok()
     downloading = battered.begin(
-        "download", "peers-finish", tmp_path / "dest", "--no-supervisor", swarm__download_limit=2 * MIB
+        "download", "peers-finish", tmp_path / "dest", "--no-supervisor", swarm__download_limit=SLOW
     )
     until(lambda: part_bytes(tmp_path) > MIB, "something has arrived")
 
     battered.kill(*battered.masters())
-    ended = downloading.end(30).ok()
+    as_peer = downloading.end(30).ok()
+    through_host = battered.run("download", "peers-finish", tmp_path / "own", client__deadline_secs=1).ok()
 
     assert picture(source) == picture(tmp_path / "dest")
-    assert ended["sources"]["peers"] > 0
-
-
-def test_a_hosts_own_bundle_needs_no_master(battered: Cluster, tmp_path: Path) -> None:
-    """A23: broken, a host could not use what it has while the masters are away."""
-    source = make(tmp_path / "source", 340)
-    battered.upload(source, "already-here")
-    battered.run("bundle", "distribute", "already-here", "--wait", "100%").ok()
-
-    battered.kill(*battered.masters())
-    result = battered.run("download", "already-here", tmp_path / "dest", client__deadline_secs=2).ok()
-
-    assert picture(source) == picture(tmp_path / "dest")
-    assert result["size"] == result["sources"]["local"]
+    assert as_peer["sources"]["peers"] > 0
+    assert picture(source) == picture(tmp_path / "own")
+    assert through_host["size"] == through_host["sources"]["local"]
 
 
 def test_a_download_without_any_holder_fails_in_time(battered: Cluster, tmp_path: Path) -> None:
@@ -126,7 +115,7 @@ def test_a_download_without_any_holder_fails_in_time(battered: Cluster, tmp_path
     source = make(tmp_path / "source", 350, 6 * MIB)
     battered.upload(source, "nobody-left")
     downloading = battered.begin(
-        "download", "nobody-left", tmp_path / "dest", "--no-supervisor", "--timeout", "4s",
+        "download", "nobody-left", tmp_path / "dest", "--no-supervisor", "--timeout", "3s",
         swarm__download_limit=MIB,
     )  # fmt: skip
     until(lambda: part_bytes(tmp_path) > MIB // 2, "something has arrived")
@@ -135,7 +124,7 @@ def test_a_download_without_any_holder_fails_in_time(battered: Cluster, tmp_path
     ended = downloading.end(20)
 
     assert 6 == ended.code
-    assert ended.seconds < 8
+    assert ended.seconds < 7
     assert not (tmp_path / "dest").exists()
 
 
@@ -203,9 +192,7 @@ def test_the_upload_of_a_killed_client_is_forgotten(battered: Cluster, tmp_path:
     uploading.kill()
     listed = [view["id"] for view in battered.run("bundle", "ls").ok()]
     missing = battered.run("download", "abandoned", tmp_path / "dest")
-    until(
-        lambda: battered.get(leader, "/v1/bundles/abandoned?uploading=true") is None, "the record expires", 30
-    )
+    until(lambda: battered.get(leader, "/v1/bundles/abandoned?uploading=true") is None, "the record expires", 30)
     other = battered.run("upload", make(tmp_path / "other", 382), "--id", "abandoned", "--min-replicas", 3)
 
     assert "abandoned" not in listed

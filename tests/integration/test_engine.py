@@ -21,7 +21,7 @@ from torrentdist.bundle.metafile import Metafile
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.views import PeerAddress, PeerRole, Sources, TransferPhase
 from torrentdist.swarm.engine import Engine, EngineConfig, Transfer
-from torrentdist.testing.trees import MANY_SMALL, NESTED, ODD_NAMES, SINGLE_FILE, SMALL, Tree, some_bytes, write_tree
+from torrentdist.testing.trees import NESTED, ODD_NAMES, SINGLE_FILE, SMALL, Tree, some_bytes, write_tree
 
 MiB = 1024 * 1024
 DEADLINE_SECS = 20.0
@@ -80,7 +80,7 @@ def damaged_in(meta: Metafile, home: Path) -> list[str]:
     [
         NESTED,
         ODD_NAMES,
-        MANY_SMALL,
+        {f"{number % 7}/{number}": b"%d" % number for number in range(2000)},
         {"only one.jar": some_bytes(200_000, 3)},
         {"a": b"1", "A": b"2", "dir/x": b"3", "DIR/x": b"4", ".pad/7": b"5", "_____padding_file_0": b"6"},
         {"\x01ctl": b"1", "\u200b": b"2", "x": b"", "y\u0301": b"3", "content/content": b"4", "n" * 250: b"5"},
@@ -185,7 +185,7 @@ def test_a_peer_that_was_not_ready_is_dialled_again(tmp_path: Path) -> None:
         nonlocal waited
         async with engines(*some(2)) as (a, b):
             transfer = b.fetch(meta, tmp_path / "b", [address(a)])
-            await asyncio.sleep(0.3)
+            await asyncio.sleep(0.3)  # It is dialled and knows of nothing.
             a.seed(meta, tmp_path / "a")
             ready = time.monotonic()
             await transfer.wait_done()
@@ -208,7 +208,7 @@ def test_a_peer_that_was_down_is_dialled_as_long_as_the_directory_names_it(tmp_p
         async with engines(EngineConfig()) as (b,):
             transfer = b.fetch(meta, tmp_path / "b", [late])
             for _ in range(6):
-                await asyncio.sleep(1.0)
+                await asyncio.sleep(1.0)  # As often as an agent announces.
                 transfer.add_peers([late])
             async with engines(EngineConfig(port=port)) as (a,):
                 a.seed(meta, tmp_path / "a")
@@ -248,20 +248,79 @@ def test_bytes_are_counted_by_who_sent_them(tmp_path: Path) -> None:
 
     async def scenario() -> None:
         async with engines(*some(3)) as (a, b, c):
-            a.seed(meta, tmp_path / "a")
+            seed = a.seed(meta, tmp_path / "a")
             first = b.fetch(meta, tmp_path / "b", [address(a, PeerRole.MASTER)])
             await first.wait_done()
-            # This one is dialled by its source, and has other members on the same host.
+            seen.append(first.view().sources)
+            # This one is dialled by its source, from a port that nobody was told.
             second = c.fetch(meta, tmp_path / "c")
-            members = [address(a, PeerRole.MASTER, complete=True), address(b, PeerRole.SUPERVISOR, complete=True)]
-            second._ledger.learn(members)
-            first.add_peers([address(c, PeerRole.SUPERVISOR)])
+            seed.add_peers([address(c, PeerRole.SUPERVISOR)])
             await second.wait_done()
-            seen.extend([first.view().sources, second.view().sources])
+            for role, other in ((PeerRole.MASTER, PeerRole.CLIENT), (PeerRole.SUPERVISOR, PeerRole.MASTER)):
+                second.add_peers([address(a, role, complete=True), address(b, other, complete=True)])
+                seen.append(second.view().sources)
 
     run(scenario())
 
-    assert seen == [Sources(masters=meta.size), Sources(peers=meta.size)]
+    assert seen == [Sources(masters=meta.size), Sources(masters=meta.size), Sources(peers=meta.size)]
+
+
+def test_done_means_in_the_files(tmp_path: Path) -> None:
+    """If this failed, a sync after the last piece would publish files whose end is still in libtorrent's memory."""
+    meta = published(tmp_path / "a", LARGE)
+    found: list[bytes] = []
+
+    async def scenario() -> None:
+        async with engines(*some(2)) as (a, b):
+            a.seed(meta, tmp_path / "a")
+            await b.fetch(meta, tmp_path / "b", [address(a)]).wait_done()
+            found.extend((tmp_path / "b" / "content" / name).read_bytes() for name in sorted(LARGE))
+
+    run(scenario())
+
+    assert found == [LARGE[name] for name in sorted(LARGE)]
+
+
+def test_complete_peers_part(tmp_path: Path) -> None:
+    """If this failed, every host would stay connected to every other host for every bundle that both have."""
+    meta = published(tmp_path / "a", SMALL)
+
+    async def scenario() -> None:
+        async with engines(*some(3)) as (a, b, c):
+            seed = a.seed(meta, tmp_path / "a")
+            await b.fetch(meta, tmp_path / "b", [address(a)]).wait_done()
+            await until(lambda: seed.view().uploaded == meta.size)
+            await until(lambda: a.statistics().peers == 0)
+            await c.fetch(meta, tmp_path / "c", [address(a)]).wait_done()
+
+            assert (seed.phase, a.statistics().torrents) == (TransferPhase.SEEDING, 1)
+
+    run(scenario())
+
+
+def test_who_is_connected_is_not_dialled_again(tmp_path: Path) -> None:
+    """If this failed, every announce would open connections that are closed again, between all pairs of hosts."""
+    meta = published(tmp_path / "a", LARGE)
+    ends: list[str] = []
+
+    async def scenario() -> None:
+        async with engines(EngineConfig(upload_limit=6 * MiB), *some(1)) as (a, b):
+            seed = a.seed(meta, tmp_path / "a")
+            transfer = b.fetch(meta, tmp_path / "b", [address(a)])
+            while transfer.active:
+                seed.add_peers([address(b, PeerRole.SUPERVISOR)])
+                transfer.add_peers([address(a)])
+                await asyncio.sleep(0.1)  # More often than any agent.
+            table = await asyncio.to_thread(Path("/proc/net/tcp").read_text, encoding="ascii")
+            ours = (f":{a.port:04X} ", f":{b.port:04X} ")
+            ends.extend(
+                line for line in table.splitlines() if any(port in line for port in ours) and " 0A " not in line
+            )
+
+    run(scenario())
+
+    # Both ends of the one connection; a closed one would still be here, waiting.
+    assert len(ends) == 2
 
 
 def test_what_is_there_is_kept_and_counted_as_local(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from torrentdist.cluster.operations import Stat
 from torrentdist.cluster.snapshot import ClusterSnapshot
 from torrentdist.cluster.zookeeper import ZooKeeper
 from torrentdist.host.web import json_response
+from torrentdist.master.changes import Changes
 from torrentdist.master.freshness import ZXID, Fresh
 from torrentdist.master.leadership import Leadership
 from torrentdist.master.once import Mutation, Requests, mutation
@@ -89,7 +90,7 @@ async def enter(connect: Connect) -> AsyncIterator[Enter]:
             seen_elsewhere=lambda digest: False,
             requests=RequestTrimmer(zk, keep_secs),
         )
-        operations = BundleOperations(mirror, leadership, Requests(zk))
+        operations = BundleOperations(Changes(mirror, leadership, Requests(zk)), leadership.default_min_replicas)
         made = InProcess(zk, mirror, leadership, operations, asyncio.create_task(leadership.run()))
         masters.append(made)
         return made
@@ -156,6 +157,8 @@ async def test_a_commit_whose_answer_was_lost_is_made_once(enter: Enter, proxy: 
     again = msgspec.json.decode(await second.operations.remove(request("r1"), BUNDLE))
     after = await second.version(paths.bundle(BUNDLE))
     proxy.mend()
+    proxy.drop()
+    await first.zk.wait_connected(10.0)
 
     assert "outcome_unknown" == caught.value.code
     assert "removed" == again["state"]

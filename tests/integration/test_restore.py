@@ -10,7 +10,7 @@ from zookeeper_fixtures import Connect, eventually
 from torrentdist.cluster import paths
 from torrentdist.cluster.backup import make_backup, read_records, restore
 from torrentdist.cluster.election import Elector
-from torrentdist.cluster.operations import Create
+from torrentdist.cluster.operations import Create, Set
 from torrentdist.cluster.zookeeper import ZooKeeper
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import MasterId
@@ -25,10 +25,8 @@ async def populated(connect: Connect, chroot: str, epoch: int) -> ZooKeeper:
         await zk.ensure(path)
     await zk.create(paths.CLUSTER, encode(ClusterRecord(id="c", announce_key="k")))
     await zk.create(paths.EPOCH)
-    for _ in range(epoch):
-        await zk.set(paths.EPOCH, b"")
-    for n in range(700):
-        await zk.create(f"{paths.BUNDLES}/b{n}", b"bundle")
+    await zk.commit([Set(paths.EPOCH, b"") for _ in range(epoch)])
+    await zk.commit([Create(f"{paths.BUNDLES}/b{n}", b"bundle") for n in range(700)])
     await zk.commit([Create(f"{paths.BUNDLES}/b{n}/m1", b"replica") for n in range(700)])
     await zk.create(paths.failover_prefix(), b"then", sequential=True)
     await zk.create(f"{paths.MASTERS}/m1", b"alive", ephemeral=True)

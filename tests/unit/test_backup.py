@@ -91,7 +91,7 @@ def test_a_file_of_another_kind_is_told_from_a_damaged_one(changes: dict[str, ob
     ],
 )
 def test_only_what_daemons_write_by_themselves_may_be_there(there: dict[str, bytes], expected: str | None) -> None:
-    """If this fails, a restore into a cluster that is in use loses what its users did, or never works beside masters."""
+    """If this fails, a restore into a cluster that is in use loses what users did, or none works beside masters."""
     assert obstacle(there, WHOLE) == expected
 
 

@@ -267,7 +267,9 @@ class MasterClient:
     ) -> T:
         """Have the leader do it, once, however often it has to be looked for."""
         headers = {REQUEST_ID_HEADER: new_random_id("req"), **(headers or {})}
-        request = Request(method, path, params=params or {}, content=content, headers=headers, timeout=timeout, silence=silence)
+        request = Request(
+            method, path, params=params or {}, content=content, headers=headers, timeout=timeout, silence=silence
+        )
         deadline_secs = self.config.deadline_secs
         return await self._search(
             request, lambda response: decode(response, kind), _judge_refusal, _no_leader_found, deadline_secs

@@ -50,8 +50,6 @@ async def on_torrentdist_error(_: Request, exc: Exception) -> Response:
 
 
 async def on_unexpected_error(request: Request, exc: Exception) -> Response:
-    if isinstance(exc, ClientDisconnect):
-        return Response(status_code=499)
     log.error("request failed", path=request.url.path, exc_info=exc)
     error = TorrentdistError("internal", detail=f"{type(exc).__name__} in {request.url.path}")
     return json_response(error.to_wire(), status=error.http_status)
@@ -73,11 +71,14 @@ async def read_body(request: Request, limit: int) -> bytes:
         raise TorrentdistError("too_large", what="the request", size=int(declared), limit=limit)
     parts: list[bytes] = []
     size = 0
-    async for part in request.stream():
-        size += len(part)
-        if size > limit:
-            raise TorrentdistError("too_large", what="the request", size=size, limit=limit)
-        parts.append(part)
+    try:
+        async for part in request.stream():
+            size += len(part)
+            if size > limit:
+                raise TorrentdistError("too_large", what="the request", size=size, limit=limit)
+            parts.append(part)
+    except ClientDisconnect:  # nobody reads the answer, but it is no failure of ours
+        raise TorrentdistError("interrupted") from None
     return b"".join(parts)
 
 

@@ -34,16 +34,18 @@ from torrentdist.host.web import (
     read_body,
 )
 from torrentdist.master import viewing
+from torrentdist.master.asking import answered, mutation_of
 from torrentdist.master.freshness import Fresh
-from torrentdist.master.once import Mutation, mutation
+from torrentdist.master.job_api import JOB_OPERATIONS, JobApi
 from torrentdist.master.openapi import Operation, openapi_document
 from torrentdist.master.operations import targets
+from torrentdist.master.roles import dial
 from torrentdist.master.staleness import MarkStale
 from torrentdist.master.transfer import transfer
 from torrentdist.model import ids
 from torrentdist.model.backup import Backup
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.ha_views import FailoverView, LeaderTransferView, RoleView
+from torrentdist.model.ha_views import DialView, FailoverView, LeaderTransferView, RoleView
 from torrentdist.model.ids import BundleId
 from torrentdist.model.records import BundleState
 from torrentdist.model.views import (
@@ -63,7 +65,6 @@ Handler = Callable[[Request], Awaitable[Response]]
 ALIVE = (BundleState.UPLOADING, BundleState.AVAILABLE, BundleState.LOST)
 MAX_ANNOUNCE_BYTES = 8 * 1024 * 1024
 LONGEST_POLL = 30.0
-REQUEST_ID = "X-Request-Id"
 DEFAULT_FAILOVERS = 10
 
 
@@ -114,7 +115,7 @@ class MasterApi:
         return Response(self._m.metrics.render(), media_type="text/plain; version=0.0.4")
 
     async def openapi(self, _: Request) -> Response:
-        return json_response(openapi_document(OPERATIONS))
+        return json_response(openapi_document((*OPERATIONS, *JOB_OPERATIONS)))
 
     # reads
 
@@ -130,6 +131,11 @@ class MasterApi:
 
     async def roles(self, _: Request) -> Response:
         return json_response(await self._m.roles.all())
+
+    async def dial(self, request: Request) -> Response:
+        """Nobody's address but the sender's own, so that it helps nobody to look at other hosts."""
+        port = int(number_parameter(request, "port", 0, low=1, high=65535))
+        return json_response(await dial(_source(request), port))
 
     async def failovers(self, request: Request) -> Response:
         count = int(number_parameter(request, "n", DEFAULT_FAILOVERS, low=1, high=1000))
@@ -223,16 +229,16 @@ class MasterApi:
         self._m.leadership.fence()  # refuse before the body is read
         body = await read_body(request, self._m.config.api.max_request_bytes)
         meta = await asyncio.to_thread(parse_metafile, body)
-        return _answer(await self._m.intake.open(await _mutation(request, body), bundle, meta, wanted or None))
+        return answered(await self._m.intake.open(await mutation_of(request, body), bundle, meta, wanted or None))
 
     async def remove(self, request: Request) -> Response:
         bundle = _bundle(request)
-        return _answer(await self._m.operations.remove(await _mutation(request), bundle))
+        return answered(await self._m.operations.remove(await mutation_of(request), bundle))
 
     async def pin(self, request: Request) -> Response:
         bundle = _bundle(request)
-        mutation = await _mutation(request)
-        return _answer(await self._m.operations.set_pinned(mutation, bundle, request.method == "PUT"))
+        mutation = await mutation_of(request)
+        return answered(await self._m.operations.set_pinned(mutation, bundle, request.method == "PUT"))
 
     async def distribute(self, request: Request) -> Response:
         bundle = _bundle(request)
@@ -246,8 +252,8 @@ class MasterApi:
             hosts = [host for host in fleet.hosts if host.supervisor in meant]
             return msgspec.structs.replace(fleet, hosts=hosts)
 
-        mutation = await _mutation(request, raw)
-        return _answer(await self._m.operations.distribute(mutation, bundle, named, body.labels, render))
+        mutation = await mutation_of(request, raw)
+        return answered(await self._m.operations.distribute(mutation, bundle, named, body.labels, render))
 
     async def upload_bytes(self, request: Request) -> Response:
         digest = ids.digest(request.path_params["digest"])
@@ -263,7 +269,7 @@ class MasterApi:
     async def upload_finish(self, request: Request) -> Response:
         self._m.leadership.fence()
         digest = ids.digest(request.path_params["digest"])
-        return _answer(await self._m.intake.finish(await _mutation(request), digest))
+        return answered(await self._m.intake.finish(await mutation_of(request), digest))
 
     # swarms
 
@@ -274,19 +280,6 @@ class MasterApi:
     async def tracker(self, request: Request) -> Response:
         body = self._m.swarms.hear_stock(request.scope["query_string"], request.path_params["key"], _source(request))
         return Response(body, media_type="text/plain")
-
-
-async def _mutation(request: Request, body: bytes = b"") -> Mutation | None:
-    """What a retry of this request is recognised by; None for one without an id, which is not remembered."""
-    given = request.headers.get(REQUEST_ID)
-    if given is None:
-        return None
-    target, query = request.scope["raw_path"], request.scope["query_string"]
-    return await asyncio.to_thread(mutation, ids.request_id(given), request.method, target, query, body)
-
-
-def _answer(body: bytes) -> Response:
-    return Response(body, media_type="application/json")
 
 
 def _source(request: Request) -> str:
@@ -312,6 +305,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("GET", "/v1/role", "role", RoleView, "this master's state, epoch and lag"),
     Operation("GET", "/v1/roles", "roles", list[RoleView], "the same of every registered master, asked now"),
     Operation("GET", "/v1/failovers", "failovers", list[FailoverView], "the last changes of leader, the newest first"),
+    Operation("GET", "/v1/dial", "dial", DialView, "whether this master can connect back to a port of the sender"),
     Operation("GET", "/v1/snapshot", "saved", None, "the records that this master has saved, for another master"),
     Operation("GET", "/v1/backup", "backup", Backup, "every persistent record, checksummed"),
     Operation("POST", "/v1/transfer", "transfer", LeaderTransferView, "hand the leadership to a master",
@@ -340,8 +334,9 @@ OPERATIONS: tuple[Operation, ...] = (
 
 
 def master_app(master: Master, token: str | None) -> ASGIApp:
-    api = MasterApi(master)
+    api, jobs = MasterApi(master), JobApi(master)
     routes = [Route(op.path, getattr(api, op.handler), methods=[op.method]) for op in OPERATIONS]
+    routes += [Route(op.path, getattr(jobs, op.handler), methods=[op.method]) for op in JOB_OPERATIONS]
     app = Starlette(
         routes=routes,
         exception_handlers={

@@ -39,8 +39,10 @@ from torrentdist.host.scrub import scrub
 from torrentdist.host.services import LoopServices
 from torrentdist.host.web import WebServer, bind_socket
 from torrentdist.master.api import master_app
+from torrentdist.master.changes import Changes
 from torrentdist.master.figures import master_samples
 from torrentdist.master.intake import Intake
+from torrentdist.master.job_service import Jobs
 from torrentdist.master.leadership import Leadership
 from torrentdist.master.once import Requests
 from torrentdist.master.operations import BundleOperations
@@ -115,8 +117,10 @@ class Master:
             seen_elsewhere=self.swarms.seen_elsewhere,
             requests=RequestTrimmer(self._zookeeper, self.config.requests.keep_secs),
         )
-        self.operations = BundleOperations(self.mirror, self.leadership, Requests(self._zookeeper))
-        self.intake = Intake(self.runtime, self.mirror, self.operations)
+        changes = Changes(self.mirror, self.leadership, Requests(self._zookeeper))
+        self.operations = BundleOperations(changes, self.leadership.default_min_replicas)
+        self.intake = Intake(self.runtime, self.mirror, self.operations, changes)
+        self.jobs = Jobs(changes, self.mirror, self.leadership, self._zookeeper, self.runtime.store, self.config)
         agent = self._agent = self._make_agent(http)
         self._load_plugin()
         await self.runtime.start()
@@ -212,6 +216,7 @@ class Master:
         self._background.spawn("replication", self.replicator.run())
         self._registration = Registration(self._zookeeper, self._record())
         await self._registration.start()
+        self._background.spawn("jobs", self.jobs.run())
         await self.leadership.run()
 
     # what others know of this master
@@ -254,6 +259,7 @@ class Master:
             version=__version__,
             ready=not failing,
             failing=failing,
+            now=time.time(),
         )
 
     async def backup(self) -> bytes:

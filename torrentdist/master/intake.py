@@ -10,13 +10,14 @@ import asyncio
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.cluster.mirror import Mirror
 from torrentdist.host.runtime import HostRuntime
+from torrentdist.master.changes import Changes
 from torrentdist.master.once import Mutation
 from torrentdist.master.operations import BundleOperations
 from torrentdist.model.errors import TorrentdistError
@@ -36,11 +37,14 @@ class _Append:
 
 
 class Intake:
-    def __init__(self, runtime: HostRuntime, mirror: Mirror, operations: BundleOperations) -> None:
+    def __init__(self, runtime: HostRuntime, mirror: Mirror, operations: BundleOperations, changes: Changes) -> None:
         self._runtime = runtime
         self._mirror = mirror
         self._operations = operations
+        self._changes = changes
         self._appends: dict[Digest, _Append] = {}
+        self.on_published: Callable[[], None] = lambda: None
+        """Somebody has to write the replica record of what came over HTTP."""
 
     def over_http(self) -> frozenset[Digest]:
         """What arrives over HTTP: the replicator leaves it alone. What the leader has forgotten arrives no more."""
@@ -55,7 +59,7 @@ class Intake:
     async def open(
         self, mutation: Mutation | None, bundle: BundleId, meta: Metafile, min_replicas: int | None
     ) -> bytes:
-        before = await self._operations.recall(mutation)
+        before = await self._changes.recall(mutation)
         entry = self._mirror.snapshot.bundles.get(bundle)
         if entry is not None and entry.record.digest != meta.digest:
             raise TorrentdistError("conflict", id=bundle, existing=entry.record.digest)
@@ -63,7 +67,8 @@ class Intake:
             self._appends.pop(meta.digest, None)  # of an upload that was forgotten: its bytes may be gone
         # The leader that opened it may be gone, and this one's disk be without the metafile.
         if before is None or (entry is not None and entry.record.state is not BundleState.REMOVED):
-            await asyncio.to_thread(self._runtime.store.begin, meta)
+            home = await asyncio.to_thread(self._runtime.store.begin, meta)
+            await asyncio.to_thread(os.utime, home / "metafile")  # not abandoned, however long ago it was begun
         return before or await self._operations.open_upload(mutation, bundle, meta, min_replicas)
 
     # over HTTP
@@ -87,7 +92,7 @@ class Intake:
             return append.offset
 
     async def finish(self, mutation: Mutation | None, digest: Digest) -> bytes:
-        before = await self._operations.recall(mutation)
+        before = await self._changes.recall(mutation)
         if before is not None:
             return before
         bundle = self._bundle_of(digest)
@@ -107,6 +112,7 @@ class Intake:
                     await self._runtime.publish(append.meta)
                 finally:
                     self._appends.pop(digest, None)
+                    self.on_published()
         await self._mirror.wait_for(lambda s: bundle in s.bundles and bool(s.holders(bundle)), 10.0)
         return await self._operations.finish_upload(mutation, bundle)
 

@@ -1,13 +1,10 @@
-"""The mutations of bundles: decide on a snapshot, commit through the leader's fence, wait until it can be read.
+"""The mutations of bundles, as decisions: a snapshot in, operations out. changes.py commits them.
 
-Always holds: every change is one fenced transaction that also checks the version of what was decided on; if that
-changed meanwhile, the decision is made anew. The answer to a request is part of its last transaction, so that a retry
-finds it. Must not do: touch ZooKeeper but through the fence.
+Always holds: an id never gets other content; what is pinned or needed by a live job is not removed.
 """
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -16,82 +13,28 @@ import msgspec
 
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.cluster import paths
-from torrentdist.cluster.fence import Fence
-from torrentdist.cluster.mirror import Mirror
-from torrentdist.cluster.operations import Check, Create, Op, Set, TransactionFailed
+from torrentdist.cluster.operations import Check, Create, Op, Set
 from torrentdist.cluster.snapshot import BundleEntry, ClusterSnapshot
-from torrentdist.master.foresight import foreseen
-from torrentdist.master.leadership import Leadership
-from torrentdist.master.once import Kept, Mutation, Requests, note
+from torrentdist.master.changes import Changes, Render
+from torrentdist.master.once import Mutation
 from torrentdist.master.viewing import bundle_view
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, SupervisorId
 from torrentdist.model.records import AssignmentRecord, BundleRecord, BundleState, encode
 
-ATTEMPTS = 8
 BATCH = 100
-WHOLE = sys.maxsize
-READABLE_SECS = 5.0
-
-Decision = Callable[[ClusterSnapshot], Sequence[Op]]
-Render = Callable[[ClusterSnapshot], Any]
-"""The answer, for a snapshot that shows the change."""
 
 
 class BundleOperations:
-    """Every mutation returns its answer as JSON: that of the first time for a request that was made before."""
-
-    def __init__(self, mirror: Mirror, leadership: Leadership, requests: Requests) -> None:
-        self._mirror = mirror
-        self._leadership = leadership
-        self._requests = requests
-
-    async def _change(self, mutation: Mutation | None, decide: Decision, render: Render, batch: int = WHOLE) -> bytes:
-        """Commit what `decide` wants, `batch` operations at a time, deciding anew when somebody was faster."""
-        failures = 0
-        async with self._requests.turn(mutation):
-            while failures < ATTEMPTS:
-                fence = self._leadership.fence()
-                kept = await self._requests.find(mutation)
-                if kept is not None and kept.done:
-                    return await self._answer_again(kept) or _json(render(self._mirror.snapshot))
-                snapshot = self._mirror.snapshot
-                ops = decide(snapshot)
-                answer = _json(render(foreseen(snapshot, ops))) if len(ops) <= batch else None
-                if answer is not None and not ops and kept is None:
-                    return answer
-                if not await self._commit(fence, [*ops[:batch], *note(mutation, kept, answer)], mutation):
-                    failures += 1
-                elif answer is not None:
-                    return answer
-        raise TorrentdistError("not_ready", detail="the record keeps changing under this request")
-
-    async def _commit(self, fence: Fence, ops: Sequence[Op], mutation: Mutation | None) -> bool:
-        """Whether it was done; what there is now can be read here in any case."""
-        try:
-            await fence.commit(ops)
-            done = True
-        except TransactionFailed as exc:
-            await self._requests.refused(mutation, fence, exc)
-            done = False
-        await self._mirror.sync(READABLE_SECS)
-        return done
-
-    async def _answer_again(self, kept: Kept) -> bytes | None:
-        await self._mirror.sync_to(kept.zxid, READABLE_SECS)
-        return kept.body
-
-    async def recall(self, mutation: Mutation | None) -> bytes | None:
-        """The answer that this mutation was given before; `request_reused` if its id stands for another one."""
-        self._leadership.fence()
-        kept = await self._requests.find(mutation)
-        return await self._answer_again(kept) if kept is not None and kept.done else None
+    def __init__(self, changes: Changes, default_min_replicas: Callable[[ClusterSnapshot], int]) -> None:
+        self._changes = changes
+        self._default_min_replicas = default_min_replicas
 
     async def open_upload(
         self, mutation: Mutation | None, bundle: BundleId, meta: Metafile, min_replicas: int | None
     ) -> bytes:
-        default = self._leadership.default_min_replicas
-        return await self._change(
+        default = self._default_min_replicas
+        return await self._changes.make(
             mutation,
             lambda s: upload_ops(s, bundle, meta, min_replicas or default(s), time.time()),
             lambda s: bundle_view(s, bundle),
@@ -99,17 +42,17 @@ class BundleOperations:
 
     async def finish_upload(self, mutation: Mutation | None, bundle: BundleId) -> bytes:
         """Its bytes are published: nothing is left to change, but the answer is to be kept."""
-        return await self._change(
+        return await self._changes.make(
             mutation,
             lambda s: [Check(paths.bundle(bundle), _live(s, bundle).version)],
             lambda s: bundle_view(s, bundle),
         )
 
     async def remove(self, mutation: Mutation | None, bundle: BundleId) -> bytes:
-        return await self._change(mutation, lambda s: removal_ops(s, bundle), lambda s: bundle_view(s, bundle))
+        return await self._changes.make(mutation, lambda s: removal_ops(s, bundle), lambda s: bundle_view(s, bundle))
 
     async def set_pinned(self, mutation: Mutation | None, bundle: BundleId, pinned: bool) -> bytes:
-        return await self._change(
+        return await self._changes.make(
             mutation, lambda s: _rewrite(_live(s, bundle), pinned=pinned), lambda s: bundle_view(s, bundle)
         )
 
@@ -122,13 +65,9 @@ class BundleOperations:
         render: Render,
     ) -> bytes:
         """In batches: a transaction's size is bounded, a fleet's is not. The first one claims the request."""
-        return await self._change(
+        return await self._changes.make(
             mutation, lambda s: distribution_ops(s, bundle, supervisors, labels), render, batch=BATCH
         )
-
-
-def _json(value: Any) -> bytes:
-    return msgspec.json.encode(value)
 
 
 def _live(snapshot: ClusterSnapshot, bundle: BundleId) -> BundleEntry:

@@ -63,6 +63,7 @@ class Replicator:
         self._failures: dict[Digest, int] = {}
         self._not_before: dict[Digest, float] = {}
         self._wake = asyncio.Event()
+        intake.on_published = self.poke
 
     def poke(self) -> None:
         self._wake.set()

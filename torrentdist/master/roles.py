@@ -14,7 +14,7 @@ import msgspec
 
 from torrentdist.cluster.snapshot import ClusterSnapshot
 from torrentdist.cluster.term import Phase
-from torrentdist.model.ha_views import MasterState, RoleView
+from torrentdist.model.ha_views import DialView, MasterState, RoleView
 from torrentdist.model.ids import Digest, MasterId
 from torrentdist.model.records import BundleState, MasterRecord
 
@@ -65,6 +65,18 @@ class Roles:
             return _unreachable(master, f"it answered {response.status_code}")
         except (httpx.HTTPError, TimeoutError, msgspec.MsgspecError) as exc:
             return _unreachable(master, str(exc) or f"no answer within {ANSWER_SECS:g} s")
+
+
+async def dial(host: str, port: int) -> DialView:
+    """Whether somebody listens there, as seen from this host."""
+    try:
+        async with asyncio.timeout(ANSWER_SECS):
+            _, writer = await asyncio.open_connection(host, port)
+    except (OSError, TimeoutError) as exc:
+        detail = str(exc) or f"no connection within {ANSWER_SECS:g} s"
+        return DialView(host=host, port=port, reachable=False, detail=detail)
+    writer.close()
+    return DialView(host=host, port=port, reachable=True)
 
 
 def _unreachable(master: MasterRecord, why: str) -> RoleView:

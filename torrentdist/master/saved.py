@@ -188,7 +188,8 @@ class Records:
         if standbys is None:
             await self.save()
             return
-        self._written = snapshot.version, time.monotonic()  # also if none has one: it is tried again in its time
+        # Unless it shows all that we know, it is looked for again in its time.
+        self._written = snapshot.version - 1, time.monotonic()
         for url in random.sample(standbys, len(standbys)):
             with contextlib.suppress(httpx.HTTPError, TimeoutError, TorrentdistError):
                 async with asyncio.timeout(DOWNLOAD_SECS):
@@ -196,7 +197,8 @@ class Records:
                 if response.status_code == 200:
                     saved = await asyncio.to_thread(decode_saved, response.content, url)
                     if saved.snapshot.cluster == snapshot.cluster:
-                        await self._write(saved, snapshot.version)
+                        same = dataclasses.replace(saved.snapshot, version=snapshot.version) == snapshot
+                        await self._write(saved, snapshot.version if same else snapshot.version - 1)
                         return
 
     async def _write(self, saved: SavedRecords, revision: int) -> None:

@@ -77,6 +77,7 @@ def cluster_view(snapshot: ClusterSnapshot, leader: MasterId | None, now: float)
             uptime_secs=round(max(0.0, now - m.started_at), 1),
             is_leader=m.id == leader,
             version=m.version,
+            swarm_port=m.swarm_port,
         )
         for _, m in sorted(snapshot.masters.items())
     ]
@@ -104,6 +105,7 @@ def supervisor_list(snapshot: ClusterSnapshot, now: float) -> list[SupervisorVie
                 labels=s.labels,
                 bundles=len(assignment.record.bundles) if assignment else 0,
                 version=s.version,
+                swarm_port=s.swarm_port,
                 uptime_secs=round(max(0.0, now - s.started_at), 1),
             )
         )

@@ -39,6 +39,17 @@ class RoleView(View, frozen=True, kw_only=True):
     version: str
     ready: bool = False
     failing: dict[str, str] = msgspec.field(default_factory=dict)
+    now: float = 0.0
+    """Its wall clock when it answered: people compare clocks by it, and nothing is decided by it."""
+
+
+class DialView(View, frozen=True, kw_only=True):
+    """GET /v1/dial: whether the master that was asked can connect back to a port of who asks."""
+
+    host: str
+    port: int
+    reachable: bool
+    detail: str = ""
 
 
 class FailoverView(View, frozen=True, kw_only=True):

@@ -39,6 +39,7 @@ class MasterView(View, frozen=True, kw_only=True):
     uptime_secs: float
     is_leader: bool
     version: str
+    swarm_port: int = 0
 
 
 class SupervisorView(View, frozen=True, kw_only=True):
@@ -52,6 +53,7 @@ class SupervisorView(View, frozen=True, kw_only=True):
     """How many bundles it is told to keep."""
     version: str
     uptime_secs: float
+    swarm_port: int = 0
 
 
 class BundleCounts(View, frozen=True, kw_only=True):

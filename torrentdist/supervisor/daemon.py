@@ -66,6 +66,7 @@ class Supervisor:
         self.keeper: Keeper
         self._zookeeper = ZooKeeper(config.zookeeper)
         self._registration: Registration | None = None
+        self._agent: SwarmAgent | None = None
         self.mirror = Mirror(self._zookeeper, of_supervisor(self.id))
 
     async def start(self) -> None:
@@ -100,11 +101,11 @@ class Supervisor:
             DaemonAddress(role="supervisor", id=self.id, url=self.gateway_url(), swarm_port=self.runtime.engine.port),
         )
         self._closing.callback(withdraw_address, self.runtime.store.data_dir)
-        self._spawn_loops()
+        self._spawn_loops(agent)
         log.info("supervisor started", gateway=self.gateway_url(), swarm_port=self.runtime.engine.port)
 
-    def _spawn_loops(self) -> None:
-        self._background.spawn("agent", self._agent.run())
+    def _spawn_loops(self, agent: SwarmAgent) -> None:
+        self._background.spawn("agent", agent.run())
         self._background.spawn("keeper", self.keeper.run())
         self._background.spawn("zookeeper", self._follow_zookeeper())
         self._background.spawn("scrub", scrub(self.runtime, self.config.store.scrub_secs, self.keeper.poke))
@@ -167,14 +168,17 @@ class Supervisor:
         failing = {}
         if self._zookeeper.state is not SessionState.CONNECTED:
             failing["zookeeper"] = f"the session is {self._zookeeper.state}"
-        if self._agent.picture.answered == 0:
+        if self._masters_answering() == 0:
             failing["masters"] = "no master answers"
         return failing
+
+    def _masters_answering(self) -> int:
+        return self._agent.picture.answered if self._agent is not None else 0
 
     def _samples(self) -> Iterator[Sample]:
         yield from host_samples(self.runtime)
         yield Sample("assigned_bundles", "Bundles this host is told to keep", len(self.keeper.assigned()))
-        yield Sample("masters_answering", "Masters that answered the last announce", self._agent.picture.answered)
+        yield Sample("masters_answering", "Masters that answered the last announce", self._masters_answering())
 
     # what it hears
 
@@ -218,7 +222,7 @@ class Supervisor:
                 bundles = frozenset(assignment.record.bundles)
                 left = self.keeper.assigned() - bundles
                 self.keeper.assign(bundles)
-                if left:
+                if left and self._agent is not None:
                     self._agent.poke()  # maybe because they were removed: the directory says so
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_SECS):

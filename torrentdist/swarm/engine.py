@@ -1,7 +1,7 @@
 """The BitTorrent engine: one libtorrent session, with asyncio outside.
 
 Always holds: libtorrent's news come through the alert pump; there is no thread of ours, and no timer while nothing is
-fetched or exchanged. Every wait ends. Must not do: delete files, choose peers, or know what a bundle is for.
+fetched or exchanged; every wait ends. Must not do: delete files, choose peers, or know what a bundle is for.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from torrentdist.bundle.metafile import Metafile
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest
 from torrentdist.model.views import PeerAddress, TransferPhase
-from torrentdist.swarm import access, settings, target, torrent
+from torrentdist.swarm import access, heap, settings, target, torrent
 from torrentdist.swarm.alerts import AlertPump
 from torrentdist.swarm.settings import EngineConfig
 from torrentdist.swarm.sources import Endpoint
-from torrentdist.swarm.transfer import Transfer, seen_peers
+from torrentdist.swarm.transfer import Transfer
 
 __all__ = ["Engine", "EngineConfig", "EngineStatistics", "Transfer"]
 
@@ -77,6 +77,7 @@ class Engine:
         loop = asyncio.get_running_loop()
         self._listening = loop.create_future()
         self.host = await self._resolve(self.config.listen_host)
+        heap.share_one_heap()
         self._session = lt.session(settings.session_params(self.config, self.host))
         settings.limit_everybody(self._session)
         self._pump = AlertPump(self._session, self._handlers())
@@ -86,19 +87,20 @@ class Engine:
         except TimeoutError:
             await self.close()
             raise self._port_in_use("no answer") from None
-        except TorrentdistError:
+        except BaseException:
             await self.close()
             raise
         self._session.apply_settings({"user_agent": settings.user_agent(self.port)})
 
     def seed(self, meta: Metafile, save_dir: Path) -> Transfer:
-        """Offer content that is complete and trusted. It is never hashed again, and never written to."""
+        """Offer content that is complete and trusted. It is never hashed again, and never written to. What is in a
+        transfer already stays in it."""
         if (known := self._transfers.get(meta.digest)) is not None:
             return known
-        session = self._open_session()
-        transfer = Transfer(meta, save_dir, self, phase=TransferPhase.SEEDING)
-        transfer.added(session.add_torrent(torrent.seed_params(meta, save_dir)), local=meta.size)
-        self._transfers[meta.digest] = transfer
+        self._open_session()
+        params = torrent.seed_params(meta, save_dir)
+        transfer = self._transfers[meta.digest] = Transfer(meta, save_dir, self, phase=TransferPhase.SEEDING)
+        self._add(transfer, params, local=meta.size)
         return transfer
 
     def fetch(self, meta: Metafile, save_dir: Path, peers: Sequence[PeerAddress] = ()) -> Transfer:
@@ -109,13 +111,14 @@ class Engine:
             transfer.add_peers(peers)
             return transfer
         empty = target.is_empty(save_dir / torrent.CONTENT)
+        params = torrent.fetch_all_params(meta, save_dir) if empty else torrent.fetch_params(meta, save_dir)
         transfer = Transfer(meta, save_dir, self, phase=TransferPhase.FETCHING if empty else TransferPhase.CHECKING)
         self._transfers[meta.digest] = transfer
         transfer.add_peers(peers)
         if empty:
-            self._add(transfer, torrent.fetch_all_params(meta, save_dir, transfer.endpoints()), local=0)
+            self._add(transfer, params, local=0)
         else:
-            self._spawn(self._fetch_rest(transfer))
+            self._spawn(self._fetch_rest(transfer, params))
         self._beat()
         return transfer
 
@@ -151,7 +154,7 @@ class Engine:
         self._allowed = allowed
         for transfer in self._transfers.values():
             if transfer.active:
-                transfer.dial_all()
+                transfer.dial(transfer.endpoints())
 
     def statistics(self) -> EngineStatistics:
         """The last picture; asking for it renews it."""
@@ -194,18 +197,7 @@ class Engine:
             self._session.post_torrent_updates(0)
             self._session.post_session_stats()
 
-    def look_at_peers(self, transfer: Transfer) -> None:
-        if transfer.handle is not None:
-            self._spawn(self._look_at_peers(transfer, transfer.handle))
-
     # Inside.
-
-    async def _look_at_peers(self, transfer: Transfer, handle: lt.torrent_handle) -> None:
-        try:
-            seen = await asyncio.to_thread(seen_peers, handle)
-        except RuntimeError:  # It has left the session.
-            seen = []
-        transfer.on_peers(seen)
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -218,18 +210,18 @@ class Engine:
         return self._session
 
     def _add(self, transfer: Transfer, params: lt.add_torrent_params, *, local: int | None) -> None:
+        params.peers = transfer.endpoints()
         try:
             transfer.added(self._open_session().add_torrent(params), local=local)
         except RuntimeError as exc:
             transfer.fail(TorrentdistError("internal", detail=f"libtorrent refused the transfer: {exc}"))
 
-    async def _fetch_rest(self, transfer: Transfer) -> None:
+    async def _fetch_rest(self, transfer: Transfer, params: lt.add_torrent_params) -> None:
         try:
             await asyncio.to_thread(target.make_writable, transfer.meta, transfer.save_dir / torrent.CONTENT)
         except OSError as exc:
             transfer.fail(disk_failure(exc, transfer.save_dir))
         if transfer.active:
-            params = torrent.fetch_params(transfer.meta, transfer.save_dir, transfer.endpoints())
             self._add(transfer, params, local=None)
 
     def _beat(self) -> None:
@@ -242,20 +234,20 @@ class Engine:
         self._pulse = None
         if self._session is None:
             return
-        active = any(transfer.active for transfer in self._transfers.values())
         self._asked_at = time.monotonic()
         self._session.post_torrent_updates(0)
         self._session.post_session_stats()
         for transfer in self._transfers.values():
-            if transfer.active or transfer.connected:
-                self.look_at_peers(transfer)
-            transfer.save()
-        self._quiet = 0 if active else self._quiet + 1
+            if transfer.active:
+                transfer.look_at_peers()
+                transfer.save()
+            transfer.part()
+        busy = any(transfer.active or transfer.wants_to_part for transfer in self._transfers.values())
+        self._quiet = 0 if busy else self._quiet + 1
         if self._quiet < QUIET_PULSES:
             self._pulse = asyncio.get_running_loop().call_later(PULSE_SECS, self._on_pulse)
         else:
-            for transfer in self._transfers.values():
-                transfer.rest()
+            heap.give_back()
 
     def _handlers(self) -> dict[type[lt.alert], Callable[..., None]]:
         return {

@@ -82,7 +82,9 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("max_out_request_queue", 1500, "500 by default are 8 MiB under way: too few at 1 GiB/s"),
     Setting("max_allowed_in_request_queue", 4000, "never refuse what max_out_request_queue of others allows"),
     # Disk.
-    Setting("max_queued_disk_bytes", 4 * MiB, "bounds the memory of a download, which overshoots it; more was not faster"),
+    Setting(
+        "max_queued_disk_bytes", 4 * MiB, "bounds the memory of a download, which overshoots it; more was not faster"
+    ),
     Setting("aio_threads", 4, "10 by default; more only take memory on hosts with few cores"),
     Setting("hashing_threads", 2, "1 by default is the bottleneck of checking what is already there"),
     Setting("file_pool_size", 256, "40 by default open and close the files of a bundle of small ones all the time"),

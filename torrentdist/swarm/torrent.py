@@ -7,7 +7,6 @@ Must not do: look at the disk.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -30,16 +29,14 @@ def seed_params(meta: Metafile, save_dir: Path) -> lt.add_torrent_params:
     return params
 
 
-def fetch_params(meta: Metafile, save_dir: Path, peers: Sequence[tuple[str, int]]) -> lt.add_torrent_params:
+def fetch_params(meta: Metafile, save_dir: Path) -> lt.add_torrent_params:
     """Content of which a part may be there: libtorrent hashes what it finds, then fetches the rest."""
+    return _params(meta, save_dir)
+
+
+def fetch_all_params(meta: Metafile, save_dir: Path) -> lt.add_torrent_params:
+    """Content of which nothing is there: its peers are dialled at once, with no check before it."""
     params = _params(meta, save_dir)
-    params.peers = list(peers)
-    return params
-
-
-def fetch_all_params(meta: Metafile, save_dir: Path, peers: Sequence[tuple[str, int]]) -> lt.add_torrent_params:
-    """Content of which nothing is there: the peers are dialled at once, with no check before it."""
-    params = fetch_params(meta, save_dir, peers)
     params.flags |= lt.torrent_flags.no_verify_files
     return params
 

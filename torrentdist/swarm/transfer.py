@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 import libtorrent as lt
 import msgspec
@@ -25,6 +26,7 @@ from torrentdist.swarm.access import canonical_address
 from torrentdist.swarm.settings import port_of_user_agent
 from torrentdist.swarm.sources import Endpoint, SeenPeer, SourceLedger
 
+PART_SECS: Final = 5.0
 _CHECKING = (
     lt.torrent_status.checking_files,
     lt.torrent_status.checking_resume_data,
@@ -39,9 +41,6 @@ class Owner(Protocol):
     def refresh(self) -> None:
         """Ask libtorrent for news, if the last are old."""
 
-    def look_at_peers(self, transfer: Transfer) -> None:
-        """Answered by on_peers."""
-
 
 class Transfer:
     def __init__(self, meta: Metafile, save_dir: Path, owner: Owner, *, phase: TransferPhase) -> None:
@@ -55,7 +54,7 @@ class Transfer:
         self._settled = asyncio.Event()
         self._error: TorrentdistError | None = None
         self._local: int | None = None
-        self._only_seeds = False
+        self._only_seeds_since: float | None = None
         self._flushes = 0
         """How many answers to flush_cache are still to come."""
         self._finishing: set[str] | None = None
@@ -100,29 +99,14 @@ class Transfer:
             endpoint = (peer.host, peer.port)
             if canonical_address(peer.host) is not None and not self._owner.is_own(endpoint):
                 self._peers[endpoint] = peer
-                self._dial(peer)
+        self.dial([(peer.host, peer.port) for peer in peers])
         self._count_sources()
-
-    def _dial(self, peer: PeerAddress) -> None:
-        endpoint = (peer.host, peer.port)
-        if self._handle is None or endpoint in self._connected or self.phase is TransferPhase.FAILED:
-            return
-        if peer.complete and self.phase is TransferPhase.SEEDING:
-            return
-        # A peer that refused three times is never dialled again, whatever max_failcount says. Naming the tracker as
-        # the source takes one failure off.
-        with contextlib.suppress(RuntimeError):
-            self._handle.connect_peer(endpoint, int(lt.peer_info.tracker), 0)
 
     # What the engine calls.
 
     @property
     def handle(self) -> lt.torrent_handle | None:
         return self._handle
-
-    @property
-    def connected(self) -> bool:
-        return self._view.peers > 0
 
     def endpoints(self) -> list[Endpoint]:
         return list(self._peers)
@@ -132,9 +116,18 @@ class Transfer:
         self._handle = handle
         self._local = local if self._local is None else self._local
 
-    def dial_all(self) -> None:
-        for peer in self._peers.values():
-            self._dial(peer)
+    def dial(self, endpoints: Iterable[Endpoint]) -> None:
+        seeding = self.phase is TransferPhase.SEEDING
+        known = (self._peers[endpoint] for endpoint in endpoints if endpoint in self._peers)
+        wanted = {(peer.host, peer.port) for peer in known if not (seeding and peer.complete)}
+        if self._handle is None or self.phase is TransferPhase.FAILED or not wanted:
+            return
+        self.look_at_peers()
+        for endpoint in wanted - self._connected:
+            # A peer that refused three times is never dialled again, whatever max_failcount says. Naming the tracker
+            # as the source takes one failure off.
+            with contextlib.suppress(RuntimeError):
+                self._handle.connect_peer(endpoint, int(lt.peer_info.tracker), 0)
 
     def on_status(self, status: lt.torrent_status) -> None:
         if self.phase is TransferPhase.FAILED:
@@ -157,23 +150,31 @@ class Transfer:
             uploaded=status.total_payload_upload,
             peers=status.num_peers,
         )
-        self._only_seeds = 0 < status.num_peers == status.num_seeds
+        if not (self.phase is TransferPhase.SEEDING and 0 < status.num_peers == status.num_seeds):
+            self._only_seeds_since = None
+        elif self._only_seeds_since is None:
+            self._only_seeds_since = time.monotonic()
         self._count_sources()
 
-    def on_peers(self, seen: Sequence[SeenPeer]) -> None:
-        self._connected = frozenset(
-            (peer.remote[0], port) for peer in seen for port in (peer.remote[1], peer.listening) if port is not None
-        )
-        self._ledger.record(seen)
-        self._count_sources()
-        self._await_less("peers")
+    def look_at_peers(self) -> None:
+        """Who is connected and what each has sent. Waits a moment for libtorrent's network thread, which never waits
+        for a disk; the alert with the same news is of no use in Python."""
+        if self._handle is None:
+            return
+        with contextlib.suppress(RuntimeError):  # It may have left the session.
+            seen = _seen_peers(self._handle)
+            self._connected = frozenset(
+                (peer.remote[0], port) for peer in seen for port in (peer.remote[1], peer.listening) if port is not None
+            )
+            self._ledger.record(seen)
+            self._count_sources()
 
     def on_finished(self) -> None:
         """Every piece is verified. What is in libtorrent's cache goes to the files, and the last counters are read."""
         if not self.active or self._handle is None or self._finishing is not None:
             return
-        self._finishing = {"flush", "peers", "status"}
-        self._owner.look_at_peers(self)
+        self._finishing = {"flush", "status"}
+        self.look_at_peers()
         self._handle.post_status(0)
         self._flush(self._handle)
 
@@ -193,13 +194,21 @@ class Transfer:
         if self._flushes == 0:
             self._await_less("flush")
 
-    def rest(self) -> None:
-        """Part from peers that are as complete as we are; with every bundle and host, connections would only grow."""
-        if self.phase is TransferPhase.SEEDING and self._only_seeds and self._handle is not None:
-            self._only_seeds = False
-            # There is no other way to disconnect a peer. Who wants something in this moment dials again.
-            self._handle.pause()
-            self._handle.resume()
+    @property
+    def wants_to_part(self) -> bool:
+        return self._only_seeds_since is not None
+
+    def part(self) -> None:
+        """Part from peers that have long been as complete as we are: connections would only grow, with every bundle
+        times every host."""
+        if self._only_seeds_since is None or time.monotonic() - self._only_seeds_since < PART_SECS:
+            return
+        with contextlib.suppress(RuntimeError):  # It may have left the session.
+            if self._handle is not None and (status := self._handle.status(0)).num_peers == status.num_seeds:
+                # There is no other way to disconnect a peer.
+                self._handle.pause()
+                self._handle.resume()
+                self._only_seeds_since = None
 
     def on_hash_failed(self) -> None:
         self._view = self._changed(hash_failures=self._view.hash_failures + 1)
@@ -245,8 +254,7 @@ class Transfer:
         return msgspec.structs.replace(self._view, **fields)
 
 
-def seen_peers(handle: lt.torrent_handle) -> list[SeenPeer]:
-    """Who is connected. Blocks until libtorrent's network thread has time; the alert with the same is not bound."""
+def _seen_peers(handle: lt.torrent_handle) -> list[SeenPeer]:
     return [
         SeenPeer(_plain(peer.ip), port_of_user_agent(peer.client), peer.total_download)
         for peer in handle.get_peer_info()

@@ -8,6 +8,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TypeVar
 
+import msgspec
+
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.records import Record, decode
 
@@ -40,7 +42,7 @@ class PlanRecord(Record, frozen=True, kw_only=True):
     """/groups/<group>/plan: who is to have what."""
 
     generation: int = 0
-    members: dict[str, tuple[str, ...]] = {}
+    members: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
 
 
 class Status(StrEnum):

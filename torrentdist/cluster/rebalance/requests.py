@@ -127,8 +127,10 @@ class Errand:
     subject: tuple[str, ...] = ()
 
 
-async def ask(zk: ZooKeeper, request: Request, changed: Callable[[str], None]) -> Answer:
-    """Put one request to ZooKeeper. `changed` is called with the path when a watch fires."""
+async def ask(zk: ZooKeeper, session: int | None, request: Request, changed: Callable[[str], None]) -> Answer:
+    """Put one request to ZooKeeper, in that session. `changed` is called with the path when a watch fires."""
+    if session is None or session != zk.session_id:
+        return Unsure()
     try:
         return await _ask(zk, request, changed)
     except TransactionFailed as exc:

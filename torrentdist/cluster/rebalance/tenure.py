@@ -39,6 +39,7 @@ STOP_SHARE = 1 / 6
 BATCH = 500
 """How many barriers go in one transaction: ZooKeeper takes no more than a megabyte."""
 
+_SESSION_BITS = 2**64 - 1
 NEVER = float("-inf")
 
 
@@ -120,9 +121,13 @@ class Tenure:
     @property
     def clean(self) -> bool:
         """Nothing of ours is in ZooKeeper, as far as this session knows."""
-        return self.session is None or (
-            self.name is None and not self.entering and not self.owned and not self.unclear
-        )
+        return self.session is None or (self.name is None and not self.entering and not self.owned and not self.unclear)
+
+    @property
+    def prefix(self) -> str:
+        """Of our znodes of this session: one of an older session that lingers is not ours any more."""
+        assert self.session is not None
+        return f"{self.unique}.{self.session & _SESSION_BITS:x}-"
 
     @property
     def path(self) -> str:
@@ -159,8 +164,9 @@ class Tenure:
             return Errand(Kind.PREPARE, Ensure(self.group.parts))
         if not self.looked:
             return Errand(Kind.FIND, Children(self.group.members, fresh=True))
-        prefix = self.group.member(f"{self.unique}-")
-        return Errand(Kind.ENTER, Commit((Create(prefix, self.data, ephemeral=True, sequential=True),)))
+        return Errand(
+            Kind.ENTER, Commit((Create(self.group.member(self.prefix), self.data, ephemeral=True, sequential=True),))
+        )
 
     def surrender(self, wanted: frozenset[str], in_use: frozenset[str]) -> Errand | None:
         """Release what is ours, not wanted, and not worked on."""
@@ -211,7 +217,7 @@ class Tenure:
                 return self._seen(errand.subject[0], None, 0)
             case Kind.LIST, Names(names):
                 return replace(self, taken=frozenset(names), blocked=self.blocked & frozenset(names))
-            case (Kind.PREPARE | Kind.FIND | Kind.LIST), (Absent() | Refused()):
+            case ((Kind.PREPARE | Kind.FIND | Kind.LIST), (Absent() | Refused())):
                 return replace(self, prepared=False, looked=False)
         if errand.kind is Kind.LEAVE:
             return self._left(answer)
@@ -220,7 +226,7 @@ class Tenure:
         return self
 
     def _found(self, names: tuple[str, ...]) -> Tenure:
-        mine = [name for name in queue(names) if name.startswith(f"{self.unique}-")]
+        mine = [name for name in queue(names) if name.startswith(self.prefix)]
         if not mine:
             return replace(self, looked=True, entering=False)
         return replace(self, looked=True, entering=True, name=mine[0], version=None, doubtful=True)
@@ -277,8 +283,8 @@ class Tenure:
     def _refused(self, errand: Errand, index: int, reason: Exception) -> Tenure:
         if errand.kind is Kind.TAKE and isinstance(reason, NodeExists):
             return replace(self, taken=(self.taken or frozenset()) | {errand.subject[index - 1]})
-        if errand.kind is Kind.TAKE:
-            return replace(self, prepared=False).displaced() if isinstance(reason, NoNode) else self
+        if errand.kind in (Kind.TAKE, Kind.REPORT) and index == 1 and isinstance(reason, NoNode):
+            return self.displaced()  # the folder is gone: enter anew, which makes it
         if errand.kind is Kind.RELEASE:  # somebody else has deleted it
             return self._without((errand.subject[index - 1],))
         return self
@@ -291,5 +297,3 @@ class Tenure:
 
     def _without(self, resources: tuple[str, ...]) -> Tenure:
         return replace(self, owned={r: fence for r, fence in self.owned.items() if r not in resources})
-
-

@@ -1,0 +1,192 @@
+"""`torrentdist job`: submit jobs, see what they do, steer and kill them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import click
+
+from torrentdist.client import jobs as client_jobs
+from torrentdist.client.http import MasterClient
+from torrentdist.model.ids import job_id
+from torrentdist.model.views import JobView, WorkerState
+from torrentdist_cli.command import Command, Group
+from torrentdist_cli.output import facts, grid, show, show_all
+from torrentdist_cli.progress import transfer_display
+from torrentdist_cli.run import run
+from torrentdist_cli.session import Session
+from torrentdist_cli.text import DURATION, duration
+
+T = TypeVar("T")
+
+
+@click.group(cls=Group)
+def job() -> None:
+    """Submit, show, steer and kill jobs."""
+
+
+@job.command(cls=Command)
+@click.argument("what", metavar="PATH|ID")
+@click.option("--name", help="Another name than job.toml's.")
+@click.option("--workers", type=click.IntRange(min=1), help="Another number of workers than job.toml's.")
+@click.option("--conf", metavar="K=V", multiple=True, help="Another value of job.toml, as restart.policy=never.")
+@click.option("--inactive", is_flag=True, help="Replicate and record it, but let nothing run yet.")
+@click.pass_obj
+def submit(
+    session: Session, what: str, name: str | None, workers: int | None, conf: tuple[str, ...], inactive: bool
+) -> None:
+    """Submit a directory with a job.toml, or a bundle that has one.
+
+    With -q: the job's id.
+    """
+    pairs = dict(_pair(text) for text in conf)
+
+    async def work() -> JobView:
+        config = session.config()
+        async with MasterClient(config.client) as client:
+            with transfer_display(session) as progress:
+                return await client_jobs.submit(
+                    client,
+                    what,
+                    name=name,
+                    workers=workers,
+                    conf=pairs,
+                    activate=not inactive,
+                    swarm=config.swarm,
+                    progress=progress,
+                )
+
+    _show(session, run(work()))
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise click.BadParameter(f"{text!r} is not of the form K=V", param_hint="--conf")
+    return key, value
+
+
+@job.command(cls=Command)
+@click.pass_obj
+def ls(session: Session) -> None:
+    """List all jobs.
+
+    With -q: their ids.
+    """
+    rows = run(_with_client(session, client_jobs.jobs))
+    show_all(session, rows, value=lambda row: row.id, table=lambda: _list(rows))
+
+
+@job.command("show", cls=Command)
+@click.argument("name")
+@click.pass_obj
+def show_one(session: Session, name: str) -> None:
+    """Show one job and its workers.
+
+    With -q: its status.
+    """
+    view = run(_with_client(session, lambda client: client_jobs.job(client, job_id(name))))
+    show(session, view, value=view.status.value, table=lambda: _table(view))
+
+
+@job.command(cls=Command)
+@click.argument("name")
+@click.pass_obj
+def activate(session: Session, name: str) -> None:
+    """Let the workers run.
+
+    With -q: the job's id.
+    """
+    _show(session, run(_with_client(session, lambda client: client_jobs.activate(client, job_id(name)))))
+
+
+@job.command(cls=Command)
+@click.argument("name")
+@click.pass_obj
+def deactivate(session: Session, name: str) -> None:
+    """Stop the workers with grace, and keep their places.
+
+    With -q: the job's id.
+    """
+    _show(session, run(_with_client(session, lambda client: client_jobs.deactivate(client, job_id(name)))))
+
+
+@job.command(cls=Command)
+@click.argument("name")
+@click.option("-w", "--wait", type=DURATION, default="0", help="How long to wait before.")
+@click.option("--workers", type=click.IntRange(min=1), help="The new number of workers.")
+@click.pass_obj
+def rebalance(session: Session, name: str, wait: float, workers: int | None) -> None:
+    """Spread the workers evenly anew, maybe in another number.
+
+    With -q: the job's id.
+    """
+
+    async def work(client: MasterClient) -> JobView:
+        return await client_jobs.rebalance(client, job_id(name), wait=wait, workers=workers)
+
+    _show(session, run(_with_client(session, work)))
+
+
+@job.command(cls=Command)
+@click.argument("name")
+@click.option("-w", "--wait", type=DURATION, help="The delay before it is removed; as job.toml says if not given.")
+@click.pass_obj
+def kill(session: Session, name: str, wait: float | None) -> None:
+    """Deactivate it now, and remove it after a delay.
+
+    With -q: the job's id.
+    """
+    _show(session, run(_with_client(session, lambda client: client_jobs.kill(client, job_id(name), wait=wait))))
+
+
+async def _with_client(session: Session, work: Callable[[MasterClient], Awaitable[T]]) -> T:
+    async with MasterClient(session.config().client) as client:
+        return await work(client)
+
+
+def _show(session: Session, view: JobView) -> None:
+    show(session, view, value=view.id, table=lambda: _table(view))
+
+
+def _running(view: JobView) -> str:
+    return f"{sum(worker.state is WorkerState.RUNNING for worker in view.workers)}/{view.wanted}"
+
+
+def _list(rows: list[JobView]) -> str:
+    return grid(
+        ("ID", "NAME", "STATUS", "RUNNING", "BUNDLE", "NOTE"),
+        [(row.id, row.name, row.status.value, _running(row), row.bundle, row.reason) for row in rows],
+        right=("RUNNING",),
+    )
+
+
+def _table(view: JobView) -> str:
+    pairs = [
+        ("id", view.id),
+        ("name", view.name),
+        ("status", view.status.value),
+        ("bundle", view.bundle),
+        ("workers", f"{_running(view)} running"),
+    ]
+    if view.dependencies:
+        pairs.append(("needs", ", ".join(view.dependencies)))
+    if view.due_in is not None:
+        pairs.append(("due in", duration(view.due_in)))
+    if view.reason:
+        pairs.append(("note", view.reason))
+    rows = [
+        (
+            str(w.worker),
+            w.supervisor or "",
+            w.state.value,
+            str(w.pid or ""),
+            "" if w.exit_code is None else str(w.exit_code),
+            str(w.restarts),
+            w.detail,
+        )
+        for w in view.workers
+    ]
+    workers = grid(("WORKER", "SUPERVISOR", "STATE", "PID", "EXIT", "RESTARTS", "NOTE"), rows)
+    return f"{facts(pairs)}\n\n{workers}"

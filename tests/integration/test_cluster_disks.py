@@ -1,0 +1,194 @@
+"""Disks that are too small: a clear error, nothing half-published, and all is well as soon as there is room."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from cluster_fixtures import Cluster, picture, running_cluster, until
+
+from torrentdist.bundle.content import verify_content
+from torrentdist.bundle.make import make_metafile
+from torrentdist.bundle.metafile import parse_metafile
+from torrentdist.testing.trees import some_bytes, write_tree
+
+MIB = 1024 * 1024
+ROOM = 12 * MIB
+
+SmallDisk = Callable[[int], Path]
+
+
+def make(path: Path, seed: int, size: int = 200_000) -> Path:
+    write_tree(path, {"data.bin": some_bytes(size, seed), "sub/other.bin": some_bytes(size // 3, seed + 1)})
+    return path
+
+
+def tree_of(store: Path) -> set[str]:
+    """The objects and what is published, by name."""
+    return {str(path.relative_to(store)) for part in ("objects", "bundles") for path in (store / part).glob("*")}
+
+
+@contextmanager
+def on_small_disk(cluster: Cluster, names: Sequence[str], small_disk: SmallDisk) -> Iterator[list[Path]]:
+    """These members' stores, as they are, on disks of ROOM bytes; limited to as much where nobody may mount.
+
+    Yields the mounted disks. Afterwards the stores are back on the machine's own disk.
+    """
+    disks = []
+    try:
+        for name in names:
+            cluster.dev.signal(name, signal.SIGTERM)
+            settings = {"store": {"limit_bytes": ROOM}}
+            with contextlib.suppress(subprocess.CalledProcessError, FileNotFoundError):
+                disks.append(small_disk(ROOM))
+                shutil.copytree(cluster.store(name), disks[-1] / "store", symlinks=True)
+                shutil.rmtree(cluster.store(name))
+                cluster.store(name).symlink_to(disks[-1] / "store")
+                settings = {}
+            cluster.reconfigure_stopped(name, settings)
+        cluster.dev.wait_ready()
+        yield disks
+    finally:
+        for name in names:
+            cluster.dev.signal(name, signal.SIGTERM)
+            store = cluster.store(name)
+            if store.is_symlink():
+                disk = store.resolve()
+                store.unlink()
+                shutil.copytree(disk, store, symlinks=True)
+            cluster.reconfigure_stopped(name, {})
+
+
+@pytest.fixture(scope="module")
+def _cramped() -> Iterator[Cluster]:
+    with running_cluster({"store": {"reserve_bytes": 0}}, masters=2, supervisors=1) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cramped(_cramped: Cluster) -> Cluster:
+    """2 masters and a supervisor whose disks a test may replace."""
+    _cramped.heal()
+    return _cramped
+
+
+def test_an_upload_that_no_master_has_room_for(cramped: Cluster, tmp_path: Path, small_disk: SmallDisk) -> None:
+    """E4: broken, an upload would fail without saying why, or leave its half on the masters' disks."""
+    small = make(tmp_path / "small", 600)
+    masters = cramped.masters()
+    with on_small_disk(cramped, masters, small_disk):
+        cramped.upload(small, "fits", replicas=2)
+        before = {name: tree_of(cramped.store(name)) for name in masters}
+
+        refused = cramped.run("upload", make(tmp_path / "large", 610, ROOM), "--id", "too-large")
+        after = {name: tree_of(cramped.store(name)) for name in masters}
+        listed = [view["id"] for view in cramped.run("bundle", "ls").ok()]
+        cramped.run("download", "fits", tmp_path / "dest", "--no-supervisor").ok()
+        # There is no trace of it: the id is free for what fits.
+        reused = cramped.upload(make(tmp_path / "fits too", 611), "too-large", replicas=2)
+
+    assert 8 == refused.code
+    assert "error[disk_full]" in refused.stderr
+    assert before == after
+    assert ["fits"] == listed
+    assert picture(small) == picture(tmp_path / "dest")
+    assert 2 == reused["replicas"]
+
+
+def test_a_standby_without_room_is_named(cramped: Cluster, tmp_path: Path, small_disk: SmallDisk) -> None:
+    """E4: broken, nobody would learn which master lacks a copy, or it would never get one."""
+    [full] = cramped.standbys()
+    large = make(tmp_path / "large", 620, ROOM)
+    digest = make_metafile(large).digest
+    with on_small_disk(cramped, [full], small_disk):
+        before = tree_of(cramped.store(full))
+        ran = cramped.run("upload", large, "--id", "one-is-full", "--min-replicas", 2, "--timeout", "4s")
+        after = tree_of(cramped.store(full))
+    until(lambda: full in cramped.holders("one-is-full", at=cramped.leader()), "it has it once there is room", 30)
+
+    assert 10 == ran.code
+    assert f"missing on: {full}" in ran.stderr
+    assert (1, 2) == (ran.json["replicas"], ran.json["min_replicas"])
+    assert before == after
+    assert cramped.published(full, digest)
+
+
+def test_a_disk_that_others_fill_during_an_upload(cramped: Cluster, tmp_path: Path, small_disk: SmallDisk) -> None:
+    """E4: broken, a master whose disk others fill would publish a torso, end, or never get over it."""
+    for view in cramped.run("bundle", "ls").ok():
+        cramped.run("bundle", "rm", view["id"]).ok()
+    until(lambda: not any(tree_of(cramped.store(name)) for name in cramped.masters()), "the stores are empty")
+    [full] = cramped.standbys()
+    source = make(tmp_path / "source", 630, 5 * MIB)
+    digest = make_metafile(source).digest
+    with on_small_disk(cramped, [full], small_disk) as disks:
+        uploading = cramped.begin(
+            "upload", source, "--id", "fills-up", "--min-replicas", 2, "--timeout", "40s", swarm__upload_limit=4 * MIB
+        )
+        until(lambda: (cramped.store(full) / "objects" / digest).exists(), "it has begun to arrive")
+        fillers = [fill(disk) for disk in disks]
+        until(lambda: cramped.published(cramped.leader(), digest), "the leader has it", 30)
+        torso = cramped.published(full, digest) and bool(fillers)
+        alive = cramped.alive(full)
+        for filler in fillers:
+            filler.unlink()
+        ended = uploading.end(60)
+        damaged = verify(cramped, full, digest)
+
+    assert (False, True) == (torso, alive)
+    assert 0 == ended.code, ended.stderr
+    assert [] == damaged
+
+
+def fill(disk: Path) -> Path:
+    """Somebody else takes all the room that is left."""
+    filler = disk / "somebody-elses"
+    with filler.open("wb") as file, contextlib.suppress(OSError):
+        while True:
+            file.write(bytes(64 * 1024))
+            file.flush()
+    return filler
+
+
+def verify(cluster: Cluster, name: str, digest: str) -> list[str]:
+    meta = parse_metafile((cluster.store(name) / "objects" / digest / "metafile").read_bytes())
+    return [damage.path for damage in verify_content(meta, cluster.content(name, digest))]
+
+
+def test_a_download_to_a_full_disk(cluster: Cluster, tmp_path: Path, small_disk: SmallDisk) -> None:
+    """E4: broken, a full disk would look like a network that is slow, or leave half a bundle as DEST."""
+    source = make(tmp_path / "source", 640, 6 * MIB)
+    cluster.upload(source, "for-small-disk")
+    try:
+        disk = small_disk(4 * MIB)
+    except (subprocess.CalledProcessError, FileNotFoundError):
+        pytest.fail("this test needs to mount a file system; run it as root")
+
+    for flags in (("--no-supervisor",), ()):
+        ran = cluster.run("download", "for-small-disk", disk / "dest", *flags)
+
+        assert 8 == ran.code, ran.stderr
+        assert not (disk / "dest").exists()
+        assert [] == [path.name for path in disk.rglob("data.bin") if path.stat().st_blocks > 0]
+
+
+def test_a_supervisor_without_room(cramped: Cluster, tmp_path: Path, small_disk: SmallDisk) -> None:
+    """E4: broken, a host with a full disk would keep the fleet and its user waiting, without a reason."""
+    [name] = cramped.supervisors()
+    cramped.upload(make(tmp_path / "source", 650, ROOM), "too-large-for-host", replicas=1)
+    with on_small_disk(cramped, [name], small_disk):
+        before = tree_of(cramped.store(name))
+        fleet = cramped.run("bundle", "distribute", "too-large-for-host", "--wait", "100%", "--timeout", "4s")
+        asked = cramped.run("download", "too-large-for-host", tmp_path / "dest")
+        after = tree_of(cramped.store(name))
+
+    assert (10, 0, [name]) == (fleet.code, fleet.json["done"], [host["supervisor"] for host in fleet.json["failed"]])
+    assert "room" in fleet.json["failed"][0]["reason"]
+    assert 8 == asked.code, asked.stderr
+    assert before == after

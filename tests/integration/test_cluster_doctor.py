@@ -1,0 +1,77 @@
+"""`torrentdist doctor` on a real cluster, whole and broken."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any
+
+from cluster_fixtures import Cluster, NewCluster, Ran, until
+
+from torrentdist.dev.zookeeper import EmbeddedZooKeeper
+
+
+def troubles(ran: Ran) -> set[tuple[str, str, str]]:
+    return {(f["check"], f["subject"], f["verdict"]) for f in ran.json["findings"] if f["verdict"] != "ok"}
+
+
+def checks(view: Any) -> set[str]:
+    return {finding["check"] for finding in view["findings"]}
+
+
+def test_a_whole_cluster_is_in_order(cluster: Cluster) -> None:
+    """If this fails, the doctor cries wolf, and nobody listens when it matters."""
+    client = cluster.run("doctor")
+    master = cluster.run("doctor", "--config", cluster.dev.config_of("master-1"), "--masters", cluster.url("master-2"))
+
+    assert (client.code, troubles(client)) == (0, set())
+    assert checks(client.json) >= {"reachable", "leader", "version", "bundles", "swarm port", "way back", "supervisor"}
+    assert master.code == 0
+    assert checks(master.json) >= {"disk", "open files", "zookeeper", "session", "acl"}
+    assert {check for check, _, verdict in troubles(master) if verdict == "warn"} == {"ensemble", "acl"}
+    assert master.seconds < 60
+
+
+def test_a_frozen_master_is_named_by_who_cannot_reach_it(battered: Cluster) -> None:
+    """If this fails, an operator hears that something is wrong, and not where."""
+    frozen = battered.standbys()[0]
+    battered.dev.signal(frozen, signal.SIGSTOP)
+    ran = battered.run("doctor")
+
+    assert ran.code == 5
+    assert ("reachable", battered.url(frozen), "fail") in troubles(ran)
+    assert {check for check, _, verdict in troubles(ran) if verdict == "fail"} == {"reachable", "masters' links"}
+    assert ran.seconds < 60
+
+
+def test_a_lost_zookeeper_comes_first_where_it_can_be_seen(
+    own_zookeeper: EmbeddedZooKeeper, new_cluster: NewCluster
+) -> None:
+    """If this fails, the doctor tells symptoms of every master instead of the one cause."""
+    cluster = new_cluster(masters=1, supervisors=0, zookeeper=own_zookeeper.addresses[0])
+    own_zookeeper.servers[0].kill()
+    until(lambda: cluster.status("master-1", "/readyz") == 503, "it sees that ZooKeeper is gone")
+    master = cluster.url("master-1")
+    ran = cluster.run("doctor", "--config", cluster.dev.config_of("master-1"), "--masters", master)
+    own_zookeeper.servers[0].spawn()
+    own_zookeeper.wait_until_serving(20.0)
+    failed = [f["check"] for f in ran.json["findings"] if f["verdict"] == "fail"]
+
+    assert ran.code == 5
+    assert failed[0] == "zookeeper"
+    assert {"ready", "records"} <= set(failed)
+
+
+def test_what_is_wrong_with_a_hosts_own_files_is_told(cluster: Cluster, tmp_path: Path) -> None:
+    """If this fails, a token that everybody can read, or a mistyped key, is found by accident."""
+    token = tmp_path / "token"
+    token.write_text("secret")
+    token.chmod(0o644)
+    config = tmp_path / "bad.toml"
+    config.write_text("[client]\nmastres = []\n")
+    readable = cluster.run("doctor", client__token_file=token)
+    mistyped = cluster.run("doctor", "--config", config)
+
+    assert readable.code == 2
+    assert ("secrets", "client.token_file", "fail") in troubles(readable)
+    assert (mistyped.code, troubles(mistyped)) == (2, {("configuration", "", "fail")})

@@ -1,0 +1,81 @@
+"""What every schedule of `make chaos` keeps to, whatever its seed."""
+
+from __future__ import annotations
+
+import itertools
+
+from chaos.schedule import DISK, REST_SECS, SESSION_SECS, Cut, Drops, Event, Expire, Pause, Way, schedule
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+seeds = st.integers(0, 2**32 - 1)
+lengths = st.sampled_from([30.0, 90.0, 300.0])
+
+
+def servers_away(events: list[Event]) -> list[Event]:
+    return [event for event in events if event.fault.target.startswith("zookeeper")]
+
+
+@settings(max_examples=50)
+@given(seeds, lengths)
+def test_a_seed_gives_one_schedule(seed: int, seconds: float) -> None:
+    """Broken, a run that found something could not be repeated."""
+    assert schedule(seed, seconds) == schedule(seed, seconds)
+
+
+@settings(max_examples=50)
+@given(seeds, lengths)
+def test_everything_is_whole_again_in_the_end(seed: int, seconds: float) -> None:
+    """Broken, a fault would outlive the run, and what is judged would not be the system at peace."""
+    events = schedule(seed, seconds)
+
+    assert events == sorted(events, key=lambda event: event.at)
+    assert all(0 < event.at and event.until < seconds for event in events)
+
+
+@settings(max_examples=50)
+@given(seeds, lengths)
+def test_one_disk_is_damaged_at_a_time(seed: int, seconds: float) -> None:
+    """Broken, two copies of a bundle could go at once, and its loss would be nobody's fault."""
+    disks = [event for event in schedule(seed, seconds) if isinstance(event.fault, DISK)]
+
+    assert all(later.at >= earlier.until + REST_SECS for earlier, later in itertools.pairwise(disks))
+
+
+@settings(max_examples=50)
+@given(seeds, lengths)
+def test_a_quorum_of_zookeeper_comes_back(seed: int, seconds: float) -> None:
+    """Broken, ZooKeeper would be gone for so long that a run shows nothing but refusals."""
+    away = servers_away(schedule(seed, seconds))
+    at_once = [[other for other in away if other.at <= event.at < other.until] for event in away]
+
+    assert all(len(servers) <= 2 for servers in at_once)
+
+
+@settings(max_examples=50)
+@given(seeds, lengths)
+def test_no_target_has_two_faults_at_once(seed: int, seconds: float) -> None:
+    """Broken, the end of one fault would mend another that is meant to last."""
+    events = schedule(seed, seconds)
+    daemons = [event for event in events if event not in servers_away(events)]
+
+    assert not [
+        (one, other)
+        for one in daemons
+        for other in daemons
+        if one is not other and one.fault.target == other.fault.target and one.at <= other.at <= one.until
+    ]
+
+
+def test_every_kind_of_fault_comes_up() -> None:
+    """Broken, a kind of fault that we claim to survive would never be tried."""
+    faults = [event.fault for event in schedule(1, 3600.0)]
+    pauses = [fault.secs > SESSION_SECS for fault in faults if isinstance(fault, Pause)]
+
+    assert {type(fault).__name__ for fault in faults} == {
+        "Kill", "Stop", "Pause", "Drops", "Cut", "Expire", "Flip", "Wipe",
+    }  # fmt: skip
+    assert {True, False} == set(pauses)
+    assert {fault.way for fault in faults if isinstance(fault, Cut)} == set(Way)
+    assert {"leader", "zookeeper-leader"} < {fault.target for fault in faults}
+    assert any(isinstance(fault, Drops | Expire) and fault.target == "leader" for fault in faults)

@@ -1,0 +1,106 @@
+"""The oracle of `make chaos` finds what it is there to find: a judge that never convicts proves nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from chaos.oracle import CHROOT, Committed, Sighting, judge_sightings, judge_transactions, judge_words
+from chaos.txnlog import Change, Kind, Transaction
+
+from torrentdist.cluster.term import TermRecord
+from torrentdist.model.ids import MasterId
+from torrentdist.model.records import encode
+
+FIRST, SECOND = 0xA, 0xB
+
+
+def change(kind: Kind, path: str, data: bytes = b"", version: int = 0, ephemeral: bool = False) -> Change:
+    return Change(kind, CHROOT + path, data, version, ephemeral)
+
+
+def queued(master: str, znode: str) -> Change:
+    return change(Kind.CREATE, f"/election/{znode}", master.encode(), ephemeral=True)
+
+
+def raised(master: str, znode: str, epoch: int) -> tuple[Change, ...]:
+    record = encode(TermRecord(leader=MasterId(master), election=znode))
+    return (change(Kind.CHECK, f"/election/{znode}"), change(Kind.SET, "/epoch", record, epoch))
+
+
+def act(epoch: int, znode: str, path: str = "/code-distributor/b") -> tuple[Change, ...]:
+    fence = (change(Kind.CHECK, "/epoch", version=epoch), change(Kind.CHECK, f"/election/{znode}"))
+    return (*fence, change(Kind.SET, path, b"x", 7))
+
+
+def history(*entries: tuple[int, tuple[Change, ...]]) -> list[Transaction]:
+    return [Transaction(n, session, 100.0 + n, changes) for n, (session, changes) in enumerate(entries, 1)]
+
+
+HANDED_ON = (
+    (FIRST, (queued("m1", "a-1"),)),
+    (SECOND, (queued("m2", "b-2"),)),
+    (FIRST, raised("m1", "a-1", 1)),
+    (FIRST, act(1, "a-1")),
+    (FIRST, (change(Kind.DELETE, "/election/a-1"),)),
+    (SECOND, raised("m2", "b-2", 2)),
+    (SECOND, act(2, "b-2")),
+)
+
+
+def test_an_orderly_history_has_no_findings() -> None:
+    """Broken, the oracle would cry wolf and be switched off."""
+    judgement = judge_transactions(history(*HANDED_ON))
+
+    assert [] == judgement.findings
+    assert [(1, "m1", 105.0), (2, "m2", float("inf"))] == [(r.epoch, r.master, r.ended) for r in judgement.reigns]
+    assert judgement.acts == 2
+
+
+def test_a_change_without_a_fence_is_found() -> None:
+    """Broken, a write that forgot the fence would pass until two leaders meet."""
+    bare = (change(Kind.SET, "/code-distributor/b", b"x", 7),)
+    judgement = judge_transactions(history(*HANDED_ON, (SECOND, bare)))
+
+    assert len(judgement.findings) == 1
+
+
+def test_a_change_by_an_old_epoch_is_found() -> None:
+    """Broken, a deposed leader's change would be taken for its successor's."""
+    judgement = judge_transactions(history(*HANDED_ON, (FIRST, act(1, "a-1"))))
+
+    assert len(judgement.findings) == 1
+
+
+def test_an_epoch_raised_without_a_place_in_the_queue_is_found() -> None:
+    """Broken, a master could make itself the leader past the election."""
+    judgement = judge_transactions(history(*HANDED_ON, (FIRST, raised("m1", "a-1", 3))))
+
+    assert len(judgement.findings) == 1
+
+
+def test_a_replica_record_needs_no_fence() -> None:
+    """Broken, what every master may write of itself would count as a leader's act."""
+    own = (change(Kind.CREATE, "/code-distributor/b/m1", b"{}"),)
+    judgement = judge_transactions(history(*HANDED_ON, (FIRST, own)))
+
+    assert [] == judgement.findings
+
+
+def test_a_leader_that_says_so_after_its_time_is_found() -> None:
+    """Broken, two masters that believe to lead at once would go unnoticed while only one of them writes."""
+    reigns = judge_transactions(history(*HANDED_ON)).reigns
+    in_time = [Sighting("m1", 104.0, 104.1), Sighting("m2", 107.0, 107.1), Sighting("m1", 104.9, 109.0)]
+    late = Sighting("m1", 106.5, 106.6)
+
+    assert [] == judge_sightings(reigns, in_time, stolen=(), lease_secs=4.0)
+    assert len(judge_sightings(reigns, [late], stolen=(), lease_secs=4.0)) == 1
+    assert [] == judge_sightings(reigns, [late], stolen=[FIRST], lease_secs=4.0)
+
+
+def test_a_commit_that_only_its_master_knows_of_is_found() -> None:
+    """Broken, a change could be acknowledged that ZooKeeper never made."""
+    reigns = judge_transactions(history(*HANDED_ON)).reigns
+    true = Committed("m2", 2, ("/code-distributor/b",))
+
+    assert [] == judge_words(reigns, [true])
+    assert len(judge_words(reigns, [replace(true, epoch=1), replace(true, znodes=("/jobs/j",))])) == 2

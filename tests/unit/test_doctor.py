@@ -1,0 +1,210 @@
+"""What the doctor makes of what it saw."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import msgspec
+import pytest
+
+from torrentdist.client.diagnosis import (
+    DiskFacts,
+    MasterFacts,
+    ServerFacts,
+    judge_access,
+    judge_disk,
+    judge_leader,
+    judge_limits,
+    judge_master,
+    judge_open_files,
+    judge_ports,
+    judge_records,
+    judge_servers,
+    judge_versions,
+    judge_way_back,
+    parse_mode,
+    parse_settings,
+)
+from torrentdist.model.config import ZooKeeperConfig
+from torrentdist.model.doctor_views import Finding, Verdict, exit_code, worst
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ha_views import DialView, MasterState, RoleView
+from torrentdist.model.ids import MasterId
+from torrentdist.model.views import BundleCounts, ClusterView
+
+OK, WARN, FAIL = Verdict.OK, Verdict.WARN, Verdict.FAIL
+CLUSTER = ClusterView(
+    leader=MasterId("m1"),
+    epoch=1,
+    masters=[],
+    supervisors=[],
+    jobs=[],
+    bundles=BundleCounts(total=1, available=1, uploading=0, lost=0, under_replicated=0),
+)
+
+
+def role(id_: str, state: MasterState = MasterState.STANDBY, version: str = "1", **more: object) -> RoleView:
+    return msgspec.convert(
+        {"id": id_, "url": f"http://{id_}", "state": state, "epoch": 1, "lag": 0, "version": version, **more}, RoleView
+    )
+
+
+def master(said: RoleView, leader: str | None = "m1", **more: object) -> MasterFacts:
+    picture = msgspec.structs.replace(CLUSTER, leader=leader)
+    return dataclasses.replace(MasterFacts(said.url, None, said, picture), **more)  # type: ignore[arg-type]
+
+
+LEADER = master(role("m1", MasterState.LEADER))
+STANDBY = master(role("m2"))
+
+
+def verdicts(findings: list[Finding]) -> list[tuple[str, Verdict]]:
+    return [(finding.check, finding.verdict) for finding in findings]
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, OK),
+        ({"free": 4, "total": 100}, WARN),
+        ({"free": 3}, FAIL),
+        ({"free_inodes": 999}, FAIL),
+        ({"free_inodes": None}, OK),
+        ({"writable": False}, FAIL),
+    ],
+)
+def test_a_disk_that_fills_up_is_seen_before_it_is_full(changes: dict[str, int], expected: Verdict) -> None:
+    """If this fails, the first sign of a full disk is an upload that fails."""
+    disk = dataclasses.replace(DiskFacts("/d", 50, 100, 10_000, True), **changes)  # type: ignore[arg-type]
+    found = judge_disk(disk, reserve=3)
+
+    assert (found.verdict, found.exit_code) == (expected, 8 if expected is FAIL else 0)
+
+
+@pytest.mark.parametrize(("soft", "expected"), [(1023, FAIL), (1024, WARN), (8191, WARN), (8192, OK)])
+def test_too_few_open_files_are_named(soft: int, expected: Verdict) -> None:
+    """If this fails, a daemon stops taking peers at the worst moment, and nobody knows why."""
+    assert judge_open_files(soft, 65536).verdict is expected
+
+
+SRVR = "Zookeeper version: 3.9\nLatency min/avg/max: 0/0/1\nMode: follower\nNode count: 5\n"
+CONF = "clientPort=2181\ndataDir=/x\ntickTime=2000\nminSessionTimeout=4000\nmaxSessionTimeout=40000\nsyncLimit=2\n"
+
+
+def test_four_letter_words_are_read() -> None:
+    """If this fails, a healthy ensemble is taken for a dead one."""
+    assert parse_mode(SRVR) == "follower"
+    assert parse_mode("This ZooKeeper instance is not currently serving requests") == ""
+    assert parse_settings(CONF) == {
+        "clientPort": 2181,
+        "tickTime": 2000,
+        "minSessionTimeout": 4000,
+        "maxSessionTimeout": 40000,
+        "syncLimit": 2,
+    }
+    assert parse_settings("conf is not executed because it is not in the whitelist.") is None
+
+
+@pytest.mark.parametrize(
+    ("session", "settings", "expected"),
+    [
+        (10.0, {}, [("session", OK)]),
+        (3.0, {}, [("session", WARN), ("sync limit", WARN)]),
+        (60.0, {}, [("session", WARN)]),
+        (10.0, {"syncLimit": 5}, [("session", OK), ("sync limit", WARN)]),
+        (10.0, {"syncLimit": 4}, [("session", OK)]),
+    ],
+)
+def test_timeouts_that_do_not_fit_each_other_are_told(
+    session: float, settings: dict[str, int], expected: list[tuple[str, Verdict]]
+) -> None:
+    """If this fails, a failover takes longer than configured, or a cut-off server shows the past for too long."""
+    found = parse_settings(CONF)
+    assert found is not None
+    server = ServerFacts("z:1", "follower", found | settings)
+
+    assert verdicts(judge_limits(server, ZooKeeperConfig(session_timeout_secs=session))) == expected
+
+
+def test_an_ensemble_with_one_server_down_works_and_one_without_any_does_not() -> None:
+    """If this fails, an operator is woken for nothing, or not at all."""
+    up, down = ServerFacts("a:1", "leader"), ServerFacts("b:1", detail="refused")
+
+    assert verdicts(judge_servers([up, down])) == [("zookeeper", OK), ("zookeeper", WARN)]
+    assert verdicts(judge_servers([down])) == [("zookeeper", FAIL)]
+    assert verdicts(judge_servers([ServerFacts("a:1", "standalone")])) == [("zookeeper", OK), ("ensemble", WARN)]
+    assert verdicts(judge_limits(up, ZooKeeperConfig())) == [("session", WARN)]
+
+
+def test_an_open_tree_is_a_warning() -> None:
+    """If this fails, nobody notices that anybody may run code on every host."""
+    assert judge_access(ZooKeeperConfig()).verdict is WARN
+    assert judge_access(ZooKeeperConfig(auth_file="/a")).verdict is OK
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected", "code"),
+    [
+        (LEADER, [("reachable", OK)], 0),
+        (MasterFacts("u", TorrentdistError("unreachable", detail="x")), [("reachable", FAIL)], 5),
+        (MasterFacts("u", TorrentdistError("unauthorized")), [("access", FAIL)], 4),
+        (master(role("m2", failing={"zookeeper": "x"})), [("reachable", OK), ("ready", FAIL)], 5),
+        (master(role("m2", lag=3)), [("reachable", OK), ("replicas", WARN)], 0),
+        (
+            master(role("m2"), roles=(role("m3", MasterState.UNREACHABLE, failing={"reachable": "x"}),)),
+            [("reachable", OK), ("masters' links", FAIL)],
+            5,
+        ),
+        (master(role("m2"), clock_offset=-2.6, clock_error=0.5), [("reachable", OK), ("clock", WARN)], 0),
+        (master(role("m2"), clock_offset=2.4, clock_error=0.5), [("reachable", OK)], 0),
+    ],
+)
+def test_a_masters_troubles_are_told_by_name(
+    facts: MasterFacts, expected: list[tuple[str, Verdict]], code: int
+) -> None:
+    """If this fails, a master in trouble passes for a sound one, or a slow answer for a wrong clock."""
+    found = judge_master(facts)
+
+    assert (verdicts(found), exit_code(found)) == (expected, code)
+
+
+@pytest.mark.parametrize(
+    ("masters", "expected"),
+    [
+        ([LEADER, STANDBY], OK),
+        ([LEADER, master(role("m2", MasterState.LEADER))], FAIL),
+        ([master(role("m1"), leader=None), master(role("m2"), leader=None)], FAIL),
+        ([LEADER, master(role("m2"), leader="m3")], WARN),
+        ([STANDBY], WARN),
+    ],
+)
+def test_there_is_exactly_one_leader_and_all_agree(masters: list[MasterFacts], expected: Verdict) -> None:
+    """If this fails, two leaders or none are a healthy cluster."""
+    assert [finding.verdict for finding in judge_leader(masters)] == [expected]
+    assert judge_leader([]) == []
+
+
+def test_versions_bundles_and_ports() -> None:
+    """If this fails, a half upgrade, lost bundles or a closed port stay unnoticed until they hurt."""
+    counts = msgspec.structs.replace(CLUSTER.bundles, lost=1, under_replicated=2)
+    closed = DialView(host="h", port=1, reachable=False, detail="refused")
+
+    assert verdicts(judge_versions("1", [LEADER, STANDBY])) == [("version", OK)]
+    assert verdicts(judge_versions("2", [LEADER])) == [("version", WARN)]
+    assert verdicts(judge_records(CLUSTER)) == [("bundles", OK)]
+    assert verdicts(judge_records(msgspec.structs.replace(CLUSTER, bundles=counts))) == [("bundles", WARN)] * 2
+    assert verdicts(judge_records(msgspec.structs.replace(CLUSTER, stale_secs=3.0))) == [("records", FAIL)]
+    assert verdicts(judge_ports({"a": "", "b": "refused"})) == [("swarm port", FAIL), ("swarm port", OK)]
+    assert verdicts(judge_way_back({"u": closed})) == [("way back", WARN)]
+    assert verdicts(judge_way_back({"u": DialView(host="h", port=1, reachable=True)})) == [("way back", OK)]
+
+
+def test_the_exit_code_is_the_first_failures_and_warnings_have_none() -> None:
+    """If this fails, a script takes a consequence for the cause, or stops for a warning."""
+    ok = Finding(check="a")
+    warn = Finding(check="b", verdict=WARN)
+    two, five = Finding(check="c", verdict=FAIL, exit_code=2), Finding(check="d", verdict=FAIL, exit_code=5)
+
+    assert (exit_code([ok, warn]), worst([ok, warn])) == (0, WARN)
+    assert (exit_code([ok, five, warn, two]), worst([five, ok])) == (5, FAIL)
+    assert (exit_code([]), worst([])) == (0, OK)

@@ -1,0 +1,43 @@
+"""The table of libtorrent settings, and what peers tell each other in their user agent."""
+
+from __future__ import annotations
+
+import libtorrent as lt
+import pytest
+
+from torrentdist.swarm.access import clean_addresses, filter_for
+from torrentdist.swarm.settings import SETTINGS, EngineConfig, port_of_user_agent, session_params, user_agent
+
+
+def test_every_setting_exists_and_has_a_reason() -> None:
+    """If this failed, a misspelt key would be ignored silently, or nobody would dare to change a value."""
+    known = lt.default_settings()
+
+    assert [s.key for s in SETTINGS if s.key not in known or len(s.reason) < 15] == []
+    assert len({s.key for s in SETTINGS}) == len(SETTINGS)
+
+
+def test_the_session_gets_every_setting() -> None:
+    """If this failed, the table would be a decoration."""
+    pack = dict(session_params(EngineConfig(), "127.0.0.1").settings)
+
+    assert {s.key: s.value for s in SETTINGS} == {s.key: pack[s.key] for s in SETTINGS}
+
+
+def test_a_user_agent_tells_the_listening_port() -> None:
+    """If this failed, nobody could tell who is behind a connection that was accepted."""
+    assert 6881 == port_of_user_agent(user_agent(6881).encode())
+
+
+@pytest.mark.parametrize("client", [b"", b"libtorrent/2.1.1.0", b"torrentdist/1 (x)", b"torrentdist/1 (1234567)"])
+def test_other_user_agents_tell_nothing(client: bytes) -> None:
+    """If this failed, a stranger's client would be taken for a member, or break the bookkeeping."""
+    assert port_of_user_agent(client) is None
+
+
+def test_only_named_addresses_pass() -> None:
+    """If this failed, the swarm would be open to everybody, or closed to a master with two families of addresses."""
+    rules = filter_for(clean_addresses(["10.0.0.1", "::ffff:10.0.0.2", "2001:db8::1", "host.example"]))
+    asked = ["10.0.0.1", "10.0.0.2", "10.0.0.3", "2001:db8::1", "2001:db8::2"]
+
+    assert [0, 0, 1, 0, 1] == [rules.access(address) for address in asked]

@@ -1,0 +1,76 @@
+"""Whose bytes they were: the engine's books, without any connection."""
+
+from __future__ import annotations
+
+from torrentdist.model.views import PeerAddress, PeerRole, Sources
+from torrentdist.swarm.sources import SeenPeer, SourceLedger
+
+MASTER = PeerAddress(host="10.0.0.1", port=7000, role=PeerRole.MASTER)
+SUPERVISOR = PeerAddress(host="10.0.0.2", port=7000, role=PeerRole.SUPERVISOR)
+NEIGHBOUR = PeerAddress(host="10.0.0.1", port=7001, role=PeerRole.SUPERVISOR)
+
+
+def dialled(peer: PeerAddress, received: int) -> SeenPeer:
+    return SeenPeer((peer.host, peer.port), peer.port, received)
+
+
+def ledger(*peers: PeerAddress) -> SourceLedger:
+    made = SourceLedger()
+    made.learn(peers)
+    return made
+
+
+def test_counters_are_only_a_proportion() -> None:
+    """If this failed, bytes fetched twice would make the sources more than the bundle."""
+    books = ledger(MASTER, SUPERVISOR)
+    books.record([dialled(MASTER, 300), dialled(SUPERVISOR, 100)])
+
+    assert Sources(masters=150, peers=50, local=10) == books.sources(here=210, local=10)
+
+
+def test_who_has_left_still_counts() -> None:
+    """If this failed, a master that restarts in the middle would be said to have sent nothing."""
+    books = ledger(MASTER, SUPERVISOR)
+    books.record([dialled(MASTER, 300)])
+    books.record([dialled(SUPERVISOR, 100)])
+
+    assert Sources(masters=300, peers=100) == books.sources(here=400, local=0)
+
+
+def test_a_connection_that_begins_again_adds_up() -> None:
+    """If this failed, what a peer sent before it reconnected would be forgotten."""
+    books = ledger(MASTER, SUPERVISOR)
+    books.record([dialled(MASTER, 200), dialled(SUPERVISOR, 300)])
+    books.record([dialled(MASTER, 100)])
+
+    assert Sources(masters=300, peers=300) == books.sources(here=600, local=0)
+
+
+def test_an_incoming_connection_is_known_by_the_port_that_it_tells() -> None:
+    """If this failed, hosts that run a master and a supervisor would be mixed up."""
+    books = ledger(MASTER, NEIGHBOUR)
+    books.record([SeenPeer((MASTER.host, 50000), MASTER.port, 1), SeenPeer((MASTER.host, 50001), NEIGHBOUR.port, 2)])
+
+    assert Sources(masters=1, peers=2) == books.sources(here=3, local=0)
+
+
+def test_a_silent_peer_is_known_by_its_host_if_all_there_are_alike() -> None:
+    """If this failed, a client that says nothing of its port would never be counted as what it is."""
+    silent = SeenPeer((MASTER.host, 50000), None, 5)
+    alone, mixed = ledger(MASTER, SUPERVISOR), ledger(MASTER, NEIGHBOUR)
+
+    assert (PeerRole.MASTER, None) == (alone.role_of(silent), mixed.role_of(silent))
+
+
+def test_roles_may_be_learned_late() -> None:
+    """If this failed, what came before the first answer of the directory would be counted as nobody's."""
+    books = SourceLedger()
+    books.record([dialled(MASTER, 7)])
+    books.learn([MASTER])
+
+    assert Sources(masters=7) == books.sources(here=7, local=0)
+
+
+def test_nothing_seen_is_counted_as_peers() -> None:
+    """If this failed, the sources of a bundle that came before anybody looked would not add up to its size."""
+    assert Sources(peers=9, local=1) == ledger().sources(here=10, local=1)

@@ -1,0 +1,267 @@
+"""What the doctor makes of what it saw, as pure functions from observations to findings.
+
+Always holds: every finding that is not ok says what to do. Limits stand here, with their reasons.
+Pure: no I/O, no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from torrentdist.model.config import ZooKeeperConfig
+from torrentdist.model.doctor_views import Finding, Verdict
+from torrentdist.model.errors import (
+    EXIT_DISK,
+    EXIT_NOT_ALLOWED,
+    EXIT_UNAVAILABLE,
+    EXIT_USAGE,
+    TorrentdistError,
+)
+from torrentdist.model.ha_views import DialView, MasterState, RoleView
+from torrentdist.model.views import ClusterView
+
+LEAST_FILES = 1024
+"""A daemon needs a descriptor for each peer, each client and each file that it serves."""
+GOOD_FILES = 8192
+LOW_DISK_SHARE = 0.05
+CLOCK_SECS = 2.0
+"""More than any clock that is kept by NTP is off. People compare logs by it; nothing is decided by it."""
+
+
+def failure(check: str, subject: str, detail: str, hint: str, exit_code: int) -> Finding:
+    return Finding(check=check, subject=subject, verdict=Verdict.FAIL, detail=detail, hint=hint, exit_code=exit_code)
+
+
+def warning(check: str, subject: str, detail: str, hint: str) -> Finding:
+    return Finding(check=check, subject=subject, verdict=Verdict.WARN, detail=detail, hint=hint)
+
+
+def of_error(check: str, subject: str, error: TorrentdistError) -> Finding:
+    return failure(check, subject, error.message, error.hint, error.exit_code)
+
+
+# this host
+
+
+@dataclass(frozen=True)
+class DiskFacts:
+    path: str
+    free: int
+    total: int
+    free_inodes: int | None
+    writable: bool
+
+
+def judge_disk(disk: DiskFacts, reserve: int) -> Finding:
+    if not disk.writable:
+        return failure("disk", disk.path, "it cannot be written to", "Check the owner and the mount.", EXIT_DISK)
+    if disk.free <= reserve:
+        detail = f"{disk.free} bytes free, {reserve} are kept in reserve"
+        return failure("disk", disk.path, detail, "Free some space, or `torrentdist bundle prune`.", EXIT_DISK)
+    if disk.free_inodes is not None and disk.free_inodes < 1000:
+        return failure("disk", disk.path, f"{disk.free_inodes} inodes left", "Delete small files.", EXIT_DISK)
+    if disk.free < disk.total * LOW_DISK_SHARE:
+        return warning("disk", disk.path, f"{disk.free} of {disk.total} bytes free", "Free some space soon.")
+    return Finding(check="disk", subject=disk.path, detail=f"{disk.free} of {disk.total} bytes free")
+
+
+def judge_open_files(soft: int, hard: int) -> Finding:
+    detail = f"{soft} (hard limit {hard})"
+    hint = "Raise it: ulimit -n, or LimitNOFILE= of the systemd unit."
+    if soft < LEAST_FILES:
+        return failure("open files", "", detail, hint, EXIT_USAGE)
+    return warning("open files", "", detail, hint) if soft < GOOD_FILES else Finding(check="open files", detail=detail)
+
+
+# ZooKeeper
+
+
+@dataclass(frozen=True)
+class ServerFacts:
+    """One ZooKeeper server, by its four letter words."""
+
+    address: str
+    mode: str = ""
+    """leader, follower, standalone...; empty: it does not serve."""
+    settings: Mapping[str, int] | None = None
+    """Of `conf`; None: it doesn't tell."""
+    detail: str = ""
+
+
+def parse_mode(srvr: str) -> str:
+    return next((line[6:].strip() for line in srvr.splitlines() if line.startswith("Mode: ")), "")
+
+
+def parse_settings(conf: str) -> dict[str, int] | None:
+    pairs = (line.partition("=") for line in conf.splitlines())
+    found = {name.strip(): int(value) for name, _, value in pairs if value.strip().lstrip("-").isdigit()}
+    return found if "tickTime" in found else None
+
+
+def judge_servers(servers: Sequence[ServerFacts]) -> list[Finding]:
+    serving = [server for server in servers if server.mode]
+    findings = []
+    for server in servers:
+        if server.mode:
+            findings.append(Finding(check="zookeeper", subject=server.address, detail=server.mode))
+            continue
+        detail = server.detail or "it answers, and does not serve: its ensemble has no quorum"
+        hint = "Start it, or check the address and the firewall."
+        if serving:
+            findings.append(warning("zookeeper", server.address, detail, hint))
+        else:
+            findings.append(failure("zookeeper", server.address, detail, hint, EXIT_UNAVAILABLE))
+    if serving and all(server.mode == "standalone" for server in serving):
+        hint = "Use an ensemble of three or five for anything that matters."
+        findings.append(warning("ensemble", "", "a single server: its loss stops every change", hint))
+    return findings
+
+
+def judge_limits(server: ServerFacts, config: ZooKeeperConfig) -> list[Finding]:
+    """Sessions as this server grants them, and how long it may serve the past after it was cut off itself."""
+    if server.settings is None:
+        hint = "Add conf to 4lw.commands.whitelist in zoo.cfg."
+        return [warning("session", server.address, "the server does not tell its limits", hint)]
+    tick = server.settings["tickTime"]
+    least = server.settings.get("minSessionTimeout", 2 * tick)
+    most = server.settings.get("maxSessionTimeout", 20 * tick)
+    wanted = round(config.session_timeout_secs * 1000)
+    granted = min(max(wanted, least), most)
+    findings = [Finding(check="session", subject=server.address, detail=f"{granted / 1000:g} s")]
+    if granted != wanted:
+        detail = f"{wanted / 1000:g} s are asked for, {granted / 1000:g} s granted"
+        hint = f"Set zookeeper.session_timeout_secs to {least / 1000:g} to {most / 1000:g}, or change zoo.cfg."
+        findings = [warning("session", server.address, detail, hint)]
+    lag = server.settings.get("syncLimit", 0) * tick
+    if server.mode != "standalone" and lag >= granted:
+        detail = f"syncLimit x tickTime is {lag / 1000:g} s, not less than the session's {granted / 1000:g} s"
+        hint = "Lower syncLimit: a server that is cut off must stop serving before sessions can have expired."
+        findings.append(warning("sync limit", server.address, detail, hint))
+    return findings
+
+
+def judge_access(config: ZooKeeperConfig) -> Finding:
+    if config.auth_file:
+        return Finding(check="acl", subject=config.chroot, detail="only who has zookeeper.auth_file may write")
+    hint = "Set zookeeper.auth_file everywhere, then start a master once with --repair-acls."
+    return warning("acl", config.chroot, "open: whoever reaches ZooKeeper can run code on every host", hint)
+
+
+# the masters
+
+
+@dataclass(frozen=True)
+class MasterFacts:
+    """What one master said, or why it said nothing."""
+
+    url: str
+    error: TorrentdistError | None = None
+    role: RoleView | None = None
+    cluster: ClusterView | None = None
+    roles: tuple[RoleView, ...] = ()
+    clock_offset: float = 0.0
+    """How far its clock is ahead of ours."""
+    clock_error: float = 0.0
+    """By how much that may be wrong: half of the time that the answer took."""
+
+
+def judge_master(master: MasterFacts) -> list[Finding]:
+    if master.error is not None:
+        check = "access" if master.error.exit_code == EXIT_NOT_ALLOWED else "reachable"
+        return [of_error(check, master.url, master.error)]
+    assert master.role is not None
+    findings = [Finding(check="reachable", subject=master.url, detail=f"{master.role.id}, {master.role.state.value}")]
+    for check, why in sorted(master.role.failing.items()):
+        hint = "Look into this master's log." if check != "zookeeper" else "Run doctor with this master's --config."
+        findings.append(failure("ready", master.role.id, f"{check}: {why}", hint, EXIT_UNAVAILABLE))
+    if master.role.lag:
+        hint = "It catches up by itself; if not, see its log."
+        findings.append(warning("replicas", master.role.id, f"it lacks {master.role.lag} bundles", hint))
+    for other in master.roles:
+        if other.state is MasterState.UNREACHABLE:
+            detail = f"{other.id} at {other.url}: {other.failing.get('reachable', '')}"
+            hint = "Check that it runs, its master.host, and the firewall between the two."
+            findings.append(failure("masters' links", master.role.id, detail, hint, EXIT_UNAVAILABLE))
+    if abs(master.clock_offset) - master.clock_error > CLOCK_SECS:
+        detail = f"{master.clock_offset:+.1f} s against this host's"
+        findings.append(warning("clock", master.role.id, detail, "Run an NTP client on both hosts."))
+    return findings
+
+
+def judge_leader(masters: Sequence[MasterFacts]) -> list[Finding]:
+    heard = [m for m in masters if m.role is not None]
+    if not heard:
+        return []
+    leaders = sorted({m.role.id for m in heard if m.role is not None and m.role.state is MasterState.LEADER})
+    named = sorted({m.cluster.leader for m in heard if m.cluster is not None and m.cluster.leader is not None})
+    if len(leaders) > 1:
+        detail = "all of them say that they lead: " + ", ".join(leaders)
+        return [failure("leader", "", detail, "Report this: two leaders must not be.", EXIT_UNAVAILABLE)]
+    if not leaders and not named:
+        hint = "Wait a session's time; if there is still none, the masters need ZooKeeper and every live job's bundle."
+        return [failure("leader", "", "no master leads", hint, EXIT_UNAVAILABLE)]
+    if leaders != named:
+        detail = f"{', '.join(leaders) or 'none that was heard'} leads, the masters name {', '.join(named) or 'nobody'}"
+        return [warning("leader", "", detail, "Run it again: it may be changing; else a master is cut off.")]
+    return [Finding(check="leader", subject=leaders[0], detail="the only one, and every master says so")]
+
+
+def judge_versions(own: str, masters: Sequence[MasterFacts]) -> list[Finding]:
+    versions: dict[str, str] = {m.role.id: m.role.version for m in masters if m.role is not None}
+    for master in masters:
+        if master.cluster is not None:
+            versions |= {s.id: s.version for s in master.cluster.supervisors}
+            versions |= {m.id: m.version for m in master.cluster.masters}
+    others = {f"{id_} {version}" for id_, version in versions.items() if version != own}
+    if not others:
+        return [Finding(check="version", detail=f"{own} everywhere")] if versions else []
+    detail = f"{own} here, but " + _some(sorted(others))
+    return [warning("version", "", detail, "Complete the upgrade; one release beside the next is fine for a while.")]
+
+
+def judge_records(cluster: ClusterView) -> list[Finding]:
+    findings = []
+    if cluster.stale_secs is not None:
+        detail = f"the masters answer from records {cluster.stale_secs:.0f} s old"
+        findings.append(failure("records", "", detail, "ZooKeeper is away from them.", EXIT_UNAVAILABLE))
+    counts = cluster.bundles
+    if counts.lost:
+        detail, hint = f"{counts.lost} lost", "Upload the same content again, or remove them: `torrentdist bundle ls`."
+        findings.append(warning("bundles", "", detail, hint))
+    if counts.under_replicated:
+        detail = f"{counts.under_replicated} with fewer replicas than wanted"
+        findings.append(warning("bundles", "", detail, "It is made up for while enough masters run and have room."))
+    return findings or [Finding(check="bundles", detail=f"{counts.available} available")]
+
+
+# ports
+
+
+def judge_ports(tried: Mapping[str, str]) -> list[Finding]:
+    """Swarm ports as seen from here: who listens there, and what went wrong (empty: nothing)."""
+    closed = {subject: why for subject, why in tried.items() if why}
+    hint = "Check swarm.listen, swarm.port and the firewall: peers fetch from each other by these ports."
+    findings = [failure("swarm port", subject, why, hint, EXIT_UNAVAILABLE) for subject, why in sorted(closed.items())]
+    if len(closed) < len(tried):
+        findings.append(Finding(check="swarm port", detail=f"{len(tried) - len(closed)} of {len(tried)} reachable"))
+    return findings
+
+
+def judge_way_back(answers: Mapping[str, DialView]) -> list[Finding]:
+    """Whether this host's swarm port can be dialled, as its masters see it."""
+    closed = {url: answer for url, answer in answers.items() if not answer.reachable}
+    if not answers:
+        return []
+    if not closed:
+        return [Finding(check="way back", detail=f"{len(answers)} masters reach a swarm port of this host")]
+    hint = "Open swarm.port of this host to the others: without it nobody can fetch from here."
+    return [
+        warning("way back", url, f"it cannot reach {answer.host}:{answer.port}: {answer.detail}", hint)
+        for url, answer in sorted(closed.items())
+    ]
+
+
+def _some(items: Iterable[str], most: int = 5) -> str:
+    all_ = list(items)
+    return ", ".join(all_[:most]) + (f" and {len(all_) - most} more" if len(all_) > most else "")

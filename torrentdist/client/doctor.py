@@ -1,0 +1,298 @@
+"""Looks at a host and its cluster from outside, everything at once, and tells what is wrong.
+
+Always holds: it is done within a minute, whatever hangs; it changes nothing; a check that itself fails is a finding.
+Must not do: judge (diagnosis.py does), or know a ZooKeeper client: what it asks a server takes four letters.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import resource
+import ssl
+import stat
+import time
+from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+import httpx
+import msgspec
+
+from torrentdist import __version__
+from torrentdist.client import diagnosis
+from torrentdist.client.diagnosis import DiskFacts, MasterFacts, ServerFacts
+from torrentdist.client.transport import Broken, Request, ask, new_http, read_token
+from torrentdist.model.config import Config, ZooKeeperConfig
+from torrentdist.model.doctor_views import Finding, Verdict
+from torrentdist.model.errors import EXIT_UNAVAILABLE, EXIT_USAGE, TorrentdistError
+from torrentdist.model.ha_views import DialView, RoleView
+from torrentdist.model.settings import DEFAULT_ORIGIN
+from torrentdist.model.views import ClusterView, HealthView
+
+T = TypeVar("T")
+
+PROBE_SECS = 3.0
+ALL_SECS = 45.0
+MOST_PORTS = 64
+"""A sample of a large fleet says as much as all of it."""
+
+
+class _Address(msgspec.Struct):
+    """The part of a daemon's daemon.json that matters here."""
+
+    swarm_port: int
+
+
+async def examine(config: Config, origins: Mapping[str, str]) -> list[Finding]:
+    """Findings, causes first. What is configured says what this host is: a client, a supervisor's, a master's."""
+    given = {key.partition(".")[0] for key, origin in origins.items() if origin != DEFAULT_ORIGIN}
+    findings = [Finding(check="configuration", detail="loads, and every value is valid")]
+    findings += secrets(config) + host(config, given)
+    try:
+        async with asyncio.timeout(ALL_SECS):
+            if given & {"zookeeper", "master"}:
+                findings += await zookeeper(config.zookeeper)
+            findings += await cluster(config, given)
+            findings += await supervisor(config, origins)
+    except TimeoutError:
+        hint = "Look for hosts that swallow packets; run it again with fewer client.masters."
+        findings.append(diagnosis.failure("time", "", f"not done within {ALL_SECS:g} s", hint, EXIT_UNAVAILABLE))
+    return findings
+
+
+# this host
+
+
+def secrets(config: Config) -> list[Finding]:
+    files = {
+        "client.token_file": config.client.token_file,
+        "api.token_file": config.api.token_file,
+        "zookeeper.auth_file": config.zookeeper.auth_file,
+        "zookeeper.tls_key": config.zookeeper.tls_key,
+    }
+    return [_secret(key, Path(file).expanduser()) for key, file in files.items() if file]
+
+
+def _secret(key: str, file: Path) -> Finding:
+    try:
+        mode = file.stat().st_mode
+    except OSError as exc:
+        detail = f"{file}: {exc.strerror}"
+        return diagnosis.failure("secrets", key, detail, "Put the secret there, or correct the path.", EXIT_USAGE)
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        detail = f"{file}: others can get at it (mode {stat.S_IMODE(mode):04o})"
+        return diagnosis.failure("secrets", key, detail, f"chmod 600 {file}", EXIT_USAGE)
+    return Finding(check="secrets", subject=key, detail=f"{file}: for its owner alone")
+
+
+def host(config: Config, given: Iterable[str]) -> list[Finding]:
+    findings = [diagnosis.judge_open_files(*resource.getrlimit(resource.RLIMIT_NOFILE))]
+    findings += [diagnosis.judge_disk(_disk(path), config.store.reserve_bytes) for path in _data_dirs(config, given)]
+    return findings
+
+
+def _data_dirs(config: Config, given: Iterable[str]) -> list[Path]:
+    dirs = {"master": config.master.data_dir, "supervisor": config.supervisor.data_dir}
+    return [Path(path) for role, path in dirs.items() if role in given]
+
+
+def _disk(path: Path) -> DiskFacts:
+    """Of a directory, or of where it will be made."""
+    there = next((place for place in (path, *path.absolute().parents) if place.exists()), Path("/"))
+    found = os.statvfs(there)
+    return DiskFacts(
+        path=str(path),
+        free=found.f_bavail * found.f_frsize,
+        total=found.f_blocks * found.f_frsize,
+        free_inodes=found.f_favail if found.f_files else None,
+        writable=os.access(there, os.W_OK | os.X_OK),
+    )
+
+
+# ZooKeeper
+
+
+async def zookeeper(config: ZooKeeperConfig) -> list[Finding]:
+    servers = await asyncio.gather(*(_server(address, config) for address in config.servers))
+    findings = diagnosis.judge_servers(servers)
+    for server in servers:
+        if server.mode:
+            findings += diagnosis.judge_limits(server, config)
+    return [*findings, diagnosis.judge_access(config)]
+
+
+async def _server(address: str, config: ZooKeeperConfig) -> ServerFacts:
+    try:
+        mode = diagnosis.parse_mode(await _four_letters(address, "srvr", config))
+        settings = diagnosis.parse_settings(await _four_letters(address, "conf", config))
+        return ServerFacts(address, mode, settings)
+    except (OSError, TimeoutError) as exc:
+        return ServerFacts(address, detail=str(exc) or f"no answer within {PROBE_SECS:g} s")
+
+
+async def _four_letters(address: str, word: str, config: ZooKeeperConfig) -> str:
+    name, _, port = address.rpartition(":")
+    async with asyncio.timeout(PROBE_SECS):
+        context = _tls(config) if config.tls_ca else None
+        reader, writer = await asyncio.open_connection(name.strip("[]"), int(port), ssl=context)
+        try:
+            writer.write(word.encode())
+            return (await reader.read(-1)).decode(errors="replace")
+        finally:
+            writer.close()
+
+
+def _tls(config: ZooKeeperConfig) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=config.tls_ca)
+    if config.tls_cert:
+        context.load_cert_chain(config.tls_cert, config.tls_key or None)
+    return context
+
+
+# the cluster
+
+
+async def cluster(config: Config, given: Iterable[str]) -> list[Finding]:
+    http = new_http(config.client.masters)
+    try:
+        token = read_token(config.client.token_file)
+    except TorrentdistError:
+        token = ""  # found by secrets() already
+    if token:
+        http.headers["Authorization"] = f"Bearer {token}"
+    async with http:
+        urls = list(dict.fromkeys(url.rstrip("/") for url in config.client.masters))
+        masters = list(await asyncio.gather(*(_master(http, url) for url in urls)))
+        heard = {m.role.id for m in masters if m.role}
+        learned = {m.id: m.url for f in masters if f.cluster for m in f.cluster.masters if m.id not in heard}
+        masters += await asyncio.gather(*(_master(http, url) for url in learned.values() if url not in urls))
+        return _judged(masters) + await _ports(http, config, given, masters)
+
+
+def _judged(masters: list[MasterFacts]) -> list[Finding]:
+    findings = [finding for master in masters for finding in diagnosis.judge_master(master)]
+    findings += diagnosis.judge_leader(masters)
+    findings += diagnosis.judge_versions(__version__, masters)
+    pictures = [m.cluster for m in masters if m.cluster is not None]
+    # One that is up to date, if there is one.
+    pictures.sort(key=lambda picture: (picture.stale_secs is not None, -picture.epoch))
+    return findings + (diagnosis.judge_records(pictures[0]) if pictures else [])
+
+
+async def _master(http: httpx.AsyncClient, url: str) -> MasterFacts:
+    try:
+        await _get(http, url, "/v1/role", RoleView)  # the connection is there now: the next answer tells the time
+        sent, began = time.time(), time.monotonic()
+        role = await _get(http, url, "/v1/role", RoleView)
+        half = (time.monotonic() - began) / 2
+        picture, roles = await asyncio.gather(
+            _get(http, url, "/v1/cluster", ClusterView), _get(http, url, "/v1/roles", list[RoleView])
+        )
+    except TorrentdistError as error:
+        return MasterFacts(url, error=error)
+    offset = role.now - (sent + half)
+    return MasterFacts(url, None, role, picture, tuple(roles), offset, half)
+
+
+async def _get(http: httpx.AsyncClient, url: str, path: str, kind: type[T], **params: str) -> T:
+    try:
+        return await ask(http, url, Request("GET", path, params=params, timeout=PROBE_SECS), kind)
+    except Broken as exc:
+        raise TorrentdistError("unreachable", detail=f"{url}: {exc.detail}") from exc
+
+
+async def _ports(
+    http: httpx.AsyncClient, config: Config, given: Iterable[str], masters: list[MasterFacts]
+) -> list[Finding]:
+    """Swarm ports in both directions."""
+    targets: dict[str, tuple[str, int]] = {}
+    for facts in masters:
+        if facts.cluster is not None:
+            targets |= {m.id: (m.host, m.swarm_port) for m in facts.cluster.masters if m.swarm_port}
+            targets |= {s.id: (s.host, s.swarm_port) for s in facts.cluster.supervisors if s.swarm_port}
+    chosen = random.sample(sorted(targets), min(MOST_PORTS, len(targets)))
+    tried = await asyncio.gather(*(_why_closed(*targets[id_]) for id_ in chosen))
+    findings = diagnosis.judge_ports(dict(zip(chosen, tried, strict=True)))
+    urls = [facts.url for facts in masters if facts.error is None]
+    async with _own_port(config, given) as port:
+        asked = await asyncio.gather(*(_way_back(http, url, port) for url in urls))
+    answers = {url: answer for url, answer in zip(urls, asked, strict=True) if answer is not None}
+    return findings + diagnosis.judge_way_back(answers)
+
+
+async def _why_closed(name: str, port: int) -> str:
+    try:
+        async with asyncio.timeout(PROBE_SECS):
+            _, writer = await asyncio.open_connection(name, port)
+    except (OSError, TimeoutError) as exc:
+        return str(exc) or f"{name}:{port}: no connection within {PROBE_SECS:g} s"
+    writer.close()
+    return ""
+
+
+async def _way_back(http: httpx.AsyncClient, url: str, port: int) -> DialView | None:
+    try:
+        return await _get(http, url, "/v1/dial", DialView, port=str(port))
+    except TorrentdistError:
+        return None  # it was heard a moment ago, so the other checks say more
+
+
+@asynccontextmanager
+async def _own_port(config: Config, given: Iterable[str]) -> AsyncIterator[int]:
+    """The swarm port of a daemon on this host; without one, a port that is open for as long as this is."""
+    for directory in _data_dirs(config, given):
+        try:
+            yield msgspec.json.decode((directory / "daemon.json").read_bytes(), type=_Address).swarm_port
+            return
+        except (OSError, msgspec.MsgspecError):
+            continue
+    local = all(urlsplit(url).hostname in ("127.0.0.1", "::1", "localhost") for url in config.client.masters)
+    listen = config.swarm.listen or ("127.0.0.1" if local else "0.0.0.0")
+    try:
+        server = await asyncio.start_server(lambda _, writer: writer.close(), listen, config.swarm.port)
+    except OSError:
+        yield config.swarm.port  # somebody listens there already
+        return
+    async with server:
+        yield server.sockets[0].getsockname()[1]
+
+
+# the supervisor
+
+
+async def supervisor(config: Config, origins: Mapping[str, str]) -> list[Finding]:
+    url = config.client.supervisor
+    if not url:
+        return []
+    async with new_http([url]) as http:
+        try:
+            health = await _ready(http, url)
+        except (Broken, TorrentdistError) as exc:
+            if origins.get("client.supervisor", DEFAULT_ORIGIN) == DEFAULT_ORIGIN:
+                return [Finding(check="supervisor", subject=url, detail="none on this host, as far as is configured")]
+            error = TorrentdistError("supervisor_unreachable", url=url, detail=str(exc))
+            return [diagnosis.of_error("supervisor", url, error)]
+    hint = "Look into this supervisor's log."
+    failing = [
+        diagnosis.failure("supervisor", url, f"{check}: {why}", hint, EXIT_UNAVAILABLE)
+        for check, why in sorted(health.failing.items())
+    ]
+    return failing or [Finding(check="supervisor", subject=url, detail="ready", verdict=Verdict.OK)]
+
+
+async def _ready(http: httpx.AsyncClient, url: str) -> HealthView:
+    """A daemon that isn't ready answers 503, with the same body."""
+    try:
+        response = await asyncio.wait_for(http.get(f"{url}/readyz"), PROBE_SECS)
+        return msgspec.json.decode(response.content, type=HealthView)
+    except (httpx.HTTPError, TimeoutError, msgspec.MsgspecError) as exc:
+        raise Broken(str(exc) or f"no answer within {PROBE_SECS:g} s", sent=True) from exc
+
+
+async def timed(work: Awaitable[list[Finding]]) -> tuple[list[Finding], float]:
+    began = time.monotonic()
+    return await work, round(time.monotonic() - began, 3)

@@ -1,0 +1,114 @@
+"""Jobs from the client's side: a directory with a job.toml goes up as a bundle and is submitted; jobs are steered.
+
+Always holds: job.toml is checked here, with the place of an error in the file, before anything is uploaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from torrentdist.client.http import MasterClient
+from torrentdist.client.progress import UploadProgress
+from torrentdist.client.upload import upload
+from torrentdist.model.config import SwarmConfig
+from torrentdist.model.errors import EXIT_UNAVAILABLE, TorrentdistError
+from torrentdist.model.ids import BundleId, SupervisorId
+from torrentdist.model.job import FILE_NAME, JobSpec, parse_job
+from torrentdist.model.views import JobView
+
+SUBMIT_SECS = 30.0
+
+
+def read_job(directory: Path) -> JobSpec:
+    """The job of a directory, checked: the file, its values, and that the program is there and can be run."""
+    path = directory / FILE_NAME
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise TorrentdistError("path_not_found", path=str(path)) from None
+    except (OSError, UnicodeDecodeError) as exc:
+        raise TorrentdistError("config_invalid", origin=str(path), detail=str(exc)) from exc
+    spec = parse_job(text, origin=str(path))
+    program = spec.command[0] if spec.command else ""
+    if "/" in program and not program.startswith("/"):
+        found = directory / program
+        if not found.is_file():
+            raise TorrentdistError("config_invalid", origin=str(path), detail=f"command: there is no {program} here")
+        if not found.stat().st_mode & 0o100:
+            raise TorrentdistError("config_invalid", origin=str(path), detail=f"command: {program} is not executable")
+    return spec
+
+
+async def submit(
+    client: MasterClient,
+    what: str,
+    *,
+    name: str | None = None,
+    workers: int | None = None,
+    conf: Mapping[str, str] | None = None,
+    activate: bool = True,
+    swarm: SwarmConfig | None = None,
+    timeout: float = 3600.0,
+    progress: Callable[[UploadProgress], None] = lambda _: None,
+) -> JobView:
+    """Submit a directory, uploaded under its content's own id, or a bundle that is there already."""
+    bundle = what
+    if Path(what).is_dir():
+        read_job(Path(what))
+        view = await upload(client, Path(what), None, timeout=timeout, progress=progress, swarm=swarm)
+        bundle = view.id
+    body = {
+        "bundle": BundleId(bundle),
+        "name": name,
+        "workers": workers,
+        "conf": dict(conf or {}),
+        "activate": activate,
+    }
+    return await client.mutate("POST", "/v1/jobs", JobView, content=msgspec.json.encode(body), timeout=SUBMIT_SECS)
+
+
+async def jobs(client: MasterClient) -> list[JobView]:
+    try:
+        return await client.mutate("GET", "/v1/jobs", list[JobView])
+    except TorrentdistError as error:
+        if error.exit_code != EXIT_UNAVAILABLE:
+            raise
+        return await client.read("GET", "/v1/jobs", list[JobView], params={"any": "true"})
+
+
+async def job(client: MasterClient, name: str) -> JobView:
+    try:
+        return await client.mutate("GET", f"/v1/jobs/{name}", JobView)
+    except TorrentdistError as error:
+        if error.exit_code != EXIT_UNAVAILABLE:
+            raise
+        return await client.read("GET", f"/v1/jobs/{name}", JobView, params={"any": "true"})
+
+
+async def activate(client: MasterClient, name: str) -> JobView:
+    return await client.mutate("POST", f"/v1/jobs/{name}/activate", JobView)
+
+
+async def deactivate(client: MasterClient, name: str) -> JobView:
+    return await client.mutate("POST", f"/v1/jobs/{name}/deactivate", JobView)
+
+
+async def rebalance(client: MasterClient, name: str, *, wait: float, workers: int | None) -> JobView:
+    params = {"wait": f"{wait:g}"} | ({} if workers is None else {"workers": str(workers)})
+    return await client.mutate("POST", f"/v1/jobs/{name}/rebalance", JobView, params=params)
+
+
+async def kill(client: MasterClient, name: str, *, wait: float | None) -> JobView:
+    params = {} if wait is None else {"wait": f"{wait:g}"}
+    return await client.mutate("DELETE", f"/v1/jobs/{name}", JobView, params=params)
+
+
+async def drain(client: MasterClient, supervisor: SupervisorId) -> None:
+    await client.mutate("PUT", f"/v1/supervisors/{supervisor}/drain", dict[str, object])
+
+
+async def undrain(client: MasterClient, supervisor: SupervisorId) -> None:
+    await client.mutate("DELETE", f"/v1/supervisors/{supervisor}/drain", dict[str, object])

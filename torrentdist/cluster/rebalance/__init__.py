@@ -1,0 +1,33 @@
+"""Resource groups: members share resources among them, each resource has one member, and never two.
+
+`join` a group and be told what to work on; an administrator adds and removes resources. docs/groups.md says more.
+"""
+
+from torrentdist.cluster.rebalance.admin import (
+    GroupLine,
+    GroupView,
+    MemberView,
+    add_resource,
+    list_groups,
+    remove_resource,
+    show_group,
+)
+from torrentdist.cluster.rebalance.group import ResourceGroup, Resources, Settings, Statistics
+from torrentdist.cluster.rebalance.joining import join
+from torrentdist.cluster.rebalance.records import Algorithm
+
+__all__ = [
+    "Algorithm",
+    "GroupLine",
+    "GroupView",
+    "MemberView",
+    "ResourceGroup",
+    "Resources",
+    "Settings",
+    "Statistics",
+    "add_resource",
+    "join",
+    "list_groups",
+    "remove_resource",
+    "show_group",
+]

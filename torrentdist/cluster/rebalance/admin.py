@@ -1,0 +1,135 @@
+"""What an administrator does to a resource group: see it, add resources, remove them.
+
+Always holds: only children of /resources are created and deleted, so no write of a coordinator meets another version;
+a resource that is removed while somebody works on it stays exclusive until it is released. Needs no member, no master.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+
+from torrentdist.cluster import paths
+from torrentdist.cluster.operations import NodeExists, NoNode
+from torrentdist.cluster.paths import GroupPaths
+from torrentdist.cluster.rebalance.joining import agree_on
+from torrentdist.cluster.rebalance.records import (
+    MAX_RESOURCES,
+    Algorithm,
+    GroupRecord,
+    MemberRecord,
+    PlanRecord,
+    Status,
+    StatusRecord,
+    read,
+)
+from torrentdist.cluster.term import queue
+from torrentdist.cluster.zookeeper import ZooKeeper
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.records import decode
+
+
+@dataclass(frozen=True)
+class MemberView:
+    member: str
+    """The name of its znode."""
+    id: str
+    coordinator: bool
+    resources: tuple[str, ...]
+    """What it is to have."""
+
+
+@dataclass(frozen=True)
+class GroupView:
+    group: str
+    algorithm: str | None
+    status: str
+    """`assigned`, or `stopping` while the global barrier waits for members to stop."""
+    members: tuple[MemberView, ...]
+    resources: tuple[str, ...]
+    unassigned: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class GroupLine:
+    group: str
+    algorithm: str | None
+    members: int
+    resources: int
+
+
+async def list_groups(zk: ZooKeeper) -> list[GroupLine]:
+    lines = []
+    for name in sorted(await zk.children(paths.GROUPS) or ()):
+        group = GroupPaths(name)
+        found = await zk.get(group.root)
+        members, resources = await zk.children(group.members), await zk.children(group.resources)
+        if found is not None:
+            lines.append(GroupLine(name, _algorithm(found[0], group), len(members or ()), len(resources or ())))
+    return lines
+
+
+async def show_group(zk: ZooKeeper, name: str) -> GroupView:
+    group = GroupPaths(name)
+    found = await zk.get(group.root)
+    if found is None:
+        raise TorrentdistError("not_found", what=f"the group {name}")
+    resources = sorted(await zk.children(group.resources) or ())
+    plan = read(await _data(zk, group.plan), PlanRecord, group.plan)
+    status = read(await _data(zk, group.status), StatusRecord, group.status)
+    coordinator = (await _data(zk, group.epoch)).decode(errors="replace")
+    members = []
+    for znode in queue(await zk.children(group.members) or ()):
+        record = await zk.get(group.member(znode))
+        if record is not None:
+            id_ = _id(record[0], group.member(znode))
+            members.append(MemberView(znode, id_, znode == coordinator, plan.members.get(znode, ())))
+    assigned = {resource for member in members for resource in member.resources}
+    return GroupView(
+        group=name,
+        algorithm=_algorithm(found[0], group),
+        status="stopping" if status.status is Status.STOP_ACTIVITY else "assigned",
+        members=tuple(members),
+        resources=tuple(resources),
+        unassigned=tuple(r for r in resources if r not in assigned),
+    )
+
+
+async def add_resource(zk: ZooKeeper, group: str, resource: str) -> bool:
+    """False if it was there already. The group is made if there is none: its first member chooses the algorithm."""
+    tree = GroupPaths(group)
+    path = tree.resource(resource)
+    await agree_on(zk, tree, None)
+    await zk.ensure(tree.resources)
+    count = len(await zk.children(tree.resources) or ())
+    if count >= MAX_RESOURCES:
+        raise TorrentdistError("too_large", what=f"group {group}, in resources,", size=count + 1, limit=MAX_RESOURCES)
+    with contextlib.suppress(NodeExists):
+        await zk.create(path)
+        return True
+    return False
+
+
+async def remove_resource(zk: ZooKeeper, group: str, resource: str) -> None:
+    """`not_found` if there is no such resource. Whoever works on it stops when the next plan says so."""
+    try:
+        await zk.delete(GroupPaths(group).resource(resource))
+    except NoNode:
+        raise TorrentdistError("not_found", what=f"resource {resource} of the group {group}") from None
+
+
+async def _data(zk: ZooKeeper, path: str) -> bytes:
+    found = await zk.get(path)
+    return b"" if found is None else found[0]
+
+
+def _algorithm(data: bytes, group: GroupPaths) -> str | None:
+    algorithm: Algorithm | None = read(data, GroupRecord, group.root).algorithm
+    return algorithm.value if algorithm else None
+
+
+def _id(data: bytes, path: str) -> str:
+    try:
+        return decode(data, MemberRecord, path=path).id
+    except TorrentdistError:
+        return "?"

@@ -1,0 +1,244 @@
+"""The coordinator of a resource group as a pure state machine: when to rebalance, and what to write.
+
+Always holds: every write checks the coordinator's epoch and its own member znode, and the versions of what it has
+read; with the global barrier nothing is assigned before every member has stopped for that very generation. Must not
+do: I/O, or look at a clock. A new coordinator goes on where it finds things: if nothing has to move, it writes nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import reduce
+
+from torrentdist.cluster import paths
+from torrentdist.cluster.operations import BadVersion, Check, NoNode, Op, Set
+from torrentdist.cluster.paths import GroupPaths, stopped_name
+from torrentdist.cluster.rebalance.assignment import assign
+from torrentdist.cluster.rebalance.records import MAX_RESOURCES, Algorithm, PlanRecord, Status, StatusRecord, read
+from torrentdist.cluster.rebalance.requests import (
+    Answer,
+    Children,
+    Commit,
+    Content,
+    Done,
+    Errand,
+    Get,
+    Kind,
+    Names,
+    Refused,
+    Unsure,
+)
+from torrentdist.cluster.rebalance.tenure import NEVER
+from torrentdist.cluster.term import queue
+from torrentdist.model.records import encode
+
+
+@dataclass(frozen=True)
+class Coordinator:
+    group: GroupPaths
+    algorithm: Algorithm
+    me: str
+    """Our own member znode: by right of it we coordinate."""
+    min_interval_secs: float
+    epoch: int | None = None
+    epoch_seen: int | None = None
+    """The version that we mean to raise."""
+    deposed: bool = False
+    """Another one has raised the epoch, or our znode is gone."""
+    stale: frozenset[Kind] = frozenset()
+    members: tuple[str, ...] = ()
+    resources: frozenset[str] = frozenset()
+    plan: PlanRecord = field(default_factory=PlanRecord)
+    plan_version: int = 0
+    status: StatusRecord = field(default_factory=StatusRecord)
+    status_version: int = 0
+    stopped: frozenset[str] = frozenset()
+    rebalanced_at: float = NEVER
+    server_ahead: float = 0.0
+    """ZooKeeper's clock less ours."""
+    rebalancings: int = 0
+    """How many we have begun."""
+    busy: Errand | None = None
+    serial: int = 0
+    missed: tuple[str, ...] = ()
+    """What has changed since the request was sent."""
+
+    @property
+    def waiting_for(self) -> frozenset[str]:
+        """With the global barrier: the members that have not stopped yet."""
+        if self.status.status is not Status.STOP_ACTIVITY:
+            return frozenset()
+        names = self.members
+        return frozenset(name for name in names if stopped_name(name, self.status.generation) not in self.stopped)
+
+    def target(self) -> dict[str, tuple[str, ...]]:
+        return assign(self.members, sorted(self.resources)[:MAX_RESOURCES], self.plan.members)
+
+
+def answered(c: Coordinator, serial: int, answer: Answer, now: float) -> Coordinator:
+    if serial != c.serial or c.busy is None:
+        return c
+    errand, missed = c.busy, c.missed
+    return reduce(changed, missed, _understood(replace(c, busy=None, missed=()), errand, answer, now))
+
+
+def _understood(c: Coordinator, errand: Errand, answer: Answer, now: float) -> Coordinator:
+    match errand.kind, answer:
+        case ((Kind.EPOCH | Kind.RAISE), _):
+            return _office(c, errand.kind, answer, now)
+        case Kind.WRITE, _:
+            return _written(c, errand, answer, now)
+        case _, Unsure():
+            return c
+    c = replace(c, stale=c.stale - {errand.kind})
+    match errand.kind, answer:
+        case Kind.MEMBERS, Names(names):
+            return replace(c, members=tuple(queue(names)))
+        case Kind.RESOURCES, Names(names):
+            return replace(c, resources=frozenset(filter(paths.is_name, names)))
+        case Kind.STOPPED, Names(names):
+            return replace(c, stopped=frozenset(names))
+        case Kind.PLAN, Content(data, stat):
+            written = stat.mtime - c.server_ahead if data else NEVER
+            plan = read(data, PlanRecord, c.group.plan)
+            last = max(c.rebalanced_at, min(now, written))
+            return replace(c, plan=plan, plan_version=stat.version, rebalanced_at=last)
+        case Kind.STATUS, Content(data, stat):
+            status = read(data, StatusRecord, c.group.status)
+            return _watching(replace(c, status=status, status_version=stat.version))
+    return replace(c, deposed=True)  # a part of the group's tree is gone: take office again, which makes it
+
+
+def changed(c: Coordinator, path: str) -> Coordinator:
+    if c.busy is not None:  # it may be about the answer that is on its way, and counts after it
+        return replace(c, missed=(*c.missed, path))
+    kinds = {c.group.members: Kind.MEMBERS, c.group.resources: Kind.RESOURCES, c.group.stopped: Kind.STOPPED}
+    kind = kinds.get(path)
+    if kind is None or c.epoch is None:
+        return c
+    return replace(c, stale=c.stale | {kind})
+
+
+def proceed(c: Coordinator, now: float) -> Coordinator:
+    """With the next request, if one is due, in `busy`, under a new serial number."""
+    if c.busy is not None or c.deposed:
+        return c
+    errand = _next_errand(c, now)
+    if errand is None:
+        return c
+    begins = errand.kind is Kind.WRITE and c.status.status is not Status.STOP_ACTIVITY
+    return replace(c, busy=errand, serial=c.serial + 1, rebalancings=c.rebalancings + begins)
+
+
+def wake_at(c: Coordinator, now: float) -> float | None:
+    """When a rebalancing that is due may begin."""
+    due = c.rebalanced_at + c.min_interval_secs
+    return due if due > now else None
+
+
+# taking office
+
+
+def _office(c: Coordinator, kind: Kind, answer: Answer, now: float) -> Coordinator:
+    match kind, answer:
+        case Kind.EPOCH, Content(data, stat):
+            if data == c.me.encode():  # raised by us: an answer was lost
+                return _elected(c, stat.version, stat.mtime - now)
+            return replace(c, epoch_seen=stat.version)
+        case Kind.RAISE, Done():
+            return _elected(c, answer.stat(1).version, answer.stat(1).mtime - now)
+        case Kind.RAISE, Refused(_, BadVersion()):
+            return replace(c, epoch_seen=None)
+        case _, Unsure():
+            return replace(c, epoch_seen=None)
+    return replace(c, deposed=True)
+
+
+def _elected(c: Coordinator, epoch: int, server_ahead: float) -> Coordinator:
+    # All of it is read after the epoch was raised, so nothing that an earlier coordinator did is missed.
+    kinds = {Kind.MEMBERS, Kind.RESOURCES, Kind.PLAN}
+    kinds |= {Kind.STATUS} if c.algorithm is Algorithm.GLOBAL_BARRIER else set()
+    return replace(c, epoch=epoch, server_ahead=server_ahead, stale=frozenset(kinds))
+
+
+# rebalancing
+
+
+def _next_errand(c: Coordinator, now: float) -> Errand | None:
+    if c.epoch is None:
+        if c.epoch_seen is None:
+            return Errand(Kind.EPOCH, Get(c.group.epoch))
+        raised = Set(c.group.epoch, c.me.encode(), c.epoch_seen)
+        return Errand(Kind.RAISE, Commit((Check(c.group.member(c.me)), raised)))
+    stale = c.stale if c.status.status is Status.STOP_ACTIVITY else c.stale - {Kind.STOPPED}
+    if stale:
+        return _read(c, min(stale))
+    return _write(c, now)
+
+
+def _read(c: Coordinator, kind: Kind) -> Errand:
+    match kind:
+        case Kind.MEMBERS:
+            return Errand(kind, Children(c.group.members, watch=True))
+        case Kind.RESOURCES:
+            return Errand(kind, Children(c.group.resources, watch=True))
+        case Kind.STOPPED:
+            return Errand(kind, Children(c.group.stopped, watch=True))
+        case Kind.PLAN:
+            return Errand(kind, Get(c.group.plan))
+    return Errand(Kind.STATUS, Get(c.group.status))
+
+
+def _write(c: Coordinator, now: float) -> Errand | None:
+    target = c.target()
+    if c.status.status is Status.STOP_ACTIVITY:
+        if c.waiting_for or not c.members:
+            return None
+        generation = c.status.generation
+        return _fenced(c, _plan(c, generation, target), _status(c, Status.RESOURCES_ASSIGNED, generation))
+    if target == c.plan.members or not c.members or now < c.rebalanced_at + c.min_interval_secs:
+        return None
+    if c.algorithm is Algorithm.RESOURCE_BARRIER:
+        return _fenced(c, _plan(c, c.plan.generation + 1, target))
+    return _fenced(c, _status(c, Status.STOP_ACTIVITY, max(c.status.generation, c.plan.generation) + 1))
+
+
+def _plan(c: Coordinator, generation: int, members: dict[str, tuple[str, ...]]) -> Set:
+    return Set(c.group.plan, encode(PlanRecord(generation=generation, members=members)), c.plan_version)
+
+
+def _status(c: Coordinator, status: Status, generation: int) -> Set:
+    return Set(c.group.status, encode(StatusRecord(status=status, generation=generation)), c.status_version)
+
+
+def _fenced(c: Coordinator, *ops: Op) -> Errand:
+    assert c.epoch is not None
+    return Errand(Kind.WRITE, Commit((Check(c.group.epoch, c.epoch), Check(c.group.member(c.me)), *ops)))
+
+
+def _written(c: Coordinator, errand: Errand, answer: Answer, now: float) -> Coordinator:
+    assert isinstance(errand.request, Commit)
+    match answer:
+        case Done(results):
+            for op, result in zip(errand.request.ops, results, strict=True):
+                if isinstance(op, Set):
+                    c = _wrote(c, op, result)
+            return _watching(replace(c, rebalanced_at=now))
+        case Refused(index, reason) if index < 2 or isinstance(reason, NoNode):
+            return replace(c, deposed=True)
+    reread = {Kind.PLAN, Kind.STATUS} if c.algorithm is Algorithm.GLOBAL_BARRIER else {Kind.PLAN}
+    return replace(c, stale=c.stale | reread)
+
+
+def _wrote(c: Coordinator, op: Set, result: object) -> Coordinator:
+    version = getattr(result, "version")  # noqa: B009  # of a Set it is a Stat
+    if op.path == c.group.plan:
+        return replace(c, plan=read(op.data, PlanRecord, op.path), plan_version=version)
+    return replace(c, status=read(op.data, StatusRecord, op.path), status_version=version)
+
+
+def _watching(c: Coordinator) -> Coordinator:
+    """Who has stopped matters only while everybody is to stop."""
+    if c.status.status is not Status.STOP_ACTIVITY:
+        return c
+    return replace(c, stale=c.stale | {Kind.STOPPED})

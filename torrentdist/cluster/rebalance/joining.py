@@ -1,0 +1,77 @@
+"""Joining a resource group: all of its members use one algorithm, or one could start what another has not stopped.
+
+Always holds: a join that fails or is cancelled leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import socket
+
+from torrentdist.cluster import paths
+from torrentdist.cluster.operations import BadVersion, NodeExists, NoNode
+from torrentdist.cluster.paths import GroupPaths
+from torrentdist.cluster.rebalance.group import OnStart, OnStop, ResourceGroup, Settings
+from torrentdist.cluster.rebalance.records import Algorithm, GroupRecord
+from torrentdist.cluster.zookeeper import ZooKeeper
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.records import decode, encode
+
+
+async def join(
+    zk: ZooKeeper,
+    group: str,
+    *,
+    on_start: OnStart,
+    on_stop: OnStop,
+    algorithm: Algorithm = Algorithm.RESOURCE_BARRIER,
+    member_id: str = "",
+    settings: Settings | None = None,
+    timeout: float = 30.0,
+) -> ResourceGroup:
+    """Be a member from now on, until `leave()`.
+
+    `on_start(resources)` begins work on exactly these, and returns; it is cancelled if that is not wanted any more.
+    `on_stop()` ends all of it, also what a failed `on_start` has begun: when it returns or raises, nothing runs.
+    """
+    await agree_on(zk, GroupPaths(group), algorithm)
+    member = ResourceGroup(
+        zk,
+        group,
+        on_start=on_start,
+        on_stop=on_stop,
+        algorithm=algorithm,
+        member_id=member_id or socket.gethostname(),
+        settings=settings or Settings(),
+    )
+    member.start()
+    try:
+        await member.wait_joined(timeout)
+    except BaseException:
+        await member.leave()
+        raise
+    return member
+
+
+async def agree_on(zk: ZooKeeper, group: GroupPaths, algorithm: Algorithm | None) -> GroupRecord:
+    """The group's record, made if there is none. The first who names an algorithm chooses it for all."""
+    await zk.ensure(paths.GROUPS)
+    while True:
+        found = await zk.get(group.root)
+        try:
+            if found is None:
+                await zk.create(group.root, encode(GroupRecord(algorithm=algorithm)))
+                continue
+            record = decode(found[0], GroupRecord, path=group.root) if found[0] else GroupRecord()
+            if record.algorithm is None and algorithm is not None:
+                await zk.set(group.root, encode(GroupRecord(algorithm=algorithm)), found[1].version)
+                continue
+        except (NodeExists, NoNode, BadVersion):
+            continue
+        if algorithm not in (None, record.algorithm):
+            chosen = record.algorithm.value if record.algorithm else None
+            raise TorrentdistError(
+                "config_invalid",
+                origin=f"resource group {group.name}",
+                detail=f"its members use {chosen}, not {algorithm.value if algorithm else None}",
+            )
+        return record

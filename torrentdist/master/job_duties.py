@@ -1,0 +1,127 @@
+"""What the leader owes the jobs: replication waited for, what is due done, workers placed. Pure.
+
+Always holds: a job starts only when all of its bundles have reached their minimum, or its wait is over; a deadline is
+ZooKeeper's; a worker has one place. A new leader judges nobody's silence: places are lost only with the supervisor's
+registration, which ZooKeeper ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from torrentdist.cluster import paths
+from torrentdist.cluster.operations import Create, Op, Set
+from torrentdist.cluster.snapshot import ClusterSnapshot, JobEntry
+from torrentdist.master.lifecycle import Due, Event, Replicated, Replicating, WorkerEnded, keeps_places, runs
+from torrentdist.master.scheduling import Demand, Host, Worker, place
+from torrentdist.model.ids import BundleId, JobId, SupervisorId
+from torrentdist.model.job import RestartPolicy
+from torrentdist.model.records import AssignmentRecord, JobStatus, WorkerAssignment, encode
+from torrentdist.model.views import WorkerReport, WorkerState
+
+
+@dataclass(frozen=True)
+class Happened:
+    """An event that the leader applies to a job."""
+
+    job: JobId
+    event: Event
+
+
+def replicated(snapshot: ClusterSnapshot, bundles: Collection[BundleId]) -> bool:
+    """A6: all of them, each on as many masters as it wants."""
+    entries = [(b, snapshot.bundles.get(b)) for b in bundles]
+    return all(e is not None and len(snapshot.holders(b)) >= e.record.min_replicas for b, e in entries)
+
+
+def happened(
+    snapshot: ClusterSnapshot,
+    reports: Mapping[tuple[JobId, int], WorkerReport],
+    *,
+    server_now: float,
+    max_wait_secs: float,
+) -> list[Happened]:
+    events: list[Happened] = []
+    for id_, entry in sorted(snapshot.jobs.items()):
+        events += [Happened(id_, event) for event in _events(snapshot, entry, reports, server_now, max_wait_secs)]
+    return events
+
+
+def _events(
+    snapshot: ClusterSnapshot,
+    entry: JobEntry,
+    reports: Mapping[tuple[JobId, int], WorkerReport],
+    now: float,
+    max_wait: float,
+) -> list[Event]:
+    job = entry.record
+    if job.status is JobStatus.SUBMITTED:
+        return [Replicating(now)]
+    if job.status is JobStatus.REPLICATING:
+        waited = now - entry.mtime
+        over = max_wait >= 0 and waited >= max_wait
+        return [Replicated(now)] if over or replicated(snapshot, job.needs) else []
+    if job.pending is not None and now >= job.pending.due:
+        return [Due(now)]
+    if job.status is JobStatus.ACTIVE and job.spec is not None and job.spec.restart.policy is not RestartPolicy.ALWAYS:
+        ended = [reports.get((job.id, k)) for k in range(job.workers) if str(k) not in job.exits]
+        for report in ended:  # one at a time: each is a change of the record
+            if report is not None and report.state is WorkerState.ENDED:
+                return [WorkerEnded(now, report.worker, report.exit_code or 0)]
+    return []
+
+
+def next_due(snapshot: ClusterSnapshot, server_now: float, max_wait_secs: float) -> float | None:
+    """In how many seconds there is something to do though nothing changes."""
+    moments = [e.record.pending.due for e in snapshot.jobs.values() if e.record.pending is not None]
+    if max_wait_secs >= 0:
+        waiting = (e for e in snapshot.jobs.values() if e.record.status is JobStatus.REPLICATING)
+        moments += [e.mtime + max_wait_secs for e in waiting]
+    return max(0.0, min(moments) - server_now) if moments else None
+
+
+def placement(snapshot: ClusterSnapshot) -> dict[Worker, SupervisorId]:
+    return {(w.job, w.worker): id_ for id_, entry in sorted(snapshot.assignments.items()) for w in entry.record.workers}
+
+
+def assignment_ops(snapshot: ClusterSnapshot, respread: Collection[JobId] = ()) -> list[Op]:
+    """The assignments as they should be, as the changes that lead there. What is taken away stands before what is
+    given, so that a batch that is cut short leaves a worker without a place rather than with two."""
+    jobs = {id_: e.record for id_, e in snapshot.jobs.items() if keeps_places(e.record)}
+    demands = [Demand(id_, job.workers, frozenset(int(k) for k in job.exits)) for id_, job in sorted(jobs.items())]
+    hosts = [Host(id_, s.slots, _draining(snapshot, id_)) for id_, s in sorted(snapshot.supervisors.items())]
+    new = place(demands, hosts, placement(snapshot), respread)
+    given: dict[SupervisorId, list[WorkerAssignment]] = {}
+    for (job, k), host in sorted(new.items()):
+        given.setdefault(host, []).append(WorkerAssignment(job=job, worker=k, active=runs(jobs[job])))
+    taking: list[Op] = []
+    giving: list[Op] = []
+    for id_ in sorted({*given, *snapshot.assignments}):
+        entry = snapshot.assignments.get(id_)
+        record = entry.record if entry else AssignmentRecord()
+        workers = tuple(given.get(id_, ()))
+        if workers == record.workers:
+            continue
+        changed = msgspec.structs.replace(record, workers=workers, generation=record.generation + 1)
+        data, path = encode(changed), paths.assignment(id_)
+        op: Op = Set(path, data, entry.version) if entry else Create(path, data)
+        (giving if len(workers) > len(record.workers) else taking).append(op)
+    return [*taking, *giving]
+
+
+def _draining(snapshot: ClusterSnapshot, supervisor: SupervisorId) -> bool:
+    entry = snapshot.assignments.get(supervisor)
+    return entry is not None and entry.record.draining
+
+
+def drain_ops(snapshot: ClusterSnapshot, supervisor: SupervisorId, draining: bool) -> Sequence[Op]:
+    entry = snapshot.assignments.get(supervisor)
+    record = entry.record if entry else AssignmentRecord()
+    if record.draining is draining:
+        return []
+    changed = msgspec.structs.replace(record, draining=draining, generation=record.generation + 1)
+    path = paths.assignment(supervisor)
+    return [Set(path, encode(changed), entry.version) if entry else Create(path, encode(changed))]

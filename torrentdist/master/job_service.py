@@ -1,0 +1,233 @@
+"""Jobs on a master: what users ask of them, what supervisors report, and, on the leader, the loop that drives them.
+
+Always holds: every change is a decision of jobs.py or job_duties.py, committed through the fence; what supervisors
+report is soft state that a new leader hears again within a heartbeat, and judges nobody by before it has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from torrentdist.bundle.store import Store
+from torrentdist.cluster.mirror import Mirror
+from torrentdist.cluster.operations import Op, TransactionFailed
+from torrentdist.cluster.snapshot import ClusterSnapshot
+from torrentdist.cluster.zookeeper import ZooKeeper
+from torrentdist.master.changes import Changes
+from torrentdist.master.job_duties import Happened, assignment_ops, drain_ops, happened, next_due, placement
+from torrentdist.master.job_views import job_list, job_view
+from torrentdist.master.jobs import event_ops, find_job, submit_ops, with_overrides
+from torrentdist.master.leadership import Leadership
+from torrentdist.master.lifecycle import Due, Event
+from torrentdist.master.once import Mutation
+from torrentdist.model import ids
+from torrentdist.model.config import Config
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import BundleId, JobId, SupervisorId
+from torrentdist.model.job import FILE_NAME, JobSpec, parse_job
+from torrentdist.model.records import BundleState, JobStatus
+from torrentdist.model.views import HeartbeatBody, JobView, WorkerReport
+
+log = structlog.get_logger(__name__)
+
+BATCH = 100
+LOOK_SECS = 10.0
+HEARTBEAT_SECS = 3.0
+FORGET_REPORTS_SECS = 60.0
+
+
+class SubmitBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    bundle: str
+    name: str | None = None
+    workers: int | None = None
+    conf: dict[str, str] = {}
+    activate: bool = True
+
+
+class HeartbeatAnswer(msgspec.Struct, frozen=True):
+    interval: float
+    peers: dict[JobId, dict[str, str]]
+    """For each job of the asking supervisor: the host of each of its workers."""
+
+
+class Jobs:
+    def __init__(
+        self,
+        changes: Changes,
+        mirror: Mirror,
+        leadership: Leadership,
+        zookeeper: ZooKeeper,
+        store: Store,
+        config: Config,
+    ) -> None:
+        self._changes = changes
+        self._mirror = mirror
+        self._leadership = leadership
+        self._zookeeper = zookeeper
+        self._store = store
+        self._max_wait = config.replication.max_wait_secs
+        self._heard: dict[SupervisorId, tuple[float, HeartbeatBody]] = {}
+        self._wake = asyncio.Event()
+        self._respread: set[JobId] = set()
+
+    # what users ask
+
+    async def submit(self, mutation: Mutation | None, body: SubmitBody) -> bytes:
+        bundle = ids.bundle_id(body.bundle)
+        spec = with_overrides(await self._spec_of(bundle), body.name, body.workers, body.conf)
+        job = ids.job_id(f"{spec.name}-{secrets.token_hex(4)}")
+        return await self._changes.make(
+            mutation,
+            lambda s: submit_ops(s, job, bundle, spec, time.time(), activate=body.activate),
+            lambda s: self.view(s, job),
+        )
+
+    async def _spec_of(self, bundle: BundleId) -> JobSpec:
+        entry = self._mirror.snapshot.bundles.get(bundle)
+        if entry is None or entry.record.state in (BundleState.REMOVED, BundleState.UPLOADING):
+            raise TorrentdistError("bundle_not_found", id=bundle)
+        stored = self._store.get(entry.record.digest)
+        if stored is None:
+            raise TorrentdistError("not_ready", detail=f"bundle {bundle} is still on its way to this master")
+        text = await asyncio.to_thread(_read_text, stored.content / FILE_NAME)
+        if text is None:
+            raise TorrentdistError("config_missing", detail=f"bundle {bundle} has no {FILE_NAME}, so it is no job")
+        return parse_job(text, origin=f"{bundle}/{FILE_NAME}")
+
+    async def happen(self, mutation: Mutation | None, wanted: str, event: Event) -> bytes:
+        return await self._changes.make(mutation, lambda s: event_ops(s, wanted, event), lambda s: self.view(s, wanted))
+
+    async def drain(self, mutation: Mutation | None, supervisor: SupervisorId, draining: bool) -> bytes:
+        def decide(snapshot: ClusterSnapshot) -> list[Op]:
+            if supervisor not in snapshot.supervisors and supervisor not in snapshot.assignments:
+                raise TorrentdistError("not_found", what=f"supervisor {supervisor!r}")
+            return [*drain_ops(snapshot, supervisor, draining)]
+
+        return await self._changes.make(mutation, decide, lambda s: {"id": supervisor, "draining": draining})
+
+    def server_now(self) -> float:
+        """ZooKeeper's clock; deadlines are told by nothing else."""
+        now = self._zookeeper.server_now()
+        if now is None:
+            raise TorrentdistError("not_ready", detail="ZooKeeper's clock is not known yet")
+        return now
+
+    def view(self, snapshot: ClusterSnapshot, wanted: str) -> JobView:
+        return job_view(snapshot, find_job(snapshot, wanted), self._said(), self._zookeeper.server_now())
+
+    def views(self, snapshot: ClusterSnapshot) -> list[JobView]:
+        return job_list(snapshot, self._said(), self._zookeeper.server_now())
+
+    # what supervisors report
+
+    def hear(self, body: HeartbeatBody) -> HeartbeatAnswer:
+        self._leadership.fence()
+        before = self._heard.get(body.supervisor)
+        self._heard[body.supervisor] = (time.monotonic(), body)
+        if before is None or before[1].workers != body.workers:
+            self._wake.set()
+        snapshot = self._mirror.snapshot
+        peers: dict[JobId, dict[str, str]] = {report.job: {} for report in body.workers}
+        for id_, entry in snapshot.assignments.items():
+            host = snapshot.supervisors.get(id_)
+            for worker in entry.record.workers:
+                if worker.job in peers and host is not None:
+                    peers[worker.job][str(worker.worker)] = host.host
+        return HeartbeatAnswer(HEARTBEAT_SECS, peers)
+
+    def _reports(self, snapshot: ClusterSnapshot) -> dict[tuple[JobId, int], WorkerReport]:
+        """What is said of workers by those who have them."""
+        places = placement(snapshot)
+        return {key: report for key, (by, report) in self._said().items() if places.get(key) == by}
+
+    def _said(self) -> Mapping[tuple[JobId, int], tuple[SupervisorId, WorkerReport]]:
+        recent = time.monotonic() - FORGET_REPORTS_SECS
+        return {
+            (report.job, report.worker): (id_, report)
+            for id_, (at, body) in self._heard.items()
+            if at >= recent
+            for report in body.workers
+        }
+
+    # the leader's loop
+
+    async def run(self) -> None:
+        while True:
+            snapshot = self._mirror.snapshot
+            wait = LOOK_SECS
+            if self._leadership.is_leader() and snapshot.present:
+                try:
+                    busy = await self._round(snapshot)
+                    wait = 0.0 if busy else self._until_due(snapshot)
+                except TransactionFailed as exc:
+                    log.debug("a job's record changed under the leader", why=str(exc))
+                    await self._resync()
+                except TorrentdistError as error:
+                    log.info("jobs wait", error=error.message)
+                    wait = 1.0
+            await self._pause(snapshot, wait)
+
+    async def _pause(self, snapshot: ClusterSnapshot, wait: float) -> None:
+        changed = asyncio.ensure_future(self._mirror.changed(snapshot.version))
+        woken = asyncio.ensure_future(self._wake.wait())
+        try:
+            await asyncio.wait({changed, woken}, timeout=wait, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            changed.cancel()
+            woken.cancel()
+            self._wake.clear()
+
+    def _until_due(self, snapshot: ClusterSnapshot) -> float:
+        due = next_due(snapshot, self._zookeeper.server_now() or 0.0, self._max_wait)
+        return LOOK_SECS if due is None else min(LOOK_SECS, due + 0.01)
+
+    async def _resync(self) -> None:
+        with contextlib.suppress(TorrentdistError):
+            await self._mirror.sync(5.0)
+
+    async def _round(self, snapshot: ClusterSnapshot) -> bool:
+        """One step; True if something was changed, so that the next step looks at what came of it."""
+        now = self._zookeeper.server_now()
+        if now is None:
+            return False
+        events = happened(snapshot, self._reports(snapshot), server_now=now, max_wait_secs=self._max_wait)
+        for event in events:
+            await self._apply(snapshot, event)
+        if events:
+            await self._mirror.sync(5.0)
+            return True
+        ops = assignment_ops(snapshot, self._respread & snapshot.jobs.keys())
+        self._respread.clear()
+        fence = self._leadership.fence()
+        for begin in range(0, len(ops), BATCH):
+            await fence.commit(ops[begin : begin + BATCH])
+        if ops:
+            log.info("workers placed", supervisors=len(ops))
+            await self._mirror.sync(5.0)
+        return bool(ops)
+
+    async def _apply(self, snapshot: ClusterSnapshot, what: Happened) -> None:
+        before = snapshot.jobs[what.job].record
+        ops = event_ops(snapshot, what.job, what.event)
+        if ops:
+            await self._leadership.fence().commit(ops)
+            log.info("job", job=what.job, was=before.status.value, event=type(what.event).__name__)
+        if isinstance(what.event, Due) and before.status is JobStatus.REBALANCING:
+            self._respread.add(what.job)
+
+
+def _read_text(path: Path) -> str | None:
+    try:
+        return path.read_text()
+    except (FileNotFoundError, IsADirectoryError):
+        return None
+    except (OSError, UnicodeDecodeError) as exc:
+        raise TorrentdistError("config_invalid", origin=FILE_NAME, detail=str(exc)) from exc

@@ -1,0 +1,62 @@
+"""Jobs as users see them: the record, the places, and what the supervisors last said. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torrentdist.cluster.snapshot import ClusterSnapshot, JobEntry
+from torrentdist.master.job_duties import placement
+from torrentdist.model.ids import JobId, SupervisorId
+from torrentdist.model.views import JobView, WorkerReport, WorkerState, WorkerView
+
+Said = Mapping[tuple[JobId, int], tuple[SupervisorId, WorkerReport]]
+
+
+def job_view(snapshot: ClusterSnapshot, entry: JobEntry, said: Said, server_now: float | None) -> JobView:
+    job = entry.record
+    places = placement(snapshot)
+    workers = [_worker_view(job.id, k, places.get((job.id, k)), said, job.exits) for k in range(job.workers)]
+    due_in = max(0.0, job.pending.due - server_now) if job.pending is not None and server_now is not None else None
+    return JobView(
+        id=job.id,
+        name=job.name,
+        status=job.status,
+        bundle=job.bundle,
+        dependencies=list(job.dependencies),
+        wanted=job.workers,
+        workers=workers,
+        created_at=job.created_at,
+        due_in=due_in,
+        reason=job.reason or _shortage(workers),
+        spec=job.spec,
+    )
+
+
+def job_list(snapshot: ClusterSnapshot, said: Said, server_now: float | None) -> list[JobView]:
+    entries = sorted(snapshot.jobs.values(), key=lambda entry: (entry.record.name, entry.record.created_at))
+    return [job_view(snapshot, entry, said, server_now) for entry in entries]
+
+
+def _shortage(workers: list[WorkerView]) -> str:
+    without = sum(worker.state is WorkerState.UNASSIGNED for worker in workers)
+    return f"{without} of {len(workers)} workers have no slot" if 0 < without < len(workers) else ""
+
+
+def _worker_view(job: JobId, k: int, place: SupervisorId | None, said: Said, exits: Mapping[str, int]) -> WorkerView:
+    if str(k) in exits:
+        return WorkerView(worker=k, supervisor=None, slot=0, state=WorkerState.ENDED, pid=0, exit_code=exits[str(k)])
+    if place is None:
+        return WorkerView(worker=k, supervisor=None, slot=0, state=WorkerState.UNASSIGNED, pid=0)
+    by, report = said.get((job, k), (None, None))
+    if report is None or by != place:
+        return WorkerView(worker=k, supervisor=place, slot=0, state=WorkerState.WAITING, pid=0)
+    return WorkerView(
+        worker=k,
+        supervisor=place,
+        slot=report.slot,
+        state=report.state,
+        pid=report.pid,
+        exit_code=report.exit_code,
+        restarts=report.restarts,
+        detail=report.detail,
+    )

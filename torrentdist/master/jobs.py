@@ -1,0 +1,99 @@
+"""The mutations of jobs, as decisions: records in, operations out. Pure.
+
+Always holds: what a user may ask of a job, and what comes of it, is lifecycle.py's table; a name belongs to one job at
+a time. Must not do: place workers; that is job_duties.py's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from torrentdist.cluster import paths
+from torrentdist.cluster.operations import Create, Delete, Op, Set
+from torrentdist.cluster.snapshot import ClusterSnapshot, JobEntry
+from torrentdist.master.lifecycle import Event, Gone, apply
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import BundleId, JobId
+from torrentdist.model.job import JobKind, JobSpec, problems_of
+from torrentdist.model.records import BundleState, JobRecord, JobStatus, encode
+
+
+def find_job(snapshot: ClusterSnapshot, wanted: str) -> JobEntry:
+    """By id, else by the name of a job that is not over."""
+    entry = snapshot.jobs.get(JobId(wanted))
+    if entry is not None:
+        return entry
+    for job in snapshot.jobs.values():
+        if job.record.name == wanted and job.record.live:
+            return job
+    ended = [job for job in snapshot.jobs.values() if job.record.name == wanted]
+    if ended:
+        return max(ended, key=lambda job: job.record.created_at)
+    raise TorrentdistError("job_not_found", id=wanted)
+
+
+def with_overrides(spec: JobSpec, name: str | None, workers: int | None, conf: Mapping[str, str]) -> JobSpec:
+    """Flags over job.toml. A key of `conf` is one of job.toml, dotted: `restart.policy=never`, `env.LEVEL=debug`."""
+    document: dict[str, Any] = msgspec.to_builtins(spec)
+    if name is not None:
+        document["name"] = name
+    if workers is not None:
+        document["workers"] = workers
+    for key, text in conf.items():
+        *tables, last = key.split(".")
+        table = document
+        for part in tables:
+            table = table.setdefault(part, {})
+            if not isinstance(table, dict):
+                raise TorrentdistError("config_invalid", origin=f"--conf {key}", detail=f"{part} has no keys")
+        table[last] = text
+    try:
+        changed = msgspec.convert(document, JobSpec, strict=False)  # not strict: flags are texts
+    except msgspec.ValidationError as exc:
+        raise TorrentdistError("config_invalid", origin="--conf", detail=str(exc)) from None
+    problems = problems_of(changed)
+    if problems:
+        raise TorrentdistError("config_invalid", origin=problems[0][0], detail=problems[0][1])
+    return changed
+
+
+def submit_ops(
+    snapshot: ClusterSnapshot, job: JobId, bundle: BundleId, spec: JobSpec, now: float, *, activate: bool
+) -> Sequence[Op]:
+    """The record of a new job, if its name is free and its bundles are there."""
+    if spec.kind is JobKind.SPARK:
+        raise TorrentdistError("config_invalid", origin="kind", detail="jobs of kind spark come with a later release")
+    for other in snapshot.jobs.values():
+        if other.record.name == spec.name and other.record.live:
+            raise TorrentdistError("job_exists", id=spec.name)
+    for needed in (bundle, *spec.dependencies):
+        entry = snapshot.bundles.get(needed)
+        if entry is None or entry.record.state is BundleState.REMOVED:
+            raise TorrentdistError("bundle_not_found", id=needed)
+        if entry.record.state is BundleState.LOST:
+            raise TorrentdistError("bundle_lost", id=needed)
+    record = JobRecord(
+        id=job,
+        name=spec.name,
+        status=JobStatus.SUBMITTED,
+        bundle=bundle,
+        spec=spec,
+        workers=spec.workers,
+        activate=activate,
+        created_at=now,
+        dependencies=spec.dependencies,
+    )
+    return [Create(paths.job(job), encode(record))]
+
+
+def event_ops(snapshot: ClusterSnapshot, wanted: str, event: Event) -> Sequence[Op]:
+    """What an event makes of the job; nothing if it changes nothing."""
+    entry = find_job(snapshot, wanted)
+    changed = apply(entry.record, event)
+    path = paths.job(entry.record.id)
+    if isinstance(changed, Gone):
+        return [Delete(path, entry.version)]
+    return [] if changed is entry.record or changed == entry.record else [Set(path, encode(changed), entry.version)]

@@ -1,0 +1,164 @@
+"""Guardians as the supervisor sees them: started, found again by lock and birth, signalled, and known to be gone.
+
+Always holds: a signal reaches the process that was meant, never another one with its pid; "gone" is said of a worker
+only on positive evidence: its guardian said so, or none lives and no process of that run is left. It blocks briefly.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from torrentdist.supervisor import guardian
+from torrentdist.supervisor.guardian import LOCK, SPEC, STATUS, birth_of
+
+RUN_MARK = "TORRENTDIST_RUN"
+"""In the environment of every process of a worker: the id of its run."""
+GUARDIAN_LOG = "guardian.log"
+
+
+class Status(msgspec.Struct, frozen=True):
+    """What the guardian says."""
+
+    run: str
+    state: str
+    guardian: int
+    guardian_birth: int
+    pid: int = 0
+    exit_code: int | None = None
+    reason: str = ""
+    """Why it was ended: stop, kill or lease; empty if it ended by itself."""
+    detail: str = ""
+    at: float = 0.0
+
+    @property
+    def gone(self) -> bool:
+        return self.state == "gone"
+
+
+@dataclass(frozen=True)
+class Living:
+    """A guardian that lives."""
+
+    pid: int
+    birth: int
+
+
+def boot_id() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+
+
+def start_guardian(home: Path, run: str, told: int) -> Living:
+    """`told`: a pipe that hears when the worker has been started; it ends with the guardian at the latest."""
+    log = str(home / GUARDIAN_LOG)
+    pid = os.posix_spawn(
+        sys.executable,
+        [sys.executable, "-I", "-S", guardian.__file__, str(home), run],
+        {"PATH": os.environ.get("PATH", os.defpath)},
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_DUP2, told, 1),
+            (os.POSIX_SPAWN_OPEN, 2, log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600),
+        ],
+        setsid=True,
+        setsigdef=[signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, signal.SIGUSR1],
+        setsigmask=[],
+    )
+    return Living(pid, birth_of(pid) or 0)
+
+
+def read_status(home: Path, run: str) -> Status | None:
+    """What the guardian of this very run has said last."""
+    try:
+        status = msgspec.json.decode((home / STATUS).read_bytes(), type=Status)
+    except (OSError, msgspec.MsgspecError):
+        return None
+    return status if status.run == run else None
+
+
+def living(home: Path, run: str) -> Living | None:
+    """The guardian that a supervisor before us has started."""
+    status = read_status(home, run)
+    if status is None or status.gone or birth_of(status.guardian) != status.guardian_birth:
+        return None
+    return Living(status.guardian, status.guardian_birth)
+
+
+def close_door(home: Path) -> bool:
+    """See to it that no guardian of this home starts anything any more. False: one is at work."""
+    if not home.is_dir():
+        return True
+    fd = os.open(home / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        (home / SPEC).unlink(missing_ok=True)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(fd)
+    return True
+
+
+def pidfd_of(process: Living) -> int | None:
+    """Readable as soon as the process has ended; None if it has. The caller closes it."""
+    try:
+        fd = os.pidfd_open(process.pid)
+    except ProcessLookupError:
+        return None
+    if birth_of(process.pid) == process.birth:
+        return fd
+    os.close(fd)
+    return None
+
+
+def send(process: Living, number: signal.Signals) -> None:
+    fd = pidfd_of(process)
+    if fd is None:
+        return
+    with contextlib.suppress(ProcessLookupError):
+        signal.pidfd_send_signal(fd, number)
+    os.close(fd)
+
+
+def reap(process: Living) -> None:
+    """If it was our own child, let its entry go."""
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(process.pid, os.WNOHANG)
+
+
+def left_of(run: str, session: int = 0) -> list[int]:
+    """Processes of a run whose guardian is gone: by the mark in their environment, or the worker's session."""
+    mark = f"{RUN_MARK}={run}".encode()
+    return [pid for pid in _pids() if _is_of(pid, mark, session)]
+
+
+def sweep(run: str, session: int = 0) -> bool:
+    """Kill what is left of a run; True when nothing is."""
+    left = left_of(run, session)
+    for pid in left:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    return not left
+
+
+def _pids() -> Iterator[int]:
+    return (int(name) for name in os.listdir("/proc") if name.isdigit())
+
+
+def _is_of(pid: int, mark: bytes, session: int) -> bool:
+    if pid == os.getpid() or birth_of(pid) is None:
+        return False
+    try:
+        if session and os.getsid(pid) == session:
+            return True
+        return mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
