@@ -6,10 +6,10 @@ SOURCES := torrentdist cli scripts tests $(if $(wildcard bench/*.py),bench)
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format docs bench cases clean
+.PHONY: help setup demo test lint format docs bench bench-short cases clean
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.* ## /  make \1 \t/p' $(MAKEFILE_LIST) | expand -t 20
+	@sed -n 's/^\([a-z-]*\):.* ## /  make \1 \t/p' $(MAKEFILE_LIST) | expand -t 20
 
 setup: ## .venv with everything, and Java if this machine has none and lets us install it
 	@scripts/setup
@@ -34,6 +34,9 @@ docs: setup ## generate docs/cli.md, docs/configuration.md and docs/errors.md
 
 bench: setup ## measure against peers; the last results stay in bench/
 	@$(PY) -m bench
+
+bench-short: setup ## the same on less data; nothing is kept
+	@$(PY) -m bench --short
 
 cases: setup ## every case of docs/cases.md with its tests
 	@$(PY) scripts/cases.py

@@ -38,10 +38,7 @@ TUNED: dict[str, Any] = {
 
 
 def new_session() -> lt.session:
-    params: lt.session_params = lt.session_params(TUNED)  # type: ignore[call-overload]
-    if constructor := os.environ.get("BARE_DISK_IO"):
-        params.disk_io_constructor = constructor
-    return lt.session(params)
+    return lt.session(lt.session_params(TUNED))  # type: ignore[call-overload]
 
 
 def new_params(metafile: str, home: str) -> lt.add_torrent_params:

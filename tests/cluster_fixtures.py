@@ -269,9 +269,9 @@ def _with(spec: DevSpec, settings: Settings) -> DevSpec:
 
 
 @contextlib.contextmanager
-def running_cluster(settings: Settings | None = None, **spec: Any) -> Iterator[Cluster]:
-    """A cluster in a directory of its own with a short name: paths of sockets and logs stay short too."""
-    work = Path(tempfile.mkdtemp(prefix="torrentdist-test-"))
+def running_cluster(settings: Settings | None = None, *, work: Path | None = None, **spec: Any) -> Iterator[Cluster]:
+    """A cluster in `work`, or in a directory of its own, that is gone afterwards."""
+    work = work or Path(tempfile.mkdtemp(prefix="torrentdist-test-"))
     merged = {"replication": SLOW_SYNC, **{k: dict(v) for k, v in (settings or {}).items()}}
     merged["replication"] = {**SLOW_SYNC, **merged["replication"]}
     dev = DevCluster(DevSpec(dir=work / "cluster", settings=merged, **spec))
@@ -285,8 +285,8 @@ def running_cluster(settings: Settings | None = None, **spec: Any) -> Iterator[C
 
 
 @pytest.fixture(scope="session")
-def _shared_cluster() -> Iterator[Cluster]:
-    with running_cluster() as cluster:
+def _shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with running_cluster(work=tmp_path_factory.mktemp("shared-cluster")) as cluster:
         yield cluster
 
 
@@ -299,9 +299,9 @@ def cluster(_shared_cluster: Cluster) -> Cluster:
 
 
 @pytest.fixture(scope="session")
-def _battered_cluster() -> Iterator[Cluster]:
+def _battered_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     settings = {"replication": {"abandon_secs": 4.0}, "swarm": {"seeding_secs": 2.0}}
-    with running_cluster(settings) as cluster:
+    with running_cluster(settings, work=tmp_path_factory.mktemp("battered-cluster")) as cluster:
         yield cluster
 
 
@@ -317,10 +317,14 @@ def battered(_battered_cluster: Cluster) -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def new_cluster() -> Iterator[NewCluster]:
+def new_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NewCluster]:
     """Clusters of the test's own: new_cluster(settings, masters=1, supervisors=0)."""
     with contextlib.ExitStack() as stack:
-        yield lambda settings=None, **spec: stack.enter_context(running_cluster(settings, **spec))
+
+        def make(settings: Settings | None = None, **spec: Any) -> Cluster:
+            return stack.enter_context(running_cluster(settings, work=tmp_path_factory.mktemp("own-cluster"), **spec))
+
+        yield make
 
 
 @pytest.fixture

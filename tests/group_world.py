@@ -226,9 +226,9 @@ class World:
         sent = answered[position % len(answered)]
         process.sent.remove(sent)
         answer = Unsure() if lost or sent.answer is None else sent.answer
-        if not lost and isinstance(sent.request, Commit | Ensure) and not isinstance(answer, Unsure):
-            if sent.session == process.session:
-                process.acknowledged = max(process.acknowledged, sent.at)
+        written = isinstance(sent.request, Commit | Ensure) and not isinstance(answer, Unsure)
+        if written and sent.session == process.session:
+            process.acknowledged = max(process.acknowledged, sent.at)
         if sent.coordinator is None:
             self.feed(process, Answered(sent.serial, answer, process.lease()))
         elif process.coordinator is not None and process.coordinator.me == sent.coordinator:

@@ -30,10 +30,11 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 @click.argument("file", type=FILE)
 @click.pass_obj
 def backup(session: Session, file: Path) -> None:
-    """Write every record of the cluster into FILE: bundles, replicas, assignments, jobs, epoch and history.
+    """Write every record of the cluster into a file.
 
-    The bundles' bytes are not in it; they are on the masters' disks. Any master answers. FILE is replaced whole, and
-    only its owner can read it: who has it can announce in the cluster's swarms.
+    That is bundles, replicas, assignments, jobs, epoch and history, as any master reads them. The bundles' bytes are
+    not in it; they are on the masters' disks. FILE is replaced whole, and only its owner can read it: who has it can
+    announce in the cluster's swarms.
 
     With -q: the path of FILE.
     """
@@ -57,10 +58,11 @@ def backup(session: Session, file: Path) -> None:
 @click.argument("file", type=FILE)
 @click.pass_context
 def restore(ctx: click.Context, file: Path) -> None:
-    """Bring the records of FILE back into an empty ZooKeeper; exit 9 if there are others in it.
+    """Bring a backup's records back into an empty ZooKeeper.
 
-    Runs on a master's host, with that master's --config: it talks to ZooKeeper itself. Daemons may run meanwhile: they
-    come back by themselves, and a bundle that is on a master's disk is not fetched again.
+    Exits 9 if there are records that FILE doesn't have. Runs on a master's host, with that master's --config: it talks
+    to ZooKeeper itself. Daemons may run meanwhile: they come back by themselves, and a bundle that is on a master's
+    disk is not fetched again.
 
     With -q: the epoch.
     """

@@ -80,7 +80,7 @@ def test_what_is_downloaded_is_what_was_uploaded(cluster: Cluster, tmp_path: Pat
 
 def test_ten_thousand_small_files(new_cluster: NewCluster, tmp_path: Path) -> None:
     """Broken, a bundle of many small files would take forever, or lose some."""
-    cluster = new_cluster(masters=1, supervisors=1)
+    cluster = new_cluster(masters=1, supervisors=0)
     source = tmp_path / "source"
     for number in range(10_000):
         file = source / f"{number % 100:02}" / f"{number:05}.bin"
@@ -89,11 +89,9 @@ def test_ten_thousand_small_files(new_cluster: NewCluster, tmp_path: Path) -> No
         file.write_bytes(number.to_bytes(4, "big") * 16)
 
     uploaded = cluster.upload(source, "ten-thousand", replicas=1)
-    fleet = cluster.run("bundle", "distribute", "ten-thousand", "--wait", "100%").ok()
     cluster.run("download", "ten-thousand", tmp_path / "dest").ok()
 
     assert (10_000, 1) == (uploaded["files"], uploaded["replicas"])
-    assert (1, []) == (fleet["done"], fleet["failed"])
     assert picture(source) == picture(tmp_path / "dest")
 
 

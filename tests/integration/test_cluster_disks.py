@@ -66,8 +66,9 @@ def on_small_disk(cluster: Cluster, names: Sequence[str], small_disk: SmallDisk)
 
 
 @pytest.fixture(scope="module")
-def _cramped() -> Iterator[Cluster]:
-    with running_cluster({"store": {"reserve_bytes": 0}}, masters=2, supervisors=1) as cluster:
+def _cramped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    work = tmp_path_factory.mktemp("cramped-cluster")
+    with running_cluster({"store": {"reserve_bytes": 0}}, work=work, masters=2, supervisors=1) as cluster:
         yield cluster
 
 

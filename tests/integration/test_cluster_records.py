@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from cluster_fixtures import Cluster, picture, running_cluster, throughout, until
+from cluster_fixtures import Cluster, NewCluster, picture, throughout, until
 from kazoo.client import KazooClient
 from kazoo.exceptions import NotEmptyError
 
@@ -57,10 +57,9 @@ def part_bytes(parent: Path) -> int:
 
 
 @pytest.fixture
-def doomed() -> Iterator[Cluster]:
+def doomed(new_cluster: NewCluster) -> Cluster:
     """A cluster whose records a test may destroy."""
-    with running_cluster() as cluster:
-        yield cluster
+    return new_cluster()
 
 
 def test_records_that_are_gone_delete_no_bundle(doomed: Cluster, tmp_path: Path) -> None:

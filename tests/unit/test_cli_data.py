@@ -12,7 +12,9 @@ import msgspec
 import pytest
 
 from torrentdist.bundle.make import make_metafile
+from torrentdist.model.backup import Backup, Node, encode_backup
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ha_views import FailoverView, LeaderTransferView, MasterState, RoleView
 from torrentdist.model.ids import BundleId, Digest, MasterId, SupervisorId
 from torrentdist.model.records import BundleState
 from torrentdist.model.views import (
@@ -67,6 +69,22 @@ CLUSTER = ClusterView(
     jobs=[],
     bundles=BundleCounts(total=1, available=1, uploading=0, lost=0, under_replicated=0),
 )
+
+
+HA: Answers = {
+    "GET /v1/roles": [
+        RoleView(
+            id=MasterId("m1"), url="http://a:1", state=MasterState.LEADER, epoch=7, lag=0, version="1", ready=True
+        ),
+        RoleView(
+            id=MasterId("m2"), url="http://b:1", state=MasterState.UNREACHABLE, version="1", failing={"reachable": "no"}
+        ),
+    ],
+    "GET /v1/failovers": [FailoverView(previous=MasterId("m2"), current=MasterId("m1"), at=1.0, reason="died")],
+    "POST /v1/transfer": LeaderTransferView(previous=MasterId("m2"), leader=MasterId("m1"), seconds=0.05),
+    "GET /v1/backup": encode_backup(Backup(cluster="c", epoch=7, zxid=1, made_at=1.0, nodes=(Node("/cluster"),))),
+    "digest": "",
+}
 
 
 @pytest.fixture
@@ -163,6 +181,10 @@ def test_jsonl_is_a_line_for_each_item(answers: Answers, capsys: Capture) -> Non
         ("bundle rm etl-42", "etl-42\n"),
         ("bundle prune --older-than 7d", "1536\n"),
         ("ha leader", "m1\n"),
+        ("ha roles", "m1\nm2\n"),
+        ("ha failovers", "m1\n"),
+        ("ha transfer m1", "m1\n"),
+        ("ha backup saved.json", "saved.json\n"),
     ],
 )
 def test_quiet_prints_the_one_value_and_nothing_else(answers: Answers, capsys: Capture, args: str, value: str) -> None:
@@ -177,11 +199,55 @@ def test_quiet_prints_the_one_value_and_nothing_else(answers: Answers, capsys: C
             "DELETE /v1/bundles/etl-42/pin": BUNDLE,
             "POST /v1/host/prune": PruneView(removed=[DIGEST], freed_bytes=1536, kept=2),
             "GET /v1/leader": LeaderView(leader=MasterId("m1"), epoch=7, since=1.0),
+            **HA,
         }
     )
     code = main([*args.split(), "-q"])
 
     assert (code, *capsys.readouterr()) == (0, value, "")
+
+
+def test_the_tables_of_ha_say_who_leads_and_why(answers: Answers, capsys: Capture) -> None:
+    """An operator reads these in the middle of the night."""
+    answers.update(HA)
+    roles = out_of(capsys, "ha", "roles").splitlines()
+    failovers = out_of(capsys, "ha", "failovers").splitlines()
+
+    assert roles[1].split() == ["m1", "leader", "yes", "7", "0", "1"]
+    assert roles[2].split() == ["m2", "unreachable", "no", "?", "?", "1", "reachable:", "no"]
+    assert failovers[1].split()[2:] == ["m2", "m1", "died"]
+    assert out_of(capsys, "ha", "transfer", "m1") == "m1 leads, after 0.1s\n"
+    assert json_of(capsys, "ha", "failovers")[0].keys() == {"previous", "current", "at", "reason"}
+    assert json_of(capsys, "ha", "backup", "b.json").keys() >= {"path", "cluster", "epoch", "records", "size"}
+
+
+def test_a_damaged_backup_is_not_written_over_a_good_one(answers: Answers, capsys: Capture, tmp_path: Path) -> None:
+    """The only good backup is not the one to lose when a master's answer breaks off."""
+    good = tmp_path / "b.json"
+    good.write_text("good")
+    answers.update(HA)
+    answers["GET /v1/backup"] = bytes(str(HA["GET /v1/backup"]), "ascii")
+
+    assert main(["ha", "backup", str(good)]) == 7
+    assert good.read_text() == "good"
+
+
+def test_old_records_are_shown_as_such(answers: Answers, capsys: Capture) -> None:
+    """Somebody would act on a picture of the cluster that is an hour old."""
+    answers["GET /v1/cluster"] = msgspec.structs.replace(CLUSTER, stale_secs=90.0)
+
+    assert "stale" in (shown := out_of(capsys, "cluster"))
+    assert "1m30s old: ZooKeeper is away" in shown
+
+
+def test_the_doctor_without_a_cluster_names_what_is_wrong_and_what_to_do(capsys: Capture) -> None:
+    """The doctor is called when nothing works; then it has to."""
+    code = main(["doctor", "--masters", "http://127.0.0.1:1"])
+    out = capsys.readouterr().out
+
+    assert code == 5
+    assert "fail  reachable" in out
+    assert "hint: reachable: Check client.masters" in out
 
 
 def test_tables_show_sizes_and_ages_for_people(answers: Answers, capsys: Capture) -> None:

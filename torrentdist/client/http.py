@@ -37,6 +37,7 @@ from torrentdist.model.config import ClientConfig
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ha_views import FailoverView, LeaderTransferView, RoleView
 from torrentdist.model.ids import BundleId, Digest, MasterId, SupervisorId, new_random_id
+from torrentdist.model.records import BundleState
 from torrentdist.model.views import BundleView, ClusterView, FleetView, LeaderView
 
 T = TypeVar("T")
@@ -153,7 +154,7 @@ class MasterClient:
         timeout: float,
         progress: Callable[[BundleView], None] = lambda view: None,
     ) -> BundleView:
-        """Wait until that many live masters hold it, or for `timeout` seconds; what there is then."""
+        """Wait until that many live masters hold it and it can be downloaded, or for `timeout` seconds; what there is."""
         clock = asyncio.get_running_loop().time
         deadline = clock() + timeout
         seen = -1
@@ -164,7 +165,8 @@ class MasterClient:
             params = {"replicas": str(min(replicas, seen + 1)), "timeout": f"{secs:.3f}"}
             view = await self.read("GET", f"/v1/bundles/{bundle_id}/wait", BundleView, params=params, poll_secs=secs)
             progress(view)
-            if view.replicas >= replicas or clock() >= deadline:
+            usable = view.state is not BundleState.UPLOADING or replicas == 0
+            if (view.replicas >= replicas and usable) or clock() >= deadline:
                 return view
             if view.replicas <= seen and clock() - asked_at < POLL_PAUSE_SECS:
                 await asyncio.sleep(min(POLL_PAUSE_SECS, deadline - clock()))

@@ -42,6 +42,14 @@ def read_job(directory: Path) -> JobSpec:
     return spec
 
 
+def is_directory(what: str) -> bool:
+    """Whether a directory with a checked job.toml is meant, and not a bundle's id."""
+    if not Path(what).is_dir():
+        return False
+    read_job(Path(what))
+    return True
+
+
 async def submit(
     client: MasterClient,
     what: str,
@@ -56,8 +64,7 @@ async def submit(
 ) -> JobView:
     """Submit a directory, uploaded under its content's own id, or a bundle that is there already."""
     bundle = what
-    if Path(what).is_dir():
-        read_job(Path(what))
+    if is_directory(what):
         view = await upload(client, Path(what), None, timeout=timeout, progress=progress, swarm=swarm)
         bundle = view.id
     body = {

@@ -71,7 +71,7 @@ async def upload(
         files=meta.file_count,
         replicas=there.replicas,
         min_replicas=wanted,
-        achieved=there.replicas >= wanted,
+        achieved=there.replicas >= wanted and there.state is not BundleState.UPLOADING,
         seconds=clock() - began,
     )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import socket
 import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ from torrentdist.cluster.operations import (
     Op,
     Result,
     SessionExpired,
+    SessionId,
     Set,
     Stat,
     TransactionFailed,
@@ -54,6 +56,7 @@ _NODE_ERRORS: dict[type[Exception], type[ZNodeError]] = {
 _REFUSED = (kazoo_errors.NoAuthError, kazoo_errors.AuthFailedError, kazoo_errors.InvalidACLError)
 _CUT_OFF = (kazoo_errors.ConnectionLoss, kazoo_errors.ConnectionClosedError, kazoo_errors.SessionMovedError)
 _ROLLED_BACK = (kazoo_errors.RolledBackError, kazoo_errors.RuntimeInconsistency)
+_ABANDON_SECS = 2.0
 _RECONNECT: dict[str, Any] = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_jitter": 0.4, "max_delay": 1.0}
 
 
@@ -63,7 +66,7 @@ class CutOff(Exception):
 
 @dataclass(frozen=True)
 class Connected:
-    session: int
+    session: SessionId
     negotiated_timeout: float
 
 
@@ -114,7 +117,7 @@ class _InOrder(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo is un
 
 
 class Driver:
-    """`on_event` is called on the loop. Paths are whole, chroot included."""
+    """`on_event` is called on the loop. Paths are whole, chroot included. `resume`: a session to be taken up."""
 
     def __init__(
         self,
@@ -122,11 +125,12 @@ class Driver:
         credentials: Credentials | None,
         acl: Acl,
         on_event: Callable[[Driver, SessionEvent], None],
+        resume: SessionId | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._on_event = on_event
         self._acl = [_kazoo_acl(acl)]
-        self._client: Any = _kazoo_client(config, credentials)
+        self._client: Any = _kazoo_client(config, credentials, resume)
         self._note_negotiated_timeout()
         self._client.add_listener(self._on_state)
         self.last_zxid = 0
@@ -140,6 +144,15 @@ class Driver:
         """End the session. Blocks for up to a session's length when nobody answers: call it on a thread."""
         with contextlib.suppress(Exception):  # kazoo raises when its thread takes long; there is nothing left to do
             self._client.stop()
+            self._client.close()
+
+    def abandon(self) -> None:
+        """Break the connection and leave the session as it is, to be taken up by another process in time."""
+        self._client._stopped.set()
+        with contextlib.suppress(Exception):  # kazoo closes its socket on its own thread
+            self._client._connection._socket.shutdown(socket.SHUT_RDWR)
+        with contextlib.suppress(Exception):
+            self._client._connection.stop(_ABANDON_SECS)
             self._client.close()
 
     def forget_zxid(self) -> None:
@@ -241,7 +254,7 @@ class Driver:
         """On kazoo's thread: it must only post."""
         event: SessionEvent
         if state == KazooState.CONNECTED:
-            event = Connected(self._client.client_id[0], self._negotiated)
+            event = Connected(SessionId(*self._client.client_id), self._negotiated)
         elif state == KazooState.SUSPENDED:
             event = Suspended()
         else:
@@ -249,7 +262,7 @@ class Driver:
         self._post(self._on_event, self, event)
 
 
-def _kazoo_client(config: ZooKeeperConfig, credentials: Credentials | None) -> Any:
+def _kazoo_client(config: ZooKeeperConfig, credentials: Credentials | None, resume: SessionId | None) -> Any:
     quiet = logging.getLogger("torrentdist.kazoo")
     quiet.setLevel(logging.ERROR)  # a line per attempt while ZooKeeper is away; the facade logs the session's states
     options: dict[str, Any] = {}
@@ -265,6 +278,7 @@ def _kazoo_client(config: ZooKeeperConfig, credentials: Credentials | None) -> A
         handler=handler,
         connection_retry=KazooRetry(sleep_func=handler.sleep_func, **_RECONNECT),
         logger=quiet,
+        client_id=None if resume is None else (resume.id, resume.password),
         **options,
     )
 

@@ -29,6 +29,14 @@ class SessionState(StrEnum):
 
 
 @dataclass(frozen=True)
+class SessionId:
+    """With both, any process can take the session up, or end it: keep the password as a secret."""
+
+    id: int
+    password: bytes
+
+
+@dataclass(frozen=True)
 class Stat:
     version: int
     ephemeral_owner: int

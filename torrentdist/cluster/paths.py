@@ -84,6 +84,17 @@ def failover_prefix() -> str:
     return f"{FAILOVERS}/f-"
 
 
+def is_name(text: str) -> bool:
+    """Whether it is safe as one component of a path."""
+    return 0 < len(text) <= ids.MAX_ID_LENGTH and _NAME.fullmatch(text) is not None
+
+
+def _checked(kind: str, text: str) -> str:
+    if not is_name(text):
+        raise TorrentdistError("invalid_id", kind=kind, text=text[:200])
+    return text
+
+
 @dataclass(frozen=True)
 class GroupPaths:
     """A resource group's own part of the tree."""
@@ -142,15 +153,23 @@ class GroupPaths:
         return f"{self.stopped}/{stopped_name(znode, generation)}"
 
 
+JOB_GROUP = GroupPaths("jobs")
+"""Where the barriers of all jobs' workers are, and those who hold them. It has no coordinator: the leader assigns."""
+
+_LONGEST_PLAIN_JOB = 100
+
+
+def worker_resource(id_: JobId, worker: int) -> str:
+    """What is exclusive about a worker, as a resource of the jobs' group. No two workers share one."""
+    plain = ids.job_id(id_)
+    if len(plain) > _LONGEST_PLAIN_JOB:
+        plain = JobId(f"{plain[:60]}-{hashlib.sha256(plain.encode()).hexdigest()[:32]}")
+    return f"{plain}.{worker:d}"
+
+
 def stopped_name(znode: str, generation: int) -> str:
     """Of the znode that says: this member has stopped for that generation."""
     return f"{znode}.{generation}"
-
-
-def _checked(kind: str, text: str) -> str:
-    if not is_name(text):
-        raise TorrentdistError("invalid_id", kind=kind, text=text[:200])
-    return text
 
 
 def sequence_of(name: str) -> int | None:
@@ -159,11 +178,6 @@ def sequence_of(name: str) -> int | None:
     if len(name) <= _SEQUENCE_DIGITS or not digits.isascii() or not digits.isdigit():
         return None
     return int(digits)
-
-
-def is_name(text: str) -> bool:
-    """Whether it is safe as one component of a path."""
-    return 0 < len(text) <= ids.MAX_ID_LENGTH and _NAME.fullmatch(text) is not None
 
 
 def parent(path: str) -> str:

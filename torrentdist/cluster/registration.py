@@ -72,16 +72,22 @@ class Registration:
         self._zk.on_state.append(self._on_state)
         self._task = asyncio.create_task(self._run(), name="registration")
 
-    async def close(self) -> None:
-        """Take the record away at once, rather than with the session."""
+    async def abandon(self) -> bool:
+        """Leave the record to the session, and to whoever takes that up. False: nothing was started."""
         task, self._task = self._task, None
         if task is None:
-            return
+            return False
         self._zk.on_state.remove(self._on_state)
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
         self._tell(False)
+        return True
+
+    async def close(self) -> None:
+        """Take the record away at once, rather than with the session."""
+        if not await self.abandon():
+            return
         with contextlib.suppress(TorrentdistError, ZNodeError):
             found = await self._zk.get(self.path)
             if found is not None and found[1].ephemeral_owner == self._zk.session_id:
@@ -114,6 +120,10 @@ class Registration:
             owner = None if found is None else found[1].ephemeral_owner
             match claim(owner, None if found is None else self._store_of(found[0]), self._zk.session_id, self._store):
                 case Claim.KEEP:
+                    assert found is not None
+                    if found[0] != encode(self.record):  # written by the process whose session we have taken up
+                        await self._rewrite(found[1].version)
+                        continue
                     self._tell(True)
                     return
                 case Claim.TAKEN:
@@ -131,6 +141,16 @@ class Registration:
         found = await self._zk.get(self.path, watch)
         self._watching = found is not None
         return found
+
+    async def _rewrite(self, version: int) -> None:
+        """Whatever went wrong, the next look tells."""
+        try:
+            await self._zk.set(self.path, encode(self.record), version)
+        except (BadVersion, NoNode):
+            pass
+        except TorrentdistError as exc:
+            if exc.code != "outcome_unknown":
+                raise
 
     async def _make(self, before: list[Delete]) -> None:
         """Whatever went wrong, the next look tells."""

@@ -27,6 +27,7 @@ from torrentdist.cluster.operations import (
     Op,
     Result,
     SessionExpired,
+    SessionId,
     SessionState,
     Set,
     Stat,
@@ -37,7 +38,7 @@ from torrentdist.cluster.operations import (
 from torrentdist.model.config import ZooKeeperConfig
 from torrentdist.model.errors import TorrentdistError
 
-__all__ = ["Create", "Op", "SessionState", "Set", "Stat", "TransactionFailed", "ZooKeeper"]
+__all__ = ["Create", "Op", "SessionId", "SessionState", "Set", "Stat", "TransactionFailed", "ZooKeeper"]
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
@@ -49,15 +50,18 @@ _REVIVE_SECS = 1.0
 
 
 class ZooKeeper:
-    def __init__(self, config: ZooKeeperConfig) -> None:
+    def __init__(self, config: ZooKeeperConfig, resume: SessionId | None = None) -> None:
+        """`resume`: the session of a process before us, to be taken up with everything ephemeral if it still lives."""
         self._config = config
+        self._resume = resume
         self._root = _checked_chroot(config.chroot)
         self._credentials = read_credentials(config.auth_file) if config.auth_file else None
         self.acl = _own_acl(self._credentials, config)
         self.state = SessionState.CONNECTING
         self.generation = 0
         """Grows with each new session."""
-        self.session_id: int | None = None
+        self.session: SessionId | None = resume
+        """The session that is ours as far as we know; until we are connected, the one to be taken up."""
         self.negotiated_timeout = config.session_timeout_secs
         self.last_write_acknowledged: float | None = None
         """time.monotonic() at the sending of the last write that this session got acknowledged."""
@@ -67,6 +71,10 @@ class ZooKeeper:
         self._changed = asyncio.Event()
 
     # the session
+
+    @property
+    def session_id(self) -> int | None:
+        return None if self.session is None else self.session.id
 
     async def start(self, timeout: float) -> None:
         """Connect and make the chroot. `zookeeper_unavailable` when time is up; it goes on connecting: call again."""
@@ -90,6 +98,13 @@ class ZooKeeper:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._config.operation_timeout_secs):
                     await ended.wait()
+
+    async def abandon(self) -> None:
+        """Leave without ending the session: whoever takes it up before it times out finds everything in its place."""
+        driver, self._driver = self._driver, None
+        self._enter(SessionState.CLOSED)
+        if driver is not None:
+            await asyncio.to_thread(driver.abandon)
 
     async def wait_connected(self, timeout: float) -> None:
         await self._until_connected(asyncio.get_running_loop().time() + timeout)
@@ -235,7 +250,9 @@ class ZooKeeper:
     # what the driver tells
 
     def _launch(self) -> None:
-        self._driver = Driver(self._config, self._credentials, self.acl, self._on_event)
+        # Only once: a client that is started anew later has its reasons.
+        resume, self._resume = self._resume, None
+        self._driver = Driver(self._config, self._credentials, self.acl, self._on_event, resume)
         self._driver.start()
 
     def _on_event(self, driver: Driver, event: SessionEvent) -> None:
@@ -244,16 +261,17 @@ class ZooKeeper:
         loop = asyncio.get_running_loop()
         match event:
             case Connected(session, negotiated_timeout):
-                if session != self.session_id:
+                if session.id != self.session_id:
                     self.generation += 1
-                    self.session_id, self.last_write_acknowledged = session, None
+                    self.last_write_acknowledged = None
+                self.session = session
                 self.negotiated_timeout = negotiated_timeout
                 self._enter(SessionState.CONNECTED)
             case Suspended():
                 self._enter(SessionState.SUSPENDED)
                 loop.call_later(self.negotiated_timeout, self._try_any_ensemble, driver, self._changed)
             case Lost(ended):
-                self.session_id, self.last_write_acknowledged = None, None
+                self.session, self.last_write_acknowledged = None, None
                 self._enter(SessionState.LOST)
                 if ended:  # refused, or a bug of the client's: its thread is gone
                     log.error("the ZooKeeper client ended, starting another one")

@@ -185,7 +185,9 @@ class DevCluster:
 
     def _reap(self) -> None:
         for child in self._children.values():
-            child.poll()
+            if child.poll() is None and birth_of(child.pid) is None:  # its first thread is gone, the others soon are
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    child.wait(5.0)
 
     def _remember(self, role: str, name: str, pid: int, url: str, log: Path) -> None:
         birth = birth_of(pid)

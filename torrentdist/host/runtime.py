@@ -61,7 +61,10 @@ class HostRuntime:
     async def start(self) -> None:
         """Seed what the store has. What a look at sizes and times finds damaged is set aside, not served."""
         for stored in await asyncio.to_thread(self._sound_bundles):
-            await self._seed(stored.digest)
+            try:
+                await self._seed(stored.digest)
+            except TorrentdistError as error:  # its metafile is damaged
+                await self.set_aside(stored.digest, error.message)
 
     def _sound_bundles(self) -> list[Stored]:
         sound = []

@@ -162,9 +162,7 @@ class MasterApi:
         timeout = number_parameter(request, "timeout", LONGEST_POLL, low=0, high=LONGEST_POLL)
         viewing.entry_of(self._m.snapshot(), bundle, *ALIVE)
         with contextlib.suppress(TorrentdistError):  # the time is over: what is there is the answer
-            await self._m.mirror.wait_for(
-                lambda s: bundle not in s.bundles or len(s.holders(bundle)) >= replicas, timeout
-            )
+            await self._m.mirror.wait_for(lambda s: viewing.replicated(s, bundle, replicas), timeout)
         snapshot = self._m.snapshot()
         viewing.entry_of(snapshot, bundle, *ALIVE)
         return json_response(viewing.bundle_view(snapshot, bundle))

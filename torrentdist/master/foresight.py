@@ -10,14 +10,14 @@ from collections.abc import Sequence
 
 from torrentdist.cluster import paths
 from torrentdist.cluster.operations import Create, Op, Set
-from torrentdist.cluster.snapshot import AssignmentEntry, BundleEntry, ClusterSnapshot
+from torrentdist.cluster.snapshot import AssignmentEntry, BundleEntry, ClusterSnapshot, JobEntry
 from torrentdist.model.ids import SupervisorId
-from torrentdist.model.records import AssignmentRecord, BundleRecord, decode
+from torrentdist.model.records import AssignmentRecord, BundleRecord, JobRecord, decode
 
 
 def foreseen(snapshot: ClusterSnapshot, ops: Sequence[Op]) -> ClusterSnapshot:
-    """The snapshot with the bundle and assignment records that `ops` write; everything else stays."""
-    bundles, assignments = dict(snapshot.bundles), dict(snapshot.assignments)
+    """The snapshot with the bundle, assignment and job records that `ops` write; everything else stays."""
+    bundles, assignments, jobs = dict(snapshot.bundles), dict(snapshot.assignments), dict(snapshot.jobs)
     for op in ops:
         match op:
             case Create(path=path, data=data) | Set(path=path, data=data):
@@ -28,7 +28,11 @@ def foreseen(snapshot: ClusterSnapshot, ops: Sequence[Op]) -> ClusterSnapshot:
                     id_ = SupervisorId(paths.name(path))
                     assigned = decode(data, AssignmentRecord, path=path)
                     assignments[id_] = _assignment(assignments.get(id_), assigned)
-    return dataclasses.replace(snapshot, bundles=bundles, assignments=assignments)
+                elif paths.parent(path) == paths.JOBS:
+                    job = decode(data, JobRecord, path=path)
+                    known = jobs.get(job.id)
+                    jobs[job.id] = JobEntry(job, version=known.version + 1 if known else 0, mtime=0.0)
+    return dataclasses.replace(snapshot, bundles=bundles, assignments=assignments, jobs=jobs)
 
 
 def _bundle(old: BundleEntry | None, record: BundleRecord) -> BundleEntry:

@@ -219,7 +219,7 @@ class Jobs:
         ops = event_ops(snapshot, what.job, what.event)
         if ops:
             await self._leadership.fence().commit(ops)
-            log.info("job", job=what.job, was=before.status.value, event=type(what.event).__name__)
+            log.info("job", job=what.job, was=before.status.value, happened=type(what.event).__name__)
         if isinstance(what.event, Due) and before.status is JobStatus.REBALANCING:
             self._respread.add(what.job)
 

@@ -76,6 +76,7 @@ class Leadership:
         self._requests = requests
         self._absent_since: dict[BundleId, float] = {}
         self._gained_at: float | None = None
+        self._tree_is_whole = False
         self._gained = asyncio.Event()
         self._elector = Elector(zookeeper, me, self._ready, on_gained=self._on_gained, on_lost=self._on_lost)
 
@@ -121,6 +122,7 @@ class Leadership:
 
     def _on_gained(self, _: Term) -> None:
         self._gained_at = asyncio.get_running_loop().time()
+        self._tree_is_whole = False
         self._gained.set()
 
     def _on_lost(self, _: Term) -> None:
@@ -174,6 +176,10 @@ class Leadership:
     async def _serve_once(self) -> None:
         snapshot = self._mirror.snapshot
         try:
+            if not self._tree_is_whole:  # a tree may be of an older release, or new
+                for path in (paths.BUNDLES, paths.ASSIGNMENTS, paths.SUPERVISORS, paths.JOBS):
+                    await self._zookeeper.ensure(path)
+                self._tree_is_whole = True
             if not snapshot.present:
                 await self._found_cluster()
             missing = gate.missing(snapshot, self._published())
@@ -210,8 +216,6 @@ class Leadership:
         except TransactionFailed as exc:
             if not isinstance(exc.reason, NodeExists):
                 raise
-        for path in (paths.BUNDLES, paths.ASSIGNMENTS, paths.SUPERVISORS):
-            await self._zookeeper.ensure(path)
 
     async def _do(self, snapshot: ClusterSnapshot, duty: Duty) -> None:
         entry = snapshot.bundles[duty.bundle]

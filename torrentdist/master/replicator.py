@@ -170,7 +170,7 @@ class Replicator:
     async def _fetch(self, snapshot: ClusterSnapshot, bundle: BundleId, digest: Digest) -> None:
         entry = snapshot.bundles[bundle]
         try:
-            meta = await asyncio.to_thread(self._runtime.store.metafile, digest)
+            meta = await asyncio.to_thread(self._own_metafile, digest)
             first = self._likely_holders(snapshot, bundle)
             if meta is None:
                 meta = await self._metafile_of(digest, first)
@@ -190,6 +190,14 @@ class Replicator:
         finally:
             self._tasks.pop(digest, None)
             self._wake.set()
+
+    def _own_metafile(self, digest: Digest) -> Metafile | None:
+        """None too if it is damaged: another master's replaces it."""
+        try:
+            return self._runtime.store.metafile(digest)
+        except TorrentdistError as error:
+            log.warning("a damaged metafile is fetched anew", digest=digest, detail=error.message)
+            return None
 
     async def _metafile_of(self, digest: Digest, first: list[str]) -> Metafile:
         try:

@@ -49,6 +49,18 @@ def bundle_view(snapshot: ClusterSnapshot, bundle: BundleId) -> BundleView:
     )
 
 
+def replicated(snapshot: ClusterSnapshot, bundle: BundleId, replicas: int) -> bool:
+    """Whether a wait for that many holders is over: they are there and the bundle can be downloaded, or it is gone.
+
+    Until the leader has said that it is available, a leader that dies would leave an upload that was acknowledged and
+    that nobody finds.
+    """
+    entry = snapshot.bundles.get(bundle)
+    if entry is None or replicas == 0:
+        return True
+    return entry.record.state is not BundleState.UPLOADING and len(snapshot.holders(bundle)) >= replicas
+
+
 def bundle_list(snapshot: ClusterSnapshot) -> list[BundleView]:
     return [bundle_view(snapshot, id_) for id_, e in sorted(snapshot.bundles.items()) if e.record.state in LISTED]
 

@@ -8,7 +8,7 @@ Pure: no I/O, no clock.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from torrentdist.model.ids import JobId
@@ -28,7 +28,7 @@ class Launch:
     incarnation: str
     stop_grace_secs: float = 10.0
     on_isolation: OnIsolation = OnIsolation.STOP
-    restart: Restart = Restart()
+    restart: Restart = field(default_factory=Restart)
 
 
 @dataclass(frozen=True)
@@ -238,7 +238,7 @@ def after_exit(life: Life, restart: Restart, code: int, ran_secs: float, now: fl
 
 def after_end(life: Life, code: int | None) -> Life:
     """We ended it, or its host did: that is no failure of its own."""
-    return replace(life, exit_code=code, restarts=life.restarts + 1, not_before=0.0)
+    return replace(life, exit_code=code, not_before=0.0)
 
 
 # what is said of it

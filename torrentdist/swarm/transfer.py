@@ -50,7 +50,6 @@ class Transfer:
         self._handle: lt.torrent_handle | None = None
         self._ledger = SourceLedger()
         self._peers: dict[Endpoint, PeerAddress] = {}
-        self._connected: frozenset[Endpoint] = frozenset()
         self._settled = asyncio.Event()
         self._error: TorrentdistError | None = None
         self._local: int | None = None
@@ -122,8 +121,8 @@ class Transfer:
         wanted = {(peer.host, peer.port) for peer in known if not (seeding and peer.complete)}
         if self._handle is None or self.phase is TransferPhase.FAILED or not wanted:
             return
-        self.look_at_peers()
-        for endpoint in wanted - self._connected:
+        for endpoint in wanted:
+            # Who is connected is not dialled twice: libtorrent knows the listening port of each of its peers.
             # A peer that refused three times is never dialled again, whatever max_failcount says. Naming the tracker
             # as the source takes one failure off.
             with contextlib.suppress(RuntimeError):
@@ -162,11 +161,7 @@ class Transfer:
         if self._handle is None:
             return
         with contextlib.suppress(RuntimeError):  # It may have left the session.
-            seen = _seen_peers(self._handle)
-            self._connected = frozenset(
-                (peer.remote[0], port) for peer in seen for port in (peer.remote[1], peer.listening) if port is not None
-            )
-            self._ledger.record(seen)
+            self._ledger.record(_seen_peers(self._handle))
             self._count_sources()
 
     def on_finished(self) -> None:

@@ -1,0 +1,194 @@
+"""What a worker finds when it starts: its directory over the bundle, its environment, and its guardian's orders.
+
+Always holds: the worker's directory holds nothing of ours but links, so that it can spoil only its own things; orders
+are on disk before the guardian starts. Must not do: decide. It blocks: use threads.
+
+    <data>/workers/<job>/<k>/   the working directory: `bundle`, `deps/<bundle-id>`, and whatever the worker makes
+    <data>/guard/<job>/<k>/     spec.json, status.json, lock, guardian.log, stdout.<offset>, stderr.<offset>
+    <data>/guard/<job>/peers.json, <data>/guard/lease.json
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from torrentdist.bundle.durable import write_durably
+from torrentdist.host.files import confined_file
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import BundleId, JobId
+from torrentdist.model.job import JobKind, JobSpec
+from torrentdist.supervisor.guardian import LOCK, SPEC, STATUS, write_whole
+from torrentdist.supervisor.local_state import Place, RunRecord
+from torrentdist.supervisor.processes import GUARDIAN_LOG, RUN_MARK
+from torrentdist.supervisor.workers import Key
+
+LOG_BYTES = 10 * 1024 * 1024
+"""A file of output is followed by the next one when it has this size."""
+LOG_FILES = 5
+"""So many are kept of each stream."""
+LOG_KEEP_SECS = 7 * 24 * 3600.0
+"""How long the output of a worker that has left this host is kept."""
+OURS = "TORRENTDIST_"
+
+
+@dataclass(frozen=True)
+class Program:
+    """What a worker runs, and over what."""
+
+    place: Place
+    spec: JobSpec
+    workers: int
+    content: Path
+    dependencies: Mapping[BundleId, Path]
+
+
+@dataclass(frozen=True)
+class Homes:
+    """Where things of workers are below the data directory."""
+
+    data_dir: Path
+
+    def work(self, key: Key) -> Path:
+        return self.data_dir / "workers" / key[0] / str(key[1])
+
+    def guard(self, key: Key) -> Path:
+        return self.data_dir / "guard" / key[0] / str(key[1])
+
+    def peers(self, job: JobId) -> Path:
+        return self.data_dir / "guard" / job / "peers.json"
+
+    @property
+    def lease(self) -> Path:
+        return self.data_dir / "guard" / "lease.json"
+
+    def guards(self) -> Iterator[tuple[Key, Path]]:
+        """Of every worker that was ever here and isn't cleaned up."""
+        for path in sorted((self.data_dir / "guard").glob("*/*/")):
+            if path.name.isdigit():
+                yield (JobId(path.parent.name), int(path.name)), path
+
+
+def prepare(homes: Homes, program: Program, run: RunRecord) -> Path:
+    """Directory, links and orders; returns the guardian's home."""
+    key = program.place.key
+    home, work = homes.guard(key), homes.work(key)
+    try:
+        home.mkdir(parents=True, exist_ok=True, mode=0o750)
+        work.mkdir(parents=True, exist_ok=True, mode=0o750)
+        _link(work / "bundle", program.content)
+        _clear(work / "deps")
+        (work / "deps").mkdir()
+        for bundle, content in program.dependencies.items():
+            (work / "deps" / bundle).symlink_to(content)
+        (home / STATUS).unlink(missing_ok=True)
+        write_whole(str(home / SPEC), msgspec.json.encode(_orders(homes, program, run)))
+    except OSError as exc:
+        raise TorrentdistError("disk_error", path=str(exc.filename or work), detail=str(exc)) from exc
+    return home
+
+
+def _orders(homes: Homes, program: Program, run: RunRecord) -> dict[str, object]:
+    work = homes.work(program.place.key)
+    return {
+        "run": run.id,
+        "session": run.session,
+        "lenient": run.lenient,
+        "lease_file": str(homes.lease),
+        "argv": command_of(program.spec, program.content, work),
+        "cwd": str(work),
+        "env": environment(os.environ, homes, program, run),
+        "memory_bytes": program.spec.resources.memory_bytes,
+        "grace": run.grace_secs,
+        "log_bytes": LOG_BYTES,
+        "log_files": LOG_FILES,
+    }
+
+
+def command_of(spec: JobSpec, content: Path, work: Path) -> list[str]:
+    """A program that is a file of the bundle is that file; any other is found as a shell in `work` would."""
+    if spec.kind is not JobKind.PROCESS:
+        raise TorrentdistError("invalid_request", detail=f"this release runs no workers of kind {spec.kind}")
+    program, *arguments = spec.command
+    if confined_file(content, program) is not None:
+        return [str(work / "bundle" / program), *arguments]
+    return [program, *arguments]
+
+
+def environment(base: Mapping[str, str], homes: Homes, program: Program, run: RunRecord) -> dict[str, str]:
+    """The supervisor's own without its settings, the job's over it, and ours over both."""
+    work, place = homes.work(program.place.key), program.place
+    return {
+        **{name: value for name, value in base.items() if not name.startswith(OURS)},
+        **program.spec.env,
+        "PWD": str(work),
+        "TORRENTDIST_JOB": place.job,
+        "TORRENTDIST_WORKER": str(place.worker),
+        "TORRENTDIST_WORKERS": str(program.workers),
+        "TORRENTDIST_SLOT": str(place.slot),
+        "TORRENTDIST_FENCING": str(run.fencing),
+        "TORRENTDIST_BUNDLE": str(work / "bundle"),
+        "TORRENTDIST_DEPENDENCIES": str(work / "deps"),
+        "TORRENTDIST_PEERS_FILE": str(homes.peers(place.job)),
+        RUN_MARK: run.id,
+    }
+
+
+def _link(path: Path, target: Path) -> None:
+    if path.is_symlink() and path.readlink() == target:
+        return
+    _clear(path)
+    path.symlink_to(target)
+
+
+def _clear(path: Path) -> None:
+    """Whatever the worker has put there."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def write_peers(homes: Homes, job: JobId, hosts: Mapping[str, str]) -> None:
+    """Where the job's workers are, as far as the leader knows."""
+    data = msgspec.json.encode({"job": job, "workers": dict(sorted(hosts.items()))})
+    path = homes.peers(job)
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o750)
+    if not path.exists() or path.read_bytes() != data:
+        write_durably(path, data)
+
+
+def clean_up(homes: Homes, key: Key) -> None:
+    """The worker has left this host; its output stays for a while."""
+    work, home = homes.work(key), homes.guard(key)
+    shutil.rmtree(work, ignore_errors=True)
+    _remove_if_empty(work.parent)
+    for name in (SPEC, STATUS, LOCK, GUARDIAN_LOG):
+        (home / name).unlink(missing_ok=True)
+    if home.is_dir():
+        os.utime(home)
+
+
+def drop_old_output(homes: Homes, places: Collection[Key], keep_secs: float) -> None:
+    """Of workers that left this host long ago, and of jobs that have none here any more."""
+    for key, home in homes.guards():
+        if key not in places and time.time() - home.stat().st_mtime > keep_secs:
+            shutil.rmtree(home, ignore_errors=True)
+    jobs = {key[0] for key in places}
+    for folder in (homes.data_dir / "guard").glob("*/"):
+        if folder.name not in jobs and not any(folder.glob("*/")):
+            (folder / "peers.json").unlink(missing_ok=True)
+            _remove_if_empty(folder)
+
+
+def _remove_if_empty(folder: Path) -> None:
+    try:
+        folder.rmdir()
+    except OSError:
+        return

@@ -1,0 +1,57 @@
+"""Reading what a worker wrote: a stream as one sequence of bytes, whatever files it lies in.
+
+Always holds: an offset means the same byte for ever; what is not kept any more is skipped, never renumbered. Blocks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+MOST_BYTES = 1024 * 1024
+"""In one answer."""
+
+
+class Stream(StrEnum):
+    STDOUT = "stdout"
+    STDERR = "stderr"
+
+
+@dataclass(frozen=True)
+class Piece:
+    start: int
+    data: bytes
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.data)
+
+
+def read_output(home: Path, stream: Stream, offset: int, limit: int = MOST_BYTES) -> Piece:
+    """From `offset` on, or from the first byte after it that is kept; a negative one counts from the end."""
+    files = _files(home, stream)
+    end = max((start + size for start, (_, size) in files.items()), default=0)
+    at = max(0, end + offset) if offset < 0 else offset
+    for start, (path, size) in sorted(files.items()):
+        if at < start + size:
+            begin = max(at, start)
+            try:
+                with path.open("rb") as file:
+                    file.seek(begin - start)
+                    return Piece(begin, file.read(limit))
+            except FileNotFoundError:  # rotated away meanwhile
+                continue
+    return Piece(min(at, end), b"")
+
+
+def _files(home: Path, stream: Stream) -> dict[int, tuple[Path, int]]:
+    found = {}
+    for path in home.glob(f"{stream}.*"):
+        offset = path.name.partition(".")[2]
+        if offset.isdigit():
+            try:
+                found[int(offset)] = path, path.stat().st_size
+            except FileNotFoundError:
+                continue
+    return found

@@ -1,0 +1,103 @@
+"""How an assignment and a job's facts change what this host should run: pure steps from one local state to the next.
+
+Always holds: a worker that is not assigned any more keeps its place until it is forgotten; a job of the same name but
+another incarnation starts its workers' lives anew. Pure: no I/O, no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from torrentdist.model.ids import BundleId, JobId
+from torrentdist.model.records import AssignmentRecord
+from torrentdist.supervisor.local_state import JobFacts, LocalState, Place, RunRecord
+from torrentdist.supervisor.workers import Key, Life, free_slot
+
+replace = msgspec.structs.replace
+
+
+def place_of(state: LocalState, key: Key) -> Place | None:
+    return next((place for place in state.places if place.key == key), None)
+
+
+def changed(state: LocalState, key: Key, change: Callable[[Place], Place]) -> LocalState:
+    return replace(state, places=tuple(change(p) if p.key == key else p for p in state.places))
+
+
+def follow(state: LocalState, record: AssignmentRecord) -> LocalState:
+    """The state in which exactly these workers are assigned."""
+    told = {(worker.job, worker.worker): worker for worker in record.workers}
+    places = []
+    for place in state.places:
+        worker = told.pop(place.key, None)
+        active = worker.active if worker is not None else place.active
+        places.append(replace(place, assigned=worker is not None, active=active))
+    for key, worker in told.items():
+        slot = free_slot({place.slot for place in places})
+        places.append(Place(job=key[0], worker=key[1], slot=slot, active=worker.active))
+    return _with_jobs(replace(state, generation=record.generation, places=tuple(places)))
+
+
+def informed(state: LocalState, job: JobId, facts: JobFacts) -> LocalState:
+    """A master told about a job."""
+    places = tuple(_renewed(place, facts) if place.job == job else place for place in state.places)
+    return _with_jobs(replace(state, places=places, jobs={**state.jobs, job: facts}))
+
+
+def _renewed(place: Place, facts: JobFacts) -> Place:
+    if place.incarnation == facts.incarnation:
+        return place
+    fresh = Place(job=place.job, worker=place.worker, slot=place.slot, assigned=place.assigned, active=place.active)
+    return replace(fresh, incarnation=facts.incarnation, run=place.run, fencing=place.fencing)
+
+
+def forgotten(state: LocalState, key: Key) -> LocalState:
+    return _with_jobs(replace(state, places=tuple(p for p in state.places if p.key != key)))
+
+
+def _with_jobs(state: LocalState) -> LocalState:
+    named = {place.job for place in state.places}
+    return replace(state, jobs={job: facts for job, facts in state.jobs.items() if job in named})
+
+
+def started(state: LocalState, key: Key, run: RunRecord) -> LocalState:
+    return changed(state, key, lambda place: replace(place, run=run, fencing=run.fencing, detail=""))
+
+
+def not_started(state: LocalState, key: Key, detail: str) -> LocalState:
+    return changed(state, key, lambda place: replace(place, run=None, detail=detail))
+
+
+def lived(state: LocalState, key: Key, life: Life, detail: str) -> LocalState:
+    """It has ended, and this is what it has behind it."""
+
+    def change(place: Place) -> Place:
+        return replace(
+            place,
+            run=None,
+            restarts=life.restarts,
+            in_a_row=life.in_a_row,
+            exit_code=life.exit_code,
+            ended=life.ended,
+            detail=detail,
+        )
+
+    return changed(state, key, change)
+
+
+def life_of(place: Place, not_before: float) -> Life:
+    return Life(place.restarts, place.in_a_row, not_before, place.exit_code, place.ended)
+
+
+def needs(state: LocalState) -> frozenset[BundleId]:
+    """The bundles without which what is assigned cannot run, and those of what still runs."""
+    wanted: set[BundleId] = set()
+    for place in state.places:
+        facts = state.jobs.get(place.job)
+        if facts is not None and place.assigned:
+            wanted |= facts.needs
+        if place.run is not None:
+            wanted |= set(place.run.needs)
+    return frozenset(wanted)

@@ -1,0 +1,185 @@
+"""The guardians that work for this supervisor: started or found again, told to end, waited for.
+
+Always holds: `ended` is called once per run, and only when nothing of it is left on this host. Must not do: decide, or
+look at barriers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from torrentdist.supervisor import processes
+from torrentdist.supervisor.local_state import RunRecord
+from torrentdist.supervisor.processes import Living, Status
+from torrentdist.supervisor.workers import Key, Measure
+
+log = structlog.get_logger(__name__)
+
+LOOK_SECS = 0.02
+
+Ended = Callable[[Key, RunRecord, Status | None], Awaitable[None]]
+
+
+@dataclass
+class Handle:
+    """One run, as far as this process is concerned."""
+
+    run: RunRecord
+    home: Path
+    living: Living | None = None
+    """None while it is being started, or looked for."""
+    pid: int = 0
+    """Of the worker itself."""
+    measure: Measure = Measure.NONE
+    measured_at: float = 0.0
+
+
+class Running:
+    def __init__(self, ended: Ended, on_change: Callable[[], None]) -> None:
+        self._ended = ended
+        self._on_change = on_change
+        self._handles: dict[Key, Handle] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def get(self, key: Key) -> Handle | None:
+        return self._handles.get(key)
+
+    def keys(self) -> frozenset[Key]:
+        return frozenset(self._handles)
+
+    async def close(self) -> None:
+        """Let go of all, and leave them running."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # beginning
+
+    def begin(self, key: Key, run: RunRecord, home: Path) -> None:
+        """From now on it counts as running."""
+        self._handles[key] = Handle(run, home)
+
+    def launch(self, key: Key) -> None:
+        """What `begin` announced; its orders are on disk."""
+        handle = self._handles[key]
+        read, write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            handle.living = processes.start_guardian(handle.home, handle.run.id, write)
+        finally:
+            os.close(write)
+        self._spawn(f"start of {key}", self._hear_of_start(handle, read))
+        self._spawn(f"guardian of {key}", self._follow(key, handle))
+
+    def adopt(self, key: Key, run: RunRecord, home: Path) -> None:
+        """It was started by a process before us, and may still run."""
+        self.begin(key, run, home)
+        self._spawn(f"adoption of {key}", self._adopt(key, self._handles[key]))
+
+    def abort(self, key: Key) -> None:
+        """What `begin` announced was not launched."""
+        del self._handles[key]
+
+    # ending
+
+    def stop(self, key: Key) -> None:
+        self._take(key, Measure.STOP, signal.SIGTERM)
+
+    def kill(self, key: Key) -> None:
+        self._take(key, Measure.KILL, signal.SIGUSR1)
+
+    def destroy(self, key: Key) -> None:
+        self._take(key, Measure.DESTROY, signal.SIGKILL)
+
+    def _take(self, key: Key, measure: Measure, number: signal.Signals) -> None:
+        handle = self._handles[key]
+        if handle.living is None:  # the next plan comes back to it
+            return
+        handle.measure, handle.measured_at = measure, time.monotonic()
+        processes.send(handle.living, number)
+
+    # following
+
+    def _spawn(self, name: str, work: Awaitable[None]) -> None:
+        async def guarded() -> None:
+            try:
+                await work
+            except Exception:
+                log.exception("a worker is lost sight of", task=name)
+
+        task = asyncio.create_task(guarded(), name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _hear_of_start(self, handle: Handle, told: int) -> None:
+        try:
+            await _readable(told)
+        finally:
+            os.close(told)
+        self._note_pid(handle)
+
+    def _note_pid(self, handle: Handle) -> None:
+        status = processes.read_status(handle.home, handle.run.id)
+        if status is not None:
+            handle.pid = status.pid
+            self._on_change()
+
+    async def _adopt(self, key: Key, handle: Handle) -> None:
+        while (living := processes.living(handle.home, handle.run.id)) is None:
+            if processes.close_door(handle.home):
+                break
+            await asyncio.sleep(LOOK_SECS)  # its guardian is about to say who it is
+        handle.living = living
+        if living is not None:
+            self._note_pid(handle)
+            log.info("worker adopted", job=key[0], worker=key[1], pid=handle.pid)
+        await self._follow(key, handle)
+
+    async def _follow(self, key: Key, handle: Handle) -> None:
+        if handle.living is not None:
+            await _end_of(handle.living)
+        status = await self._nothing_left(handle)
+        del self._handles[key]
+        await self._ended(key, handle.run, status)
+        self._on_change()
+
+    async def _nothing_left(self, handle: Handle) -> Status | None:
+        """What the guardian said at its end; None if it could not, and then we have ended what it left."""
+        while not processes.close_door(handle.home):
+            await asyncio.sleep(LOOK_SECS)
+        status = processes.read_status(handle.home, handle.run.id)
+        if status is not None and status.gone:
+            return status
+        session = status.pid if status is not None else 0
+        while not await asyncio.to_thread(processes.sweep, handle.run.id, session):
+            await asyncio.sleep(LOOK_SECS)
+        return None
+
+
+async def _readable(fd: int) -> None:
+    loop = asyncio.get_running_loop()
+    ready = loop.create_future()
+    loop.add_reader(fd, lambda: ready.done() or ready.set_result(None))
+    try:
+        await ready
+    finally:
+        loop.remove_reader(fd)
+
+
+async def _end_of(process: Living) -> None:
+    fd = processes.pidfd_of(process)
+    if fd is not None:
+        try:
+            await _readable(fd)
+        finally:
+            os.close(fd)
+    with contextlib.suppress(ProcessLookupError):
+        processes.reap(process)
