@@ -22,7 +22,7 @@ which = st.integers(0, 11)
 class GroupMachine(RuleBasedStateMachine):
     algorithm: Algorithm
 
-    @initialize(members=st.integers(1, 3), resources=st.integers(1, len(RESOURCES)), settled=st.booleans())
+    @initialize(members=st.integers(1, 3), resources=st.integers(1, len(RESOURCES)), settled=st.sampled_from([True, True, False]))
     def start(self, members: int, resources: int, settled: bool) -> None:
         self.world = World(self.algorithm)
         for resource in RESOURCES[:resources]:
@@ -66,12 +66,16 @@ class GroupMachine(RuleBasedStateMachine):
         if process := self.one(number):
             self.world.finish(process, failing=failing)
 
-    @rule(number=which)
-    def turn(self, number: int) -> None:
-        if process := self.one(number):
-            self.world.turn(process)
+    @rule(numbers=st.lists(which, min_size=1, max_size=6), seconds=st.sampled_from([0.01, 0.3, 1.1]))
+    def turn(self, numbers: list[int], seconds: float) -> None:
+        """Some go on undisturbed, while others hear nothing."""
+        self.world.advance(seconds)
+        for number in numbers:
+            if process := self.one(number):
+                self.world.turn(process)
+                self.world.check()
 
-    @rule(seconds=st.sampled_from([0.05, 0.5, 1.0, 2.0, 4.0, 9.0]))
+    @rule(seconds=st.sampled_from([0.05, 0.6, 1.1, 1.1, 3.0, 9.0]))
     def advance(self, seconds: float) -> None:
         self.world.advance(seconds)
 

@@ -17,6 +17,7 @@ from torrentdist.cluster.restoring import (
     history,
     left_record,
     obstacle,
+    passing,
     sorted_nodes,
 )
 from torrentdist.cluster.term import TermRecord, failover_reason, read_term
@@ -36,6 +37,10 @@ TREE = {
     "/code-distributor/b/m1": b"replica",
     "/code-distributor/b.2": b"bundle",
     "/code-distributor/b.2/m1": b"replica",
+    "/groups": b"",
+    "/groups/g": b"group",
+    "/groups/g/resources": b"",
+    "/groups/g/resources/r": b"",
     "/jobs": b"",
     "/jobs/later": b"\xff\x00 unknown to this release",
 }
@@ -84,6 +89,7 @@ def test_a_file_of_another_kind_is_told_from_a_damaged_one(changes: dict[str, ob
         ({}, None),
         ({"/cluster": b"founded since", "/epoch": b"", "/failovers/f-0000000000": b"x", "/jobs": b""}, None),
         ({"/code-distributor/b": b"bundle", "/code-distributor/b/m9": b"a holder since"}, None),
+        ({"/groups/g": b"members are back", "/groups/g/resources": b""}, None),
         ({"/code-distributor/b": b"changed"}, "/code-distributor/b"),
         ({"/code-distributor/z": b"uploaded since"}, "/code-distributor/z"),
         ({"/code-distributor/z": b"", "/code-distributor/z/m1": b""}, "/code-distributor/z"),
@@ -93,6 +99,14 @@ def test_a_file_of_another_kind_is_told_from_a_damaged_one(changes: dict[str, ob
 def test_only_what_daemons_write_by_themselves_may_be_there(there: dict[str, bytes], expected: str | None) -> None:
     """If this fails, a restore into a cluster that is in use loses what users did, or none works beside masters."""
     assert obstacle(there, WHOLE) == expected
+
+
+def test_who_is_at_work_right_now_is_no_record() -> None:
+    """If this fails, a restored tree has members, plans and claims of processes that are long gone."""
+    kept = ["/groups", "/groups/g", "/groups/g/resources", "/groups/g/resources/r", "/jobs/j", "/code-distributor/b/m1"]
+    gone = ["/groups/g/plan", "/groups/g/epoch", "/groups/g/members/x", "/requests/ab", "/masters", "/election/x"]
+
+    assert [path for path in kept + gone if not passing(path)] == kept
 
 
 NAMES = st.text("abc-.", min_size=1, max_size=3).map(lambda text: f"x{text}")

@@ -14,13 +14,12 @@ import time
 from torrentdist.cluster import paths
 from torrentdist.cluster.operations import Create, Delete, NodeExists, Op, Set, TransactionFailed
 from torrentdist.cluster.restoring import (
-    PASSING,
     cluster_record,
     creations,
     history,
     left_record,
     obstacle,
-    section,
+    passing,
     sorted_nodes,
 )
 from torrentdist.cluster.zookeeper import ZooKeeper
@@ -52,7 +51,7 @@ async def read_records(zk: ZooKeeper) -> tuple[dict[str, bytes], int]:
                 found[path] = node[0]
             names = await zk.children(path) or []
         below = [f"{path.rstrip('/')}/{name}" for name in names]
-        return [child for child in below if section(child) not in PASSING]
+        return [child for child in below if not passing(child)]
 
     level = [paths.ROOT]
     while level:

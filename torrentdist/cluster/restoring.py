@@ -27,6 +27,12 @@ def section(path: str) -> str:
     return "/" + path.split("/")[1]
 
 
+def passing(path: str) -> bool:
+    """Whether it says only who is at work right now: of a resource group, all but its record and its resources."""
+    _, first, *rest = path.split("/")
+    return "/" + first in PASSING or ("/" + first == paths.GROUPS and len(rest) > 1 and rest[1] != "resources")
+
+
 def _group(path: str) -> tuple[str, ...]:
     return tuple(path.split("/")[1:3])
 
@@ -43,7 +49,8 @@ def obstacle(there: Mapping[str, bytes], backup: Backup) -> str | None:
         below_ours = len(_group(path)) == 2 and wanted.get("/" + "/".join(_group(path))) is not None
         top = path.count("/") == 1
         replica = path.count("/") > 2 and below_ours
-        if not (ours or top or replica or section(path) == paths.FAILOVERS):
+        rejoined = section(path) == paths.GROUPS and path.count("/") == 2
+        if not (ours or top or replica or rejoined or section(path) == paths.FAILOVERS):
             return path
     return None
 

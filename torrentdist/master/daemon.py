@@ -65,6 +65,7 @@ from torrentdist.swarm.agent import SwarmAgent
 log = structlog.get_logger(__name__)
 
 CONNECT_SECS = 30.0
+GOODBYE_SECS = 3.0
 
 
 def id_of(config: Config) -> MasterId:
@@ -191,13 +192,19 @@ class Master:
             await self._agent.leave()
         await self._background.stop()
         if self._registration is not None:
-            await self.leadership.leave("stopped")
-            await self.records.save()
-            await self._registration.close()
+            await self._say_goodbye(self._registration)
         await self.mirror.close()
         await self._closing.aclose()
         await self._zookeeper.close()
         log.info("master stopped")
+
+    async def _say_goodbye(self, registration: Registration) -> None:
+        """So that the others needn't wait for the session to end; without ZooKeeper there is nobody to tell."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(GOODBYE_SECS):
+                await self.leadership.leave("stopped")
+                await self.records.save()
+                await registration.close()
 
     async def _join_cluster(self) -> None:
         """Connect, check the ACLs, mirror, register, queue for leadership: each only after the one before."""

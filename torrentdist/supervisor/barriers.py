@@ -18,7 +18,7 @@ import structlog
 from torrentdist.cluster import paths
 from torrentdist.cluster.operations import SessionId, SessionState
 from torrentdist.cluster.rebalance.requests import Answer, Commit, Done, Errand, Kind, ask
-from torrentdist.cluster.rebalance.tenure import Lease, Tenure
+from torrentdist.cluster.rebalance.tenure import NEVER, Lease, Tenure
 from torrentdist.cluster.zookeeper import ZooKeeper
 from torrentdist.model.ids import new_random_id
 from torrentdist.supervisor.guardian import clock
@@ -46,6 +46,8 @@ class HostLease:
     session: int | None
     stop: float
     kill: float
+    extent: float
+    """How long before `stop` the write was sent."""
 
 
 KILL_SHARE = 1 / 20
@@ -103,11 +105,17 @@ class Barriers:
         return self._tenure.lease
 
     @property
+    def leased(self) -> bool:
+        """Whether a write of this session was acknowledged."""
+        return self.lease.sent != NEVER
+
+    @property
     def kill_at(self) -> float:
         return self.lease.end - KILL_SHARE * self.lease.timeout
 
     def host_lease(self) -> HostLease:
-        return HostLease(self.session, self.lease.stop + self._boot, self.kill_at + self._boot)
+        lease = self.lease
+        return HostLease(self.session, lease.stop + self._boot, self.kill_at + self._boot, lease.stop - lease.sent)
 
     def take(self, resource: str) -> None:
         self._wanted |= {resource}

@@ -147,29 +147,30 @@ class Running:
         if handle.living is not None:
             await _end_of(handle.living)
         status = await self._nothing_left(handle)
-        del self._handles[key]
         await self._ended(key, handle.run, status)
+        del self._handles[key]  # not before its end is accounted for, or it would be started again without
         self._on_change()
 
     async def _nothing_left(self, handle: Handle) -> Status | None:
         """What the guardian said at its end; None if it could not, and then we have ended what it left."""
-        while not processes.close_door(handle.home):
+        while not processes.close_door(handle.home):  # noqa: ASYNC110  # its guardian is another process
             await asyncio.sleep(LOOK_SECS)
         status = processes.read_status(handle.home, handle.run.id)
         if status is not None and status.gone:
             return status
-        session = status.pid if status is not None else 0
-        while not await asyncio.to_thread(processes.sweep, handle.run.id, session):
+        # A session's number is nobody else's yet only if we have just seen its guardian end.
+        session = status.pid if status is not None and handle.living is not None else 0
+        while not await asyncio.to_thread(processes.sweep, handle.run.id, session):  # noqa: ASYNC110  # others again
             await asyncio.sleep(LOOK_SECS)
         return None
 
 
 async def _readable(fd: int) -> None:
     loop = asyncio.get_running_loop()
-    ready = loop.create_future()
-    loop.add_reader(fd, lambda: ready.done() or ready.set_result(None))
+    ready = asyncio.Event()
+    loop.add_reader(fd, ready.set)
     try:
-        await ready
+        await ready.wait()
     finally:
         loop.remove_reader(fd)
 

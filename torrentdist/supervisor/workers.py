@@ -104,6 +104,15 @@ class Lease:
     proven: float = float("-inf")
     """Until when nobody can have been given their places, although ZooKeeper is away."""
 
+    @property
+    def stop_at(self) -> float:
+        return max(self.stop, self.proven)
+
+    @property
+    def kill_at(self) -> float:
+        """With as much time for the end as there is without a proof."""
+        return max(self.kill, self.proven + (self.kill - self.stop)) if self.proven > self.stop else self.kill
+
 
 @dataclass(frozen=True)
 class TakeBarrier:
@@ -154,7 +163,7 @@ def plan(workers: Iterable[Worker], lease: Lease, now: float) -> list[Action]:
 
 def due_at(workers: Iterable[Worker], lease: Lease, now: float) -> float:
     """When to plan again if nothing happens."""
-    moments = [lease.stop, lease.kill, lease.proven]
+    moments = [lease.stop_at, lease.kill_at]
     for worker in workers:
         moments.append(worker.life.not_before)
         if worker.run is not None and worker.run.measure is not Measure.NONE:
@@ -195,7 +204,7 @@ def _lost(worker: Worker, run: Run, lease: Lease, now: float) -> str:
         return "the session is over"
     if worker.barrier in (Barrier.FREE, Barrier.ASKED):
         return "the barrier is lost"
-    if now >= max(lease.kill, lease.proven) and run.on_isolation is OnIsolation.STOP:
+    if now >= lease.kill_at and run.on_isolation is OnIsolation.STOP:
         return "isolated"
     return ""
 
@@ -207,7 +216,7 @@ def _why_stop(worker: Worker, run: Run, lease: Lease, now: float) -> str:
         return "deactivated"
     if worker.launch is not None and worker.launch.incarnation != run.incarnation:
         return "another job of this name"
-    if now >= max(lease.stop, lease.proven) and run.on_isolation is OnIsolation.STOP:
+    if now >= lease.stop_at and run.on_isolation is OnIsolation.STOP:
         return "isolated"
     return ""
 

@@ -1,0 +1,66 @@
+"""The loop that makes local state match the assignment: who runs here, and what their jobs are.
+
+Always holds: without an answer the last one stands. Must not do: start or stop anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import JobId
+from torrentdist.model.records import AssignmentRecord
+from torrentdist.supervisor import places
+from torrentdist.supervisor.ledger import Ledger
+from torrentdist.supervisor.local_state import JobFacts
+
+log = structlog.get_logger(__name__)
+
+ASK_AGAIN_SECS = 1.0
+
+Facts = Callable[[JobId], Awaitable[JobFacts | None]]
+"""Asks the masters about a job; None: they know of none."""
+
+
+class Assigning:
+    """`on_needs` hears that other bundles may be needed."""
+
+    def __init__(self, ledger: Ledger, facts: Facts, on_needs: Callable[[], None]) -> None:
+        self._ledger = ledger
+        self._facts = facts
+        self._on_needs = on_needs
+        self._ask = asyncio.Event()
+
+    async def assign(self, record: AssignmentRecord) -> None:
+        """This is what the leader wants now."""
+        if places.follow(self._ledger.state, record) != self._ledger.state:
+            await self._ledger.note(lambda state: places.follow(state, record))
+            self._ask.set()
+            self._on_needs()
+
+    async def run(self) -> None:
+        """Ask about jobs: at once when the assignment has changed, and again until everything is answered."""
+        while True:
+            self._ask.clear()
+            jobs = sorted({place.job for place in self._ledger.state.places})
+            answered = [await self._learn(job) for job in jobs]
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(None if all(answered) else ASK_AGAIN_SECS):
+                    await self._ask.wait()
+
+    async def _learn(self, job: JobId) -> bool:
+        try:
+            facts = await self._facts(job)
+        except TorrentdistError as error:
+            log.info("cannot ask about a job", job=job, reason=error.message)
+            return False
+        if facts is None:
+            return job in self._ledger.state.jobs
+        if facts != self._ledger.state.jobs.get(job):
+            await self._ledger.note(lambda state: places.informed(state, job, facts))
+            self._on_needs()
+        return True

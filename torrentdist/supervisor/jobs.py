@@ -1,0 +1,340 @@
+"""The workers of jobs on this host: the loop that makes processes match local state (assigning.py has the other one).
+
+Always holds: what the plan of workers.py says is done, and nothing else; local state is on disk before a worker starts
+and after it is gone. Must not do: fetch bundles (the keeper's), or talk to ZooKeeper but through barriers.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from torrentdist.bundle.store import Store
+from torrentdist.cluster.zookeeper import ZooKeeper
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import BundleId, JobId, new_random_id
+from torrentdist.model.job import OnIsolation
+from torrentdist.model.views import WorkerReport
+from torrentdist.supervisor import local_state, places, workers
+from torrentdist.supervisor.assigning import Assigning, Facts
+from torrentdist.supervisor.barriers import Barriers, Seat, resource_of
+from torrentdist.supervisor.guardian import clock
+from torrentdist.supervisor.isolation import ASK_AGAIN_SECS, PROOF_SECS, Isolation
+from torrentdist.supervisor.launching import LOG_KEEP_SECS, Homes, Program, clean_up, drop_old_output, prepare
+from torrentdist.supervisor.leasing import LeaseFile
+from torrentdist.supervisor.ledger import Ledger
+from torrentdist.supervisor.local_state import JobFacts, Place, RunRecord
+from torrentdist.supervisor.processes import Status, boot_id
+from torrentdist.supervisor.running import Handle, Running
+from torrentdist.supervisor.workers import (
+    Destroy,
+    Forget,
+    Key,
+    Kill,
+    Launch,
+    Lease,
+    ReleaseBarrier,
+    Run,
+    Start,
+    Stop,
+    TakeBarrier,
+    Worker,
+)
+
+log = structlog.get_logger(__name__)
+
+LOOK_SECS = 10.0
+WAITING_LOOK_SECS = 0.2
+"""How often it looks whether bundles have arrived."""
+MARK_SECS = 5.0
+FAILED_START_SECS = 1.0
+OUTPUT_LOOK_SECS = 3600.0
+
+
+class Jobs:
+    def __init__(
+        self,
+        zk: ZooKeeper,
+        store: Store,
+        facts: Facts,
+        isolation: Isolation,
+        on_needs: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._isolation = isolation
+        self._on_needs = on_needs
+        self.homes = Homes(store.data_dir)
+        self._boot = boot_id()
+        self._ledger = Ledger(store.data_dir, self._boot, self._changed)
+        self.assigning = Assigning(self._ledger, facts, on_needs)
+        self._not_before: dict[Key, float] = {}
+        self._proven = float("-inf")
+        self._starts: set[asyncio.Task[None]] = set()
+        self._wake = asyncio.Event()
+        self.on_report: Callable[[], None] = lambda: None
+        """Something has changed that the leader should hear of."""
+        self.running = Running(self._ended, self._changed)
+        self.barriers = Barriers(zk, self._save_seat, self._changed, b"")
+        self.lease_file = LeaseFile(self.homes.lease)
+        self._inherited: tuple[int, float, float] | None = None
+        """The session of the process before us, and until when its lease has to be stopped and over."""
+
+    def load(self) -> Seat | None:
+        """What the process before us left; the session to take up. Before anything runs."""
+        self._ledger.load()
+        seat = local_state.load_seat(self.homes.data_dir, self._boot)
+        if seat is not None and self._ledger.state.places:
+            # Also of workers that never ran: their barriers may be there.
+            self.barriers.take_up(seat, [resource_of(place.key) for place in self._ledger.state.places])
+            stop, kill = self.lease_file.read(seat.session.id)
+            self._inherited = seat.session.id, stop, kill
+            return seat
+        return None
+
+    def adopt(self) -> None:
+        """Find what the process before us has started."""
+        for place in self._ledger.state.places:
+            if place.run is not None:
+                self.running.adopt(place.key, place.run, self.homes.guard(place.key))
+
+    # what others want to know
+
+    @property
+    def generation(self) -> int:
+        return self._ledger.state.generation
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.running.keys())
+
+    def needs(self) -> frozenset[BundleId]:
+        return places.needs(self._ledger.state)
+
+    def jobs(self) -> frozenset[JobId]:
+        return frozenset(place.job for place in self._ledger.state.places)
+
+    def reports(self) -> list[WorkerReport]:
+        now = time.monotonic()
+        return [self._report(place, now) for place in self._ledger.state.places]
+
+    def _report(self, place: Place, now: float) -> WorkerReport:
+        state, waits = workers.state_of(self._worker(place), now)
+        handle = self.running.get(place.key)
+        since = handle.run.started_at if handle is not None else 0.0
+        return WorkerReport(
+            job=place.job,
+            worker=place.worker,
+            state=state,
+            pid=handle.pid if handle is not None else 0,
+            slot=place.slot,
+            exit_code=place.exit_code,
+            restarts=place.restarts,
+            fencing=place.fencing,
+            since=time.time() - (clock() - since) if since else 0.0,
+            detail=place.detail or waits,
+        )
+
+    # the second loop: processes follow local state
+
+    async def run(self) -> None:
+        while True:
+            self._wake.clear()
+            now = time.monotonic()
+            found, lease = self._workers(), self._lease()
+            for action in workers.plan(found, lease, now):
+                await self._carry_out(action)
+            self._use_barriers()
+            self._write_lease(lease)
+            pause = min(workers.due_at(found, lease, now) - now, self._patience(found))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(0.005, pause)):
+                    await self._wake.wait()
+
+    def _patience(self, found: list[Worker]) -> float:
+        if any(w.assigned and w.launch is not None and not w.bundles_here for w in found):
+            return WAITING_LOOK_SECS
+        return 1.0 if self.busy else LOOK_SECS
+
+    def _changed(self) -> None:
+        self._wake.set()
+        self.on_report()
+
+    def _workers(self) -> list[Worker]:
+        return [self._worker(place) for place in self._ledger.state.places]
+
+    def _worker(self, place: Place) -> Worker:
+        facts = self._ledger.state.jobs.get(place.job)
+        handle = self.running.get(place.key)
+        return Worker(
+            key=place.key,
+            assigned=place.assigned,
+            active=place.active,
+            launch=None if facts is None else _launch(facts),
+            bundles_here=facts is not None and all(map(self._content, facts.needs)),
+            barrier=self.barriers.state_of(resource_of(place.key)),
+            run=None if handle is None else _run(handle),
+            life=places.life_of(place, self._not_before.get(place.key, 0.0)),
+        )
+
+    def _content(self, bundle: BundleId) -> Path | None:
+        digest = self._store.lookup(bundle)
+        stored = self._store.get(digest) if digest is not None else None
+        return None if stored is None else stored.content
+
+    def _lease(self) -> Lease:
+        session, stop, kill = self.barriers.session, self.barriers.lease.stop, self.barriers.kill_at
+        if self._inherited is not None and self._inherited[0] == session and not self.barriers.leased:
+            _, stop, kill = self._inherited
+        return Lease(session, stop, kill, self._proven)
+
+    def _write_lease(self, lease: Lease) -> None:
+        if self.busy and self.barriers.leased:
+            self.lease_file.write(self.barriers.host_lease(), lease.proven)
+
+    async def _carry_out(self, action: workers.Action) -> None:
+        match action:
+            case TakeBarrier(key):
+                self.barriers.take(resource_of(key))
+            case ReleaseBarrier(key):
+                self.barriers.release(resource_of(key))
+            case Start(key):
+                self._begin(key)
+            case Stop(key, reason):
+                log.info("stopping a worker", job=key[0], worker=key[1], reason=reason)
+                self.running.stop(key)
+            case Kill(key, reason):
+                log.info("killing a worker", job=key[0], worker=key[1], reason=reason)
+                self.running.kill(key)
+            case Destroy(key):
+                log.warning("a guardian does not end its worker", job=key[0], worker=key[1])
+                self.running.destroy(key)
+            case Forget(key):
+                await asyncio.to_thread(clean_up, self.homes, key)
+                await self._ledger.note(lambda state: places.forgotten(state, key))
+                self._not_before.pop(key, None)
+                self._on_needs()
+
+    # starting
+
+    def _begin(self, key: Key) -> None:
+        place = places.place_of(self._ledger.state, key)
+        session = self.barriers.session
+        assert place is not None
+        assert session is not None
+        facts = self._ledger.state.jobs[place.job]
+        run = RunRecord(
+            id=new_random_id("run"),
+            incarnation=facts.incarnation,
+            session=session,
+            fencing=0,
+            grace_secs=facts.spec.stop_grace_secs,
+            lenient=facts.spec.on_isolation is OnIsolation.RUN,
+            started_at=clock(),
+            needs=tuple(sorted(facts.needs)),
+        )
+        self.running.begin(key, run, self.homes.guard(key))
+        self._use_barriers()
+        task = asyncio.create_task(self._start(key, facts, run), name=f"start {key}")
+        self._starts.add(task)
+        task.add_done_callback(self._starts.discard)
+
+    async def _start(self, key: Key, facts: JobFacts, run: RunRecord) -> None:
+        try:
+            async with asyncio.timeout(MARK_SECS):
+                fencing = await self.barriers.mark()
+            run = msgspec.structs.replace(run, fencing=fencing)
+            place = places.place_of(self._ledger.state, key)
+            contents = {bundle: self._content(bundle) for bundle in facts.needs}
+            if place is None or self.barriers.session != run.session or not all(contents.values()):
+                raise TorrentdistError("closing", what=f"worker {key[1]} of {key[0]}")
+            program = _program(place, facts, {b: path for b, path in contents.items() if path is not None})
+            await asyncio.to_thread(prepare, self.homes, program, run)
+            await self._ledger.commit(lambda state: places.started(state, key, run))
+            self._write_lease(self._lease())
+            self.running.begin(key, run, self.homes.guard(key))
+            self.running.launch(key)
+            log.info("worker started", job=key[0], worker=key[1], slot=place.slot, fencing=fencing)
+        except (TorrentdistError, TimeoutError, OSError) as error:
+            log.warning("worker not started", job=key[0], worker=key[1], reason=str(error))
+            self._not_before[key] = time.monotonic() + FAILED_START_SECS
+            self.running.abort(key)
+            reason = str(error) or "ZooKeeper does not answer"
+            await self._ledger.note(lambda state: places.not_started(state, key, reason))
+
+    def _use_barriers(self) -> None:
+        self.barriers.use(map(resource_of, self.running.keys()))
+
+    # ending
+
+    async def _ended(self, key: Key, run: RunRecord, status: Status | None) -> None:
+        place = places.place_of(self._ledger.state, key)
+        if place is not None:
+            now = time.monotonic()
+            life, detail = self._life_after(place, run, status, now)
+            self._not_before[key] = life.not_before
+            await self._ledger.note(lambda state: places.lived(state, key, life, detail))
+
+    def _life_after(self, place: Place, run: RunRecord, status: Status | None, now: float) -> tuple[workers.Life, str]:
+        before = places.life_of(place, 0.0)
+        facts = self._ledger.state.jobs.get(place.job)
+        code = status.exit_code if status is not None else None
+        reason = "its guardian was lost" if status is None else status.reason
+        log.info("worker ended", job=place.job, worker=place.worker, exit_code=code, reason=reason or "by itself")
+        if status is None or status.reason or code is None or facts is None or facts.incarnation != run.incarnation:
+            return workers.after_end(before, code), reason
+        ran = status.at - run.started_at
+        return workers.after_exit(before, facts.spec.restart, code, ran, now), status.detail
+
+    # isolation
+
+    async def watch_isolation(self) -> None:
+        """While writes stay unanswered, see whether the masters are as blind as we are."""
+        while True:
+            lease = self.barriers.lease
+            asking = self.busy and self.barriers.leased and time.monotonic() > lease.renewal + 0.2
+            if asking:
+                asked = time.monotonic()
+                if await self._isolation.may_run_isolated():
+                    self._proven = asked + PROOF_SECS
+                    self._changed()
+            await asyncio.sleep(ASK_AGAIN_SECS if asking else min(1.0, max(0.05, lease.timeout / 10)))
+
+    async def watch_output(self) -> None:
+        while True:
+            keys = [place.key for place in self._ledger.state.places]
+            await asyncio.to_thread(drop_old_output, self.homes, keys, LOG_KEEP_SECS)
+            await asyncio.sleep(OUTPUT_LOOK_SECS)
+
+    # its end
+
+    async def close(self) -> None:
+        """Let go of the workers: whoever comes next finds them, or their guardians end them."""
+        for task in list(self._starts):
+            task.cancel()
+        await asyncio.gather(*self._starts, return_exceptions=True)
+        await self.running.close()
+
+    async def _save_seat(self, seat: Seat) -> None:
+        await asyncio.to_thread(local_state.save_seat, self.homes.data_dir, self._boot, seat)
+
+
+def _launch(facts: JobFacts) -> Launch:
+    spec = facts.spec
+    return Launch(facts.incarnation, spec.stop_grace_secs, spec.on_isolation, spec.restart)
+
+
+def _run(handle: Handle) -> Run:
+    run = handle.run
+    isolation = OnIsolation.RUN if run.lenient else OnIsolation.STOP
+    return Run(run.incarnation, run.session, run.grace_secs, isolation, handle.measure, handle.measured_at)
+
+
+def _program(place: Place, facts: JobFacts, contents: Mapping[BundleId, Path]) -> Program:
+    dependencies = {bundle: contents[bundle] for bundle in facts.dependencies}
+    return Program(place, facts.spec, facts.workers, contents[facts.bundle], dependencies)
