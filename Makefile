@@ -6,7 +6,7 @@ SOURCES := torrentdist cli scripts tests $(if $(wildcard bench/*.py),bench)
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format docs bench bench-short cases clean
+.PHONY: help setup demo test lint format docs bench bench-short chaos cases clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.* ## /  make \1 \t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -37,6 +37,9 @@ bench: setup ## measure against peers; the last results stay in bench/
 
 bench-short: setup ## the same on less data; nothing is kept
 	@$(PY) -m bench --short
+
+chaos: setup ## random faults over a cluster under load: make chaos [TIME=600] [SEED=n]
+	@PYTHONPATH=tests $(PY) -m chaos.run --time $(or $(TIME),600) $(if $(SEED),--seed $(SEED))
 
 cases: setup ## every case of docs/cases.md with its tests
 	@$(PY) scripts/cases.py

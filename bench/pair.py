@@ -53,7 +53,7 @@ TUNED: dict[str, Any] = {
     "request_queue_time": 1,
     "max_out_request_queue": 1500,
     "max_allowed_in_request_queue": 4000,
-    "max_queued_disk_bytes": 16 * MiB,
+    "max_queued_disk_bytes": 4 * MiB,
     "aio_threads": 4,
     "hashing_threads": 2,
     "file_pool_size": 256,

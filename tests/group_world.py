@@ -119,13 +119,14 @@ class World:
     def is_over(self, process: Process) -> bool:
         return process.session is not None and process.session not in self.sessions
 
-    def lose_session(self, process: Process) -> None:
+    def lose_session(self, process: Process) -> bool:
         """The process learns that its session is over; a new one follows."""
         process.session, process.acknowledged = None, NEVER
         process.changes.clear()
         self.feed(process, InSession(None))
         for sent in process.sent:
             sent.answer = sent.answer or Unsure()
+        return True
 
     def kill(self, process: Process) -> None:
         process.alive = False

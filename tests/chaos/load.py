@@ -136,8 +136,13 @@ class Load:
         if entry is None:
             return False
         entry.state = State.REMOVING
-        async with self.client() as client:
-            await client.remove(entry.id)
+        try:
+            async with self.client() as client:
+                await client.remove(entry.id)
+        except TorrentdistError as error:
+            if error.exit_code == EXIT_NOT_FOUND:  # nobody else removes it: the retry was not recognised
+                self.findings.append(f"{entry.id} was acknowledged, and its removal says: {error.message}")
+            raise
         entry.state = State.REMOVED
         return True
 

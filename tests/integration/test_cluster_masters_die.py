@@ -227,13 +227,17 @@ def test_another_disk_is_another_store(battered: Cluster, tmp_path: Path) -> Non
     battered.write_settings(name, {"swarm": {"download_limit": 2 * MIB}})
     battered.dev.start(name)
     until(lambda: battered.registered(name, at=leader), "it is back")
-    before = battered.holders("other-disk", at=leader)
-    until(lambda: name in battered.holders("other-disk", at=leader), "it is a holder again")
-    has_it = battered.published(name, digest)
+    looks: list[tuple[bool, bool]] = []
+
+    def holds() -> bool:
+        looks.append((name in battered.holders("other-disk", at=leader), battered.published(name, digest)))
+        return looks[-1][0]
+
+    until(holds, "it is a holder again")
     battered.dev.wait_started(name)
 
-    assert name not in before
-    assert has_it
+    assert (False, False) == looks[0]
+    assert (True, True) == looks[-1]
     shutil.rmtree(tmp_path / "old disk")
 
 

@@ -19,7 +19,7 @@ from torrentdist.model.records import MasterRecord
 
 pytestmark = pytest.mark.anyio
 
-FLAPS = 300
+FLAPS = 200
 
 
 def watches(zookeeper: EmbeddedZooKeeper) -> int:

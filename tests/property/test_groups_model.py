@@ -22,7 +22,11 @@ which = st.integers(0, 11)
 class GroupMachine(RuleBasedStateMachine):
     algorithm: Algorithm
 
-    @initialize(members=st.integers(1, 3), resources=st.integers(1, len(RESOURCES)), settled=st.sampled_from([True, True, False]))
+    @initialize(
+        members=st.integers(1, 3),
+        resources=st.integers(1, len(RESOURCES)),
+        settled=st.sampled_from([True, True, False]),
+    )
     def start(self, members: int, resources: int, settled: bool) -> None:
         self.world = World(self.algorithm)
         for resource in RESOURCES[:resources]:

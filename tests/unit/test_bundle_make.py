@@ -365,9 +365,9 @@ def test_an_unreadable_file_is_a_disk_error(source: Path) -> None:
 @pytest.mark.parametrize(
     ("size", "expected"),
     [
-        (1, 16 * KIB),
-        (8 * MIB, 16 * KIB),
-        (8 * MIB + 512, 32 * KIB),
+        (1, 32 * KIB),
+        (16 * MIB, 32 * KIB),
+        (16 * MIB + 512, 64 * KIB),
         (32 * MIB, 64 * KIB),
         (1024 * MIB, 2 * MIB),
         (4096 * MIB, 4 * MIB),

@@ -123,13 +123,15 @@ class Barriers:
         self._wake.set()
 
     def release(self, resource: str) -> None:
-        self._wanted -= {resource}
-        self._wake.set()
+        if resource in self._wanted:
+            self._wanted -= {resource}
+            self._wake.set()
 
     def use(self, resources: Collection[str]) -> None:
         """Something of these workers runs, or may run: their barriers stay, wanted or not."""
-        self._in_use = frozenset(resources)
-        self._wake.set()
+        if frozenset(resources) != self._in_use:
+            self._in_use = frozenset(resources)
+            self._wake.set()
 
     async def mark(self) -> int:
         """A write of now, in our session: a number higher than that of any earlier one of anybody."""

@@ -13,11 +13,12 @@ import socket
 import time
 from collections.abc import Iterator
 
+import httpx
 import structlog
 
 from torrentdist import __version__
 from torrentdist.cluster.mirror import Mirror, of_supervisor
-from torrentdist.cluster.operations import SessionState
+from torrentdist.cluster.operations import SessionId, SessionState
 from torrentdist.cluster.registration import Registration
 from torrentdist.cluster.zookeeper import ZooKeeper
 from torrentdist.distributor.loader import joins_uploads
@@ -40,7 +41,11 @@ from torrentdist.model.ids import BundleId, Digest, PeerId, SupervisorId
 from torrentdist.model.records import SupervisorRecord
 from torrentdist.model.views import PeerRole
 from torrentdist.supervisor.gateway import gateway_app
+from torrentdist.supervisor.isolation import Isolation
+from torrentdist.supervisor.jobs import Jobs
 from torrentdist.supervisor.keeper import Keeper
+from torrentdist.supervisor.local_state import read_left
+from torrentdist.supervisor.reporting import Reporting, job_facts
 from torrentdist.swarm.agent import SwarmAgent, SwarmPicture
 
 log = structlog.get_logger(__name__)
@@ -64,9 +69,15 @@ class Supervisor:
         self._closing = contextlib.AsyncExitStack()
         self.runtime: HostRuntime
         self.keeper: Keeper
-        self._zookeeper = ZooKeeper(config.zookeeper)
+        self.jobs: Jobs | None = None
         self._registration: Registration | None = None
         self._agent: SwarmAgent | None = None
+        self._bundles: frozenset[BundleId] = frozenset()
+        """What the assignment names to be kept, besides what its workers need."""
+        self._open_zookeeper(None)
+
+    def _open_zookeeper(self, resume: SessionId | None) -> None:
+        self._zookeeper = ZooKeeper(self.config.zookeeper, resume)
         self.mirror = Mirror(self._zookeeper, of_supervisor(self.id))
 
     async def start(self) -> None:
@@ -78,6 +89,7 @@ class Supervisor:
         self._closing.push_async_callback(self.runtime.stop)
         http = http_client(self._token)
         self._closing.push_async_callback(http.aclose)
+        jobs = self.jobs = await self._open_jobs(http)
         agent = SwarmAgent(
             peer=PeerId(self.id),
             role=PeerRole.SUPERVISOR,
@@ -101,10 +113,26 @@ class Supervisor:
             DaemonAddress(role="supervisor", id=self.id, url=self.gateway_url(), swarm_port=self.runtime.engine.port),
         )
         self._closing.callback(withdraw_address, self.runtime.store.data_dir)
-        self._spawn_loops(agent)
+        self._spawn_loops(agent, jobs, Reporting(http, self.id, self._masters, jobs))
         log.info("supervisor started", gateway=self.gateway_url(), swarm_port=self.runtime.engine.port)
 
-    def _spawn_loops(self, agent: SwarmAgent) -> None:
+    async def _open_jobs(self, http: httpx.AsyncClient) -> Jobs:
+        """With the session and the workers of the process before us, if it left any."""
+        left = await asyncio.to_thread(read_left, self.runtime.store.data_dir)
+        self._open_zookeeper(None if left.seat is None else left.seat.session)
+        return Jobs(
+            self._zookeeper,
+            self.runtime.store,
+            left,
+            facts=lambda job: job_facts(http, self._masters(), job),
+            isolation=Isolation(http, lambda: [m.url for m in self.mirror.snapshot.masters.values()]),
+            on_needs=self._keep,
+        )
+
+    def _spawn_loops(self, agent: SwarmAgent, jobs: Jobs, reporting: Reporting) -> None:
+        for name, loop in jobs.loops():
+            self._background.spawn(name, loop)
+        self._background.spawn("reporting", reporting.run())
         self._background.spawn("agent", agent.run())
         self._background.spawn("keeper", self.keeper.run())
         self._background.spawn("zookeeper", self._follow_zookeeper())
@@ -128,6 +156,7 @@ class Supervisor:
             seed_secs=self.config.supervisor.seed_secs,
         )
         self.runtime.claims = self.keeper.claims
+        self._keep()
 
     async def failed(self) -> None:
         await self._background.failed()
@@ -136,11 +165,15 @@ class Supervisor:
         if self._agent is not None:
             await self._agent.leave()
         await self._background.stop()
+        leaves_workers = self.jobs is not None and self.jobs.busy
+        if self.jobs is not None:
+            await self.jobs.close()
         if self._registration is not None:
-            await self._registration.close()
+            await (self._registration.abandon() if leaves_workers else self._registration.close())
         await self.mirror.close()
         await self._closing.aclose()
-        await self._zookeeper.close()
+        # Workers run on under their guardians for as long as the session lasts: time enough for a new process.
+        await (self._zookeeper.abandon() if leaves_workers else self._zookeeper.close())
         log.info("supervisor stopped")
 
     # what others know of this host
@@ -201,6 +234,14 @@ class Supervisor:
         registered = [m.url for m in self.mirror.snapshot.masters.values()]
         return list(dict.fromkeys([*registered, *self.config.client.masters]))
 
+    def _keep(self) -> None:
+        """What the assignment names, and what its workers need."""
+        bundles = self._bundles if self.jobs is None else self._bundles | self.jobs.needs()
+        left = self.keeper.assigned() - bundles
+        self.keeper.assign(bundles)
+        if left and self._agent is not None:
+            self._agent.poke()  # maybe because they were removed: the directory says so
+
     # ZooKeeper: register, and follow the assignment
 
     async def _follow_zookeeper(self) -> None:
@@ -219,11 +260,10 @@ class Supervisor:
             snapshot = self.mirror.snapshot
             assignment = snapshot.assignments.get(self.id)
             if assignment is not None:  # none is no order to let go of anything: a wiped tree looks the same
-                bundles = frozenset(assignment.record.bundles)
-                left = self.keeper.assigned() - bundles
-                self.keeper.assign(bundles)
-                if left and self._agent is not None:
-                    self._agent.poke()  # maybe because they were removed: the directory says so
+                self._bundles = frozenset(assignment.record.bundles)
+                if self.jobs is not None:
+                    await self.jobs.assigning.assign(assignment.record)
+                self._keep()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_SECS):
                     await self.mirror.changed(snapshot.version)

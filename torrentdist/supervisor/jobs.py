@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import structlog
@@ -29,8 +30,8 @@ from torrentdist.supervisor.isolation import ASK_AGAIN_SECS, PROOF_SECS, Isolati
 from torrentdist.supervisor.launching import LOG_KEEP_SECS, Homes, Program, clean_up, drop_old_output, prepare
 from torrentdist.supervisor.leasing import LeaseFile
 from torrentdist.supervisor.ledger import Ledger
-from torrentdist.supervisor.local_state import JobFacts, Place, RunRecord
-from torrentdist.supervisor.processes import Status, boot_id
+from torrentdist.supervisor.local_state import JobFacts, Left, Place, RunRecord
+from torrentdist.supervisor.processes import Status
 from torrentdist.supervisor.running import Handle, Running
 from torrentdist.supervisor.workers import (
     Destroy,
@@ -62,6 +63,7 @@ class Jobs:
         self,
         zk: ZooKeeper,
         store: Store,
+        left: Left,
         facts: Facts,
         isolation: Isolation,
         on_needs: Callable[[], None],
@@ -70,8 +72,8 @@ class Jobs:
         self._isolation = isolation
         self._on_needs = on_needs
         self.homes = Homes(store.data_dir)
-        self._boot = boot_id()
-        self._ledger = Ledger(store.data_dir, self._boot, self._changed)
+        self._boot = left.boot
+        self._ledger = Ledger(store.data_dir, left.state, self._changed)
         self.assigning = Assigning(self._ledger, facts, on_needs)
         self._not_before: dict[Key, float] = {}
         self._proven = float("-inf")
@@ -85,20 +87,23 @@ class Jobs:
         self._inherited: tuple[int, float, float] | None = None
         """The session of the process before us, and until when its lease has to be stopped and over."""
 
-    def load(self) -> Seat | None:
-        """What the process before us left; the session to take up. Before anything runs."""
-        self._ledger.load()
-        seat = local_state.load_seat(self.homes.data_dir, self._boot)
-        if seat is not None and self._ledger.state.places:
+        if left.seat is not None:
             # Also of workers that never ran: their barriers may be there.
-            self.barriers.take_up(seat, [resource_of(place.key) for place in self._ledger.state.places])
-            stop, kill = self.lease_file.read(seat.session.id)
-            self._inherited = seat.session.id, stop, kill
-            return seat
-        return None
+            self.barriers.take_up(left.seat, [resource_of(place.key) for place in left.state.places])
+            self._inherited = left.seat.session.id, *self.lease_file.read(left.seat.session.id)
 
-    def adopt(self) -> None:
-        """Find what the process before us has started."""
+    def loops(self) -> list[tuple[str, Coroutine[Any, Any, None]]]:
+        """What has to run, once; first of all, what the process before us has started is found."""
+        self._adopt()
+        return [
+            ("workers", self.run()),
+            ("barriers", self.barriers.run()),
+            ("assigning", self.assigning.run()),
+            ("isolation", self.watch_isolation()),
+            ("output", self.watch_output()),
+        ]
+
+    def _adopt(self) -> None:
         for place in self._ledger.state.places:
             if place.run is not None:
                 self.running.adopt(place.key, place.run, self.homes.guard(place.key))
@@ -126,7 +131,6 @@ class Jobs:
     def _report(self, place: Place, now: float) -> WorkerReport:
         state, waits = workers.state_of(self._worker(place), now)
         handle = self.running.get(place.key)
-        since = handle.run.started_at if handle is not None else 0.0
         return WorkerReport(
             job=place.job,
             worker=place.worker,
@@ -136,7 +140,7 @@ class Jobs:
             exit_code=place.exit_code,
             restarts=place.restarts,
             fencing=place.fencing,
-            since=time.time() - (clock() - since) if since else 0.0,
+            since=handle.run.since if handle is not None else 0.0,
             detail=place.detail or waits,
         )
 
@@ -236,6 +240,7 @@ class Jobs:
             grace_secs=facts.spec.stop_grace_secs,
             lenient=facts.spec.on_isolation is OnIsolation.RUN,
             started_at=clock(),
+            since=time.time(),
             needs=tuple(sorted(facts.needs)),
         )
         self.running.begin(key, run, self.homes.guard(key))
@@ -268,7 +273,7 @@ class Jobs:
             await self._ledger.note(lambda state: places.not_started(state, key, reason))
 
     def _use_barriers(self) -> None:
-        self.barriers.use(map(resource_of, self.running.keys()))
+        self.barriers.use(frozenset(map(resource_of, self.running.keys())))
 
     # ending
 

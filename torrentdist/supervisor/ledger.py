@@ -12,7 +12,7 @@ from pathlib import Path
 
 import structlog
 
-from torrentdist.supervisor.local_state import LocalState, load_state, save_state
+from torrentdist.supervisor.local_state import LocalState, save_state
 
 log = structlog.get_logger(__name__)
 
@@ -20,15 +20,11 @@ Change = Callable[[LocalState], LocalState]
 
 
 class Ledger:
-    def __init__(self, data_dir: Path, boot: str, on_change: Callable[[], None]) -> None:
+    def __init__(self, data_dir: Path, state: LocalState, on_change: Callable[[], None]) -> None:
         self._data_dir = data_dir
         self._on_change = on_change
         self._turn = asyncio.Lock()
-        self._boot = boot
-        self.state = LocalState(boot=boot)
-
-    def load(self) -> None:
-        self.state = load_state(self._data_dir, self._boot)
+        self.state = state
 
     async def commit(self, change: Change) -> None:
         async with self._turn:

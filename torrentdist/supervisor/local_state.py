@@ -7,6 +7,7 @@ set aside and counts as empty. The session's password is in a file that only its
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -17,6 +18,7 @@ from torrentdist.cluster.operations import SessionId
 from torrentdist.model.ids import BundleId, JobId
 from torrentdist.model.job import JobSpec
 from torrentdist.supervisor.barriers import Seat
+from torrentdist.supervisor.processes import boot_id
 from torrentdist.supervisor.workers import Key
 
 log = structlog.get_logger(__name__)
@@ -51,6 +53,8 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     lenient: bool
     started_at: float
     """The host's clock."""
+    since: float = 0.0
+    """The wall's, for people."""
     needs: tuple[BundleId, ...] = ()
 
 
@@ -92,6 +96,23 @@ class _SeatRecord(msgspec.Struct, frozen=True, kw_only=True):
     session: int
     password: bytes
     unique: str
+
+
+@dataclass(frozen=True)
+class Left:
+    """What the process before us left on this host."""
+
+    boot: str
+    state: LocalState
+    seat: Seat | None
+
+
+def read_left(data_dir: Path) -> Left:
+    boot = boot_id()
+    state = load_state(data_dir, boot)
+    seat = load_seat(data_dir, boot)
+    # Without the places nobody knows which barriers of that session there are: it has to end.
+    return Left(boot, state, seat if state.places else None)
 
 
 def load_state(data_dir: Path, boot: str) -> LocalState:

@@ -266,7 +266,7 @@ def state_of(worker: Worker, now: float) -> tuple[WorkerState, str]:
     if not worker.bundles_here:
         return WorkerState.WAITING, "for its bundles"
     if now < worker.life.not_before:
-        return WorkerState.BACKOFF, f"{worker.life.not_before - now:.1f} s"
+        return WorkerState.BACKOFF, ""
     return WorkerState.WAITING, "" if worker.barrier is Barrier.HELD else "for its barrier"
 
 

@@ -1,0 +1,241 @@
+"""A real supervisor process beside a ZooKeeper, with the test in the place of the masters.
+
+Always holds: after the test no process of it is left: not the supervisor, not a guardian, not a worker.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from worker_oracle import Oracle, make_worker_bundle
+from zookeeper_fixtures import eventually
+
+from torrentdist.bundle.make import make_metafile
+from torrentdist.bundle.store import Store
+from torrentdist.cluster import paths
+from torrentdist.cluster.zookeeper import ZooKeeper
+from torrentdist.host.web import WebServer, bind_socket, json_response, on_torrentdist_error
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import BundleId, JobId, MasterId, StoreId, SupervisorId
+from torrentdist.model.job import JobSpec
+from torrentdist.model.records import AssignmentRecord, JobStatus, MasterRecord, WorkerAssignment, encode
+from torrentdist.model.views import HealthView, HeartbeatBody, JobView, WorkerReport
+from torrentdist.supervisor.guardian import birth_of
+from torrentdist.supervisor.processes import left_of
+from torrentdist.supervisor.reporting import HeartbeatAnswer
+
+BUNDLE = BundleId("work-1")
+SESSION_SECS = 4.0
+START_SECS = 20.0
+
+
+class Masters:
+    """The side that a supervisor asks: jobs, heartbeats, whether ZooKeeper is seen."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[str, JobView] = {}
+        self.heard: list[HeartbeatBody] = []
+        self.answer = HeartbeatAnswer(interval=0.2)
+        self.blind = False
+        self.url = ""
+
+    async def open(self) -> None:
+        routes = [
+            Route("/v1/jobs/{job}", self._job),
+            Route("/v1/heartbeat", self._heartbeat, methods=["POST"]),
+            Route("/readyz", self._readyz),
+        ]
+        app = Starlette(routes=routes, exception_handlers={TorrentdistError: on_torrentdist_error})
+        self._server = WebServer(app, bind_socket("127.0.0.1", 0, what="a test's master"))
+        await self._server.start()
+        self.url = f"http://127.0.0.1:{self._server.port}"
+
+    async def close(self) -> None:
+        await self._server.stop()
+
+    async def _job(self, request: Request) -> Response:
+        view = self.jobs.get(request.path_params["job"])
+        if view is None:
+            raise TorrentdistError("job_not_found", id=request.path_params["job"])
+        return json_response(view)
+
+    async def _heartbeat(self, request: Request) -> Response:
+        self.heard.append(msgspec.json.decode(await request.body(), type=HeartbeatBody))
+        return json_response(self.answer)
+
+    async def _readyz(self, _: Request) -> Response:
+        failing = {"zookeeper": "the session is suspended"} if self.blind else {}
+        return json_response(HealthView(ok=not failing, failing=failing), status=503 if failing else 200)
+
+    def said(self, job: str, worker: int) -> WorkerReport | None:
+        """What was reported last of a worker."""
+        reports = self.heard[-1].workers if self.heard else []
+        return next((r for r in reports if (r.job, r.worker) == (job, worker)), None)
+
+
+class JobHost:
+    def __init__(self, directory: Path, zk: ZooKeeper, servers: Sequence[str], chroot: str, name: str = "s1") -> None:
+        self.id = SupervisorId(name)
+        self.dir = directory / name
+        self.data = self.dir / "data"
+        self.zk = zk
+        self.masters = Masters()
+        self._servers, self._chroot = servers, chroot
+        self._process: subprocess.Popen[bytes] | None = None
+        self._generation = 0
+        self.oracle: Oracle
+
+    async def open(self, oracle: Oracle | None = None) -> None:
+        self.dir.mkdir(parents=True)
+        self.oracle = oracle or Oracle(self.dir / "oracle")
+        self._publish(make_worker_bundle(self.dir / "source"))
+        await self.masters.open()
+        for parent in (paths.MASTERS, paths.SUPERVISORS, paths.ASSIGNMENTS):
+            await self.zk.ensure(parent)
+        record = MasterRecord(
+            id=MasterId(f"m-{self.id}"), host="h", port=1, url=self.masters.url, swarm_port=1, store=StoreId("st"),
+            version="0", started_at=0.0,
+        )  # fmt: skip
+        with contextlib.suppress(Exception):
+            await self.zk.create(paths.master(record.id), encode(record))
+        await self.start()
+
+    def _publish(self, source: Path) -> None:
+        meta = make_metafile(source)
+        store = Store.open(self.data)
+        home = store.begin(meta)
+        shutil.copytree(source, home / "content", dirs_exist_ok=True)
+        store.publish(meta.digest)
+        store.bind(BUNDLE, meta.digest)
+        store.close()
+
+    async def close(self) -> None:
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(signal.SIGCONT)
+            self._process.kill()
+            self._process.wait()
+        for status in self.statuses():
+            if birth_of(status["guardian"]) == status["guardian_birth"]:
+                os.kill(status["guardian"], signal.SIGKILL)
+            for pid in left_of(status["run"]):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        await self.masters.close()
+
+    # the supervisor
+
+    async def start(self) -> None:
+        config: dict[str, dict[str, Any]] = {
+            "supervisor": {"id": self.id, "data_dir": str(self.data), "gateway_port": 0},
+            "client": {"masters": [self.masters.url]},
+            "zookeeper": {
+                "servers": list(self._servers),
+                "chroot": self._chroot,
+                "session_timeout_secs": SESSION_SECS,
+                "operation_timeout_secs": 1.0,
+            },
+        }
+        path = self.dir / "supervisor.toml"
+        lines = [
+            f"[{name}]\n" + "".join(f"{k} = {json.dumps(v)}\n" for k, v in part.items())
+            for name, part in config.items()
+        ]
+        path.write_text("\n".join(lines))
+        (self.data / "daemon.json").unlink(missing_ok=True)
+        self._process = self._spawn(path)
+        await eventually(lambda: (self.data / "daemon.json").exists(), START_SECS)
+
+    def _spawn(self, config: Path) -> subprocess.Popen[bytes]:
+        with (self.dir / "log").open("ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", "torrentdist_cli", "--config", str(config), "supervisor"],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            )  # fmt: skip
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def signal(self, number: signal.Signals) -> None:
+        os.kill(self.pid, number)
+
+    async def end(self, number: signal.Signals) -> None:
+        """Signal it, and return when it is gone."""
+        self.signal(number)
+        assert self._process is not None
+        process = self._process
+        await eventually(lambda: process.poll() is not None, 15.0)
+
+    def gateway(self, path: str) -> httpx.Response:
+        url = msgspec.json.decode((self.data / "daemon.json").read_bytes())["url"]
+        return httpx.get(url + path, timeout=10.0, trust_env=False)
+
+    @property
+    def log(self) -> str:
+        return (self.dir / "log").read_text(errors="replace")
+
+    # the leader's part
+
+    def job(self, job: str, *command: str, **spec: Any) -> None:
+        """Let there be a job; the worker's own program unless told otherwise."""
+        fields = {"workers": 1, "env": {"ORACLE": str(self.oracle.directory)}, "stop_grace_secs": 5.0, **spec}
+        self.masters.jobs[job] = JobView(
+            id=JobId(job),
+            name=job,
+            status=JobStatus.ACTIVE,
+            bundle=BUNDLE,
+            dependencies=[],
+            wanted=fields["workers"],
+            workers=[],
+            created_at=time.time(),
+            spec=JobSpec(name=job, command=command or ("work.py",), **fields),
+        )
+
+    async def assign(self, *workers: tuple[str, int], inactive: Sequence[tuple[str, int]] = ()) -> None:
+        self._generation += 1
+        given = [WorkerAssignment(job=JobId(j), worker=k) for j, k in workers]
+        given += [WorkerAssignment(job=JobId(j), worker=k, active=False) for j, k in inactive]
+        data = encode(AssignmentRecord(generation=self._generation, workers=tuple(given)))
+        path = paths.assignment(self.id)
+        if await self.zk.exists(path) is None:
+            await self.zk.create(path, data)
+        else:
+            await self.zk.set(path, data)
+
+    # what is there
+
+    def statuses(self) -> list[dict[str, Any]]:
+        return [msgspec.json.decode(path.read_bytes()) for path in self.data.glob("guard/*/*/status.json")]
+
+    def alive(self, job: str, worker: int = 0) -> bool:
+        """Whether the worker's last stint goes on."""
+        stints = self.oracle.stints(job, worker)
+        return bool(stints) and birth_of(stints[-1].pid) is not None
+
+    async def barrier_owner(self, job: str, worker: int = 0) -> int | None:
+        stat = await self.zk.exists(paths.JOB_GROUP.barrier(paths.worker_resource(JobId(job), worker)))
+        return None if stat is None else stat.ephemeral_owner
+
+    async def running(self, job: str, worker: int = 0, timeout: float = 10.0) -> None:
+        await eventually(lambda: self.alive(job, worker), timeout)
+
+    async def ended(self, job: str, worker: int = 0, timeout: float = 10.0) -> None:
+        await eventually(lambda: not self.alive(job, worker), timeout)

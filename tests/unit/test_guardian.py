@@ -1,0 +1,277 @@
+"""The guardian above a worker, run for real: what it starts, what it keeps, and that nothing outlives the lease."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from torrentdist.supervisor import guardian, processes
+from torrentdist.supervisor.guardian import birth_of, clock
+from torrentdist.supervisor.output import Stream, read_output
+from torrentdist.supervisor.processes import Living, Status
+
+SESSION = 77
+LONG = 60.0
+
+
+class Ward:
+    """A guardian's home, with the test in the supervisor's place."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.lease = home / "lease.json"
+        home.mkdir()
+        self.started: list[Living] = []
+        self.grant(LONG)
+
+    def grant(self, stop: float, kill: float | None = None, session: int = SESSION) -> float:
+        """A lease from now; returns when everything has to be gone."""
+        now = clock()
+        times = (now + stop, now + (stop if kill is None else kill))
+        orders = {"session": session, "strict": times, "lenient": (now + LONG, now + LONG)}
+        guardian.write_whole(str(self.lease), msgspec.json.encode(orders))
+        return times[1]
+
+    def orders(self, *command: str, run: str = "r1", **more: Any) -> None:
+        spec = {
+            "run": run, "session": SESSION, "lenient": False, "lease_file": str(self.lease), "argv": command,
+            "cwd": str(self.home), "env": {"PATH": os.environ["PATH"], processes.RUN_MARK: run}, "memory_bytes": 0,
+            "grace": 5.0, "log_bytes": 1000, "log_files": 3, **more,
+        }  # fmt: skip
+        (self.home / guardian.SPEC).write_bytes(msgspec.json.encode(spec))
+
+    def start(self, *command: str, run: str = "r1", **more: Any) -> Living:
+        self.orders(*command, run=run, **more)
+        return self.launch(run)
+
+    def launch(self, run: str = "r1") -> Living:
+        read, write = os.pipe2(os.O_CLOEXEC)
+        living = processes.start_guardian(self.home, run, write)
+        os.close(write)
+        self.started.append(living)
+        with os.fdopen(read) as told:
+            told.readline()  # it has started its worker, or ended
+        return living
+
+    def status(self, run: str = "r1") -> Status:
+        status = processes.read_status(self.home, run)
+        assert status is not None
+        return status
+
+    def end_of(self, living: Living, timeout: float = 10.0) -> None:
+        until(lambda: birth_of(living.pid) != living.birth, timeout)
+        processes.reap(living)
+
+    def close(self) -> None:
+        for living in self.started:
+            processes.send(living, signal.SIGKILL)
+            self.end_of(living)
+        for run in ("r1", "r2"):
+            until(lambda run=run: processes.sweep(run))  # type: ignore[misc]
+
+
+def until(condition: Callable[[], object], timeout: float = 10.0) -> None:
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, "the condition never held"
+        time.sleep(0.005)
+
+
+@pytest.fixture
+def ward(tmp_path: Path) -> Iterator[Ward]:
+    ward = Ward(tmp_path / "home")
+    yield ward
+    ward.close()
+
+
+def alive(pid: int) -> bool:
+    return birth_of(pid) is not None
+
+
+def pids_in(path: Path, count: int) -> list[int]:
+    """That the worker's script has written, one a line."""
+    until(lambda: path.exists() and len(path.read_text().split()) == count)
+    return [int(line) for line in path.read_text().split()]
+
+
+FAMILY = """
+echo $$ >> pids
+setsid sh -c 'echo $$ >> pids; trap "" TERM; (trap "" TERM; sh -c "echo \\$\\$ >> pids; sleep 60" & wait) & wait' &
+wait
+"""
+"""A worker with a child in a session of its own and a grandchild, both deaf to SIGTERM."""
+
+
+def test_it_says_how_the_worker_ended(ward: Ward) -> None:
+    """If this fails, a crash looks like success, and is never repeated."""
+    for run, code, command in (("r1", 7, "exit 7"), ("r2", 128 + 9, "kill -9 $$")):
+        ward.end_of(ward.start("sh", "-c", command, run=run))
+
+        assert ("gone", code, "") == (ward.status(run).state, ward.status(run).exit_code, ward.status(run).reason)
+
+
+def test_a_program_that_is_not_there_is_told_of(ward: Ward) -> None:
+    """If this fails, a typing error in job.toml shows as a worker that ends for no reason."""
+    ward.end_of(ward.start("no-such-program"))
+
+    assert 127 == ward.status().exit_code
+    assert "No such file" in ward.status().detail
+
+
+def test_stop_gives_the_worker_its_grace(ward: Ward) -> None:
+    """If this fails, workers have no time to put away what they have."""
+    living = ward.start("sh", "-c", "trap 'echo bye; exit 5' TERM; echo on; while :; do sleep 0.01; done")
+    until(lambda: read_output(ward.home, Stream.STDOUT, 0).data)
+    processes.send(living, signal.SIGTERM)
+    ward.end_of(living)
+
+    assert ("stop", 5) == (ward.status().reason, ward.status().exit_code)
+    assert b"on\nbye\n" == read_output(ward.home, Stream.STDOUT, 0).data
+
+
+def test_after_the_grace_the_whole_tree_is_killed(ward: Ward) -> None:
+    """If this fails, a worker's children go on as if it were still assigned."""
+    living = ward.start("sh", "-c", FAMILY, grace=0.2)
+    family = pids_in(ward.home / "pids", 3)
+    processes.send(living, signal.SIGTERM)
+    ward.end_of(living)
+
+    assert not [pid for pid in family if alive(pid)]
+    assert "stop" == ward.status().reason
+
+
+def test_what_a_worker_leaves_behind_is_ended_with_it(ward: Ward) -> None:
+    """If this fails, a worker that forks into the background runs twice after a restart."""
+    living = ward.start(
+        "sh", "-c", FAMILY.replace("\nwait\n", "\nwhile [ $(wc -l < pids) != 3 ]; do :; done\nexit 0\n")
+    )
+    family = pids_in(ward.home / "pids", 3)
+    ward.end_of(living)
+
+    assert not [pid for pid in family if alive(pid)]
+    assert ("", 0) == (ward.status().reason, ward.status().exit_code)
+
+
+@pytest.mark.case("D10")
+def test_a_lease_that_is_not_renewed_ends_the_worker_by_its_end(ward: Ward) -> None:
+    """If this fails, a worker whose supervisor died runs on beside the one that takes its place."""
+    end = ward.grant(0.5, 1.0)
+    living = ward.start("sh", "-c", FAMILY)
+    family = pids_in(ward.home / "pids", 3)
+    ward.end_of(living)
+
+    assert "lease" == ward.status().reason
+    assert not [pid for pid in family if alive(pid)]
+    assert end - 0.6 < ward.status().at < end + 0.3
+
+
+def test_a_renewed_lease_is_noticed_when_the_old_one_ends(ward: Ward) -> None:
+    """If this fails, every worker ends after one lease."""
+    first = ward.grant(0.3)
+    living = ward.start("sleep", "60")
+    second = ward.grant(1.0)
+    ward.end_of(living)
+
+    assert first < second - 0.5
+    assert second <= ward.status().at < second + 0.3
+
+
+def test_another_session_is_no_lease(ward: Ward) -> None:
+    """If this fails, a worker of a lost session lives on by the lease of the next one, without a barrier."""
+    first = ward.grant(0.3)
+    living = ward.start("sleep", "60")
+    ward.grant(LONG, session=SESSION + 1)
+    ward.end_of(living)
+
+    assert ward.status().at < first + 0.3
+
+
+def test_one_that_may_run_isolated_keeps_to_the_other_lease(ward: Ward) -> None:
+    """If this fails, on_isolation = "run" changes nothing."""
+    ward.grant(0.1)
+    living = ward.start("sleep", "60", lenient=True)
+    processes.send(living, signal.SIGUSR1)
+    ward.end_of(living)
+
+    assert "kill" == ward.status().reason
+
+
+@pytest.mark.parametrize("why", ["lease", "session", "orders", "door"])
+def test_a_guardian_that_comes_too_late_starts_nothing(ward: Ward, why: str) -> None:
+    """If this fails, a start that was overtaken by events runs a worker that nobody knows of."""
+    ward.orders("touch", str(ward.home / "ran"))
+    match why:
+        case "lease":
+            ward.grant(-1.0)
+        case "session":
+            ward.grant(LONG, session=SESSION + 1)
+        case "orders":
+            ward.orders("touch", str(ward.home / "ran"), run="r2")
+        case "door":
+            assert processes.close_door(ward.home)
+    ward.end_of(ward.launch())
+
+    assert not (ward.home / "ran").exists()
+
+
+def test_a_second_guardian_starts_nothing_beside_the_first(ward: Ward) -> None:
+    """If this fails, a supervisor that loses count runs a worker twice on its own host."""
+    first = ward.start("sleep", "60")
+    second = ward.launch()
+    ward.end_of(second)
+
+    assert (first.pid, "running") == (ward.status().guardian, ward.status().state)
+    assert not processes.close_door(ward.home)
+
+
+def test_a_killed_guardian_takes_its_worker_along_and_the_rest_is_swept(ward: Ward) -> None:
+    """If this fails, workers without a guardian outlive every lease."""
+    living = ward.start("sh", "-c", FAMILY)
+    family = pids_in(ward.home / "pids", 3)
+    worker = ward.status().pid
+    processes.send(living, signal.SIGKILL)
+    ward.end_of(living)
+    until(lambda: not alive(worker))
+    until(lambda: processes.sweep("r1", worker))
+
+    assert not [pid for pid in family if alive(pid)]
+
+
+def test_output_is_kept_in_files_of_bounded_size(ward: Ward) -> None:
+    """If this fails, a worker that talks fills the disk, or its last words are lost."""
+    script = "import sys\nfor i in range(1000): print('%09d' % i, flush=True)\nprint('oh', file=sys.stderr)"
+    ward.end_of(ward.start(sys.executable, "-IS", "-c", script))
+    files = sorted(ward.home.glob("stdout.*"))
+    last = read_output(ward.home, Stream.STDOUT, -20)
+
+    assert 3 == len(files)
+    assert sum(file.stat().st_size for file in files) < 3 * 1000 + 3 * guardian.CHUNK
+    assert (9980, b"000000998\n000000999\n") == (last.start, last.data)
+    assert b"oh\n" == read_output(ward.home, Stream.STDERR, 0).data
+    assert read_output(ward.home, Stream.STDOUT, 0).start == int(files[0].suffix[1:])
+
+
+def test_memory_is_limited(ward: Ward) -> None:
+    """If this fails, one worker takes the memory of all."""
+    script = "bytearray(300 * 1024 * 1024)"
+    ward.end_of(ward.start(sys.executable, "-IS", "-c", script, memory_bytes=200 * 1024 * 1024))
+
+    assert 1 == ward.status().exit_code
+    assert b"MemoryError" in read_output(ward.home, Stream.STDERR, 0).data
+
+
+def test_it_needs_nothing_but_the_standard_library() -> None:
+    """If this fails, each worker costs a process as big as the supervisor."""
+    script = f"import sys; sys.argv = ['g']; exec(open({guardian.__file__!r}).read(), {{'__name__': 'g'}}); print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-IS", "-c", script], check=True, capture_output=True, text=True).stdout
+
+    assert not {name.partition(".")[0] for name in loaded.split()} & {"torrentdist", "msgspec", "asyncio", "kazoo"}

@@ -1,0 +1,99 @@
+"""An oracle outside the system: workers that write down when they run, in a file of their own that is locked meanwhile.
+
+Always holds: an overlap is seen whatever the system believes, because the second one finds the file locked. Moments are
+of the clock that every process of the host shares.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+WORKER = r"""#!{python} -IS
+import fcntl, json, os, signal, sys, time
+
+name = "%s.%s" % (os.environ["TORRENTDIST_JOB"], os.environ["TORRENTDIST_WORKER"])
+path = os.path.join(os.environ["ORACLE"], name)
+lock = os.open(path + ".lock", os.O_RDWR | os.O_CREAT)
+
+
+def say(event, **more):
+    line = dict(event=event, at=time.clock_gettime(time.CLOCK_BOOTTIME), pid=os.getpid(), **more)
+    with open(path, "a") as file:
+        file.write(json.dumps(line) + "\n")
+
+
+try:
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+except BlockingIOError:
+    say("overlap")
+    sys.exit(99)
+say("start", env={{k: v for k, v in os.environ.items() if k.startswith("TORRENTDIST")}}, cwd=os.getcwd(), argv=sys.argv)
+asked = []
+signal.signal(signal.SIGTERM, lambda *_: asked.append(1))
+mode = sys.argv[1] if len(sys.argv) > 1 else "run"
+if mode == "exit":
+    say("stop")
+    sys.exit(int(sys.argv[2]))
+print("hello from", name, flush=True)
+while not asked or mode == "stubborn":
+    say("beat")
+    time.sleep(0.02)
+say("stop")
+"""
+
+
+@dataclass(frozen=True)
+class Stint:
+    """One life of a worker."""
+
+    pid: int
+    start: float
+    last: float
+    """When it was last seen at work."""
+    stopped: bool
+    """It ended by itself."""
+    said: dict[str, Any]
+
+    @property
+    def fencing(self) -> int:
+        return int(self.said["env"]["TORRENTDIST_FENCING"])
+
+
+def make_worker_bundle(directory: Path) -> Path:
+    directory.mkdir(parents=True)
+    program = directory / "work.py"
+    program.write_text(WORKER.format(python=sys.executable))
+    program.chmod(0o755)
+    return directory
+
+
+class Oracle:
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        directory.mkdir()
+
+    def lines(self, job: str, worker: int) -> list[dict[str, Any]]:
+        try:
+            text = (self.directory / f"{job}.{worker}").read_text()
+        except FileNotFoundError:
+            return []
+        lines = []
+        for line in text.splitlines():
+            with contextlib.suppress(ValueError):  # the last one may be half written
+                lines.append(json.loads(line))
+        return lines
+
+    def stints(self, job: str, worker: int) -> list[Stint]:
+        lines = self.lines(job, worker)
+        assert not [line for line in lines if line["event"] == "overlap"], f"two of {job}.{worker} at once"
+        found = []
+        for start in (line for line in lines if line["event"] == "start"):
+            own = [line for line in lines if line["pid"] == start["pid"] and line["at"] >= start["at"]]
+            stopped = any(line["event"] == "stop" for line in own)
+            found.append(Stint(start["pid"], start["at"], max(line["at"] for line in own), stopped, start))
+        return found
