@@ -19,9 +19,9 @@ from bench.stage import Ended, bare_fetch, bare_seeder, cluster_of, torrentdist
 from torrentdist.dev.cluster import DevCluster
 
 MEMORY_BAR = 250.0
-GROWTH_BAR = 60.0
-"""MB between the second and the last quarter of a download of 4 GiB. libtorrent's hash trees take 16 of them, and the
-blocks that wait for a slow disk vary by some tens; what leaked would be hundreds or more."""
+GROWTH_BAR = 32.0
+"""MB between the second and the last quarter of a download of 4 GiB: the hash trees of that many blocks fill up to
+about 16 MB in the course of it, and as much again is the noise of an allocator."""
 STEADY_MIB = 2048
 """A download of less is over before it is steady."""
 

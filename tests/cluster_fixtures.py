@@ -286,7 +286,8 @@ def running_cluster(settings: Settings | None = None, *, work: Path | None = Non
 
 @pytest.fixture(scope="session")
 def _shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with running_cluster(work=tmp_path_factory.mktemp("shared-cluster")) as cluster:
+    settings = {"swarm": {"seeding_secs": 2.0}}  # the default of 15 s is how long a supervisor may hear of no removal
+    with running_cluster(settings, work=tmp_path_factory.mktemp("shared-cluster")) as cluster:
         yield cluster
 
 

@@ -174,12 +174,12 @@ class JobHost:
         assert self._process is not None
         return self._process.pid
 
-    def signal(self, number: signal.Signals) -> None:
+    def send(self, number: signal.Signals) -> None:
         os.kill(self.pid, number)
 
     async def end(self, number: signal.Signals) -> None:
         """Signal it, and return when it is gone."""
-        self.signal(number)
+        self.send(number)
         assert self._process is not None
         process = self._process
         await eventually(lambda: process.poll() is not None, 15.0)

@@ -23,6 +23,7 @@ COMMANDS = {
     "download": Lazy("torrentdist_cli.download:download", "Get a bundle into a directory or a file of this host."),
     "bundle": Lazy("torrentdist_cli.bundle:bundle", "Distribute, list, check, pin and remove bundles."),
     "job": Lazy("torrentdist_cli.job:job", "Submit, show, steer and kill jobs."),
+    "group": Lazy("torrentdist_cli.group:group", "Resource groups: see them, add and remove resources."),
     "cluster": Lazy("torrentdist_cli.cluster:cluster", "Show the cluster: leader, masters, supervisors, bundles."),
     "supervisor": Lazy("torrentdist_cli.supervisor:supervisor", "Run this host's supervisor, or list them all."),
     "master": Lazy("torrentdist_cli.master:master", "Run a master, in the foreground, until SIGTERM or Ctrl-C."),

@@ -292,7 +292,7 @@ def test_a_supervisor_finds_and_repairs_a_corrupt_byte(battered: Cluster, tmp_pa
 
 def test_two_hosts_with_alike_names_are_two(new_cluster: NewCluster, tmp_path: Path) -> None:
     """A14: broken, master-1 would be taken for master-10, or bundle b-1 for b-1-0."""
-    cluster = new_cluster(masters=1, supervisors=1)
+    cluster = new_cluster({"swarm": {"seeding_secs": 2.0}}, masters=1, supervisors=1)
     others = {"master-10": "127.0.0.10", "master-1-0": "127.0.0.1", "supervisor-10": "127.0.0.10"}
     for name, host in others.items():
         role = name.partition("-")[0]

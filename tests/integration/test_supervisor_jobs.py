@@ -109,8 +109,8 @@ async def test_a_worker_that_ends_is_started_again_as_its_policy_says(host: JobH
     stints = {job: host.oracle.stints(job, 0) for job in codes}
 
     assert {"crashes": (3, 2), "finishes": (0, 0), "returns": (0, 1)} == codes
-    assert {"crashes": 3, "finishes": 1, "returns": 2} == {job: len(found) for job, found in stints.items()}
-    fencing = [stint.fencing for stint in stints["crashes"]]
+    assert {"crashes": 3, "finishes": 1, "returns": 2} == {str(job): len(found) for job, found in stints.items()}
+    fencing = [stint.fencing for stint in stints[JobId("crashes")]]
     assert sorted(set(fencing)) == fencing
 
     async def free() -> bool:
@@ -217,9 +217,9 @@ async def test_a_supervisor_that_is_paused_loses_its_workers_in_time(host: JobHo
             alive_when_free.append(host.alive("etl"))
         return bool(alive_when_free)
 
-    host.signal(signal.SIGSTOP)
+    host.send(signal.SIGSTOP)
     await eventually_async(free, 4 * SESSION_SECS)
-    host.signal(signal.SIGCONT)
+    host.send(signal.SIGCONT)
 
     assert [False] == alive_when_free
     await eventually(lambda: len(host.oracle.stints("etl", 0)) == 2, 15.0)

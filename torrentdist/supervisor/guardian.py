@@ -88,6 +88,12 @@ class Log:
         self._fd = self._open()
         self._size = os.fstat(self._fd).st_size
 
+    @property
+    def room(self) -> int:
+        """How much to write at once."""
+        left = self._max_bytes - self._size
+        return min(CHUNK, left if left > 0 else self._max_bytes)
+
     def write(self, data: bytes) -> None:
         """What cannot be written is dropped: a full disk must not hold up the worker."""
         try:
@@ -200,7 +206,7 @@ class Guardian:
     def _copy(self, fd: int) -> bool:
         """Whether there was anything."""
         try:
-            data = os.read(fd, CHUNK)
+            data = os.read(fd, self._logs[fd].room)
         except BlockingIOError:
             return False
         if not data:

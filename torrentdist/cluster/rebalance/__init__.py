@@ -4,9 +4,6 @@
 """
 
 from torrentdist.cluster.rebalance.admin import (
-    GroupLine,
-    GroupView,
-    MemberView,
     add_resource,
     list_groups,
     remove_resource,
@@ -18,9 +15,6 @@ from torrentdist.cluster.rebalance.records import Algorithm
 
 __all__ = [
     "Algorithm",
-    "GroupLine",
-    "GroupView",
-    "MemberView",
     "ResourceGroup",
     "Resources",
     "Settings",

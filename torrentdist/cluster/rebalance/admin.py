@@ -7,7 +7,8 @@ a resource that is removed while somebody works on it stays exclusive until it i
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from torrentdist.cluster import paths
 from torrentdist.cluster.operations import NodeExists, NoNode
@@ -25,47 +26,38 @@ from torrentdist.cluster.rebalance.records import (
 )
 from torrentdist.cluster.term import queue
 from torrentdist.cluster.zookeeper import ZooKeeper
+from torrentdist.model.config import ZooKeeperConfig
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.group_views import GroupLineView, GroupMemberView, GroupView
 from torrentdist.model.records import decode
 
-
-@dataclass(frozen=True)
-class MemberView:
-    member: str
-    """The name of its znode."""
-    id: str
-    coordinator: bool
-    resources: tuple[str, ...]
-    """What it is to have."""
+T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class GroupView:
-    group: str
-    algorithm: str | None
-    status: str
-    """`assigned`, or `stopping` while the global barrier waits for members to stop."""
-    members: tuple[MemberView, ...]
-    resources: tuple[str, ...]
-    unassigned: tuple[str, ...]
+async def connected(config: ZooKeeperConfig, work: Callable[[ZooKeeper], Awaitable[T]]) -> T:
+    """Do it in a session of its own."""
+    zk = ZooKeeper(config)
+    try:
+        await zk.start(config.session_timeout_secs)
+        return await work(zk)
+    finally:
+        await zk.close()
 
 
-@dataclass(frozen=True)
-class GroupLine:
-    group: str
-    algorithm: str | None
-    members: int
-    resources: int
-
-
-async def list_groups(zk: ZooKeeper) -> list[GroupLine]:
+async def list_groups(zk: ZooKeeper) -> list[GroupLineView]:
     lines = []
     for name in sorted(await zk.children(paths.GROUPS) or ()):
         group = GroupPaths(name)
         found = await zk.get(group.root)
         members, resources = await zk.children(group.members), await zk.children(group.resources)
         if found is not None:
-            lines.append(GroupLine(name, _algorithm(found[0], group), len(members or ()), len(resources or ())))
+            line = GroupLineView(
+                group=name,
+                algorithm=_algorithm(found[0], group),
+                members=len(members or ()),
+                resources=len(resources or ()),
+            )
+            lines.append(line)
     return lines
 
 
@@ -82,16 +74,21 @@ async def show_group(zk: ZooKeeper, name: str) -> GroupView:
     for znode in queue(await zk.children(group.members) or ()):
         record = await zk.get(group.member(znode))
         if record is not None:
-            id_ = _id(record[0], group.member(znode))
-            members.append(MemberView(znode, id_, znode == coordinator, plan.members.get(znode, ())))
+            member = GroupMemberView(
+                member=znode,
+                id=_id(record[0], group.member(znode)),
+                coordinator=znode == coordinator,
+                resources=list(plan.members.get(znode, ())),
+            )
+            members.append(member)
     assigned = {resource for member in members for resource in member.resources}
     return GroupView(
         group=name,
         algorithm=_algorithm(found[0], group),
-        status="stopping" if status.status is Status.STOP_ACTIVITY else "assigned",
-        members=tuple(members),
-        resources=tuple(resources),
-        unassigned=tuple(r for r in resources if r not in assigned),
+        state="stopping" if status.status is Status.STOP_ACTIVITY else "assigned",
+        members=members,
+        resources=resources,
+        unassigned=[resource for resource in resources if resource not in assigned],
     )
 
 

@@ -1,0 +1,57 @@
+"""A member of a resource group as a process: works until SIGTERM, then leaves. Its one argument is JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import structlog
+from group_members import QUICK, Worker
+from group_oracle import Oracle
+
+from torrentdist.cluster.rebalance import Algorithm
+from torrentdist.cluster.zookeeper import ZooKeeper
+from torrentdist.model.config import ZooKeeperConfig
+
+ACT_SECS = 0.05
+
+
+class ActsOnly(Worker):
+    """For processes that are paused: a lock that it held meanwhile would accuse whoever rightly works."""
+
+    async def on_start(self, resources: Any) -> None:
+        self.working_on = resources
+
+    async def on_stop(self) -> None:
+        self.working_on = {}
+
+
+async def main(told: dict[str, Any]) -> None:
+    over = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, over.set)
+    config = ZooKeeperConfig(
+        servers=[told["server"]],
+        chroot=told["chroot"],
+        session_timeout_secs=told.get("session_secs", 2.0),
+        operation_timeout_secs=1.0,
+    )
+    zk = ZooKeeper(config)
+    await zk.start(30.0)
+    kind = ActsOnly if told["paused"] else Worker
+    worker = await kind(zk, told["name"], Oracle(Path(told["oracle"]))).join(Algorithm(told["algorithm"]), QUICK)
+    while not over.is_set():
+        worker.act()
+        await asyncio.sleep(ACT_SECS)
+    await worker.leave()
+    await zk.close()
+
+
+if __name__ == "__main__":
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
+    asyncio.run(main(json.loads(sys.argv[1])))

@@ -1,0 +1,289 @@
+"""The plan of a supervisor's workers against a world that does to it whatever can happen."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from torrentdist.model.ids import JobId
+from torrentdist.model.job import OnIsolation, Restart, RestartPolicy
+from torrentdist.supervisor.workers import (
+    Barrier,
+    Destroy,
+    Forget,
+    Key,
+    Kill,
+    Launch,
+    Lease,
+    Life,
+    Measure,
+    ReleaseBarrier,
+    Run,
+    Start,
+    Stop,
+    TakeBarrier,
+    Worker,
+    after_exit,
+    due_at,
+    free_slot,
+    plan,
+)
+
+KEYS: list[Key] = [(JobId("a"), 0), (JobId("b"), 0)]
+TIMEOUT = 10.0
+GRACE = 3.0
+
+
+@dataclasses.dataclass
+class Real:
+    """One worker as it really is."""
+
+    worker: Worker
+    deaf: bool = False
+    """Its guardian does nothing it is told."""
+
+
+class World(RuleBasedStateMachine):
+    """Carries out every action, and checks what must never be."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 1000.0
+        self.session = 1
+        self.sent = self.now
+        self.proven = float("-inf")
+        self.real = {key: Real(Worker(key, assigned=False)) for key in KEYS}
+        self.held_elsewhere: set[Key] = set()
+
+    # what the supervisor sees, and does
+
+    @property
+    def lease(self) -> Lease:
+        return Lease(self.session, self.sent + TIMEOUT / 2, self.sent + 0.6 * TIMEOUT, self.proven)
+
+    def workers(self) -> list[Worker]:
+        return [real.worker for real in self.real.values()]
+
+    def change(self, key: Key, **fields: object) -> None:
+        real = self.real[key]
+        real.worker = dataclasses.replace(real.worker, **fields)  # type: ignore[arg-type]
+
+    def settle(self) -> None:
+        """Plan and carry out until nothing more is to be done now."""
+        for _ in range(20):
+            actions = [a for a in plan(self.workers(), self.lease, self.now) if self.carry_out(a)]
+            if not actions:
+                return
+        raise AssertionError("the plan never comes to an end")
+
+    def carry_out(self, action: object) -> bool:
+        match action:
+            case TakeBarrier(key):
+                assert self.real[key].worker.wants_to_run
+                self.change(key, barrier=Barrier.ASKED)
+            case ReleaseBarrier(key):
+                assert self.real[key].worker.run is None, "a barrier is given back under a worker"
+                self.change(key, barrier=Barrier.FREE)
+            case Start(key):
+                self.start(key)
+            case Stop(key):
+                self.measure(key, Measure.STOP)
+            case Kill(key):
+                self.measure(key, Measure.KILL)
+            case Destroy(key):
+                self.real[key].deaf = False
+                self.measure(key, Measure.DESTROY)
+                self.end(key)
+            case Forget(key):
+                real = self.real[key].worker
+                assert real.run is None
+                assert real.barrier is Barrier.FREE
+                return False
+        return True
+
+    def start(self, key: Key) -> None:
+        worker = self.real[key].worker
+        assert worker.barrier is Barrier.HELD, "started without its barrier"
+        assert self.now < self.lease.stop, "started without a lease"
+        assert worker.assigned
+        assert worker.active
+        assert not worker.life.ended
+        assert worker.launch is not None
+        self.change(key, run=Run(worker.launch.incarnation, self.session, GRACE, worker.launch.on_isolation))
+
+    def measure(self, key: Key, measure: Measure) -> None:
+        run = self.real[key].worker.run
+        assert run is not None
+        assert (run.measure, measure) != (Measure.KILL, Measure.STOP), "a harder measure is taken back"
+        self.change(key, run=dataclasses.replace(run, measure=measure, measured_at=self.now))
+        if measure is Measure.KILL and not self.real[key].deaf:
+            self.end(key)
+
+    def end(self, key: Key) -> None:
+        self.change(key, run=None)
+
+    # what happens
+
+    @rule(key=st.sampled_from(KEYS), active=st.booleans(), incarnation=st.sampled_from("xy"), run_on=st.booleans())
+    def assign(self, key: Key, active: bool, incarnation: str, run_on: bool) -> None:
+        isolation = OnIsolation.RUN if run_on else OnIsolation.STOP
+        self.change(key, assigned=True, active=active, launch=Launch(incarnation, GRACE, isolation))
+        self.settle()
+
+    @rule(isolation=st.sampled_from(OnIsolation))
+    def all_goes_well(self, isolation: OnIsolation) -> None:
+        """What it takes until everything runs."""
+        self.sent = self.now
+        for key, real in self.real.items():
+            real.deaf = False
+            launch = Launch("x", GRACE, isolation)
+            self.change(key, assigned=True, active=True, launch=launch, bundles_here=True, life=Life())
+            self.settle()
+            if real.worker.barrier is Barrier.ASKED:
+                self.change(key, barrier=Barrier.HELD)
+        self.settle()
+
+    @rule(key=st.sampled_from(KEYS))
+    def take_away(self, key: Key) -> None:
+        self.change(key, assigned=False)
+        self.settle()
+
+    @rule(key=st.sampled_from(KEYS), here=st.booleans())
+    def bundles_arrive(self, key: Key, here: bool) -> None:
+        self.change(key, bundles_here=here)
+        self.settle()
+
+    @rule(key=st.sampled_from(KEYS))
+    def barrier_granted(self, key: Key) -> None:
+        if self.real[key].worker.barrier is Barrier.ASKED:
+            self.change(key, barrier=Barrier.HELD)
+            self.settle()
+
+    @rule(key=st.sampled_from(KEYS))
+    def barrier_lost(self, key: Key) -> None:
+        if self.real[key].worker.barrier is Barrier.HELD:
+            self.change(key, barrier=Barrier.ASKED)
+            self.settle()
+
+    @rule(key=st.sampled_from(KEYS))
+    def guardian_goes_deaf(self, key: Key) -> None:
+        self.real[key].deaf = True
+
+    @rule(key=st.sampled_from(KEYS))
+    def worker_stops_when_asked(self, key: Key) -> None:
+        run = self.real[key].worker.run
+        if run is not None and run.measure is Measure.STOP and not self.real[key].deaf:
+            self.end(key)
+            self.settle()
+
+    @rule(key=st.sampled_from(KEYS), code=st.sampled_from([0, 1]), policy=st.sampled_from(RestartPolicy))
+    def worker_ends(self, key: Key, code: int, policy: RestartPolicy) -> None:
+        worker = self.real[key].worker
+        if worker.run is not None:
+            self.change(key, run=None, life=after_exit(worker.life, Restart(policy=policy), code, 1.0, self.now))
+            self.settle()
+
+    @rule()
+    def write_acknowledged(self) -> None:
+        self.sent = self.now
+        self.settle()
+
+    @rule()
+    def proof(self) -> None:
+        self.proven = self.now + 2.0
+        self.settle()
+
+    @rule(barrier=st.sampled_from(Barrier))
+    def session_lost(self, barrier: Barrier) -> None:
+        """Whatever is known of the barriers in the next one."""
+        self.session += 1
+        self.sent = float("-inf")
+        for key in KEYS:
+            self.change(key, barrier=barrier)
+        self.settle()
+
+    @rule(seconds=st.floats(0.0, 30.0))
+    def time_passes(self, seconds: float) -> None:
+        """The supervisor wakes up whenever its plan has said so."""
+        until = self.now + seconds
+        while True:
+            due = due_at(self.workers(), self.lease, self.now)
+            if due > until:
+                break
+            self.now = due
+            self.settle()
+        self.now = until
+        self.settle()
+
+    # what must always be
+
+    @invariant()
+    def nothing_runs_without_its_barrier(self) -> None:
+        """Unless it is being killed by a guardian that has stopped working."""
+        for real in self.real.values():
+            run = real.worker.run
+            if run is not None and not real.deaf:
+                assert real.worker.barrier is Barrier.HELD
+                assert run.session == self.session
+
+    @invariant()
+    def nothing_outlives_the_lease(self) -> None:
+        for real in self.real.values():
+            run = real.worker.run
+            if run is not None and not real.deaf and run.on_isolation is OnIsolation.STOP:
+                assert self.now < self.lease.kill_at
+
+    @invariant()
+    def nobody_who_shall_not_run_is_left_alone(self) -> None:
+        for real in self.real.values():
+            worker, run = real.worker, real.worker.run
+            unwanted = not worker.assigned or not worker.active
+            if run is not None and unwanted:
+                assert run.measure is not Measure.NONE
+
+    @invariant()
+    def what_may_run_and_can_runs(self) -> None:
+        for real in self.real.values():
+            worker = real.worker
+            ready = worker.wants_to_run and worker.barrier is Barrier.HELD and self.now >= worker.life.not_before
+            assert not (ready and worker.run is None and self.now < self.lease.stop)
+
+
+World.TestCase.settings = settings(max_examples=200, stateful_step_count=30)
+TestWorld = pytest.mark.case("D10")(World.TestCase)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.floats(0.0, 100.0)), max_size=40),
+    st.sampled_from(RestartPolicy),
+    st.integers(-1, 5),
+)
+def test_a_restart_policy_is_kept(exits: list[tuple[int, float]], policy: RestartPolicy, limit: int) -> None:
+    """If this fails, a worker is repeated when it must not be, or too fast, or given up too soon."""
+    restart = Restart(policy=policy, backoff_secs=1.0, max_backoff_secs=60.0, limit=limit)
+    life, short_ones = Life(), 0
+    for code, ran in exits:
+        short_ones = 0 if ran > restart.max_backoff_secs else short_ones
+        again = policy is RestartPolicy.ALWAYS or (policy is RestartPolicy.ON_FAILURE and code != 0)
+        expected = not again or (limit >= 0 and short_ones >= limit)
+        life = after_exit(life, restart, code, ran, 1000.0)
+
+        assert (expected, code) == (life.ended, life.exit_code)
+        if expected:
+            break
+        assert 1000.0 + min(60.0, 2.0**short_ones) == life.not_before
+        short_ones += 1
+
+
+@given(st.sets(st.integers(0, 20)))
+def test_a_slot_is_given_once(used: Iterable[int]) -> None:
+    """If this fails, two workers of a host share a slot, and fight over what is chosen by it."""
+    slot = free_slot(set(used))
+
+    assert slot not in set(used)
+    assert all(lower in set(used) for lower in range(slot))
