@@ -13,23 +13,25 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import httpx
 import msgspec
+import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 from worker_oracle import Oracle, make_worker_bundle
-from zookeeper_fixtures import eventually
+from zookeeper_fixtures import Connect, eventually
 
 from torrentdist.bundle.make import make_metafile
 from torrentdist.bundle.store import Store
 from torrentdist.cluster import paths
 from torrentdist.cluster.zookeeper import ZooKeeper
+from torrentdist.dev.zookeeper import EmbeddedZooKeeper
 from torrentdist.host.web import WebServer, bind_socket, json_response, on_torrentdist_error
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, JobId, MasterId, StoreId, SupervisorId
@@ -53,6 +55,8 @@ class Masters:
         self.heard: list[HeartbeatBody] = []
         self.answer = HeartbeatAnswer(interval=0.2)
         self.blind = False
+        self.leader: str | None = None
+        """Another one that leads; None: this one."""
         self.url = ""
 
     async def open(self) -> None:
@@ -76,6 +80,8 @@ class Masters:
         return json_response(view)
 
     async def _heartbeat(self, request: Request) -> Response:
+        if self.leader is not None:
+            raise TorrentdistError("not_leader", extra={"leader": self.leader, "masters": []})
         self.heard.append(msgspec.json.decode(await request.body(), type=HeartbeatBody))
         return json_response(self.answer)
 
@@ -90,6 +96,8 @@ class Masters:
 
 
 class JobHost:
+    session_secs = SESSION_SECS
+
     def __init__(self, directory: Path, zk: ZooKeeper, servers: Sequence[str], chroot: str, name: str = "s1") -> None:
         self.id = SupervisorId(name)
         self.dir = directory / name
@@ -148,7 +156,7 @@ class JobHost:
             "zookeeper": {
                 "servers": list(self._servers),
                 "chroot": self._chroot,
-                "session_timeout_secs": SESSION_SECS,
+                "session_timeout_secs": self.session_secs,
                 "operation_timeout_secs": 1.0,
             },
         }
@@ -239,3 +247,29 @@ class JobHost:
 
     async def ended(self, job: str, worker: int = 0, timeout: float = 10.0) -> None:
         await eventually(lambda: not self.alive(job, worker), timeout)
+
+
+NewHost = Callable[..., Awaitable[JobHost]]
+
+
+@pytest.fixture
+async def new_host(
+    tmp_path: Path, zookeeper: EmbeddedZooKeeper, chroot: str, connect: Connect
+) -> AsyncIterator[NewHost]:
+    hosts: list[JobHost] = []
+
+    async def make(name: str = "s1", oracle: Oracle | None = None, session_secs: float = SESSION_SECS) -> JobHost:
+        host = JobHost(tmp_path, await connect(), zookeeper.addresses, chroot, name)
+        host.session_secs = session_secs
+        hosts.append(host)
+        await host.open(oracle)
+        return host
+
+    yield make
+    for host in hosts:
+        await host.close()
+
+
+@pytest.fixture
+async def host(new_host: NewHost) -> JobHost:
+    return await new_host()

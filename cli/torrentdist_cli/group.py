@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import Any
 
 import click
+import msgspec
 
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.group_views import GroupChangeView, GroupLineView, GroupView
@@ -87,10 +88,13 @@ def _ask(session: Session, work: Callable[[Any, Any], Awaitable[Any]]) -> Any:
     # By name: what only servers need is imported only where it is used.
     try:
         admin = import_module("torrentdist.cluster.rebalance.admin")
+        configure_logs = import_module("torrentdist.host.logs").configure_logs
     except ModuleNotFoundError as exc:
         detail = f"group commands need {exc.name}, which is not installed"
         raise TorrentdistError("missing_dependency", detail=detail, package="torrentdist[server]") from None
-    return run(admin.connected(session.config().zookeeper, lambda zk: work(admin, zk)))
+    config = session.config()
+    configure_logs(msgspec.structs.replace(config.log, level="info" if session.verbose else "warning"), role="group")
+    return run(admin.connected(config.zookeeper, lambda zk: work(admin, zk)))
 
 
 def _show_change(session: Session, name: str, verb: str, changed: list[str]) -> None:

@@ -14,6 +14,7 @@ from torrentdist.cluster.mirror import Mirror
 from torrentdist.cluster.operations import SessionState
 from torrentdist.cluster.registration import Registration
 from torrentdist.dev.zookeeper import EmbeddedZooKeeper
+from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import MasterId, StoreId
 from torrentdist.model.records import MasterRecord
 
@@ -73,3 +74,40 @@ async def flap(proxy: TcpProxy, connected: object, times: int) -> None:
 async def settled(mirror: Mirror, registration: Registration) -> None:
     await mirror.sync(5.0)
     await eventually(lambda: mirror.fresh and registration.registered)
+
+
+async def test_requests_are_numbered_on_over_connections(connect: Connect, proxy: TcpProxy) -> None:
+    """If this fails, a commit of the connection before can be taken for the answer to a new request of that number."""
+    zk = await connect(servers=[proxy.address])
+    await zk.create("/a")
+    numbers = []
+    for _ in range(3):
+        await zk.set("/a", b"")
+        assert zk._driver is not None
+        numbers.append(zk._driver._client._connection._xid)
+        await proxy.dropped_and_back()
+        await zk.wait_connected(5.0)
+
+    assert numbers[0] > 1
+    assert numbers == sorted(set(numbers))
+
+
+async def test_an_answer_to_another_request_is_no_answer(connect: Connect, proxy: TcpProxy) -> None:
+    """If this fails, kazoo's thread dies of it and the session with it, or the outcome seems known."""
+    zk = await connect(servers=[proxy.address])
+    await zk.create("/a")
+    assert zk._driver is not None
+    client = zk._driver._client
+    proxy.hold_answers()
+    writing = asyncio.create_task(zk.set("/a", b"x"))
+    await eventually(lambda: client._pending)
+    request, answer, number = client._pending.popleft()
+    client._pending.append((request, answer, number + 1))
+    proxy.mend()
+    with pytest.raises(TorrentdistError) as caught:
+        await writing
+    await zk.wait_connected(10.0)
+
+    assert caught.value.code == "outcome_unknown"
+    assert await zk.get("/a") is not None
+    assert zk.generation == 1

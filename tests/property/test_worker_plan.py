@@ -127,6 +127,13 @@ class World(RuleBasedStateMachine):
     def end(self, key: Key) -> None:
         self.change(key, run=None)
 
+    def hears_again(self, key: Key) -> None:
+        """And does first what it was told meanwhile."""
+        real = self.real[key]
+        real.deaf = False
+        if real.worker.run is not None and real.worker.run.measure is Measure.KILL:
+            self.end(key)
+
     # what happens
 
     @rule(key=st.sampled_from(KEYS), active=st.booleans(), incarnation=st.sampled_from("xy"), run_on=st.booleans())
@@ -140,7 +147,7 @@ class World(RuleBasedStateMachine):
         """What it takes until everything runs."""
         self.sent = self.now
         for key, real in self.real.items():
-            real.deaf = False
+            self.hears_again(key)
             launch = Launch("x", GRACE, isolation)
             self.change(key, assigned=True, active=True, launch=launch, bundles_here=True, life=Life())
             self.settle()

@@ -74,7 +74,7 @@ def test_everything_that_a_bundle_keeps_is_in_the_metafile(source: Path) -> None
     (source / "void" / "inner").mkdir(parents=True)
     (source / "latest").symlink_to("bin/run")
     (source / "bin" / "dangling").symlink_to("../nothing")
-    meta = make_metafile(source, piece_length=16 * KIB)
+    meta = make_metafile(source, piece_length=32 * KIB)
 
     assert [(file.path, file.size, file.executable) for file in meta.files] == [
         ("bin/run", 10, True),
@@ -83,7 +83,7 @@ def test_everything_that_a_bundle_keeps_is_in_the_metafile(source: Path) -> None
     ]
     assert (Symlink("bin/dangling", "../nothing"), Symlink("latest", "bin/run")) == meta.symlinks
     assert (meta.empty_dirs, meta.single_file, meta.name) == (("void/inner",), False, "content")
-    assert (meta.size, meta.num_pieces, [len(layer) for layer in meta.piece_layers.values()]) == (40_010, 4, [96])
+    assert (meta.size, meta.num_pieces, [len(layer) for layer in meta.piece_layers.values()]) == (40_010, 3, [64])
 
 
 def test_the_digest_depends_on_the_content_alone(tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_odd_names_come_through(source: Path) -> None:
 @pytest.mark.parametrize(
     "size", [1, 16 * KIB - 1, 16 * KIB, 16 * KIB + 1, 64 * KIB, 64 * KIB + 1, 5 * 64 * KIB + 77, 9 * MIB + 1]
 )
-@pytest.mark.parametrize("piece_length", [16 * KIB, 64 * KIB, 8 * MIB])
+@pytest.mark.parametrize("piece_length", [32 * KIB, 64 * KIB, 8 * MIB])
 def test_libtorrent_computes_the_same_hashes(tmp_path: Path, size: int, piece_length: int) -> None:
     """No client in the world would accept our pieces."""
     source = tmp_path / "content"
@@ -198,7 +198,7 @@ def test_hard_links_are_two_files(source: Path) -> None:
     """A second name of a file would be lost."""
     (source / "a").write_bytes(b"x" * 20_000)
     os.link(source / "a", source / "b")
-    a, b = make_metafile(source, piece_length=16 * KIB).files
+    a, b = make_metafile(source, piece_length=32 * KIB).files
 
     assert FileEntry("b", a.size, a.root, a.executable) == b
 
@@ -348,7 +348,7 @@ def test_a_file_swapped_for_a_fifo_does_not_hang(source: Path) -> None:
     (source / "f").unlink()
     os.mkfifo(source / "f")
     with pytest.raises(TorrentdistError) as caught:
-        make._hash(found, 16 * KIB, None)
+        make._hash(found, 32 * KIB, None)
 
     assert caught.value.code == "changed_while_reading"
 

@@ -15,7 +15,7 @@ from torrentdist.bundle.metafile import parse_metafile, with_trackers
 from torrentdist.model.errors import TorrentdistError
 
 Tree = dict[bytes, Any]
-PIECE = 16 * 1024
+PIECE = 32 * 1024
 
 
 @pytest.fixture
@@ -108,9 +108,10 @@ BAD = {
     "piece length 0": (info(b"piece length", to=0), "piece length"),
     "piece length negative": (info(b"piece length", to=-PIECE), "piece length"),
     "piece length 8 KiB": (info(b"piece length", to=8192), "piece length"),
+    "piece length 16 KiB, which libtorrent does not survive": (info(b"piece length", to=16384), "piece length"),
     "piece length 24 KiB": (info(b"piece length", to=PIECE + 8192), "piece length"),
     "piece length 32 MiB": (info(b"piece length", to=1 << 25), "piece length"),
-    "piece length text": (info(b"piece length", to=b"16384"), "piece length"),
+    "piece length text": (info(b"piece length", to=b"32768"), "piece length"),
     "no file tree": (info(b"file tree", to=None), "file tree"),
     "empty file tree": (info(b"file tree", to={}), "without files"),
     "empty directory in tree": (tree(b"d", to={}), "without files"),

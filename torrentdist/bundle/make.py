@@ -15,14 +15,11 @@ from torrentdist.bundle import bencode, hashing
 from torrentdist.bundle.bencode import Value
 from torrentdist.bundle.durable import disk_failure
 from torrentdist.bundle.hashing import FileHash, FileToHash, Progress
-from torrentdist.bundle.metafile import DIRECTORY_NAME, MANIFEST_SCHEMA, Metafile, parse_metafile
+from torrentdist.bundle.metafile import DIRECTORY_NAME, MANIFEST_SCHEMA, MIN_PIECE_LENGTH, Metafile, parse_metafile
 from torrentdist.bundle.scan import Scan, scan, shown
 from torrentdist.model.errors import TorrentdistError
 
 TARGET_PIECES = 512
-SMALLEST_CHOSEN_PIECE = 32 * 1024
-"""Not one block: where a piece is a block, libtorrent 2.1.1 (hash_picker::hashes_rejected) writes past its memory when
-a peer has sent it a wrong byte of a file that fits into one piece. One damaged disk would end every downloader."""
 LARGEST_CHOSEN_PIECE = 4 * 1024 * 1024
 _CLOCK_TICK_NS = 20_000_000
 """File times advance in steps of up to 10 ms: two writes within one step look like one."""
@@ -35,7 +32,7 @@ def choose_piece_length(size: int) -> int:
     A piece can be passed on only when it is whole, so a broadcast wants many of them (of 32 MiB, 64 KiB pieces beat
     256 KiB, and those beat 1 MiB); each costs the plan, requests and have messages, so a large bundle wants few.
     """
-    wanted = max(SMALLEST_CHOSEN_PIECE, size // TARGET_PIECES)
+    wanted = max(MIN_PIECE_LENGTH, size // TARGET_PIECES)
     return min(1 << (wanted - 1).bit_length(), LARGEST_CHOSEN_PIECE)
 
 

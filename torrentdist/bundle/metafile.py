@@ -19,7 +19,9 @@ from torrentdist.model.ids import Digest
 MANIFEST_SCHEMA = 1
 DIRECTORY_NAME = "content"
 """The torrent's name for every directory, so that the digest depends on the content alone."""
-MIN_PIECE_LENGTH = merkle.BLOCK
+MIN_PIECE_LENGTH = 2 * merkle.BLOCK
+"""Not one block: where a piece is a block, libtorrent 2.1.1 (hash_picker::hashes_rejected) writes past its memory when
+a peer has sent it a wrong byte of a file that fits into one piece. One damaged disk would end every downloader."""
 MAX_PIECE_LENGTH = 16 * 1024 * 1024
 MAX_PIECES = 1 << 21
 """libtorrent's own default limit."""

@@ -154,7 +154,7 @@ class MasterClient:
         timeout: float,
         progress: Callable[[BundleView], None] = lambda view: None,
     ) -> BundleView:
-        """Wait until that many live masters hold it and it can be downloaded, or for `timeout` seconds; what there is."""
+        """Wait until that many live masters hold it and it can be downloaded, or for `timeout` seconds."""
         clock = asyncio.get_running_loop().time
         deadline = clock() + timeout
         seen = -1

@@ -28,6 +28,7 @@ from torrentdist.model.views import BundleView, TransferPhase, UploadView
 from torrentdist.swarm.engine import Transfer
 
 REFRESH_SECS = 0.25
+STUCK_SECS = 3.0
 UNREACHABLE_SECS = 10.0
 """No byte has left by then: no master can dial this process. It sends the bytes over HTTP instead."""
 _DIGEST_DIGITS = 12
@@ -128,27 +129,40 @@ class _Upload:
 
     async def _until_replicated(self, transfer: Transfer) -> BundleView:
         clock = asyncio.get_running_loop().time
-        opened_at = clock()
+        opened_at = moved_at = clock()
+        moved = (0, 0)
         waiting = asyncio.create_task(
             self.client.wait_replicas(self.id, self.wanted, max(0.0, self.deadline - opened_at), self._note)
         )
         sending: asyncio.Task[BundleView] | None = None
+        opening: asyncio.Task[BundleView] | None = None
         try:
             while not waiting.done():
                 await asyncio.wait({waiting}, timeout=REFRESH_SECS)
                 if sending is None:
                     self._show(transfer)
                     self._check_offered(transfer)
+                    if moved != (now := (self.replicas, transfer.view().uploaded)):
+                        moved, moved_at = now, clock()
+                    elif clock() - moved_at > STUCK_SECS and (opening is None or opening.done()):
+                        # The leader that took the metafile may be gone, and nobody else have it.
+                        moved_at = clock()
+                        if opening is not None:
+                            opening.exception()  # the next one may succeed; the wait's own errors end the upload
+                        opening = asyncio.create_task(self._reopen())
                     if clock() - opened_at > self.unreachable_secs and self._nobody_came(transfer):
                         sending = asyncio.create_task(send_content(self.client, self.meta, self.path, self._sent))
                 elif sending.done():
                     _check_sent(sending)
             return waiting.result()
         finally:
-            tasks = [task for task in (waiting, sending) if task is not None]
+            tasks = [task for task in (waiting, sending, opening) if task is not None]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _reopen(self) -> BundleView:
+        return await self.client.open_upload(self.id, self.meta.raw, self.min_replicas)
 
     def _check_offered(self, transfer: Transfer) -> None:
         if transfer.view().phase is TransferPhase.FAILED:

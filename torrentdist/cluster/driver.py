@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import secrets
 import socket
 import ssl
 from collections.abc import Callable, Sequence
@@ -18,7 +19,7 @@ from typing import Any
 from kazoo import exceptions as kazoo_errors
 from kazoo.client import KazooClient
 from kazoo.handlers.threading import SequentialThreadingHandler
-from kazoo.protocol.connection import PURESASL_AVAILABLE
+from kazoo.protocol.connection import PURESASL_AVAILABLE, ConnectionHandler
 from kazoo.protocol.serialization import Connect
 from kazoo.protocol.states import KazooState, KeeperState
 from kazoo.retry import KazooRetry
@@ -114,6 +115,31 @@ class _InOrder(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo is un
         except BaseException:
             sock.close()
             raise
+
+
+class _Numbering(ConnectionHandler):  # type: ignore[misc]  # kazoo is untyped
+    """Goes on counting its requests over all connections of a session, as ZooKeeper's own client does.
+
+    kazoo begins at 1 with each connection. A server tells by session and number whose commit has come in; a late one
+    from the connection before could pass for the answer to a new request.
+    """
+
+    _count = 0
+
+    @property
+    def _xid(self) -> int:
+        return self._count
+
+    @_xid.setter
+    def _xid(self, number: int | None) -> None:
+        self._count = number or self._count
+
+    def _read_response(self, header: Any, buffer: Any, offset: Any) -> Any:
+        """An answer that nobody waits for would end kazoo's thread, and the session; it is as good as a lost one."""
+        waiting = self.client._pending
+        if not waiting or waiting[0][2] != header.xid:
+            raise kazoo_errors.ConnectionDropped("an answer to another request")
+        return super()._read_response(header, buffer, offset)
 
 
 class Driver:
@@ -272,7 +298,7 @@ def _kazoo_client(config: ZooKeeperConfig, credentials: Credentials | None, resu
     elif credentials is not None:
         options["auth_data"] = [("digest", f"{credentials.user}:{credentials.password}")]
     handler = _InOrder(config.session_timeout_secs / max(1, len(config.servers)), _tls_context(config))
-    return KazooClient(
+    client: Any = KazooClient(
         hosts=",".join(config.servers),
         timeout=config.session_timeout_secs,
         handler=handler,
@@ -281,6 +307,10 @@ def _kazoo_client(config: ZooKeeperConfig, credentials: Credentials | None, resu
         client_id=None if resume is None else (resume.id, resume.password),
         **options,
     )
+    client._connection.__class__ = _Numbering  # kazoo makes it itself, and takes no other
+    if resume is not None:  # the process before us has counted too, and may have left requests under way
+        client._connection._xid = 1 + secrets.randbelow(2**30)
+    return client
 
 
 def _tls_context(config: ZooKeeperConfig) -> ssl.SSLContext | None:

@@ -192,7 +192,7 @@ class MasterApi:
             raise TorrentdistError("corrupt", path=f"the metafile of {digest}", detail=f"it belongs to {meta.digest}")
         await asyncio.to_thread(self._m.runtime.store.begin, meta)
         self._m.swarms.got_metafile(digest)
-        self._m.replicator.poke()
+        self._m.replicator.retry(digest)
         return Response(status_code=204)
 
     async def plugin_metafile(self, request: Request) -> Response:

@@ -253,6 +253,8 @@ class Master:
             failing["zookeeper"] = f"the session is {self._zookeeper.state}"
         if self._registration is None or not self._registration.registered:
             failing["registration"] = "not registered yet"
+        if not self.snapshot().present:
+            failing["records"] = "the cluster's records are not known yet"
         return failing
 
     def role(self) -> RoleView:

@@ -44,6 +44,7 @@ class Intake:
         self._changes = changes
         self._appends: dict[Digest, _Append] = {}
         self.on_published: Callable[[], None] = lambda: None
+        self.on_begun: Callable[[Digest], None] = lambda _: None
         """Somebody has to write the replica record of what came over HTTP."""
 
     def over_http(self) -> frozenset[Digest]:
@@ -69,6 +70,7 @@ class Intake:
         if before is None or (entry is not None and entry.record.state is not BundleState.REMOVED):
             home = await asyncio.to_thread(self._runtime.store.begin, meta)
             await asyncio.to_thread(os.utime, home / "metafile")  # not abandoned, however long ago it was begun
+            self.on_begun(meta.digest)
         return before or await self._operations.open_upload(mutation, bundle, meta, min_replicas)
 
     # over HTTP

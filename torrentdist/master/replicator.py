@@ -32,6 +32,7 @@ from torrentdist.model.records import BundleState, ReplicaRecord, encode
 log = structlog.get_logger(__name__)
 
 LONGEST_RETRY_SECS = 30.0
+LONGEST_UPLOAD_RETRY_SECS = 2.0
 
 
 class Replicator:
@@ -64,8 +65,14 @@ class Replicator:
         self._not_before: dict[Digest, float] = {}
         self._wake = asyncio.Event()
         intake.on_published = self.poke
+        intake.on_begun = self.retry
 
     def poke(self) -> None:
+        self._wake.set()
+
+    def retry(self, digest: Digest) -> None:
+        """What its fetch lacked has come."""
+        self._not_before.pop(digest, None)
         self._wake.set()
 
     async def run(self) -> None:
@@ -185,7 +192,9 @@ class Replicator:
             self._not_before.pop(digest, None)
         except TorrentdistError as error:
             failures = self._failures[digest] = self._failures.get(digest, 0) + 1
-            self._not_before[digest] = time.monotonic() + min(LONGEST_RETRY_SECS, 0.5 * 2**failures)
+            uploading = entry.record.state is BundleState.UPLOADING  # somebody waits
+            longest = LONGEST_UPLOAD_RETRY_SECS if uploading else LONGEST_RETRY_SECS
+            self._not_before[digest] = time.monotonic() + min(longest, 0.5 * 2.0 ** min(failures, 10))
             log.warning("fetch failed", bundle=bundle, error=error.code, detail=error.message, failures=failures)
         finally:
             self._tasks.pop(digest, None)

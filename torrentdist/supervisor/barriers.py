@@ -28,6 +28,8 @@ log = structlog.get_logger(__name__)
 
 RENEW_WITHIN_SECS = 1.0
 """It looks at itself this often, at least."""
+RECHECK_SECS = 10.0
+"""How often it looks whether its barriers are really there: an administrator may have deleted one."""
 
 
 @dataclass(frozen=True)
@@ -71,10 +73,8 @@ class Barriers:
         self._in_use: frozenset[str] = frozenset()
         self._marks: list[asyncio.Future[int]] = []
         self._busy: Errand | None = None
+        self._checked_at = time.monotonic()
         self._wake = asyncio.Event()
-        self._leaving = False
-        self.left = asyncio.Event()
-        """Nothing of ours is in ZooKeeper any more, after `leave`."""
 
     def take_up(self, seat: Seat, in_use: Collection[str]) -> None:
         """Before `run`: go on in the session of the process before us, in which these workers run."""
@@ -140,11 +140,6 @@ class Barriers:
         self._wake.set()
         return await future
 
-    def leave(self) -> None:
-        """Give everything back that is not in use."""
-        self._wanted, self._leaving = frozenset(), True
-        self._wake.set()
-
     # at work
 
     async def run(self) -> None:
@@ -153,6 +148,7 @@ class Barriers:
             while True:
                 self._wake.clear()
                 await self._enter_session()
+                self._recheck(time.monotonic())
                 errand = self._next(time.monotonic())
                 if errand is None:
                     await self._rest()
@@ -181,6 +177,13 @@ class Barriers:
             self._tenure = Tenure(paths.JOB_GROUP, seat.unique, self._data, session=session.id)
             self._on_change()
 
+    def _recheck(self, now: float) -> None:
+        if now < self._checked_at + RECHECK_SECS or not self._tenure.placed:
+            return
+        self._checked_at = now
+        tenure = self._tenure
+        self._tenure = replace(tenure, owned={}, unclear=tenure.unclear | tenure.owned.keys())
+
     def _next(self, now: float) -> Errand | None:
         tenure = self._tenure
         entering = bool(self._wanted or self._in_use or self._marks)
@@ -190,8 +193,6 @@ class Barriers:
         errand = errand or tenure.surrender(self._wanted, self._in_use) or tenure.acquisition(self._wanted, now)
         if errand is None and not entering:
             errand = tenure.departure()
-        if errand is None and self._leaving and tenure.clean:
-            self.left.set()
         return errand
 
     async def _rest(self) -> None:

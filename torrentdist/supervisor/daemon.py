@@ -164,8 +164,10 @@ class Supervisor:
     async def stop(self) -> None:
         if self._agent is not None:
             await self._agent.leave()
-        await self._background.stop()
         leaves_workers = self.jobs is not None and self.jobs.busy
+        if self.jobs is not None and leaves_workers:
+            await self.jobs.prolong()
+        await self._background.stop()
         if self.jobs is not None:
             await self.jobs.close()
         if self._registration is not None:

@@ -54,6 +54,7 @@ LOOK_SECS = 10.0
 WAITING_LOOK_SECS = 0.2
 """How often it looks whether bundles have arrived."""
 MARK_SECS = 5.0
+PROLONG_SECS = 1.0
 FAILED_START_SECS = 1.0
 OUTPUT_LOOK_SECS = 3600.0
 
@@ -317,6 +318,13 @@ class Jobs:
             await asyncio.sleep(OUTPUT_LOOK_SECS)
 
     # its end
+
+    async def prolong(self) -> None:
+        """Before the end: leave the next process as much time as there can be."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(PROLONG_SECS):
+                await self.barriers.mark()
+                self._write_lease(self._lease())
 
     async def close(self) -> None:
         """Let go of the workers: whoever comes next finds them, or their guardians end them."""

@@ -116,7 +116,7 @@ def command_of(spec: JobSpec, content: Path, work: Path) -> list[str]:
     if spec.kind is not JobKind.PROCESS:
         raise TorrentdistError("invalid_request", detail=f"this release runs no workers of kind {spec.kind}")
     program, *arguments = spec.command
-    if confined_file(content, program) is not None:
+    if ".." not in Path(program).parts and confined_file(content, program) is not None:
         return [str(work / "bundle" / program), *arguments]
     return [program, *arguments]
 

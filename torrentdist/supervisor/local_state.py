@@ -153,7 +153,3 @@ def load_seat(data_dir: Path, boot: str) -> Seat | None:
 def save_seat(data_dir: Path, boot: str, seat: Seat) -> None:
     record = _SeatRecord(boot=boot, session=seat.session.id, password=seat.session.password, unique=seat.unique)
     write_durably(data_dir / SEAT, msgspec.json.encode(record), mode=0o600)
-
-
-def drop_seat(data_dir: Path) -> None:
-    (data_dir / SEAT).unlink(missing_ok=True)

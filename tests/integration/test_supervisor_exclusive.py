@@ -1,0 +1,231 @@
+"""No worker of a job outlives its barrier, whatever happens to supervisor, guardian and ZooKeeper; adoption."""
+
+from __future__ import annotations
+
+import base64
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from job_host import SESSION_SECS, JobHost, NewHost
+from zookeeper_fixtures import Connect, eventually, eventually_async
+
+from torrentdist.cluster import paths
+from torrentdist.cluster.operations import Create, Delete
+from torrentdist.cluster.term import LEASE_SHARE
+from torrentdist.cluster.zookeeper import SessionId, ZooKeeper
+from torrentdist.dev.zookeeper import EmbeddedZooKeeper
+from torrentdist.model.job import OnIsolation
+from torrentdist.supervisor.barriers import RECHECK_SECS
+from torrentdist.supervisor.guardian import clock
+from torrentdist.supervisor.isolation import PROOF_SECS
+
+pytestmark = pytest.mark.anyio
+
+RESTART_SESSION_SECS = 12.0
+"""On a machine that is busy with other tests a supervisor takes seconds to start."""
+
+
+@pytest.mark.case("A21")
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=lambda n: n.name)
+async def test_a_restarted_supervisor_adopts_its_workers(new_host: NewHost, number: signal.Signals) -> None:
+    """If this fails, every update of a supervisor interrupts every job."""
+    host = await new_host(session_secs=RESTART_SESSION_SECS)
+    host.job("etl", workers=2)
+    await host.assign(("etl", 0), ("etl", 1))
+    await host.running("etl", 0)
+    await host.running("etl", 1)
+    before = [host.oracle.stints("etl", k)[0].pid for k in (0, 1)]
+    owner = await host.barrier_owner("etl", 0)
+    await host.end(number)
+    host.masters.heard.clear()
+    await host.start()
+    await eventually(lambda: (r := host.masters.said("etl", 1)) is not None and r.pid == before[1])
+    # Longer than the lease that the first process left.
+    until = clock() + LEASE_SHARE * RESTART_SESSION_SECS
+    await eventually(lambda: host.oracle.stints("etl", 0)[-1].last > until, 2 * RESTART_SESSION_SECS)
+    after = [[s.pid for s in host.oracle.stints("etl", k)] for k in (0, 1)]
+
+    assert [[pid] for pid in before] == after
+    assert owner is not None
+    assert owner == await host.barrier_owner("etl", 0)
+    assert "worker adopted" in host.log
+    await host.assign(("etl", 1))
+    await host.ended("etl", 0)
+    assert host.alive("etl", 1)
+
+
+async def test_without_a_supervisor_workers_end_before_their_barrier(host: JobHost) -> None:
+    """If this fails, a dead supervisor's worker runs on while another host starts the same one."""
+    host.job("etl")
+    await host.assign(("etl", 0))
+    await host.running("etl")
+    await host.end(signal.SIGKILL)
+    alive_when_free: list[bool] = []
+
+    async def free() -> bool:
+        if await host.barrier_owner("etl") is None:
+            alive_when_free.append(host.alive("etl"))
+        return bool(alive_when_free)
+
+    await eventually_async(free, 4 * SESSION_SECS)
+
+    assert [False] == alive_when_free
+    (stint,) = host.oracle.stints("etl", 0)
+    assert stint.stopped
+
+
+@pytest.mark.case("E1")
+async def test_a_supervisor_that_is_paused_loses_its_workers_in_time(host: JobHost) -> None:
+    """If this fails, a host that swaps or hangs runs workers that were given to others."""
+    host.job("etl")
+    await host.assign(("etl", 0))
+    await host.running("etl")
+    alive_when_free: list[bool] = []
+
+    async def free() -> bool:
+        if await host.barrier_owner("etl") is None:
+            alive_when_free.append(host.alive("etl"))
+        return bool(alive_when_free)
+
+    host.send(signal.SIGSTOP)
+    await eventually_async(free, 4 * SESSION_SECS)
+    host.send(signal.SIGCONT)
+
+    assert [False] == alive_when_free
+    await eventually(lambda: len(host.oracle.stints("etl", 0)) == 2, 15.0)
+    first, second = host.oracle.stints("etl", 0)
+    assert first.last < second.start
+    assert first.fencing < second.fencing
+
+
+async def test_a_session_that_cannot_be_taken_up_ends_what_ran_in_it(host: JobHost) -> None:
+    """If this fails, a supervisor that comes back too late believes in barriers that others may have."""
+    host.job("etl")
+    await host.assign(("etl", 0))
+    await host.running("etl")
+    await host.end(signal.SIGKILL)
+    seat = msgspec.json.decode((host.data / "session.json").read_bytes())
+    await end_session(host, seat)
+    await host.start()
+    await eventually(lambda: len(host.oracle.stints("etl", 0)) == 2, 15.0)
+    first, second = host.oracle.stints("etl", 0)
+
+    assert first.last < second.start
+    assert 0o600 == (host.data / "session.json").stat().st_mode & 0o777
+
+
+async def end_session(host: JobHost, seat: dict[str, Any]) -> None:
+    """Behind its back, before it has timed out."""
+    thief = ZooKeeper(host.zk._config, SessionId(seat["session"], base64.b64decode(seat["password"])))
+    await thief.start(5.0)
+    await thief.close()
+
+
+@pytest.mark.case("D10")
+async def test_a_host_that_is_cut_off_alone_stops_its_workers_in_time(
+    tmp_path: Path, own_zookeeper: EmbeddedZooKeeper, connect: Connect
+) -> None:
+    """If this fails, a worker runs on behind a barrier that ZooKeeper has given up."""
+    host = JobHost(tmp_path, await connect(servers=own_zookeeper.addresses, chroot="/a"), own_zookeeper.addresses, "/a")
+    try:
+        await host.open()
+        host.job("etl")
+        host.job("lenient", on_isolation=OnIsolation.RUN)
+        await host.assign(("etl", 0), ("lenient", 0))
+        await host.running("etl")
+        await host.running("lenient")
+        own_zookeeper.servers[0].pause()
+        frozen = clock()
+        await host.ended("etl")
+        (stint,) = host.oracle.stints("etl", 0)
+
+        assert stint.stopped
+        assert stint.last - frozen < SESSION_SECS * LEASE_SHARE
+        until = frozen + 2 * SESSION_SECS
+        await eventually(lambda: host.oracle.stints("lenient", 0)[-1].last > until, 3 * SESSION_SECS)
+        own_zookeeper.servers[0].resume()
+        await host.running("etl", timeout=20.0)
+    finally:
+        own_zookeeper.servers[0].resume()
+        await host.close()
+
+
+@pytest.mark.case("D10")
+@pytest.mark.case("A22")
+async def test_an_outage_that_all_masters_see_ends_no_worker(
+    tmp_path: Path, own_zookeeper: EmbeddedZooKeeper, connect: Connect
+) -> None:
+    """If this fails, every restart of ZooKeeper stops every job."""
+    zk = await connect(servers=own_zookeeper.addresses, chroot="/a")
+    host = JobHost(tmp_path, zk, own_zookeeper.addresses, "/a")
+    try:
+        await host.open()
+        host.job("etl")
+        await host.assign(("etl", 0))
+        await host.running("etl")
+        own_zookeeper.servers[0].pause()
+        host.masters.blind = True
+        until = clock() + 2 * SESSION_SECS
+        await eventually(lambda: host.oracle.stints("etl", 0)[-1].last > until, 3 * SESSION_SECS)
+        host.masters.blind = False
+        sees_again = clock()
+        await host.ended("etl")
+        (stint,) = host.oracle.stints("etl", 0)
+
+        assert stint.last - sees_again < PROOF_SECS + SESSION_SECS / 6
+    finally:
+        own_zookeeper.servers[0].resume()
+        await host.close()
+
+
+async def test_a_worker_waits_for_a_barrier_that_another_host_holds(new_host: NewHost) -> None:
+    """If this fails, a worker that moves runs twice for a moment, or waits longer than it has to."""
+    first = await new_host("s1")
+    second = await new_host("s2", first.oracle)
+    for host in (first, second):
+        host.job("etl", "work.py", "stubborn", stop_grace_secs=1.0)
+    await first.assign(("etl", 0))
+    await first.running("etl")
+    await second.assign(("etl", 0))
+    await eventually(lambda: (r := second.masters.said("etl", 0)) is not None and r.detail == "for its barrier")
+    await first.assign()
+    await eventually(lambda: len(first.oracle.stints("etl", 0)) == 2, 10.0)
+    before, after = first.oracle.stints("etl", 0)
+
+    assert before.last < after.start
+    assert after.start - before.last < 1.0
+    assert before.fencing < after.fencing
+
+
+@pytest.mark.case("C8")
+async def test_a_barrier_that_somebody_took_away_is_missed(host: JobHost) -> None:
+    """If this fails, an administrator's slip makes a worker run twice, with nobody ever noticing."""
+    host.job("etl")
+    await host.assign(("etl", 0))
+    await host.running("etl")
+    barrier = paths.JOB_GROUP.barrier("etl.0")
+    await host.zk.commit([Delete(barrier), Create(barrier, ephemeral=True)])
+    await host.ended("etl", timeout=3 * RECHECK_SECS)
+    owner = await host.barrier_owner("etl")
+    await host.zk.delete(barrier)
+    await eventually(lambda: len(host.oracle.stints("etl", 0)) == 2)
+
+    assert host.zk.session_id == owner
+    assert await host.barrier_owner("etl") not in (None, owner)
+
+
+async def test_a_lost_guardian_takes_its_worker_along(host: JobHost) -> None:
+    """If this fails, the out-of-memory killer makes a worker that nobody can end."""
+    host.job("etl")
+    await host.assign(("etl", 0))
+    await host.running("etl")
+    os.kill(host.statuses()[0]["guardian"], signal.SIGKILL)
+    await eventually(lambda: len(host.oracle.stints("etl", 0)) == 2)
+    first, second = host.oracle.stints("etl", 0)
+
+    assert first.last < second.start
+    assert not first.stopped

@@ -1,0 +1,286 @@
+"""What surrounds a supervisor's workers: their places, local state on disk, directories, environment, output."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from torrentdist.cluster import paths
+from torrentdist.cluster.operations import SessionId
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import BundleId, JobId
+from torrentdist.model.job import JobKind, JobSpec, Resources
+from torrentdist.model.records import AssignmentRecord, WorkerAssignment
+from torrentdist.supervisor import local_state, places
+from torrentdist.supervisor.barriers import HostLease, Seat
+from torrentdist.supervisor.guardian import clock, read_lease
+from torrentdist.supervisor.isolation import is_proof
+from torrentdist.supervisor.launching import (
+    Homes,
+    Program,
+    clean_up,
+    command_of,
+    drop_old_output,
+    environment,
+    prepare,
+    write_peers,
+)
+from torrentdist.supervisor.leasing import LeaseFile
+from torrentdist.supervisor.local_state import JobFacts, LocalState, Place, RunRecord
+from torrentdist.supervisor.output import Stream, read_output
+from torrentdist.supervisor.processes import boot_id
+from torrentdist.supervisor.workers import Life
+
+ETL = JobId("etl")
+RUN = RunRecord(
+    id="run-1", incarnation="1", session=7, fencing=42, grace_secs=1.0, lenient=False, started_at=0.0,
+    needs=(BundleId("b"),),
+)  # fmt: skip
+
+
+def facts(incarnation: str = "1", **spec: Any) -> JobFacts:
+    fields = {"name": "etl", "command": ("run.sh", "-v"), **spec}
+    return JobFacts(
+        incarnation=incarnation,
+        bundle=BundleId("b"),
+        dependencies=(BundleId("d"),),
+        workers=3,
+        spec=JobSpec(**fields),
+    )
+
+
+def record(*workers: int, generation: int = 1, inactive: tuple[int, ...] = ()) -> AssignmentRecord:
+    told = [WorkerAssignment(job=ETL, worker=k, active=k not in inactive) for k in (*workers, *inactive)]
+    return AssignmentRecord(generation=generation, workers=tuple(told))
+
+
+# places
+
+
+def test_slots_are_given_and_kept_while_a_worker_is_here() -> None:
+    """If this fails, two workers share a slot, or one changes its slot while it runs."""
+    state = places.follow(LocalState(), record(0, 1, 2))
+    state = places.follow(state, record(1, 2, 3, inactive=(4,), generation=2))
+    kept = {place.worker: (place.slot, place.assigned, place.active) for place in state.places}
+
+    expected = {0: (0, False, True), 1: (1, True, True), 2: (2, True, True), 3: (3, True, True), 4: (4, True, False)}
+    assert expected == kept
+    state = places.follow(places.forgotten(state, (ETL, 0)), record(1, 2, 3, 5, inactive=(4,), generation=3))
+    assert 0 == next(place.slot for place in state.places if place.worker == 5)
+
+
+def test_a_job_of_the_same_name_starts_anew() -> None:
+    """If this fails, a job that was killed and submitted again counts as ended before it began."""
+    state = places.informed(places.follow(LocalState(), record(0)), ETL, facts("1"))
+    state = places.lived(state, (ETL, 0), Life(restarts=4, in_a_row=4, exit_code=3, ended=True), "")
+    (same,) = places.informed(state, ETL, facts("1", stop_grace_secs=1.0)).places
+    (other,) = places.informed(state, ETL, facts("2")).places
+
+    assert (True, 3, 4) == (same.ended, same.exit_code, same.restarts)
+    assert (False, None, 0) == (other.ended, other.exit_code, other.restarts)
+
+
+@pytest.mark.case("A21")
+def test_bundles_of_what_still_runs_are_needed() -> None:
+    """If this fails, a bundle is dropped under a worker that is just being stopped."""
+    state = places.informed(places.follow(LocalState(), record(0)), ETL, facts())
+    assert {"b", "d"} == places.needs(state)
+    state = places.follow(places.started(state, (ETL, 0), RUN), record())
+
+    assert {"b"} == places.needs(state)
+    assert not places.needs(places.lived(state, (ETL, 0), Life(), ""))
+
+
+# on disk
+
+
+def test_local_state_survives_a_restart_and_its_processes_do_not_survive_a_reboot(tmp_path: Path) -> None:
+    """If this fails, workers are not adopted, or a process of another boot is taken for one of ours."""
+    state = LocalState(
+        boot="b1", generation=4, places=(Place(job=ETL, worker=0, slot=2, run=RUN),), jobs={ETL: facts()}
+    )
+    local_state.save_state(tmp_path, state)
+
+    assert state == local_state.load_state(tmp_path, "b1")
+    (place,) = local_state.load_state(tmp_path, "b2").places
+    assert (None, 2) == (place.run, place.slot)
+
+
+@pytest.mark.case("E5")
+@pytest.mark.parametrize("damage", [b"", b"{", b'{"schema": 99}', b'{"places": [{}]}'])
+def test_a_damaged_local_state_is_set_aside_and_its_session_given_up(tmp_path: Path, damage: bytes) -> None:
+    """If this fails, a supervisor never starts again, or keeps barriers that it knows nothing of."""
+    local_state.save_seat(tmp_path, boot_id(), Seat(SessionId(1, b"secret"), "host-1"))
+    (tmp_path / local_state.STATE).write_bytes(damage)
+    left = local_state.read_left(tmp_path)
+
+    assert ((), None) == (left.state.places, left.seat)
+    assert damage == (tmp_path / "workers.damaged").read_bytes()
+
+
+def test_the_sessions_password_is_its_owners(tmp_path: Path) -> None:
+    """If this fails, any user of the host can end the session, and so move every worker."""
+    seat = Seat(SessionId(1, b"\0\xffsecret"), "host-1")
+    local_state.save_seat(tmp_path, "b1", seat)
+    path = tmp_path / local_state.SEAT
+
+    assert 0o600 == stat.S_IMODE(path.stat().st_mode)
+    assert (seat, None) == (local_state.load_seat(tmp_path, "b1"), local_state.load_seat(tmp_path, "b2"))
+    path.chmod(0o644)
+    assert local_state.load_seat(tmp_path, "b1") is None
+
+
+# directories
+
+
+@pytest.fixture
+def content(tmp_path: Path) -> Path:
+    top = tmp_path / "content"
+    (top / "bin").mkdir(parents=True)
+    (top / "run.sh").write_text("#!/bin/sh\n")
+    (top / "bin" / "sh").write_text("ours")
+    return top
+
+
+def program(content: Path, **spec: Any) -> Program:
+    place = Place(job=ETL, worker=1, slot=2)
+    return Program(place, facts(**spec).spec, 3, content, {BundleId("d"): content / "bin"})
+
+
+@pytest.mark.parametrize(
+    ("named", "found"),
+    [
+        ("run.sh", "/w/bundle/run.sh"),
+        ("bin/sh", "/w/bundle/bin/sh"),
+        ("sh", "sh"),
+        ("/bin/sh", "/bin/sh"),
+        ("bin", "bin"),
+        ("../content/run.sh", "../content/run.sh"),
+    ],
+)
+def test_a_program_of_the_bundle_comes_first(content: Path, named: str, found: str) -> None:
+    """If this fails, a job runs a program of the host in place of its own, or one outside its bundle."""
+    spec = JobSpec(name="etl", command=(named, "-v"))
+
+    assert [found, "-v"] == command_of(spec, content, Path("/w"))
+
+
+def test_a_kind_that_cannot_be_run_is_refused(content: Path) -> None:
+    """If this fails, a Spark job is run as an empty command."""
+    with pytest.raises(TorrentdistError, match="spark"):
+        command_of(JobSpec(name="etl", kind=JobKind.SPARK), content, Path("/w"))
+
+
+def test_the_environment_is_the_hosts_the_jobs_and_ours(tmp_path: Path, content: Path) -> None:
+    """If this fails, a worker doesn't know who it is, or sees the supervisor's own settings."""
+    base = {"PATH": "/bin", "LANG": "C", "TORRENTDIST_API_TOKEN_FILE": "/secret"}
+    spec = {"env": {"LANG": "de", "TORRENTDIST_WORKER": "9"}}
+    env = environment(base, Homes(tmp_path), program(content, **spec), RUN)
+
+    assert ("/bin", "de", "1", "3", "42") == tuple(
+        env[name] for name in ("PATH", "LANG", "TORRENTDIST_WORKER", "TORRENTDIST_WORKERS", "TORRENTDIST_FENCING")
+    )
+    assert "TORRENTDIST_API_TOKEN_FILE" not in env
+
+
+def test_a_worker_finds_its_bundles_whatever_it_did_before(tmp_path: Path, content: Path) -> None:
+    """If this fails, a worker that made a mess of its directory can never be started again, or loses its own files."""
+    homes = Homes(tmp_path)
+    prepare(homes, program(content), RUN)
+    work = homes.work((ETL, 1))
+    (work / "mine").write_text("kept")
+    (work / "bundle").unlink()
+    (work / "bundle").mkdir()
+    (work / "bundle" / "junk").touch()
+    (work / "deps" / "d").unlink()
+    (work / "deps").rmdir()
+    (work / "deps").symlink_to(content)
+    prepare(homes, program(content, resources=Resources(memory_bytes=5)), RUN)
+
+    assert (content, content / "bin") == ((work / "bundle").readlink(), (work / "deps" / "d").readlink())
+    assert "kept" == (work / "mine").read_text()
+    assert {"bin", "run.sh"} == set(os.listdir(content))
+
+
+def test_what_a_worker_leaves_is_cleaned_up_and_its_output_later(tmp_path: Path, content: Path) -> None:
+    """If this fails, a host fills up with what workers left, or nobody can read why one failed."""
+    homes, key = Homes(tmp_path), (ETL, 1)
+    home = prepare(homes, program(content), RUN)
+    (home / "stdout.000").write_bytes(b"last words")
+    write_peers(homes, ETL, {"0": "h"})
+    clean_up(homes, key)
+
+    assert not (tmp_path / "workers" / "etl").exists()
+    assert {"bin", "run.sh"} == set(os.listdir(content))
+    drop_old_output(homes, [], 3600.0)
+    assert b"last words" == read_output(home, Stream.STDOUT, 0).data
+    drop_old_output(homes, [key], 0.0)
+    assert home.exists()
+    os.utime(home, (0, 0))
+    drop_old_output(homes, [], 3600.0)
+    drop_old_output(homes, [], 3600.0)
+    assert [] == list((tmp_path / "guard").iterdir())
+
+
+def test_output_is_one_sequence_over_its_files(tmp_path: Path) -> None:
+    """If this fails, who follows a log sees parts twice or never."""
+    (tmp_path / "stdout.000000000000010").write_bytes(b"abc")
+    (tmp_path / "stdout.000000000000013").write_bytes(b"defg")
+    (tmp_path / "stderr.000000000000000").write_bytes(b"err")
+    read = {offset: read_output(tmp_path, Stream.STDOUT, offset) for offset in (0, 11, 13, 17, 99, -2, -50)}
+
+    assert {0: (10, b"abc"), 11: (11, b"bc"), 13: (13, b"defg"), 17: (17, b""), 99: (17, b""), -2: (15, b"fg"),
+            -50: (10, b"abc")} == {offset: (piece.start, piece.data) for offset, piece in read.items()}  # fmt: skip
+    assert (0, b"") == (read_output(tmp_path / "none", Stream.STDOUT, 5).start, b"")
+
+
+# leases
+
+
+def test_a_proof_prolongs_what_the_barriers_allow_and_never_shortens_it(tmp_path: Path) -> None:
+    """If this fails, an outage that all see ends workers, or a late proof takes time away."""
+    file, now = LeaseFile(tmp_path / "guard" / "lease.json"), clock()
+    path = str(tmp_path / "guard" / "lease.json")
+    lease = HostLease(7, now + 1.0, now + 2.0, extent=5.0)
+    offset = clock() - time.monotonic()
+    file.write(lease, float("-inf"))
+    assert (now + 1.0, now + 2.0) == pytest.approx(read_lease(path, 7, lenient=False))
+    stop, kill = read_lease(path, 7, lenient=True)
+    assert (now + 5.0, now + 6.0) == pytest.approx((stop, kill), abs=0.5)
+    file.write(lease, now - offset + 3.0)
+
+    assert (now + 3.0, now + 4.0) == pytest.approx(read_lease(path, 7, lenient=False), abs=0.01)
+    assert (float("-inf"), float("-inf")) == read_lease(path, 8, lenient=False)
+    assert (now + 3.0 - offset, now + 4.0 - offset) == pytest.approx(file.read(7), abs=0.01)
+
+
+@pytest.mark.case("D10")
+@pytest.mark.parametrize(
+    ("blind", "proof"),
+    [
+        ({"a": True, "b": True, "c": True}, True),
+        ({"a": True, "b": True}, False),
+        ({"a": True, "b": True, "c": False}, False),
+        ({}, False),
+    ],
+)
+def test_only_all_masters_together_prove_that_nobody_leads(blind: Mapping[str, bool], proof: bool) -> None:
+    """If this fails, a host on the wrong side of a partition runs what a leader on the other side has moved."""
+    assert proof is is_proof(["a", "b", "c"], blind)
+    assert not is_proof([], blind)
+
+
+def test_no_two_workers_have_one_barrier() -> None:
+    """If this fails, two workers exclude each other, or one that must be exclusive isn't."""
+    long = "x" * 127
+    jobs = ["a", "a.1", "a.1.2", long + "y", long + "z", "x" * 100, "x" * 101]
+    resources = [paths.worker_resource(JobId(job), k) for job in jobs for k in (0, 1, 2, 9999)]
+
+    assert len(set(resources)) == len(resources)
+    assert all(paths.JOB_GROUP.barrier(resource) for resource in resources)
