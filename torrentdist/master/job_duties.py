@@ -1,8 +1,8 @@
 """What the leader owes the jobs: replication waited for, what is due done, workers placed. Pure.
 
 Always holds: a job starts only when all of its bundles have reached their minimum, or its wait is over; a deadline is
-ZooKeeper's; a worker has one place. A new leader judges nobody's silence: places are lost only with the supervisor's
-registration, which ZooKeeper ends.
+ZooKeeper's; a worker has one place. A place is lost only with the supervisor's registration, which ZooKeeper ends, and
+not in the first seconds of a leader: after an outage supervisors need time to register again.
 """
 
 from __future__ import annotations
@@ -87,12 +87,18 @@ def placement(snapshot: ClusterSnapshot) -> dict[Worker, SupervisorId]:
     return {(w.job, w.worker): id_ for id_, entry in sorted(snapshot.assignments.items()) for w in entry.record.workers}
 
 
-def assignment_ops(snapshot: ClusterSnapshot, respread: Collection[JobId] = ()) -> list[Op]:
+def assignment_ops(
+    snapshot: ClusterSnapshot, respread: Collection[JobId] = (), *, forgiven: Collection[SupervisorId] = ()
+) -> list[Op]:
     """The assignments as they should be, as the changes that lead there. What is taken away stands before what is
-    given, so that a batch that is cut short leaves a worker without a place rather than with two."""
+    given, so that a batch that is cut short leaves a worker without a place rather than with two.
+
+    `forgiven`: supervisors whose absence is not held against them yet; their workers keep their places."""
     jobs = {id_: e.record for id_, e in snapshot.jobs.items() if keeps_places(e.record)}
     demands = [Demand(id_, job.workers, frozenset(int(k) for k in job.exits)) for id_, job in sorted(jobs.items())]
     hosts = [Host(id_, s.slots, _draining(snapshot, id_)) for id_, s in sorted(snapshot.supervisors.items())]
+    absent = [(id_, e) for id_, e in sorted(snapshot.assignments.items()) if id_ not in snapshot.supervisors]
+    hosts += [Host(id_, len(entry.record.workers)) for id_, entry in absent if id_ in forgiven]
     new = place(demands, hosts, placement(snapshot), respread)
     given: dict[SupervisorId, list[WorkerAssignment]] = {}
     for (job, k), host in sorted(new.items()):

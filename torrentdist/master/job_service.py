@@ -41,6 +41,8 @@ log = structlog.get_logger(__name__)
 BATCH = 100
 LOOK_SECS = 10.0
 HEARTBEAT_SECS = 3.0
+SETTLE_SECS = 3.0
+"""For so long, and a sixth of a session, a new leader moves nobody: docs/decisions/0010-isolation.md needs it."""
 FORGET_REPORTS_SECS = 60.0
 
 
@@ -73,6 +75,7 @@ class Jobs:
         self._leadership = leadership
         self._zookeeper = zookeeper
         self._store = store
+        self._session_secs = config.zookeeper.session_timeout_secs
         self._max_wait = config.replication.max_wait_secs
         self._heard: dict[SupervisorId, tuple[float, HeartbeatBody]] = {}
         self._wake = asyncio.Event()
@@ -187,7 +190,8 @@ class Jobs:
 
     def _until_due(self, snapshot: ClusterSnapshot) -> float:
         due = next_due(snapshot, self._zookeeper.server_now() or 0.0, self._max_wait)
-        return LOOK_SECS if due is None else min(LOOK_SECS, due + 0.01)
+        look = LOOK_SECS if self._leadership.led_for() > SETTLE_SECS + self._session_secs else 1.0
+        return look if due is None else min(look, due + 0.01)
 
     async def _resync(self) -> None:
         with contextlib.suppress(TorrentdistError):
@@ -204,7 +208,9 @@ class Jobs:
         if events:
             await self._mirror.sync(5.0)
             return True
-        ops = assignment_ops(snapshot, self._respread & snapshot.jobs.keys())
+        new_here = self._leadership.led_for() < SETTLE_SECS + self._session_secs / 6
+        forgiven = snapshot.assignments.keys() if new_here else ()
+        ops = assignment_ops(snapshot, self._respread & snapshot.jobs.keys(), forgiven=forgiven)
         self._respread.clear()
         fence = self._leadership.fence()
         for begin in range(0, len(ops), BATCH):

@@ -143,6 +143,10 @@ class Leadership:
         found = await asyncio.gather(*(self._zookeeper.get(paths.failover(name)) for name in reversed(names)))
         return [decode(node[0], FailoverRecord, path=paths.FAILOVERS) for node in found if node is not None]
 
+    def led_for(self) -> float:
+        """Seconds since this master was elected last; 0 if it does not lead."""
+        return 0.0 if self._gained_at is None else asyncio.get_running_loop().time() - self._gained_at
+
     def fence(self) -> Fence:
         """The way to change something as the leader; a refusal names the leader and all masters."""
         try:
@@ -203,7 +207,7 @@ class Leadership:
             snapshot,
             active=self._active(),
             lost=self._lost(),
-            led_for=asyncio.get_running_loop().time() - self._gained_at,
+            led_for=self.led_for(),
             server_now=self._zookeeper.server_now() or 0.0,  # unknown: nothing is old
             config=self._config,
         )

@@ -1,0 +1,111 @@
+"""What the leader owes the jobs."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import msgspec
+from records_of import bundle, job, snapshot, supervisor
+
+from torrentdist.cluster.operations import Op, Set
+from torrentdist.cluster.snapshot import ClusterSnapshot, JobEntry
+from torrentdist.master.job_duties import Happened, assignment_ops, happened, next_due
+from torrentdist.master.lifecycle import Due, Replicated
+from torrentdist.model.ids import JobId, SupervisorId
+from torrentdist.model.records import (
+    AssignmentRecord,
+    JobStatus,
+    Pending,
+    PendingStep,
+    WorkerAssignment,
+    decode,
+)
+
+J = JobId("j")
+H1, H2 = SupervisorId("h1"), SupervisorId("h2")
+
+
+def with_workers(entry: JobEntry, workers: int) -> JobEntry:
+    return dataclasses.replace(entry, record=msgspec.structs.replace(entry.record, workers=workers))
+
+
+def placed(ops: list[Op], before: ClusterSnapshot) -> dict[str, tuple[int, ...]]:
+    result = {id_: tuple(w.worker for w in e.record.workers) for id_, e in before.assignments.items()}
+    for op in ops:
+        record = decode(op.data, AssignmentRecord, path=op.path)  # type: ignore[union-attr]
+        result[SupervisorId(op.path.rpartition("/")[2])] = tuple(w.worker for w in record.workers)
+    return {str(id_): workers for id_, workers in result.items()}
+
+
+def running(workers: int, *, on: dict[SupervisorId, tuple[int, ...]], up: tuple[str, ...]) -> ClusterSnapshot:
+    seen = snapshot(
+        [bundle("b")],
+        supervisors=[msgspec.structs.replace(supervisor(h), slots=4) for h in up],
+        assigned={id_: [] for id_ in on},
+        jobs=[with_workers(job("j", ["b"]), workers)],
+    )
+    assignments = {
+        id_: dataclasses.replace(
+            entry,
+            record=msgspec.structs.replace(
+                entry.record, workers=tuple(WorkerAssignment(job=J, worker=k) for k in on[id_])
+            ),
+        )
+        for id_, entry in seen.assignments.items()
+    }
+    return dataclasses.replace(seen, assignments=assignments)
+
+
+def test_a_job_waits_for_all_of_its_bundles() -> None:
+    """A6: a job would start on hosts that cannot get what it depends on."""
+    starting = job("j", ["code", "lib"], JobStatus.REPLICATING)
+    half = snapshot([bundle("code", holders=["m1"]), bundle("lib")], jobs=[starting])
+    whole = snapshot([bundle("code", holders=["m1"]), bundle("lib", holders=["m2"])], jobs=[starting])
+
+    assert [] == happened(half, {}, server_now=5.0, max_wait_secs=60.0)
+    assert [Happened(J, Replicated(5.0))] == happened(whole, {}, server_now=5.0, max_wait_secs=60.0)
+
+
+def test_the_wait_for_replicas_ends_as_configured() -> None:
+    """A7: 0 waits not at all, -1 for ever, and a time that is over goes on."""
+    alone = snapshot([bundle("code")], jobs=[job("j", ["code"], JobStatus.REPLICATING)])
+    started = [Happened(J, Replicated(5.0))]
+
+    assert started == happened(alone, {}, server_now=5.0, max_wait_secs=0.0)
+    assert started == happened(alone, {}, server_now=5.0, max_wait_secs=5.0)
+    assert [] == happened(alone, {}, server_now=5.0, max_wait_secs=-1.0)
+
+
+def test_a_new_leader_finds_what_is_pending() -> None:
+    """A4, A5: a kill or rebalance that only its first leader knew of would never be finished."""
+    killed = job("j", ["code"], JobStatus.KILLED)
+    pending = msgspec.structs.replace(killed.record, pending=Pending(step=PendingStep.REMOVE, due=10.0))
+    seen = snapshot([bundle("code")], jobs=[dataclasses.replace(killed, record=pending)])
+
+    assert [] == happened(seen, {}, server_now=9.0, max_wait_secs=60.0)
+    assert [Happened(J, Due(10.0))] == happened(seen, {}, server_now=10.0, max_wait_secs=60.0)
+    assert 4.0 == next_due(seen, 6.0, 60.0)
+
+
+def test_a_dead_supervisors_workers_move() -> None:
+    """C4: its workers would wait for a host that is not coming back."""
+    seen = running(2, on={H1: (0,), H2: (1,)}, up=("h2",))
+
+    assert {"h1": (), "h2": (0, 1)} == placed(assignment_ops(seen), seen)
+
+
+def test_a_new_leader_moves_nobody_for_an_absence() -> None:
+    """D17: after an outage every supervisor is absent for a moment, and all workers would be moved."""
+    seen = running(2, on={H1: (0,), H2: (1,)}, up=())
+
+    assert [] == assignment_ops(seen, forgiven=[H1, H2])
+
+
+def test_what_is_taken_away_stands_before_what_is_given() -> None:
+    """C6: a batch that is cut short would leave a worker with two places."""
+    seen = running(2, on={H1: (0, 1), H2: ()}, up=("h1", "h2"))
+    first, second = assignment_ops(seen, [J])
+
+    assert isinstance(first, Set)
+    assert "/assignments/h1" == first.path
+    assert {"h1": (0,), "h2": (1,)} == placed([first, second], seen)
