@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import download, metafile, seeding, upload
+from bench import download, failover, groups, metafile, seeding, upload
 from bench.results import Row, conditions, table, write
 
 MISSED = 3
@@ -33,6 +33,10 @@ class Form:
     uploads: int
     bundles: int
     seeding_secs: float
+    failovers: int
+    catch_up_bundles: int
+    group: tuple[int, int]
+    """Members and resources."""
 
 
 FULL = Form(
@@ -46,6 +50,9 @@ FULL = Form(
     uploads=7,
     bundles=500,
     seeding_secs=60.0,
+    failovers=20,
+    catch_up_bundles=200,
+    group=(50, 1000),
 )
 SHORT = Form(
     name="short",
@@ -58,6 +65,9 @@ SHORT = Form(
     uploads=5,
     bundles=150,
     seeding_secs=5.0,
+    failovers=5,
+    catch_up_bundles=40,
+    group=(10, 100),
 )
 
 
@@ -73,13 +83,15 @@ def measurements(form: Form, directory: Path) -> dict[str, Callable[[], list[Row
         ),
         "upload": lambda: upload.measure(directory, uploads=form.uploads),
         "seeding": lambda: seeding.measure(directory, bundles=form.bundles, seconds=form.seeding_secs),
+        "failover": lambda: failover.measure(directory, runs=form.failovers, bundles=form.catch_up_bundles),
+        "groups": lambda: groups.measure(members=form.group[0], resources=form.group[1]),
     }
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--short", action="store_const", const=SHORT, default=FULL, dest="form", help="for CI")
-    parser.add_argument("--only", help="some of metafile,download,upload,seeding")
+    parser.add_argument("--only", help="some of metafile,download,upload,seeding,failover,groups")
     parser.add_argument("--results", type=Path, default=None, help="where the results are kept")
     parser.add_argument("--dir", type=Path, default=None, help="the disk to measure on: 20 GB in the full form")
     args = parser.parse_args()

@@ -52,6 +52,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _end(exc, args, session)
         except BrokenPipeError:
             return _end_of_pipe()
+        finally:
+            _give_up_unwritable_output()
 
 
 def _invoke(args: list[str], session: Session) -> int:
@@ -83,6 +85,17 @@ def _end(exc: BaseException, args: list[str], session: Session) -> int:
 
 
 def _end_of_pipe() -> int:
-    # Python flushes stdout once more when it ends, which would fail again.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    _give_up_output()
     return EXIT_PIPE
+
+
+def _give_up_unwritable_output() -> None:
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _give_up_output()
+
+
+def _give_up_output() -> None:
+    """Python flushes stdout once more when it ends, which would fail again and change the exit code."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -35,7 +35,7 @@ def test_the_short_form_meets_its_bars_with_room_for_noise(tmp_path: Path) -> No
         "upload",
         "seeding-memory",
         "seeding-growth",
-    } == set(barred)
+    } <= set(barred)
     assert [] == [row for row in barred.values() if row["measured"] > row["bar"] * _room(row)], ended.stdout
 
 

@@ -42,7 +42,7 @@ BATCH = 100
 LOOK_SECS = 10.0
 HEARTBEAT_SECS = 3.0
 SETTLE_SECS = 3.0
-"""For so long, and a sixth of a session, a new leader moves nobody: docs/decisions/0010-isolation.md needs it."""
+"""For so long, and a sixth of a session, a new leader moves nobody: docs/decisions/0008-isolation.md needs it."""
 FORGET_REPORTS_SECS = 60.0
 
 

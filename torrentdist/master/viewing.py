@@ -113,7 +113,7 @@ def supervisor_list(snapshot: ClusterSnapshot, now: float) -> list[SupervisorVie
                 host=s.host,
                 gateway=s.gateway,
                 slots=s.slots,
-                slots_used=0,
+                slots_used=len(assignment.record.workers) if assignment else 0,
                 labels=s.labels,
                 bundles=len(assignment.record.bundles) if assignment else 0,
                 version=s.version,

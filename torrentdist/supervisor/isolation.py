@@ -1,7 +1,7 @@
 """Whether workers may run on without ZooKeeper: only while nobody can have been given their places.
 
 Always holds: the proof needs every master that this host knows, each of them saying now that it sees no ZooKeeper; one
-that doesn't answer may be leading elsewhere. docs/decisions/0010-isolation.md has the argument.
+that doesn't answer may be leading elsewhere. docs/decisions/0008-isolation.md has the argument.
 """
 
 from __future__ import annotations
