@@ -6,12 +6,15 @@ The last results of the full form stay in results.json and results.md. Ends with
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+
+import structlog
 
 from bench import download, failover, groups, metafile, seeding, upload
 from bench.results import Row, conditions, table, write
@@ -89,6 +92,7 @@ def measurements(form: Form, directory: Path) -> dict[str, Callable[[], list[Row
 
 
 def main() -> int:
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--short", action="store_const", const=SHORT, default=FULL, dest="form", help="for CI")
     parser.add_argument("--only", help="some of metafile,download,upload,seeding,failover,groups")

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from cluster_fixtures import Cluster, picture, running_cluster, until
+from cluster_fixtures import Cluster, NewCluster, picture, running_cluster, until
 
 from torrentdist.bundle.content import verify_content
 from torrentdist.bundle.make import make_metafile
@@ -145,6 +145,25 @@ def test_a_disk_that_others_fill_during_an_upload(cramped: Cluster, tmp_path: Pa
     assert (False, True) == (torso, alive)
     assert 0 == ended.code, ended.stderr
     assert [] == damaged
+
+
+def test_a_single_master_whose_disk_fills_says_so(
+    new_cluster: NewCluster, tmp_path: Path, small_disk: SmallDisk
+) -> None:
+    """E4: broken, the uploader would wait for its whole time and then hear only that replicas are missing."""
+    cluster = new_cluster({"store": {"reserve_bytes": 0}}, masters=1, supervisors=0)
+    [only] = cluster.masters()
+    source = make(tmp_path / "source", 640, 5 * MIB)
+    digest = make_metafile(source).digest
+    with on_small_disk(cluster, [only], small_disk) as disks:
+        uploading = cluster.begin("upload", source, "--id", "too-late", swarm__upload_limit=4 * MIB)
+        until(lambda: (cluster.store(only) / "objects" / digest).exists(), "it has begun to arrive")
+        fillers = [fill(disk) for disk in disks]
+        ended = uploading.end(60)
+        for filler in fillers:
+            filler.unlink()
+
+    assert (8, True) == (ended.code, "error[disk_" in ended.stderr)
 
 
 def fill(disk: Path) -> Path:

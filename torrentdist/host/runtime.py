@@ -45,7 +45,7 @@ class HostRuntime:
         """Tell the directory at once: the agent's poke(), as soon as there is an agent."""
         self._picture: SwarmPicture | None = None
         self._fetches: dict[Digest, asyncio.Task[Stored]] = {}
-        self._problems: dict[Digest, tuple[int, str]] = {}
+        self._problems: dict[Digest, tuple[int, TorrentdistError]] = {}
         self._verified_by_swarm: set[Digest] = set()
         self.claims: Claims = claim_everything
         """What must not go when room is needed; the daemon knows."""
@@ -135,8 +135,8 @@ class HostRuntime:
         entries += [SwarmEntry(digest=d, complete=False, size=size) for d, size in self._joining.items()]
         named |= self._joining.keys()
         entries += [
-            SwarmEntry(digest=digest, complete=False, size=size, problem=problem)
-            for digest, (size, problem) in self._problems.items()
+            SwarmEntry(digest=digest, complete=False, size=size, problem=failure.message)
+            for digest, (size, failure) in self._problems.items()
             if digest not in named
         ]
         return entries
@@ -159,9 +159,9 @@ class HostRuntime:
     def fetching(self) -> set[Digest]:
         return set(self._fetches)
 
-    def problem(self, digest: Digest) -> str:
-        """Why the last fetch failed; empty when it didn't."""
-        return self._problems.get(digest, (0, ""))[1]
+    def failure(self, digest: Digest) -> TorrentdistError | None:
+        """What the last fetch failed with; None when it didn't."""
+        return self._problems[digest][1] if digest in self._problems else None
 
     async def fetch(self, bundle_id: BundleId, meta: Metafile, *, plugin_metafile: bytes | None = None) -> Stored:
         """Return when the bundle is published here, fetching it unless it is; raises what went wrong."""
@@ -183,7 +183,8 @@ class HostRuntime:
         if error is None:
             self._problems.pop(meta.digest, None)
         else:
-            self._problems[meta.digest] = (meta.size, str(error))
+            internal = TorrentdistError("internal", detail=str(error))
+            self._problems[meta.digest] = (meta.size, error if isinstance(error, TorrentdistError) else internal)
         self.poke()
 
     async def _fetch(self, bundle_id: BundleId, meta: Metafile, plugin_metafile: bytes | None) -> Stored:

@@ -44,7 +44,7 @@ from torrentdist.master.staleness import MarkStale
 from torrentdist.master.transfer import transfer
 from torrentdist.model import ids
 from torrentdist.model.backup import Backup
-from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.errors import EXIT_DISK, TorrentdistError
 from torrentdist.model.ha_views import DialView, FailoverView, LeaderTransferView, RoleView
 from torrentdist.model.ids import BundleId
 from torrentdist.model.records import BundleState
@@ -164,7 +164,11 @@ class MasterApi:
         with contextlib.suppress(TorrentdistError):  # the time is over: what is there is the answer
             await self._m.mirror.wait_for(lambda s: viewing.replicated(s, bundle, replicas), timeout)
         snapshot = self._m.snapshot()
-        viewing.entry_of(snapshot, bundle, *ALIVE)
+        entry = viewing.entry_of(snapshot, bundle, *ALIVE)
+        failure = self._m.runtime.failure(entry.record.digest)
+        alone = not snapshot.holders(bundle) and len(snapshot.masters) == 1
+        if alone and failure is not None and failure.exit_code == EXIT_DISK:
+            raise failure  # there is nobody else who could take it
         return json_response(viewing.bundle_view(snapshot, bundle))
 
     async def metafile(self, request: Request) -> Response:
