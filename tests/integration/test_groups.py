@@ -55,6 +55,7 @@ async def test_c2_who_comes_gets_a_share(connect: Connect, worker: Workers, algo
         await holds_exactly(members, loads)
 
 
+@pytest.mark.unsettled
 @both
 async def test_c3_a_spare_member_disturbs_nobody(connect: Connect, worker: Workers, algorithm: Algorithm) -> None:
     """C3: work stops and starts again because of members that have no part in it, be it the coordinator."""
