@@ -7,7 +7,7 @@ SOURCES := torrentdist cli scripts tests $(if $(wildcard bench/*.py),bench)
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format docs bench bench-short chaos unsettled cases clean
+.PHONY: help setup demo test lint format docs bench bench-short chaos cases clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.* ## /  make \1 \t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -20,10 +20,7 @@ demo: setup ## a cluster on this machine: upload, distribute, download, stop
 
 test: lint ## lint, then every ring of tests, the fastest first
 	@$(PY) -m pytest -q -n 2 --dist loadfile $(PYTEST_ARGS) $(wildcard $(addprefix tests/,$(RINGS)))
-	@$(PY) -m pytest -q -m "not unsettled" $(PYTEST_ARGS) $(wildcard tests/integration tests/spark tests/chaos)
-
-unsettled: setup ## the tests that failed once and are not understood yet
-	@$(PY) -m pytest -m unsettled tests/integration
+	@$(PY) -m pytest -q $(PYTEST_ARGS) $(wildcard tests/integration tests/spark tests/chaos)
 
 lint: setup ## style and types
 	@$(PY) -m ruff check $(SOURCES)

@@ -155,12 +155,16 @@ class MemberProcess:
 
 
 async def holds_exactly(workers: list[Worker], loads: list[int], timeout: float = 10.0) -> None:
-    """Wait until these members work, each on so many resources, and all of them on different ones."""
+    """Wait until these members work, each on so many resources, and all of them on different ones.
+
+    A member may act on its resources a moment before `on_start` runs: both have to say the same.
+    """
     deadline = time.monotonic() + timeout
     while True:
         held = [resource for worker in workers for resource in worker.member.resources]
         found = sorted(len(worker.member.resources) for worker in workers)
-        if found == sorted(loads) and len(set(held)) == len(held):
+        begun = all(worker.working_on.keys() == worker.member.resources.keys() for worker in workers)
+        if begun and found == sorted(loads) and len(set(held)) == len(held):
             return
         assert time.monotonic() < deadline, [(worker.name, worker.member.statistics()) for worker in workers]
         await asyncio.sleep(0.01)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import shutil
 import subprocess
 import sys
@@ -14,6 +13,8 @@ from pathlib import Path
 import pytest
 
 SECONDS = 60.0
+SEED = "7"
+"""Always the same one here, so that a failure is about the change under test; `make chaos` draws new ones."""
 LONGEST_SECS = 600.0
 
 
@@ -22,13 +23,11 @@ LONGEST_SECS = 600.0
 @pytest.mark.case("E5")
 @pytest.mark.case("D16")
 def test_a_minute_of_chaos_loses_nothing() -> None:
-    """Broken, something that was acknowledged is lost, two masters led at once, or a daemon didn't come back: the
-    output names the seed that shows it."""
-    seed = secrets.randbits(32)
+    """Broken, something that was acknowledged is lost, two masters led at once, or a daemon didn't come back."""
     tests = Path(__file__).parent.parent
     directory = Path(tempfile.mkdtemp(prefix="torrentdist-chaos-"))
     env = {**os.environ, "PYTHONPATH": str(tests), "TMPDIR": str(directory)}
-    command = [sys.executable, "-m", "chaos.run", "--time", f"{SECONDS:g}", "--seed", str(seed)]
+    command = [sys.executable, "-m", "chaos.run", "--time", f"{SECONDS:g}", "--seed", SEED]
     try:
         done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=LONGEST_SECS, check=False)
         print(done.stderr[-3000:])

@@ -184,7 +184,6 @@ async def is_given(admin: ZooKeeper, who: str, resource: str) -> bool:
     return any(resource in member.resources for member in view.members if member.id == who)
 
 
-@pytest.mark.unsettled
 async def test_c12_a_resource_removed_while_held_stays_exclusive(connect: Connect, worker: Workers) -> None:
     """C12: a resource that is removed and added again gets a second holder while the first has not stopped."""
     admin = await connect()

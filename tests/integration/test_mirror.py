@@ -253,3 +253,23 @@ async def test_a_wait_has_a_deadline(connect: Connect, follow: Follow) -> None:
         await mirror.wait_for(lambda s: False, 0.05)
 
     assert caught.value.code == "timed_out"
+
+
+async def test_what_goes_and_comes_back_at_once_is_seen(connect: Connect, follow: Follow) -> None:
+    """A13: a record that was away for a moment only is missing in the mirror for ever, and nothing watches it."""
+    zk, watcher = await connect(), await connect()
+    mirror = await follow(watcher)
+    await zk.ensure(paths.MASTERS)
+
+    for number in range(100):
+        await put_master(zk, "m1", f"{number:016x}")
+        await eventually(lambda number=number: stores(mirror) == [f"{number:016x}"])  # type: ignore[misc]
+        leaving = asyncio.create_task(zk.delete(paths.master(MasterId("m1"))))
+        coming = asyncio.create_task(put_master(zk, "m1", f"{number + 1:016x}"))
+        await asyncio.gather(leaving, coming)
+        await eventually(lambda number=number: stores(mirror) == [f"{number + 1:016x}"])  # type: ignore[misc]
+        await zk.delete(paths.master(MasterId("m1")))
+
+
+def stores(mirror: Mirror) -> list[str]:
+    return [master.store for master in mirror.snapshot.masters.values()]

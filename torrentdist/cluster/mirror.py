@@ -237,7 +237,17 @@ class Mirror:
             self._tree.children.pop(path, None)
         else:
             self._tree.children[path] = now
-        return [look for name in now - before if paths.is_name(name) for look in self._plan.below(path, name)]
+        return [
+            look
+            for name in now
+            if paths.is_name(name)
+            for look in self._plan.below(path, name)
+            # Also one that was there before, but gone when it was looked at: it has come back, and nothing watches it.
+            if name not in before or not self._known(look)
+        ]
+
+    def _known(self, look: Look) -> bool:
+        return look.path in (self._tree.nodes if look.aspect is Aspect.DATA else self._tree.children)
 
     def _watch(self, look: Look) -> Callable[[], None]:
         return lambda: self._mark([look]) if self._task else None

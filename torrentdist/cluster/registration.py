@@ -136,9 +136,10 @@ class Registration:
                     await self._make([Delete(self.path, found[1].version)])
 
     async def _look(self) -> tuple[bytes, Stat] | None:
-        # One watch at a time, however often this is asked.
-        watch, self._watching = (None if self._watching else self._on_change), True
-        found = await self._zk.get(self.path, watch)
+        # One watch at a time, however often this is asked; an answer that never came has placed none to rely on.
+        if self._watching:
+            return await self._zk.get(self.path)
+        found = await self._zk.get(self.path, self._on_change)
         self._watching = found is not None
         return found
 
