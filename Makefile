@@ -1,8 +1,8 @@
 # Everything here works from a clean clone: each target sets up what it needs, and that is quick when nothing is missing.
 
 PY := .venv/bin/python
-# The rings that run side by side; whole clusters, chaos and measurements come after, one at a time.
-RINGS := unit property contract
+# The rings that run side by side; Spark, chaos and measurements come after, one at a time.
+RINGS := unit property contract integration
 SOURCES := torrentdist cli scripts tests $(if $(wildcard bench/*.py),bench)
 PYTEST_ARGS ?=
 
@@ -20,7 +20,7 @@ demo: setup ## a cluster on this machine: upload, distribute, download, stop
 
 test: lint ## lint, then every ring of tests, the fastest first
 	@$(PY) -m pytest -q -n 2 --dist loadfile $(PYTEST_ARGS) $(wildcard $(addprefix tests/,$(RINGS)))
-	@$(PY) -m pytest -q $(PYTEST_ARGS) $(wildcard tests/integration tests/spark tests/chaos)
+	@$(PY) -m pytest -q $(PYTEST_ARGS) $(wildcard tests/spark tests/chaos)
 
 lint: setup ## style and types
 	@$(PY) -m ruff check $(SOURCES)

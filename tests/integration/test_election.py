@@ -95,13 +95,15 @@ async def test_the_first_leads_and_the_next_follows(contend: Contend) -> None:
     first = await contend("m1")
     await first.leads()
     second = await contend("m2")
-    await eventually(lambda: second.elector.phase is Phase.QUEUED)
-    order = await second.elector.candidates()
+
+    async def both_queue() -> bool:
+        return await second.elector.candidates() == ["m1", "m2"]
+
+    await eventually_async(both_queue)
     leader = await second.elector.leader()
     await first.elector.leave_queue()
     await second.leads()
 
-    assert order == ["m1", "m2"]
     assert leader == "m1"
     assert not first.elector.is_leader()
     assert await first.elector.leader() == "m2"
