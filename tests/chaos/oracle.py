@@ -13,7 +13,8 @@ import msgspec
 from chaos.txnlog import Change, Kind, Transaction
 
 from torrentdist.cluster import paths
-from torrentdist.cluster.term import read_term
+from torrentdist.cluster.term import queue, read_term
+from torrentdist.model.records import BundleRecord, BundleState, decode
 
 CHROOT = "/torrentdist"
 SLACK_SECS = 0.02
@@ -82,7 +83,9 @@ class _Court:
     def hear(self, txn: Transaction) -> None:
         changes = [Change(c.kind, _inner(c.path), c.data, c.version, c.ephemeral) for c in txn.changes]
         owed = [c.path for c in changes if _is_the_leaders(c)]
-        if owed and not self._is_fenced(txn, changes):
+        if owed and self._is_the_electeds(txn, changes):
+            pass
+        elif owed and not self._is_fenced(txn, changes):
             self._find(txn, f"changed {owed} without being the leader of epoch {self._epoch}")
         elif owed and self._reign is not None:
             self._reign.acts.append(frozenset(c.path for c in changes if c.kind is not Kind.CHECK))
@@ -99,6 +102,19 @@ class _Court:
             and txn.session == reign.session
             and (paths.EPOCH, self._epoch) in checks
             and any(path == reign.election for path, _ in checks)
+        )
+
+    def _is_the_electeds(self, txn: Transaction, changes: list[Change]) -> bool:
+        """The first of the queue, while nobody leads, calls bundles lost and does nothing else."""
+        places = queue(paths.name(path) for path in self._owners if paths.parent(path) == paths.ELECTION)
+        first = paths.election_node(places[0]) if places else ""
+        checks = {(c.path, c.version) for c in changes if c.kind is Kind.CHECK}
+        return (
+            (self._reign is None or self._reign.znode_gone)
+            and self._owners.get(first) == txn.session
+            and any(path == first for path, _ in checks)
+            and (paths.EPOCH, self._epoch) in checks
+            and all(_calls_lost(c) for c in changes if c.kind is not Kind.CHECK)
         )
 
     def _apply(self, txn: Transaction, change: Change, all_of_it: list[Change]) -> None:
@@ -139,6 +155,12 @@ class _Court:
 
 def _inner(path: str) -> str:
     return path[len(CHROOT) :] if path.startswith(CHROOT + "/") else path
+
+
+def _calls_lost(change: Change) -> bool:
+    if change.kind is not Kind.SET or paths.parent(change.path) != paths.BUNDLES:
+        return False
+    return decode(change.data, BundleRecord, path=change.path).state is BundleState.LOST
 
 
 def _is_the_leaders(change: Change) -> bool:

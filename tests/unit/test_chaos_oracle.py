@@ -6,12 +6,14 @@ from dataclasses import replace
 
 from chaos.oracle import CHROOT, Committed, Sighting, judge_sightings, judge_transactions, judge_words
 from chaos.txnlog import Change, Kind, Transaction
+from records_of import bundle
 
 from torrentdist.cluster.term import TermRecord
 from torrentdist.model.ids import MasterId
-from torrentdist.model.records import encode
+from torrentdist.model.records import BundleState, encode
 
 FIRST, SECOND = 0xA, 0xB
+THIRD = "a-0000000003"
 
 
 def change(kind: Kind, path: str, data: bytes = b"", version: int = 0, ephemeral: bool = False) -> Change:
@@ -76,6 +78,26 @@ def test_an_epoch_raised_without_a_place_in_the_queue_is_found() -> None:
     judgement = judge_transactions(history(*HANDED_ON, (FIRST, raised("m1", "a-1", 3))))
 
     assert len(judgement.findings) == 1
+
+
+def called(state: BundleState, znode: str, epoch: int) -> tuple[Change, ...]:
+    check_epoch, check_place, write = act(epoch, znode)
+    return (check_epoch, check_place, replace(write, data=encode(bundle("b", state=state).record)))
+
+
+def test_the_elected_may_call_a_bundle_lost_and_nothing_else() -> None:
+    """Broken, what the gate may do would be a finding, or all else that it does would not."""
+    nobody_leads = (*HANDED_ON, (FIRST, (queued("m1", THIRD),)), (SECOND, (change(Kind.DELETE, "/election/b-2"),)))
+    elected = history(*nobody_leads, (FIRST, called(BundleState.LOST, THIRD, 2)))
+    guilty = [
+        history(*nobody_leads, (FIRST, called(BundleState.AVAILABLE, THIRD, 2))),
+        history(*nobody_leads, (FIRST, called(BundleState.LOST, THIRD, 1))),
+        history(*nobody_leads[:-1], (FIRST, called(BundleState.LOST, THIRD, 2))),
+        history(*nobody_leads, (SECOND, called(BundleState.LOST, THIRD, 2))),
+    ]
+
+    assert [] == judge_transactions(elected).findings
+    assert [1, 1, 1, 1] == [len(judge_transactions(h).findings) for h in guilty]
 
 
 def test_a_replica_record_needs_no_fence() -> None:

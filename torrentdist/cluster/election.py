@@ -164,6 +164,16 @@ class Elector:
             raise TorrentdistError("not_leader")
         return Fence(self._zk, term, lambda: self.term is term and self.is_leader())
 
+    async def elected_fence(self) -> Fence:
+        """The way to what may be changed before this master is ready. Who is first stays first while its znode exists,
+        and the epoch that the fence checks is the last leader's: nobody has led since."""
+        own, found = self._own, await self._zk.get(paths.EPOCH)
+        if self.phase is not Phase.ELECTED or own is None or found is None:
+            raise TorrentdistError("not_leader")
+        term = Term(found[1].version, paths.election_node(own.name), own.owner)
+        held = lambda: self.phase is Phase.ELECTED and self._own is own  # noqa: E731
+        return Fence(self._zk, term, held, word="committed while elected")
+
     def give_way(self, reason: str) -> None:
         """Let another one lead, and queue again after a pause."""
         if self.phase in (Phase.ELECTED, Phase.LEADING):

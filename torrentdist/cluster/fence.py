@@ -1,7 +1,8 @@
-"""The one way in which a leader changes ZooKeeper.
+"""The one way in which a leader, or an elected master that may not lead yet, changes ZooKeeper.
 
-Always holds: a commit happens in the leader's own epoch and while its own election znode exists, or not at all; when
-the lease is over nothing is even sent. What was committed is logged with its epoch: the record of who acted as leader.
+Always holds: a commit happens in the epoch that the fence was made for and while the master's own election znode
+exists, or not at all; once the fence is not held nothing is even sent. What was committed is logged with its epoch: the
+record of who acted as leader.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ log = structlog.get_logger(__name__)
 
 
 class Fence:
-    def __init__(self, zk: ZooKeeper, term: Term, held: Callable[[], bool]) -> None:
+    def __init__(self, zk: ZooKeeper, term: Term, held: Callable[[], bool], *, word: str = "committed") -> None:
         self._zk = zk
         self._term = term
         self._held = held
+        self._word = word
 
     @property
     def epoch(self) -> int:
@@ -44,5 +46,5 @@ class Fence:
             raise TorrentdistError("leadership_lost") from exc
         changed = [op.path for op in ops if not isinstance(op, Check)]
         if changed:
-            log.info("committed", epoch=self.epoch, znodes=changed)
+            log.info(self._word, epoch=self.epoch, znodes=changed)
         return results[len(guards) :]

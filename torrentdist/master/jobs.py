@@ -71,8 +71,8 @@ def submit_ops(
             raise TorrentdistError("job_exists", id=spec.name)
     for needed in (bundle, *spec.dependencies):
         entry = snapshot.bundles.get(needed)
-        if entry is None or entry.record.state is BundleState.REMOVED:
-            raise TorrentdistError("bundle_not_found", id=needed)
+        if entry is None or entry.record.state in (BundleState.REMOVED, BundleState.UPLOADING):
+            raise TorrentdistError("bundle_not_found", id=needed)  # an upload that never ends would bar every master
         if entry.record.state is BundleState.LOST:
             raise TorrentdistError("bundle_lost", id=needed)
     record = JobRecord(

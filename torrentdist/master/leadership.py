@@ -30,7 +30,7 @@ from torrentdist.cluster.operations import (
     Set,
     TransactionFailed,
 )
-from torrentdist.cluster.snapshot import ClusterSnapshot
+from torrentdist.cluster.snapshot import BundleEntry, ClusterSnapshot
 from torrentdist.cluster.term import Term, queue
 from torrentdist.cluster.zookeeper import ZooKeeper
 from torrentdist.master import gate
@@ -100,8 +100,16 @@ class Leadership:
         return place is not None
 
     async def _ready(self) -> bool:
-        """The gate: an elected master that lacks a live job's bundle acts on nothing and gives way."""
-        missing = gate.missing(await self._mirror.sync(5.0), self._published())
+        """The gate: an elected master that lacks a live job's bundle acts on nothing and gives way. The one thing
+        that it does is to mark lost what nobody has any more, or nobody would ever lead."""
+        snapshot = await self._mirror.sync(5.0)
+        missing = gate.missing(snapshot, self._published())
+        lost = [bundle for bundle in missing if bundle in self._lost() and not snapshot.holders(bundle)]
+        if lost:
+            fence = await self._elector.elected_fence()
+            for bundle in lost:
+                await _mark_lost(fence, snapshot.bundles[bundle])
+            missing = gate.missing(await self._mirror.sync(5.0), self._published())
         if missing:
             log.warning("elected, but bundles of live jobs are missing here", bundles=missing)
         return not missing
@@ -230,9 +238,7 @@ class Leadership:
                 record = msgspec.structs.replace(entry.record, state=BundleState.AVAILABLE)
                 ops = [Set(path, encode(record), entry.version)]
             case MarkLost():
-                log.error("every copy of a bundle is lost", bundle=duty.bundle, digest=entry.record.digest)
-                record = msgspec.structs.replace(entry.record, state=BundleState.LOST)
-                ops = [Set(path, encode(record), entry.version)]
+                return await _mark_lost(self.fence(), entry)
             case ForgetUpload() | TrimTombstone():
                 log.info("forgetting a bundle", bundle=duty.bundle, why=type(duty).__name__)
                 ops = [*(Delete(paths.replica(duty.bundle, m)) for m in entry.replicas), Delete(path, entry.version)]
@@ -241,3 +247,9 @@ class Leadership:
         except TransactionFailed as exc:
             if not isinstance(exc.reason, NoNode):
                 raise
+
+
+async def _mark_lost(fence: Fence, entry: BundleEntry) -> None:
+    record = msgspec.structs.replace(entry.record, state=BundleState.LOST)
+    await fence.commit([Set(paths.bundle(record.id), encode(record), entry.version)])
+    log.error("every copy of a bundle is lost", bundle=record.id, digest=record.digest)
