@@ -30,6 +30,14 @@ def test_a_lost_bundle_bars_nobody() -> None:
     assert [] == gate.missing(seen, set())
 
 
+def test_a_master_is_behind_while_others_hold_what_it_lacks() -> None:
+    """A10: what nobody holds, or is on its way to everybody, must not keep a new master out of the queue."""
+    seen = snapshot([bundle("held", holders=["m2"]), bundle("gone"), bundle("new", state=BundleState.UPLOADING)])
+
+    assert gate.behind(seen, set())
+    assert not gate.behind(seen, {digest_of("held")})
+
+
 def test_a_leader_gives_way_only_to_somebody_who_has_it_all() -> None:
     """A9: giving way to a master that lacks another bundle would pass leadership around in a circle."""
     seen = snapshot([bundle("a", holders=["m2"]), bundle("b", holders=["m1"])])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -47,6 +47,7 @@ class HostRuntime:
         self._fetches: dict[Digest, asyncio.Task[Stored]] = {}
         self._problems: dict[Digest, tuple[int, TorrentdistError]] = {}
         self._verified_by_swarm: set[Digest] = set()
+        self._limits: dict[Digest, int] = {}
         self.claims: Claims = claim_everything
         """What must not go when room is needed; the daemon knows."""
         self._allowed: frozenset[str] = frozenset()
@@ -159,6 +160,13 @@ class HostRuntime:
     def fetching(self) -> set[Digest]:
         return set(self._fetches)
 
+    def share_limit(self, digests: Collection[Digest], rate: int) -> None:
+        """Of these together at most so many bytes per second arrive, 0: no limit; nothing else is limited."""
+        self._limits = {digest: max(1, rate // len(digests)) for digest in digests} if rate else {}
+        for transfer in self.engine.transfers():
+            if transfer.active:
+                transfer.limit(self._limits.get(transfer.digest, 0))
+
     def failure(self, digest: Digest) -> TorrentdistError | None:
         """What the last fetch failed with; None when it didn't."""
         return self._problems[digest][1] if digest in self._problems else None
@@ -243,6 +251,7 @@ class HostRuntime:
         transfer = self.engine.transfer(meta.digest)
         if transfer is None:
             transfer = self.engine.fetch(meta, home, await self._first_peers(meta))
+            transfer.limit(self._limits.get(meta.digest, 0))
             self.poke()
         try:
             await _unless_stalled(transfer, stall_secs)

@@ -26,6 +26,14 @@ def missing(snapshot: ClusterSnapshot, published: Collection[Digest]) -> list[Bu
     ]
 
 
+def behind(snapshot: ClusterSnapshot, published: Collection[Digest]) -> bool:
+    """Whether a master still has to catch up: it lacks what others hold."""
+    return any(
+        entry.record.state is BundleState.AVAILABLE and entry.record.digest not in published and snapshot.holders(id_)
+        for id_, entry in snapshot.bundles.items()
+    )
+
+
 def others_have(snapshot: ClusterSnapshot, bundles: Collection[BundleId]) -> bool:
     """Whether some live master has all of these: then it had better lead."""
     holders = [set(snapshot.holders(bundle)) for bundle in bundles]

@@ -82,11 +82,19 @@ class Leadership:
 
     async def run(self) -> None:
         """Queue, and serve whenever elected. Ends only by being cancelled."""
+        await self._caught_up()
         await self._elector.queue_up()
         while True:
             await self._gained.wait()
             while self._gained_at is not None:
                 await self._serve_once()
+
+    async def _caught_up(self) -> None:
+        """A new master catches up before it queues; when nobody leads it queues at once, and the gate decides."""
+        while (s := self._mirror.snapshot).leader is not None and gate.behind(s, self._published()):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_SECS):
+                    await self._mirror.changed(s.version)
 
     async def leave(self, reason: str) -> None:
         await self._elector.leave_queue(reason)

@@ -61,6 +61,7 @@ class Replicator:
         self._joins_uploads = joins_uploads
         self._want_metafile = want_metafile
         self._tasks: dict[Digest, asyncio.Task[None]] = {}
+        self._catching_up: set[Digest] = set()
         self._failures: dict[Digest, int] = {}
         self._not_before: dict[Digest, float] = {}
         self._wake = asyncio.Event()
@@ -177,6 +178,9 @@ class Replicator:
     async def _fetch(self, snapshot: ClusterSnapshot, bundle: BundleId, digest: Digest) -> None:
         entry = snapshot.bundles[bundle]
         try:
+            if entry.record.state is not BundleState.UPLOADING:
+                self._catching_up.add(digest)
+                self._runtime.share_limit(self._catching_up, self._config.catch_up_limit)
             meta = await asyncio.to_thread(self._own_metafile, digest)
             first = self._likely_holders(snapshot, bundle)
             if meta is None:
@@ -198,6 +202,8 @@ class Replicator:
             log.warning("fetch failed", bundle=bundle, error=error.code, detail=error.message, failures=failures)
         finally:
             self._tasks.pop(digest, None)
+            self._catching_up.discard(digest)
+            self._runtime.share_limit(self._catching_up, self._config.catch_up_limit)
             self._wake.set()
 
     def _own_metafile(self, digest: Digest) -> Metafile | None:

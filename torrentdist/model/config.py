@@ -97,6 +97,9 @@ class ReplicationConfig(Section, frozen=True, kw_only=True):
     max_wait_secs: float = 60.0
     sync_secs: float = 120.0
     parallel_fetches: int = 4
+    """How many bundles a master catches up on at a time. What is being uploaded is always fetched, and first."""
+    catch_up_limit: int = 0
+    """Bytes per second, 0: no limit, for what a master catches up on in the swarm; not for what is being uploaded."""
     abandon_secs: float = 3600.0
     """An upload whose uploader is silent for this long is forgotten."""
     lost_secs: float = 300.0

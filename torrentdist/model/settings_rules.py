@@ -106,6 +106,7 @@ RULES: dict[str, Rule] = {
     "replication.max_wait_secs": WAIT,
     "replication.sync_secs": PERIOD,
     "replication.parallel_fetches": COUNT,
+    "replication.catch_up_limit": SIZE,
     "replication.abandon_secs": PERIOD,
     "replication.lost_secs": PERIOD,
     "replication.tombstone_secs": PERIOD,

@@ -54,6 +54,7 @@ class Transfer:
         self._error: TorrentdistError | None = None
         self._local: int | None = None
         self._only_seeds_since: float | None = None
+        self._limit = 0
         self._flushes = 0
         """How many answers to flush_cache are still to come."""
         self._finishing: set[str] | None = None
@@ -114,6 +115,15 @@ class Transfer:
         """It is in the session; `local` bytes of it were there before, if that is known."""
         self._handle = handle
         self._local = local if self._local is None else self._local
+        if self._limit:
+            self.limit(self._limit)
+
+    def limit(self, rate: int) -> None:
+        """Receive at most so many bytes per second, 0: as many as the engine may. Holds on private networks too."""
+        self._limit = rate
+        if self._handle is not None:
+            with contextlib.suppress(RuntimeError):  # It may have left the session.
+                self._handle.set_download_limit(rate)
 
     def dial(self, endpoints: Iterable[Endpoint]) -> None:
         seeding = self.phase is TransferPhase.SEEDING
