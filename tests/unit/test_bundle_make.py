@@ -357,10 +357,8 @@ def test_an_unreadable_file_is_a_disk_error(source: Path) -> None:
     """A missing permission would look like a bug of ours."""
     (source / "f").write_bytes(b"x")
     (source / "f").chmod(0)
-    program = (
-        "import pathlib, sys; from torrentdist.bundle.make import make_metafile as m; m(pathlib.Path(sys.argv[1]))"
-    )
-    as_anybody = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
+    program = "import pathlib, sys; from torrentdist.bundle import make; make.make_metafile(pathlib.Path(sys.argv[1]))"
+    as_anybody = ("setpriv", "--bounding-set=-dac_override,-dac_read_search") * (os.geteuid() == 0)
     done = subprocess.run([*as_anybody, sys.executable, "-c", program, source], stderr=subprocess.PIPE, check=False)
 
     assert b"TorrentdistError: f: Permission denied" in done.stderr
