@@ -1,0 +1,171 @@
+"""Hosts on links of their own: a network namespace for each, a veth to one bridge, `tc tbf` at a rate both ways.
+
+Always holds: all of it lives in a private network, mount and process namespace, held by one process. When that ends,
+however it ends, the kernel ends every process in it and removes every interface, mount and file: there is nothing to
+clean up. Must not do: touch the network or the files of the machine outside.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, NoReturn
+
+INSIDE = "TORRENTDIST_LAB"
+BRIDGE = "10.77.0.1"
+NETWORK = 16
+BURST_BYTES = 32 * 1024
+LATENCY_MS = 100
+"""What a queue of a shaped link holds at most: beyond it packets are dropped, as a switch does."""
+_UNSHARE = ("unshare", "--net", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child")
+STOP_SECS = 10.0
+
+
+def why_not() -> str:
+    """Why this machine can't have a lab; empty if it can."""
+    missing = [tool for tool in ("unshare", "ip", "tc") if shutil.which(tool) is None]
+    if missing:
+        return f"{', '.join(missing)} missing (Debian: util-linux, iproute2)"
+    script = (
+        "ip link add one0 type veth peer name two0 && tc qdisc add dev one0 root tbf rate 1mbit burst 32k latency 100ms"
+    )
+    tried = subprocess.run([*_UNSHARE, "sh", "-c", script], capture_output=True, text=True)
+    return tried.stderr.strip()
+
+
+def enter(module: str, arguments: Sequence[str]) -> None:
+    """Return inside the private namespaces; outside of them, become the program that enters them."""
+    if os.environ.get(INSIDE):
+        del os.environ[INSIDE]
+        return
+    _become([*_UNSHARE, sys.executable, "-m", module, *arguments])
+
+
+def _become(command: Sequence[str]) -> NoReturn:
+    os.execvpe(command[0], list(command), {**os.environ, INSIDE: "1"})
+
+
+@dataclass(frozen=True)
+class Host:
+    name: str
+    address: str
+    link: str
+    """The bridge's end of its cable."""
+
+    def received(self) -> int:
+        """Bytes that came down its link, headers included."""
+        return int(Path(f"/sys/class/net/{self.link}/statistics/tx_bytes").read_text())
+
+    def sent(self) -> int:
+        return int(Path(f"/sys/class/net/{self.link}/statistics/rx_bytes").read_text())
+
+
+class Lab:
+    """To be made once, inside."""
+
+    def __init__(self, directory: Path | None = None) -> None:
+        """`directory`: a disk for the hosts' files; by default each has its files in memory, since 16 hosts have 16
+        disks and this machine has one."""
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._made = 0
+        _run("mount", "-t", "tmpfs", "-o", "size=90%", "none", "/run")
+        _run("mount", "-t", "sysfs", "none", "/sys")
+        self.dir = directory or Path("/run/lab")
+        self.dir.mkdir(exist_ok=True)
+        _ip(["link set lo up", "link add br0 type bridge", f"addr add {BRIDGE}/{NETWORK} dev br0", "link set br0 up"])
+
+    def add(self, names: Sequence[str]) -> list[Host]:
+        """Hosts with cables that are as fast as this machine, until they are shaped."""
+        made = []
+        for name in names:
+            self._made += 1
+            number = self._made
+            host = Host(name, f"10.77.{1 + number // 250}.{1 + number % 250}", f"v{number}")
+            made.append(host)
+            _ip([f"netns add {name}", f"link add {host.link} type veth peer name eth0 netns {name}"])
+        _ip([f"link set {host.link} master br0 up" for host in made])
+        for host in made:
+            _ip([f"addr add {host.address}/{NETWORK} dev eth0", "link set eth0 up", "link set lo up"], host.name)
+        return made
+
+    def remove(self, hosts: Sequence[Host]) -> None:
+        """Their processes must have ended."""
+        _ip([f"link del {host.link}" for host in hosts])
+        _ip([f"netns del {host.name}" for host in hosts])
+
+    def shape(self, host: Host, mbit: float) -> None:
+        """Its link carries so much, each way."""
+        rule = f"root tbf rate {round(mbit * 1000)}kbit burst {BURST_BYTES} latency {LATENCY_MS}ms"
+        _run("tc", "qdisc", "replace", "dev", host.link, *rule.split())
+        _run("tc", "-n", host.name, "qdisc", "replace", "dev", "eth0", *rule.split())
+
+    def cut(self, host: Host) -> None:
+        """Pull its cable."""
+        _ip([f"link set {host.link} down"])
+
+    def spawn(
+        self, host: Host | None, command: Sequence[str], *, name: str, stdin: int = subprocess.DEVNULL
+    ) -> subprocess.Popen[bytes]:
+        """Start a process on a host; None: on the bridge, which no rate limits. It logs to NAME.log."""
+        within = ["ip", "netns", "exec", host.name] if host else []
+        with (self.dir / f"{name}.log").open("ab") as log:
+            process = subprocess.Popen(
+                [*within, *command],
+                stdin=stdin,
+                stdout=subprocess.PIPE if stdin == subprocess.PIPE else log,
+                stderr=log,
+            )
+        self._processes[name] = process
+        return process
+
+    def stop(self, names: Sequence[str]) -> None:
+        processes = [self._processes.pop(name) for name in names]
+        for process in processes:
+            process.send_signal(signal.SIGTERM)
+        for process in processes:
+            try:
+                process.wait(STOP_SECS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def kill(self, name: str) -> None:
+        self._processes[name].kill()
+        self._processes.pop(name).wait()
+
+    def cpu_secs(self, name: str) -> float:
+        """What a process has used of a processor so far."""
+        fields = Path(f"/proc/{self._processes[name].pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def log_of(self, name: str) -> str:
+        return (self.dir / f"{name}.log").read_text(errors="replace")
+
+
+def wait_until(condition: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{what}: not within {seconds:g} s")
+        time.sleep(0.02)
+
+
+def line_of(stream: IO[bytes] | None) -> str:
+    assert stream is not None
+    return stream.readline().decode().strip()
+
+
+def _ip(commands: Sequence[str], host: str | None = None) -> None:
+    where = ["-n", host] if host else []
+    subprocess.run(["ip", *where, "-batch", "-"], input="\n".join(commands), text=True, check=True)
+
+
+def _run(*command: str) -> None:
+    subprocess.run(command, check=True)

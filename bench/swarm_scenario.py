@@ -1,0 +1,70 @@
+"""What happens in the lab, as data, and what came of it.
+
+Always holds: a time counts from the command to the published directory on the host, nothing left out.
+"""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass, field
+
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scenario:
+    hosts: int = 16
+    rate: float = 25.0
+    """Mbit/s of every link, each way; 0: none is limited."""
+    size: int = 32
+    """MiB."""
+    holders: int = 1
+    apart: float = 0.0
+    """Seconds between one host's start and the next one's."""
+    slow: int = 0
+    """So many hosts have a tenth of the rate."""
+    killed: float = 0.0
+    """The share of hosts that loses power when half of the time is over."""
+    holder_leaves: bool = False
+    """The holders lose power as soon as one copy has left them."""
+    liars: int = 0
+    """So many peers more, that offer everything and send garbage, or nothing."""
+
+    @property
+    def bytes(self) -> int:
+        return self.size * MIB
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """One run of a scenario."""
+
+    starts: dict[str, float]
+    """When each host was told, in seconds from the command."""
+    ends: dict[str, float]
+    """When each that was to finish had it."""
+    seeder_copies: float
+    """Payload that the holders sent, in sizes of the bundle."""
+    received_copies: float
+    """What came down an average host's link, headers included."""
+    progress: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    """Of every host: moments, and sizes of the bundle that had come down its link."""
+    cpu_secs: float = 0.0
+    """Of all processes of an average host, from the command to the end."""
+    failed: tuple[str, ...] = ()
+
+    @property
+    def last_done(self) -> float:
+        return max(self.ends.values(), default=float("nan"))
+
+    @property
+    def longest(self) -> float:
+        """From a host's own start."""
+        return max((end - self.starts[host] for host, end in self.ends.items()), default=float("nan"))
+
+
+def median(outcomes: list[Outcome]) -> Outcome:
+    """The one in the middle, by the last host."""
+    ordered = sorted(outcomes, key=lambda outcome: outcome.last_done)
+    middle = statistics.median_low([outcome.last_done for outcome in ordered])
+    return next(outcome for outcome in ordered if outcome.last_done == middle)
