@@ -25,6 +25,7 @@ from torrentdist.master.leadership import Leadership
 from torrentdist.master.once import Mutation, Requests, mutation
 from torrentdist.master.operations import BATCH, BundleOperations
 from torrentdist.master.trimming import BUCKETS_A_ROUND, LOOKS_A_ROUND, RequestTrimmer
+from torrentdist.master.upgrading import Upgrade
 from torrentdist.model.config import ReplicationConfig
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest, MasterId, RequestId, StoreId, SupervisorId
@@ -89,6 +90,7 @@ async def enter(connect: Connect) -> AsyncIterator[Enter]:
             published=lambda: (),
             seen_elsewhere=lambda digest: False,
             requests=RequestTrimmer(zk, keep_secs),
+            upgrade=Upgrade(zk, 600.0),
         )
         operations = BundleOperations(Changes(mirror, leadership, Requests(zk)), leadership.default_min_replicas)
         made = InProcess(zk, mirror, leadership, operations, asyncio.create_task(leadership.run()))

@@ -119,7 +119,8 @@ class Elector:
             self._zk.on_state.append(self._on_state)
             self._task = asyncio.create_task(self._run(), name="elector")
 
-    async def leave_queue(self, reason: str = "stopped") -> None:
+    async def leave_queue(self, reason: str = "stopped", successor: str = "") -> None:
+        """`successor`: the place in the queue that a leader leaves its office to, if not to the next."""
         task, self._task = self._task, None
         if task is None:
             return
@@ -127,7 +128,7 @@ class Elector:
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
-        own = self._own
+        own, self._successor = self._own, successor
         if not await self._resign(reason) and own is not None:
             # Left behind in a session that lives on, it would be first one day, and nobody would lead.
             self._cleaning = asyncio.create_task(self._clean(own), name="elector-cleaning")

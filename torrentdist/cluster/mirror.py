@@ -255,6 +255,8 @@ class Mirror:
     def _publish(self) -> None:
         touched, self._touched = self._touched, set()
         self.snapshot = updated(self.snapshot, self._tree, touched, self._complain)
+        if self.snapshot.present:
+            self._zk.write_in(self.snapshot.schema)
 
     def _complain(self, path: str, error: TorrentdistError) -> None:
         if self._complained.get(path) != error.message:

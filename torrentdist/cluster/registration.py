@@ -70,6 +70,7 @@ class Registration:
         """Register, or fail with `id_taken`. From then on it is done again whenever the record is gone."""
         await self._register()
         self._zk.on_state.append(self._on_state)
+        self._zk.on_schema.append(self._wake.set)
         self._task = asyncio.create_task(self._run(), name="registration")
 
     async def abandon(self) -> bool:
@@ -78,6 +79,7 @@ class Registration:
         if task is None:
             return False
         self._zk.on_state.remove(self._on_state)
+        self._zk.on_schema.remove(self._wake.set)
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
@@ -121,7 +123,8 @@ class Registration:
             match claim(owner, None if found is None else self._store_of(found[0]), self._zk.session_id, self._store):
                 case Claim.KEEP:
                     assert found is not None
-                    if found[0] != encode(self.record):  # written by the process whose session we have taken up
+                    # Written by the process whose session we have taken up, or in an older schema.
+                    if found[0] != self._zk.spoken(self.path, encode(self.record)):
                         await self._rewrite(found[1].version)
                         continue
                     self._tell(True)

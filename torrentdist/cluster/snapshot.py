@@ -14,6 +14,7 @@ from typing import TypeVar
 from torrentdist.cluster import paths
 from torrentdist.cluster.operations import Stat
 from torrentdist.cluster.term import TermRecord, queue
+from torrentdist.model import records
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, JobId, MasterId, SupervisorId
 from torrentdist.model.records import (
@@ -77,6 +78,11 @@ class ClusterSnapshot:
     def present(self) -> bool:
         """Whether this is a cluster's tree at all. A missing or wiped one is no evidence of anything."""
         return self.cluster is not None
+
+    @property
+    def schema(self) -> int:
+        """That all records are written in."""
+        return records.OLDEST_READABLE if self.cluster is None else self.cluster.schema
 
     def holders(self, bundle: BundleId) -> tuple[MasterId, ...]:
         """The live masters that hold a verified copy in the store that they run with now."""

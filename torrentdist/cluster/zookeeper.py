@@ -35,6 +35,8 @@ from torrentdist.cluster.operations import (
     check_size,
     within,
 )
+from torrentdist.cluster.schema import spoken
+from torrentdist.model import records
 from torrentdist.model.config import ZooKeeperConfig
 from torrentdist.model.errors import TorrentdistError
 
@@ -66,6 +68,9 @@ class ZooKeeper:
         self.last_write_acknowledged: float | None = None
         """time.monotonic() at the sending of the last write that this session got acknowledged."""
         self.on_state: list[Callable[[SessionState], None]] = []
+        self.on_schema: list[Callable[[], None]] = []
+        self._schema = records.OLDEST_READABLE
+        """Until the cluster's is known, what everybody can read."""
         self._clock: tuple[float, float] | None = None
         self._driver: Driver | None = None
         self._changed = asyncio.Event()
@@ -151,11 +156,24 @@ class ZooKeeper:
 
     # writing
 
+    def write_in(self, schema: int) -> None:
+        """Write records in this schema from now on: the cluster's."""
+        if schema != self._schema:
+            self._schema = schema
+            for callback in list(self.on_schema):
+                callback()
+
+    def spoken(self, path: str, data: bytes) -> bytes:
+        """A record as it is written now."""
+        return spoken(path, data, self._schema)
+
     async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False) -> str:
+        data = self.spoken(path, data)
         check_size([Create(path, data)])
         return self._inner(await self._write(path, lambda d, p: d.create(p, data, ephemeral, sequential)))
 
     async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
+        data = self.spoken(path, data)
         check_size([Set(path, data)])
         sent = time.monotonic()
         stat = await self._write(path, lambda d, p: d.set(p, data, version))
@@ -183,7 +201,7 @@ class ZooKeeper:
         if not ops:
             return []
         check_size(ops)
-        whole = [dataclasses.replace(op, path=self._full(op.path)) for op in ops]
+        whole = [self._whole(op) for op in ops]
         try:
             results = await self._write(ops[0].path, lambda d, _: d.commit(whole))
         except TransactionFailed as exc:
@@ -240,6 +258,11 @@ class ZooKeeper:
             except TimeoutError:
                 raise _unavailable("no connection to " + ",".join(self._config.servers)) from None
         return self._driver
+
+    def _whole(self, op: Op) -> Op:
+        if isinstance(op, Create | Set):
+            return dataclasses.replace(op, path=self._full(op.path), data=self.spoken(op.path, op.data))
+        return dataclasses.replace(op, path=self._full(op.path))
 
     def _full(self, path: str) -> str:
         return self._root if path == paths.ROOT else self._root + path

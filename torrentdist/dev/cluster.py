@@ -128,14 +128,22 @@ class DevCluster:
         """Start a member by its name, e.g. again after a kill."""
         role = name.partition("-")[0]
         (self.dir / name / NAME).unlink(missing_ok=True)
-        command = [sys.executable, "-m", "torrentdist_cli", role, "--config", str(self.config_of(name))]
         log = self.dir / f"{name}.log"
         with log.open("ab") as out:
             child = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=self.dir, start_new_session=True
+                self.command(name),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                cwd=self.dir,
+                start_new_session=True,
             )
         self._children[child.pid] = child
         self._remember(role, name, child.pid, "", log)
+
+    def command(self, name: str) -> list[str]:
+        """The program of a member."""
+        return [sys.executable, "-m", "torrentdist_cli", name.partition("-")[0], "--config", str(self.config_of(name))]
 
     def wait_started(self, name: str, timeout: float = READY_SECS) -> None:
         """Return when it has told its address; its configuration keeps the port from then on."""

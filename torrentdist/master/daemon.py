@@ -20,6 +20,7 @@ import structlog
 from torrentdist import __version__
 from torrentdist.cluster import acl
 from torrentdist.cluster.backup import make_backup
+from torrentdist.cluster.entering import CONNECT_SECS, enter
 from torrentdist.cluster.mirror import Mirror
 from torrentdist.cluster.operations import SessionState
 from torrentdist.cluster.registration import Registration
@@ -40,6 +41,7 @@ from torrentdist.host.services import LoopServices
 from torrentdist.host.web import WebServer, bind_socket
 from torrentdist.master.api import master_app
 from torrentdist.master.changes import Changes
+from torrentdist.master.draining import heir
 from torrentdist.master.figures import master_samples
 from torrentdist.master.intake import Intake
 from torrentdist.master.job_service import Jobs
@@ -51,6 +53,7 @@ from torrentdist.master.roles import Roles, lag
 from torrentdist.master.saved import Pace, Records
 from torrentdist.master.swarms import Swarms
 from torrentdist.master.trimming import RequestTrimmer
+from torrentdist.master.upgrading import Upgrade
 from torrentdist.master.viewing import fleet_view
 from torrentdist.model import ids
 from torrentdist.model.backup import encode_backup
@@ -58,13 +61,12 @@ from torrentdist.model.config import Config
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ha_views import RoleView
 from torrentdist.model.ids import BundleId, Digest, MasterId, PeerId
-from torrentdist.model.records import MasterRecord
+from torrentdist.model.records import SCHEMA, MasterRecord
 from torrentdist.model.views import FleetView, PeerRole
 from torrentdist.swarm.agent import SwarmAgent
 
 log = structlog.get_logger(__name__)
 
-CONNECT_SECS = 30.0
 GOODBYE_SECS = 3.0
 
 
@@ -117,6 +119,7 @@ class Master:
             published=self.runtime.store.published,
             seen_elsewhere=self.swarms.seen_elsewhere,
             requests=RequestTrimmer(self._zookeeper, self.config.requests.keep_secs),
+            upgrade=Upgrade(self._zookeeper, self.config.master.upgrade_after_secs),
         )
         changes = Changes(self.mirror, self.leadership, Requests(self._zookeeper))
         self.operations = BundleOperations(changes, self.leadership.default_min_replicas)
@@ -188,6 +191,7 @@ class Master:
         await self._background.failed()
 
     async def stop(self) -> None:
+        await self._hand_over()
         if self._agent is not None:
             await self._agent.leave()
         await self._background.stop()
@@ -197,6 +201,14 @@ class Master:
         await self._closing.aclose()
         await self._zookeeper.close()
         log.info("master stopped")
+
+    async def _hand_over(self) -> None:
+        """A leader that stops takes on nothing from now on: its office goes to a standby that can lead at once."""
+        if self._registration is None or not self.leadership.is_leader():
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(GOODBYE_SECS):
+                await self.leadership.leave("stopped", heir(self.snapshot().election, await self.roles.all()))
 
     async def _say_goodbye(self, registration: Registration) -> None:
         """So that the others needn't wait for the session to end; without ZooKeeper there is nobody to tell."""
@@ -208,12 +220,7 @@ class Master:
 
     async def _join_cluster(self) -> None:
         """Connect, check the ACLs, mirror, register, queue for leadership: each only after the one before."""
-        while True:
-            try:
-                await self._zookeeper.start(CONNECT_SECS)
-                break
-            except TorrentdistError as error:
-                log.warning("waiting for ZooKeeper", detail=error.message)
+        await enter(self._zookeeper)
         if self._repair_acls:
             log.info("ACLs repaired", znodes=await acl.repair_tree(self._zookeeper))
         else:
@@ -245,6 +252,7 @@ class Master:
             store=self.runtime.store.id,
             version=__version__,
             started_at=self.started_at,
+            speaks=SCHEMA,
         )
 
     def failing_checks(self) -> dict[str, str]:

@@ -30,6 +30,7 @@ from torrentdist.cluster.operations import (
     Set,
     TransactionFailed,
 )
+from torrentdist.cluster.schema import newest_for_all
 from torrentdist.cluster.snapshot import BundleEntry, ClusterSnapshot
 from torrentdist.cluster.term import Term, queue
 from torrentdist.cluster.zookeeper import ZooKeeper
@@ -37,6 +38,7 @@ from torrentdist.master import gate
 from torrentdist.master.duties import Duty, ForgetUpload, MarkAvailable, MarkLost, TrimTombstone, duties
 from torrentdist.master.roles import state_of
 from torrentdist.master.trimming import RequestTrimmer
+from torrentdist.master.upgrading import Upgrade
 from torrentdist.model.config import ReplicationConfig
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ha_views import MasterState
@@ -65,6 +67,7 @@ class Leadership:
         published: Callable[[], Collection[Digest]],
         seen_elsewhere: Callable[[Digest], bool],
         requests: RequestTrimmer,
+        upgrade: Upgrade,
     ) -> None:
         self._me = me
         self._zookeeper = zookeeper
@@ -74,6 +77,7 @@ class Leadership:
         self._published = published
         self._seen_elsewhere = seen_elsewhere
         self._requests = requests
+        self._upgrade = upgrade
         self._absent_since: dict[BundleId, float] = {}
         self._gained_at: float | None = None
         self._tree_is_whole = False
@@ -96,8 +100,10 @@ class Leadership:
                 async with asyncio.timeout(LOOK_SECS):
                     await self._mirror.changed(s.version)
 
-    async def leave(self, reason: str) -> None:
-        await self._elector.leave_queue(reason)
+    async def leave(self, reason: str, heir: MasterId | None = None) -> None:
+        """`heir`: whom a leader leaves its office to, if not to the next in the queue."""
+        place = None if heir is None else await place_of(self._zookeeper, heir)
+        await self._elector.leave_queue(reason, place or "")
 
     async def hand_over(self, target: MasterId) -> bool:
         """Give way to this master; False, and nothing is changed, if it isn't in the queue."""
@@ -111,6 +117,9 @@ class Leadership:
         """The gate: an elected master that lacks a live job's bundle acts on nothing and gives way. The one thing
         that it does is to mark lost what nobody has any more, or nobody would ever lead."""
         snapshot = await self._mirror.sync(5.0)
+        if not snapshot.present and await self._zookeeper.exists(paths.CLUSTER) is not None:
+            log.error("the cluster's record cannot be read, so this master does not lead")
+            return False
         missing = gate.missing(snapshot, self._published())
         lost = [bundle for bundle in missing if bundle in self._lost() and not snapshot.holders(bundle)]
         if lost:
@@ -194,7 +203,7 @@ class Leadership:
     # what a leader owes
 
     async def _serve_once(self) -> None:
-        snapshot = self._mirror.snapshot
+        snapshot, look_secs = self._mirror.snapshot, LOOK_SECS
         try:
             if not self._tree_is_whole:  # a tree may be of an older release, or new
                 for path in (paths.BUNDLES, paths.ASSIGNMENTS, paths.SUPERVISORS, paths.JOBS):
@@ -208,12 +217,13 @@ class Leadership:
             for duty in self._due(snapshot):
                 await self._do(snapshot, duty)
             await self._requests.trim_when_due(self.fence())
+            look_secs = min(look_secs, await self._upgrade.step(snapshot, self.fence()))
         except TransactionFailed as exc:
             log.debug("a record changed under a duty", why=str(exc))
         except TorrentdistError as error:
             log.info("a duty waits", error=error.message)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LOOK_SECS):
+            async with asyncio.timeout(look_secs):
                 await self._mirror.changed(snapshot.version)
 
     def _due(self, snapshot: ClusterSnapshot) -> list[Duty]:
@@ -230,9 +240,11 @@ class Leadership:
 
     async def _found_cluster(self) -> None:
         """The first leader of a new tree gives the cluster its identity."""
-        record = ClusterRecord(id=secrets.token_hex(8), announce_key=secrets.token_hex(16))
+        seen = self._mirror.snapshot
+        schema = newest_for_all(seen.masters.values(), seen.supervisors.values())
+        record = ClusterRecord(schema=schema, id=secrets.token_hex(8), announce_key=secrets.token_hex(16))
         try:
-            await self.fence().commit([Create(paths.CLUSTER, encode(record))])
+            await self.fence().commit([Create(paths.CLUSTER, msgspec.json.encode(record))])
         except TransactionFailed as exc:
             if not isinstance(exc.reason, NodeExists):
                 raise

@@ -64,6 +64,8 @@ class Local:
     joins_uploads: bool = True
     """The plug-in can fetch while the uploader is the only source."""
     leading: bool = False
+    schema: int = 0
+    """That the cluster's records are written in."""
 
 
 def plan(snapshot: ClusterSnapshot, local: Local, now: float) -> list[Action]:
@@ -93,7 +95,8 @@ def plan(snapshot: ClusterSnapshot, local: Local, now: float) -> list[Action]:
 
 def _announced(entry: BundleEntry, local: Local) -> bool:
     mine = entry.replicas.get(local.me)
-    return mine is not None and mine.store == local.store and mine.digest == entry.record.digest
+    current = mine is not None and mine.schema >= local.schema
+    return current and mine is not None and mine.store == local.store and mine.digest == entry.record.digest
 
 
 def _may_fetch(entry: BundleEntry, local: Local, now: float) -> bool:

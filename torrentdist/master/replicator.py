@@ -129,6 +129,7 @@ class Replicator:
             parallel=self._config.parallel_fetches,
             joins_uploads=self._joins_uploads,
             leading=self._leadership.is_leader(),
+            schema=self._mirror.snapshot.schema,
         )
 
     async def round(self) -> None:

@@ -30,6 +30,8 @@ class MasterConfig(Section, frozen=True, kw_only=True):
     host: str = ""
     """The address that others reach this master by. Empty: the listening address."""
     data_dir: str = "/var/lib/torrentdist/master"
+    upgrade_after_secs: float = 600.0
+    """When all daemons have been of the newer release for so long, records are written as only that one reads them."""
     snapshot_changes: int = 1000
     """After how many changes a standby saves the cluster's records on its disk, at the latest."""
     snapshot_secs: float = 60.0

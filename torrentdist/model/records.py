@@ -1,7 +1,8 @@
 """The records that live in ZooKeeper, and their encoding.
 
 Always holds: a record carries its schema version; this release reads its own and the one before, refuses anything
-else, and ignores no field silently that it would then write back without.
+else, and ignores no field silently that it would then write back without. In which of the two a record is written,
+cluster/schema.py says.
 """
 
 from __future__ import annotations
@@ -63,6 +64,8 @@ class MasterRecord(Record, frozen=True, kw_only=True):
     store: StoreId
     version: str
     started_at: float
+    speaks: int = 1
+    """The newest schema that it reads."""
 
 
 class SupervisorRecord(Record, frozen=True, kw_only=True):
@@ -77,6 +80,8 @@ class SupervisorRecord(Record, frozen=True, kw_only=True):
     slots: int = 0
     labels: dict[str, str] = msgspec.field(default_factory=dict)
     started_at: float = 0.0
+    speaks: int = 1
+    """The newest schema that it reads."""
 
 
 class WorkerAssignment(msgspec.Struct, frozen=True, kw_only=True):
@@ -169,7 +174,8 @@ class FailoverRecord(Record, frozen=True, kw_only=True):
 
 
 class ClusterRecord(Record, frozen=True, kw_only=True):
-    """/cluster: which cluster this tree belongs to, and the key of its tracker URLs."""
+    """/cluster: which cluster this tree belongs to, and the key of its tracker URLs. Its schema is the one that all
+    records are written in."""
 
     id: str
     announce_key: str
@@ -190,18 +196,20 @@ R = TypeVar("R", bound=Record)
 
 
 def encode(record: Record) -> bytes:
-    return msgspec.json.encode(record)
+    """In this release's schema, whichever it was read in."""
+    return msgspec.json.encode(msgspec.structs.replace(record, schema=SCHEMA))
 
 
 def decode(data: bytes, kind: type[R], *, path: str) -> R:
-    """The record in `data`, or an `invalid_request` error that names the znode; never a half-read record."""
+    """The record in `data`, or an `invalid_request` or `later_release` error that names the znode; never a half-read
+    record."""
     try:
         schema = msgspec.json.decode(data, type=Record).schema
-        if not OLDEST_READABLE <= schema <= SCHEMA:
-            raise TorrentdistError(
-                "invalid_request",
-                detail=f"{path} has schema {schema}; this release reads {OLDEST_READABLE} to {SCHEMA}",
-            )
+        if schema > SCHEMA:
+            raise TorrentdistError("later_release", path=path, schema=schema, newest=SCHEMA)
+        if schema < OLDEST_READABLE:
+            detail = f"{path} has schema {schema}; this release reads {OLDEST_READABLE} to {SCHEMA}"
+            raise TorrentdistError("invalid_request", detail=detail)
         return msgspec.json.decode(data, type=kind)
     except msgspec.MsgspecError as exc:
         raise TorrentdistError("invalid_request", detail=f"{path} is no {kind.__name__}: {exc}") from exc

@@ -77,6 +77,7 @@ RULES: dict[str, Rule] = {
     "client.deadline_secs": PERIOD,
     "master.id": Rule(_is_id(master_id), "a valid id: letters, digits, '.', '_' and '-'"),
     "master.data_dir": NOT_EMPTY,
+    "master.upgrade_after_secs": SECONDS,
     "master.snapshot_changes": COUNT,
     "master.snapshot_secs": PERIOD,
     "supervisor.id": Rule(_is_id(supervisor_id), "a valid id: letters, digits, '.', '_' and '-'"),

@@ -17,6 +17,7 @@ import httpx
 import structlog
 
 from torrentdist import __version__
+from torrentdist.cluster.entering import CONNECT_SECS, enter
 from torrentdist.cluster.mirror import Mirror, of_supervisor
 from torrentdist.cluster.operations import SessionId, SessionState
 from torrentdist.cluster.registration import Registration
@@ -38,7 +39,7 @@ from torrentdist.model import ids
 from torrentdist.model.config import Config
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest, PeerId, SupervisorId
-from torrentdist.model.records import SupervisorRecord
+from torrentdist.model.records import SCHEMA, SupervisorRecord
 from torrentdist.model.views import PeerRole
 from torrentdist.supervisor.gateway import gateway_app
 from torrentdist.supervisor.isolation import Isolation
@@ -51,7 +52,6 @@ from torrentdist.swarm.agent import SwarmAgent, SwarmPicture
 log = structlog.get_logger(__name__)
 
 LOOK_SECS = 10.0
-CONNECT_SECS = 30.0
 
 
 def id_of(config: Config) -> SupervisorId:
@@ -197,6 +197,7 @@ class Supervisor:
             slots=self.config.supervisor.slots,
             labels=self.config.supervisor.labels,
             started_at=self.started_at,
+            speaks=SCHEMA,
         )
 
     def failing_checks(self) -> dict[str, str]:
@@ -248,12 +249,7 @@ class Supervisor:
 
     async def _follow_zookeeper(self) -> None:
         """Stay registered and follow the assignment, through every outage."""
-        while True:
-            try:
-                await self._zookeeper.start(CONNECT_SECS)
-                break
-            except TorrentdistError as error:
-                log.warning("waiting for ZooKeeper", detail=error.message)
+        await enter(self._zookeeper)
         self._registration = Registration(self._zookeeper, self._record())
         await self._registration.start()
         with contextlib.suppress(TorrentdistError):

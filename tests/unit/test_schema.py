@@ -1,0 +1,58 @@
+"""Records in the schema of the release before."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import msgspec
+import pytest
+from records_of import bundle, snapshot
+
+from torrentdist.cluster import schema
+from torrentdist.cluster.operations import Set
+from torrentdist.cluster.schema import spoken
+from torrentdist.master.upgrading import outdated
+from torrentdist.model import records
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.records import BundleRecord, decode, encode
+
+PATH = "/code-distributor/b"
+
+
+@pytest.fixture
+def next_release(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The release after this one, which brought `pinned`."""
+    monkeypatch.setattr(records, "SCHEMA", records.SCHEMA + 1)
+    monkeypatch.setitem(schema.ADDED, "/code-distributor/*", {"pinned": records.SCHEMA})
+
+
+@pytest.mark.usefixtures("next_release")
+def test_what_a_schema_brought_is_left_out_of_older_ones() -> None:
+    """Broken, the release before would meet a field that it doesn't know, and write the record back without."""
+    record = bundle("b", pinned=True).record
+    old, new = (msgspec.json.decode(spoken(PATH, encode(record), n)) for n in (records.SCHEMA - 1, records.SCHEMA))
+
+    assert (records.SCHEMA - 1, None) == (old["schema"], old.get("pinned"))
+    assert (records.SCHEMA, True) == (new["schema"], new["pinned"])
+    assert b"master-1" == spoken("/election/a-1", b"master-1", 1)
+
+
+@pytest.mark.usefixtures("next_release")
+def test_a_record_of_the_older_schema_is_written_anew_once() -> None:
+    """Broken, records would be left behind that the release after the next cannot read, or rewritten for ever."""
+    entry = bundle("b")
+    seen = snapshot([entry])
+    assert seen.cluster is not None
+    raised = msgspec.structs.replace(seen.cluster, schema=records.SCHEMA)
+
+    assert [] == list(outdated(seen))
+    assert [Set(PATH, encode(entry.record), entry.version)] == list(outdated(dataclasses.replace(seen, cluster=raised)))
+
+
+def test_a_later_releases_record_is_refused_by_name() -> None:
+    """Broken, a daemon that was left behind would call the cluster's records damaged, or half-read them."""
+    later = msgspec.json.encode({**msgspec.to_builtins(bundle("b").record), "schema": records.SCHEMA + 1})
+    with pytest.raises(TorrentdistError) as caught:
+        decode(later, BundleRecord, path=PATH)
+
+    assert "later_release" == caught.value.code

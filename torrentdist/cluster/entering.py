@@ -1,0 +1,40 @@
+"""A daemon's first step: a session with ZooKeeper, however long that takes, and a tree that this release can read.
+
+Must not do: write, or give up on an ensemble that does not answer yet.
+"""
+
+from __future__ import annotations
+
+import structlog
+
+from torrentdist.cluster import paths
+from torrentdist.cluster.zookeeper import ZooKeeper
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.records import ClusterRecord, decode
+
+log = structlog.get_logger(__name__)
+
+CONNECT_SECS = 30.0
+
+
+async def enter(zk: ZooKeeper) -> None:
+    """Return once connected; `later_release` if the cluster's records are of a schema that this release cannot read."""
+    while True:
+        try:
+            await zk.start(CONNECT_SECS)
+            found = await zk.get(paths.CLUSTER)
+        except TorrentdistError as error:
+            log.warning("waiting for ZooKeeper", detail=error.message)
+            continue
+        if found is not None:
+            _require_readable(found[0])
+        return
+
+
+def _require_readable(data: bytes) -> None:
+    try:
+        decode(data, ClusterRecord, path=paths.CLUSTER)
+    except TorrentdistError as error:
+        if error.code == "later_release":
+            raise
+        log.error("the cluster's record is damaged", reason=error.message)

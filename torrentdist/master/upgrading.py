@@ -1,0 +1,74 @@
+"""The end of a rolling upgrade: once every registered daemon is of the newer release, the leader raises the cluster's
+schema, and has the records of the older one written anew.
+
+Always holds: the schema is raised when all have been of the newer release for a while, so that one that is only being
+restarted is waited for; it never falls. Every step goes through the fence. Must not do: change what a record says.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import msgspec
+import structlog
+
+from torrentdist.cluster import paths
+from torrentdist.cluster.fence import Fence
+from torrentdist.cluster.operations import Op, Set
+from torrentdist.cluster.schema import newest_for_all
+from torrentdist.cluster.snapshot import ClusterSnapshot
+from torrentdist.cluster.zookeeper import ZooKeeper
+from torrentdist.model.records import ClusterRecord, decode, encode
+
+log = structlog.get_logger(__name__)
+
+BATCH = 100
+
+
+def outdated(snapshot: ClusterSnapshot) -> Iterator[Op]:
+    """Writes anew what is of an older schema than the cluster, and changes nothing of it. Replica records are left to
+    their masters."""
+    for id_, bundle in sorted(snapshot.bundles.items()):
+        if bundle.record.schema < snapshot.schema:
+            yield Set(paths.bundle(id_), encode(bundle.record), bundle.version)
+    for job_id, job in sorted(snapshot.jobs.items()):
+        if job.record.schema < snapshot.schema:
+            yield Set(paths.job(job_id), encode(job.record), job.version)
+    for host, assignment in sorted(snapshot.assignments.items()):
+        if assignment.record.schema < snapshot.schema:
+            yield Set(paths.assignment(host), encode(assignment.record), assignment.version)
+
+
+class Upgrade:
+    def __init__(self, zookeeper: ZooKeeper, settle_secs: float) -> None:
+        self._zookeeper = zookeeper
+        self._settle_secs = settle_secs
+        self._newer_since: float | None = None
+
+    async def step(self, snapshot: ClusterSnapshot, fence: Fence) -> float:
+        """What is due now; in how many seconds to look again."""
+        if not snapshot.present:
+            return self._settle_secs
+        ops = list(outdated(snapshot))[:BATCH]
+        if ops:
+            await fence.commit(ops)
+            log.info("records written in the cluster's schema", schema=snapshot.schema, records=len(ops))
+            return 0.0
+        newest = newest_for_all(snapshot.masters.values(), snapshot.supervisors.values())
+        if newest <= snapshot.schema:
+            self._newer_since = None
+            return self._settle_secs
+        now = time.monotonic()
+        self._newer_since = since = now if self._newer_since is None else self._newer_since
+        if now - since < self._settle_secs:
+            return since + self._settle_secs - now
+        await self._raise_to(newest, fence)
+        return 0.0
+
+    async def _raise_to(self, schema: int, fence: Fence) -> None:
+        found = await self._zookeeper.get(paths.CLUSTER)
+        if found is not None:
+            record = msgspec.structs.replace(decode(found[0], ClusterRecord, path=paths.CLUSTER), schema=schema)
+            await fence.commit([Set(paths.CLUSTER, msgspec.json.encode(record), found[1].version)])
+            log.info("every daemon is of this release: the records' schema is raised", schema=schema)
