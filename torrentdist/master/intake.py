@@ -46,6 +46,8 @@ class Intake:
         self.on_published: Callable[[], None] = lambda: None
         self.on_begun: Callable[[Digest], None] = lambda _: None
         """Somebody has to write the replica record of what came over HTTP."""
+        self.no_room_for: Callable[[Digest], TorrentdistError | None] = lambda _: None
+        """What this host's disk said when its last fetch failed."""
 
     def over_http(self) -> frozenset[Digest]:
         """What arrives over HTTP: the replicator leaves it alone. What the leader has forgotten arrives no more."""
@@ -70,7 +72,10 @@ class Intake:
         if before is None or (entry is not None and entry.record.state is not BundleState.REMOVED):
             home = await asyncio.to_thread(self._runtime.store.begin, meta)
             await asyncio.to_thread(os.utime, home / "metafile")  # not abandoned, however long ago it was begun
+            failure = self.no_room_for(meta.digest)
             self.on_begun(meta.digest)
+            if failure is not None and entry is not None and not self._mirror.snapshot.holders(bundle):
+                raise failure  # the uploader asks because nothing moves: this is why
         return before or await self._operations.open_upload(mutation, bundle, meta, min_replicas)
 
     # over HTTP

@@ -33,6 +33,7 @@ log = structlog.get_logger(__name__)
 
 LONGEST_RETRY_SECS = 30.0
 LONGEST_UPLOAD_RETRY_SECS = 2.0
+DISK_ERRORS = ("disk_full", "disk_error")
 
 
 class Replicator:
@@ -63,10 +64,12 @@ class Replicator:
         self._tasks: dict[Digest, asyncio.Task[None]] = {}
         self._catching_up: set[Digest] = set()
         self._failures: dict[Digest, int] = {}
+        self._disk_errors: dict[Digest, TorrentdistError] = {}
         self._not_before: dict[Digest, float] = {}
         self._wake = asyncio.Event()
         intake.on_published = self.poke
         intake.on_begun = self.retry
+        intake.no_room_for = self._disk_errors.get
 
     def poke(self) -> None:
         self._wake.set()
@@ -74,6 +77,7 @@ class Replicator:
     def retry(self, digest: Digest) -> None:
         """What its fetch lacked has come."""
         self._not_before.pop(digest, None)
+        self._disk_errors.pop(digest, None)
         self._wake.set()
 
     async def run(self) -> None:
@@ -178,6 +182,7 @@ class Replicator:
 
     async def _fetch(self, snapshot: ClusterSnapshot, bundle: BundleId, digest: Digest) -> None:
         entry = snapshot.bundles[bundle]
+        self._disk_errors.pop(digest, None)
         try:
             if entry.record.state is not BundleState.UPLOADING:
                 self._catching_up.add(digest)
@@ -196,6 +201,8 @@ class Replicator:
             self._failures.pop(digest, None)
             self._not_before.pop(digest, None)
         except TorrentdistError as error:
+            if error.code in DISK_ERRORS:
+                self._disk_errors[digest] = error
             failures = self._failures[digest] = self._failures.get(digest, 0) + 1
             uploading = entry.record.state is BundleState.UPLOADING  # somebody waits
             longest = LONGEST_UPLOAD_RETRY_SECS if uploading else LONGEST_RETRY_SECS
