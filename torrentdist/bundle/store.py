@@ -55,6 +55,8 @@ class Store:
         self._catalog = Catalog.open(data_dir / "catalog.json")
         self._objects = Objects(data_dir)
         self._state = StoreState(limit_bytes=limit_bytes)
+        self.before_reserving: Callable[[int], None] = lambda size: None
+        """Called when so many bytes are about to need room: what can be made anew goes for them."""
         self._use_recorded: dict[Digest, float] = {}
         self._begun: dict[Digest, Metafile] = {}
         with disk_failures(data_dir):
@@ -324,6 +326,7 @@ class Store:
         if digest in arriving:
             self._state.now_arriving(digest, size)
             return
+        self.before_reserving(size)
         free = free_bytes(self.data_dir) - self._reserve
         written: dict[Digest, int] = {}
         if self._state.shortage(size, free, written) > 0:

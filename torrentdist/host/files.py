@@ -33,5 +33,8 @@ def file_response(content: Path, relative: str, digest: Digest) -> FileResponse:
     if path is None:
         raise TorrentdistError("not_found", what=f"{relative!r} in this bundle")
     return FileResponse(
-        path, media_type="application/octet-stream", headers={"X-Digest": digest}, stat_result=os.stat(path)
+        path,
+        media_type="application/octet-stream",
+        headers={"X-Digest": digest, "ETag": f'"{digest}"'},
+        stat_result=os.stat(path),
     )

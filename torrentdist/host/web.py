@@ -11,7 +11,8 @@ import contextlib
 import hmac
 import ipaddress
 import socket
-from collections.abc import Iterator
+import struct
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import msgspec
@@ -21,7 +22,7 @@ from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from torrentdist.model.errors import TorrentdistError
 
@@ -120,6 +121,31 @@ class BearerAuth:
         await self._app(scope, receive, send)
 
 
+class CutShort:
+    """An answer that fails after it has begun is cut off, so that nobody takes what there is for all of it."""
+
+    def __init__(self, app: ASGIApp, cut: Callable[[tuple[str, int]], None]) -> None:
+        self._app = app
+        self._cut = cut
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        begun = False
+
+        async def watched(message: Message) -> None:
+            nonlocal begun
+            begun = begun or message["type"] == "http.response.start"
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watched)
+        except Exception as exc:
+            if not begun:
+                raise
+            log.warning("an answer was cut off", path=scope["path"], reason=str(exc.__cause__ or exc))
+            self._cut(tuple(scope["client"]))
+            await asyncio.sleep(0)  # the server hears of it before we return
+
+
 def is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback
@@ -171,6 +197,15 @@ class WebServer:
     @property
     def port(self) -> int:
         return int(self._sock.getsockname()[1])
+
+    def cut(self, client: tuple[str, int]) -> None:
+        """Reset a client's connection: many take a plain end for the end of the answer, whatever length it promised."""
+        for connection in list(self._server.server_state.connections):
+            transport = getattr(connection, "transport", None)
+            if transport is not None and tuple(getattr(connection, "client", None) or ()) == client:
+                sock = transport.get_extra_info("socket")
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                transport.abort()
 
     async def start(self) -> None:
         self._task = asyncio.create_task(self._server.serve(sockets=[self._sock]), name="http")

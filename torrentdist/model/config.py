@@ -46,6 +46,8 @@ class SupervisorConfig(Section, frozen=True, kw_only=True):
     labels: dict[str, str] = {}
     gateway_port: int = 7070
     """The loopback gateway; 0: any free port."""
+    gateway_users: list[str] = []
+    """Names or numbers of the users of this host who may use the gateway; empty: everybody."""
     seed_secs: float = -1.0
     """How long to go on seeding what was fetched and is not assigned; -1: until room is needed."""
 

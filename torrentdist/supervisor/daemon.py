@@ -23,6 +23,7 @@ from torrentdist.cluster.operations import SessionId, SessionState
 from torrentdist.cluster.registration import Registration
 from torrentdist.cluster.zookeeper import ZooKeeper
 from torrentdist.distributor.loader import joins_uploads
+from torrentdist.host.activation import inherited_socket
 from torrentdist.host.address import DaemonAddress, announce_address, withdraw_address
 from torrentdist.host.background import Background
 from torrentdist.host.figures import host_samples
@@ -41,12 +42,14 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest, PeerId, SupervisorId
 from torrentdist.model.records import SCHEMA, SupervisorRecord
 from torrentdist.model.views import PeerRole
+from torrentdist.supervisor.archive_cache import ArchiveCache
 from torrentdist.supervisor.gateway import gateway_app
 from torrentdist.supervisor.isolation import Isolation
 from torrentdist.supervisor.jobs import Jobs
 from torrentdist.supervisor.keeper import Keeper
 from torrentdist.supervisor.local_state import read_left
 from torrentdist.supervisor.reporting import Reporting, job_facts
+from torrentdist.supervisor.serving import BundleServer
 from torrentdist.swarm.agent import SwarmAgent, SwarmPicture
 
 log = structlog.get_logger(__name__)
@@ -82,7 +85,9 @@ class Supervisor:
 
     async def start(self) -> None:
         # The port first: nothing else has happened yet when it is taken.
-        sock = bind_socket("127.0.0.1", self.config.supervisor.gateway_port, what="the gateway")
+        sock = inherited_socket(os.environ, what="the gateway") or bind_socket(
+            "127.0.0.1", self.config.supervisor.gateway_port, what="the gateway"
+        )
         self._closing.callback(sock.close)
         self.runtime = await open_runtime(self.config, self.config.supervisor.data_dir)
         self._closing.push_async_callback(asyncio.to_thread, self.runtime.store.close)
@@ -105,7 +110,8 @@ class Supervisor:
         self._load_plugin()
         await self.runtime.start()
         self.runtime.poke = agent.poke
-        self._web = WebServer(gateway_app(self), sock)
+        await self._open_bundles()
+        self._web = WebServer(gateway_app(self, lambda: self._web), sock)
         await self._web.start()
         self._closing.push_async_callback(self._web.stop)
         announce_address(
@@ -128,6 +134,14 @@ class Supervisor:
             isolation=Isolation(http, lambda: [m.url for m in self.mirror.snapshot.masters.values()]),
             on_needs=self._keep,
         )
+
+    async def _open_bundles(self) -> None:
+        store = self.runtime.store
+        archives = ArchiveCache(store.data_dir / "archives", store.usage)
+        await archives.open()
+        self._closing.push_async_callback(archives.close)
+        store.before_reserving = archives.make_room
+        self.bundles = BundleServer(self.runtime, self.keeper, archives)
 
     def _spawn_loops(self, agent: SwarmAgent, jobs: Jobs, reporting: Reporting) -> None:
         for name, loop in jobs.loops():

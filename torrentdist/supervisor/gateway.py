@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,20 +16,23 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
-from torrentdist.host.files import file_response
 from torrentdist.host.web import (
+    CutShort,
+    WebServer,
     json_response,
     number_parameter,
     on_http_error,
-    on_torrentdist_error,
     on_unexpected_error,
 )
 from torrentdist.model import ids
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId
 from torrentdist.model.views import HealthView, HostState, PruneView
+from torrentdist.supervisor.callers import OnlyUsers, user_ids
 from torrentdist.supervisor.output import Stream, read_output
+from torrentdist.supervisor.serving import on_bundle_error, told_error
 
 if TYPE_CHECKING:
     from torrentdist.supervisor.daemon import Supervisor
@@ -69,16 +73,6 @@ class Gateway:
 
     async def bundle(self, request: Request) -> Response:
         return json_response(self._s.keeper.view(_bundle(request)))
-
-    async def file(self, request: Request) -> Response:
-        bundle = _bundle(request)
-        store = self._s.runtime.store
-        digest = store.lookup(bundle)
-        stored = store.get(digest) if digest else None
-        if stored is None:
-            raise TorrentdistError("bundle_not_found", id=bundle)
-        await asyncio.to_thread(store.touch, stored.digest)
-        return await asyncio.to_thread(file_response, stored.content, request.path_params["path"], stored.digest)
 
     async def fetch(self, request: Request) -> Response:
         bundle = _bundle(request)
@@ -143,14 +137,17 @@ class Gateway:
         return json_response(PruneView(removed=[stored.digest for stored in plan], freed_bytes=freed, kept=kept))
 
 
-def gateway_app(supervisor: Supervisor) -> Starlette:
-    g = Gateway(supervisor)
+def gateway_app(supervisor: Supervisor, web: Callable[[], WebServer]) -> ASGIApp:
+    g, bundles = Gateway(supervisor), supervisor.bundles
     routes = [
         Route("/livez", g.livez),
         Route("/readyz", g.readyz),
         Route("/metrics", g.metrics),
         Route("/bundles/{id}", g.bundle),
-        Route("/bundles/{id}/files/{path:any_path}", g.file),
+        Route("/bundles/{id}/files/{path:any_path}", bundles.file),
+        Route("/bundles/{id}/local/{name}", bundles.ticket),
+        Route("/bundles/{id}/{name}", bundles.archive),
+        Route("/error/{code}/{sentence:any_path}", told_error),
         Route("/v1/host/bundles/{id}", g.host_bundle),
         Route("/v1/host/bundles/{id}/fetch", g.fetch, methods=["POST"]),
         Route("/v1/host/bundles/{id}/verify", g.verify, methods=["POST"]),
@@ -159,9 +156,11 @@ def gateway_app(supervisor: Supervisor) -> Starlette:
         Route("/v1/host/prune", g.prune, methods=["POST"]),
     ]
     handlers = {
-        TorrentdistError: on_torrentdist_error,
+        TorrentdistError: on_bundle_error,
         404: on_http_error,
         405: on_http_error,
         Exception: on_unexpected_error,
     }
-    return Starlette(routes=routes, exception_handlers=handlers)
+    app = Starlette(routes=routes, exception_handlers=handlers)
+    users = user_ids(supervisor.config.supervisor.gateway_users)
+    return CutShort(OnlyUsers(app, users), lambda client: web().cut(client))

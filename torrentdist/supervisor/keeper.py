@@ -128,20 +128,28 @@ class Keeper:
             self._errors.pop(bundle, None)
             # What was only asked for once need not be asked for again: it is cached, not kept.
             self._requested.discard(bundle)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            self._failed(bundle, TorrentdistError("bundle_not_found", id=bundle))  # it was removed meanwhile
         except TorrentdistError as error:
-            failures = self._failures.get(bundle, 0) + 1
-            self._failures[bundle] = failures
-            self._errors[bundle] = error
-            self._not_before[bundle] = time.monotonic() + keeping.retry_delay(failures)
-            if bundle not in self._assigned:
-                self._requested.discard(bundle)
-                self._not_before.pop(bundle, None)
-            log.warning("fetch failed", bundle=bundle, error=error.code, detail=error.message, failures=failures)
+            self._failed(bundle, error)
         finally:
             self._fetches.pop(bundle, None)
             self._wake.set()
             async with self._changed:
                 self._changed.notify_all()
+
+    def _failed(self, bundle: BundleId, error: TorrentdistError) -> None:
+        failures = self._failures.get(bundle, 0) + 1
+        self._failures[bundle] = failures
+        self._errors[bundle] = error
+        self._not_before[bundle] = time.monotonic() + keeping.retry_delay(failures)
+        if bundle not in self._assigned:
+            self._requested.discard(bundle)
+            self._not_before.pop(bundle, None)
+        log.warning("fetch failed", bundle=bundle, error=error.code, detail=error.message, failures=failures)
 
     async def _metafile(self, bundle: BundleId) -> Metafile:
         """From a master; when none answers, the one that is here already."""
@@ -178,6 +186,9 @@ class Keeper:
         if bundle in self._assigned or bundle in self._requested:
             return HostBundleView(id=bundle, digest=digest, state=HostState.WAITING)
         raise TorrentdistError("bundle_not_found", id=bundle)
+
+    def fetching(self, bundle: BundleId) -> bool:
+        return bundle in self._fetches
 
     def error(self, bundle: BundleId) -> TorrentdistError | None:
         return self._errors.get(bundle)

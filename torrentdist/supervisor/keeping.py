@@ -54,7 +54,8 @@ class HostState:
 
 
 def plan(host: HostState, now: float) -> list[Action]:
-    actions: list[Action] = [Drop(d) for d in sorted(host.removed & host.idle_secs.keys())]
+    arriving = {host.bindings[bundle] for bundle in host.fetching if bundle in host.bindings}
+    actions: list[Action] = [Drop(d) for d in sorted(host.removed & (host.idle_secs.keys() | arriving))]
     wanted = host.assigned | host.requested
     for bundle in sorted(wanted - host.fetching):
         digest = host.bindings.get(bundle)

@@ -189,6 +189,20 @@ class Transfer:
         if self.active and self._finishing is None and self._flushes == 0 and self._handle is not None:
             self._flush(self._handle)
 
+    def has_piece(self, piece: int) -> bool:
+        """Whether it is verified; it need not be in the files yet."""
+        if self.phase is TransferPhase.SEEDING:
+            return True
+        with contextlib.suppress(RuntimeError):  # It may have left the session.
+            return self._handle is not None and self._handle.have_piece(piece)
+        return False
+
+    def hurry(self, piece: int) -> None:
+        """Somebody on this host waits for this piece: before all others."""
+        with contextlib.suppress(RuntimeError):
+            if self._handle is not None and self.active:
+                self._handle.set_piece_deadline(piece, 0)
+
     def _flush(self, handle: lt.torrent_handle) -> None:
         self._flushes += 1
         handle.flush_cache()

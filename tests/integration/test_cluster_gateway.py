@@ -1,0 +1,151 @@
+"""A host's gateway: bundles that it lacks, while they arrive, as files and as archives."""
+
+from __future__ import annotations
+
+import io
+import os
+import socket
+import tarfile
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+from cluster_fixtures import Cluster, running_cluster, until
+
+MiB = 1024 * 1024
+SIZE = 6 * MiB
+LIMIT = 3 * MiB
+"""Bytes per second that the one master sends: an arrival takes long enough to be looked at."""
+
+
+@pytest.fixture(scope="module")
+def slow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with running_cluster(
+        {"swarm": {"upload_limit": LIMIT, "seeding_secs": 2.0}},
+        work=tmp_path_factory.mktemp("slow"), masters=1, supervisors=2,
+    ) as cluster:  # fmt: skip
+        yield cluster
+
+
+class Made:
+    def __init__(self, cluster: Cluster, work: Path, name: str) -> None:
+        self.name = name
+        source = work / name
+        source.mkdir()
+        self.data = os.urandom(SIZE)
+        (source / "data.bin").write_bytes(self.data)
+        (source / "small.txt").write_text("last")
+        self.digest = cluster.upload(source, name, replicas=1)["digest"]
+
+
+def gateway(cluster: Cluster, name: str = "supervisor-1") -> str:
+    return f"{cluster.url(name)}/bundles"
+
+
+def fetch(url: str, **headers: str) -> httpx.Response:
+    return httpx.get(url, trust_env=False, timeout=60.0, headers=headers)
+
+
+def test_one_arrival_serves_all_who_ask(slow: Cluster, tmp_path: Path) -> None:
+    """Each executor of a host would fetch for itself, or wait in silence until all is there."""
+    made = Made(slow, tmp_path, "asked")
+    url = f"{gateway(slow)}/asked"
+    first_seen_arriving = threading.Event()
+
+    def ask(path: str) -> bytes:
+        with httpx.stream("GET", f"{url}/{path}", trust_env=False, timeout=60.0) as response:
+            assert 200 == response.status_code
+            parts = response.iter_raw()
+            data = next(parts)
+            if not slow.published("supervisor-1", made.digest):
+                first_seen_arriving.set()
+            return data + b"".join(parts)
+
+    paths = ["files/data.bin", "archive.tar.gz", "archive.tar.gz", "asked.tar", "files/small.txt"]
+    with ThreadPoolExecutor(len(paths)) as pool:
+        data, archive, again, tar, small = pool.map(ask, paths)
+
+    assert (made.data, b"last", archive) == (data, small, again)
+    with tarfile.open(fileobj=io.BytesIO(tar)) as opened:
+        assert made.data == opened.extractfile("data.bin").read()  # type: ignore[union-attr]
+    assert first_seen_arriving.is_set()
+    until(lambda: slow.published("supervisor-1", made.digest), "published")
+    view = fetch(url).json()
+    assert made.digest == view["digest"]
+    assert view["transfer"]["sources"]["masters"] + view["transfer"]["sources"]["peers"] <= SIZE + 4
+
+
+def test_published_and_arriving_answer_alike(slow: Cluster, tmp_path: Path) -> None:
+    """What a client learned while a bundle arrived would be wrong once it is there."""
+    made = Made(slow, tmp_path, "alike")
+    url = f"{gateway(slow)}/alike"
+
+    def answers() -> list[tuple[int, str | None, str | None, bytes]]:
+        parts = [
+            httpx.head(f"{url}/files/data.bin", trust_env=False, timeout=60.0),
+            fetch(f"{url}/files/data.bin", range="bytes=5242000-5242009"),
+            fetch(f"{url}/files/small.txt", range="bytes=-2"),
+            fetch(f"{url}/files/small.txt", range="bytes=99-"),
+            fetch(f"{url}/files/data.bin", **{"if-none-match": f'"{made.digest}"'}),
+            fetch(f"{url}/archive.tar.gz", **{"if-none-match": f'"{made.digest}.tar.gz"'}),
+        ]
+        return [
+            (r.status_code, r.headers.get("etag"), r.headers.get("content-length"), r.content)
+            if r.status_code < 400
+            else (r.status_code, None, None, b"")
+            for r in parts
+        ]
+
+    arriving = answers()
+    until(lambda: slow.published("supervisor-1", made.digest), "published", 60)
+
+    assert [200, 206, 206, 416, 304, 304] == [status for status, *_ in arriving]
+    assert made.data[5242000:5242010] == arriving[1][3]
+    assert arriving == answers()
+
+
+def test_what_does_not_exist_is_said_at_once(slow: Cluster, tmp_path: Path) -> None:
+    """A wrong URL would look like a slow download, and Spark's user would learn nothing from its log."""
+    Made(slow, tmp_path, "there")
+    url = gateway(slow)
+    java = {"user-agent": "Java/17.0.1"}
+
+    assert 404 == fetch(f"{url}/nope/archive.tar.gz").status_code
+    assert "there is no bundle 'nope'" in fetch(f"{url}/nope/files/a").json()["message"]
+    assert (
+        "/error/bundle_not_found/there_is_no_bundle_'nope'"
+        in fetch(f"{url}/nope/archive.zip", **java).headers["location"]
+    )
+    told = httpx.get(f"{url}/nope/archive.zip", headers=java, follow_redirects=True, trust_env=False)
+    assert (404, True) == (told.status_code, "there is no bundle 'nope'" in told.json()["message"])
+    for path in (
+        "files/..%2fmetafile",
+        "files/../metafile",
+        "files//etc/passwd",
+        "files/none",
+        "archive.rar",
+        "files/",
+    ):
+        assert 404 == fetch(f"{url}/there/{path}").status_code
+
+
+def read_to_end(client: socket.socket) -> None:
+    while client.recv(1 << 20):
+        pass
+
+
+def test_a_fetch_that_fails_cuts_the_answer_off(slow: Cluster, tmp_path: Path) -> None:
+    """An executor would take half an archive for a whole one: Java does not compare with the length."""
+    made = Made(slow, tmp_path, "cut")
+    host, _, port = slow.url("supervisor-1").removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port)), 60) as client:
+        client.sendall(b"GET /bundles/cut/archive.tar HTTP/1.1\r\nHost: x\r\n\r\n")
+
+        assert client.recv(100).startswith(b"HTTP/1.1 200")
+        assert not slow.published("supervisor-1", made.digest)
+        slow.run("bundle", "rm", "cut").ok()
+        with pytest.raises(ConnectionResetError):
+            read_to_end(client)

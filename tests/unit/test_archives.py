@@ -1,0 +1,105 @@
+"""Archives of bundles: one content, one sequence of bytes, whatever came in which portions."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import tarfile
+import zipfile
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from torrentdist.bundle.make import make_metafile
+from torrentdist.bundle.metafile import FileEntry, Metafile
+from torrentdist.supervisor.archives import Format, Read, archive, room_for, size_of
+
+LONG = "d" * 120 + "/" + "f" * 120
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    top = tmp_path_factory.mktemp("source")
+    (top / "bin").mkdir()
+    (top / "empty-dir").mkdir()
+    (top / "bin" / "run.sh").write_text("#!/bin/sh\n")
+    (top / "bin" / "run.sh").chmod(0o755)
+    (top / "data.bin").write_bytes(os.urandom(300_000))
+    (top / "empty").touch()
+    (top / "naïve name").write_text("ü")
+    (top / LONG).parent.mkdir()
+    (top / LONG).write_text("deep")
+    (top / "link").symlink_to("bin/run.sh")
+    return top
+
+
+def reader(source: Path, portion: int) -> Read:
+    async def read(file: FileEntry) -> AsyncIterator[bytes]:
+        data = (source / file.path).read_bytes()
+        for i in range(0, len(data), portion):
+            yield data[i : i + portion]
+
+    return read
+
+
+def made(meta: Metafile, kind: Format, source: Path, portion: int = 1 << 20) -> bytes:
+    async def collect() -> bytes:
+        return b"".join([part async for part in archive(meta, kind, reader(source, portion))])
+
+    return asyncio.run(collect())
+
+
+@pytest.mark.parametrize("kind", Format)
+def test_portions_leave_no_trace(source: Path, kind: Format) -> None:
+    """Two hosts would make different archives of one bundle, and a resumed download would mix them."""
+    meta = make_metafile(source)
+
+    assert made(meta, kind, source) == made(meta, kind, source, portion=777)
+
+
+@pytest.mark.parametrize("kind", [Format.TAR, Format.TAR_GZ])
+def test_the_size_is_known_beforehand(source: Path, kind: Format) -> None:
+    """The Content-Length of an archive that still grows would be wrong."""
+    meta = make_metafile(source)
+
+    assert size_of(meta, kind) == len(made(meta, kind, source))
+
+
+def test_no_kind_takes_more_room_than_is_reserved(source: Path) -> None:
+    """An archive would push the store beyond its limit."""
+    meta = make_metafile(source)
+
+    assert max(len(made(meta, kind, source)) for kind in Format) <= room_for(meta)
+
+
+def untar(data: bytes, dest: Path) -> None:
+    with tarfile.open(fileobj=io.BytesIO(data)) as tar:
+        tar.extractall(dest, filter="data")
+
+
+def unzip(data: bytes, dest: Path) -> None:
+    with zipfile.ZipFile(io.BytesIO(data)) as opened:
+        assert opened.testzip() is None
+        opened.extractall(dest)
+
+
+@pytest.mark.parametrize(("kind", "unpack"), [(Format.TAR, untar), (Format.TAR_GZ, untar), (Format.ZIP, unzip)])
+def test_what_is_unpacked_is_the_bundle(
+    source: Path, tmp_path: Path, kind: Format, unpack: Callable[[bytes, Path], None]
+) -> None:
+    """Executors would run on other files than those that were uploaded."""
+    unpack(made(make_metafile(source), kind, source), tmp_path)
+
+    files = ["bin/run.sh", "data.bin", "empty", "naïve name", LONG]
+    assert [(source / name).read_bytes() for name in files] == [(tmp_path / name).read_bytes() for name in files]
+    assert (tmp_path / "empty-dir").is_dir()
+
+
+def test_a_tar_keeps_links_and_modes(source: Path, tmp_path: Path) -> None:
+    """A program in an archive would not be executable."""
+    untar(made(make_metafile(source), Format.TAR_GZ, source), tmp_path)
+
+    assert os.readlink(tmp_path / "link") == "bin/run.sh"
+    assert os.access(tmp_path / "bin/run.sh", os.X_OK)

@@ -1,0 +1,196 @@
+"""Reading a bundle that still arrives, and the archives made of it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from torrentdist.bundle.make import make_metafile
+from torrentdist.bundle.metafile import Metafile
+from torrentdist.bundle.store import StoreUsage
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.supervisor.archive_cache import ArchiveCache, allowance
+from torrentdist.supervisor.archives import Format, size_of
+from torrentdist.supervisor.content import HostContent
+
+pytestmark = pytest.mark.anyio
+
+PIECE = 32 * 1024
+SIZE = 5 * PIECE + 100
+
+
+@dataclass
+class Swarm:
+    """A fetch in the hands of a test."""
+
+    there: set[int] = field(default_factory=set)
+    hurried: list[int] = field(default_factory=list)
+    published: bool = False
+    error: TorrentdistError | None = None
+    arrives: dict[int, bytes] = field(default_factory=dict)
+    path: Path = Path()
+
+    def has_piece(self, piece: int) -> bool:
+        return piece in self.there
+
+    def hurry(self, piece: int) -> None:
+        self.hurried.append(piece)
+        if piece in self.arrives:
+            self.put(piece, self.arrives[piece])
+
+    def save(self) -> None:
+        pass
+
+    def put(self, piece: int, data: bytes) -> None:
+        with open(self.path, "r+b") as file:
+            os.pwrite(file.fileno(), data, piece * PIECE)
+        self.there.add(piece)
+
+
+@dataclass
+class Bench:
+    swarm: Swarm
+    content: HostContent
+    data: bytes
+    meta: Metafile
+
+    def piece(self, number: int) -> bytes:
+        return self.data[number * PIECE : (number + 1) * PIECE]
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    source, arriving = tmp_path / "source", tmp_path / "arriving"
+    source.mkdir()
+    data = os.urandom(SIZE)
+    (source / "a").write_bytes(data)
+    meta = make_metafile(source, piece_length=PIECE)
+    arriving.mkdir()
+    (arriving / "a").write_bytes(bytes(SIZE))
+    swarm = Swarm(path=arriving / "a")
+    content = HostContent(meta, arriving, lambda: swarm.published, lambda: swarm.error, lambda: swarm)
+    return Bench(swarm, content, data, meta)
+
+
+async def read(bench: Bench, start: int = 0, end: int = SIZE) -> bytes:
+    [file] = bench.meta.files
+    return b"".join([part async for part in bench.content.read_part(file, start, end)])
+
+
+async def test_pieces_are_given_as_they_come(bench: Bench) -> None:
+    """A reader would see nothing before all has arrived, and give up."""
+    [file] = bench.meta.files
+    stream = bench.content.read_all(file)
+    bench.swarm.put(0, bench.piece(0))
+
+    assert bench.piece(0) == await anext(stream)
+
+
+async def test_a_wrong_piece_is_never_given(bench: Bench) -> None:
+    """A reader would get bytes that nobody uploaded."""
+    for number in range(6):
+        bench.swarm.put(number, bench.piece(number))
+    bench.swarm.put(2, bytes(PIECE))
+    reading = asyncio.create_task(read(bench))
+    await asyncio.sleep(0)
+    bench.swarm.put(2, bench.piece(2))
+
+    assert bench.data == await reading
+
+
+async def test_a_part_of_a_bundle_is_asked_for_by_its_pieces(bench: Bench) -> None:
+    """Who needs a small part of a large bundle would wait for all of it."""
+    bench.swarm.arrives = {4: bench.piece(4)}
+
+    assert bench.data[4 * PIECE + 5 : 4 * PIECE + 9] == await read(bench, 4 * PIECE + 5, 4 * PIECE + 9)
+    assert [4] == bench.swarm.hurried
+
+
+async def test_a_fetch_that_fails_ends_the_reading_with_its_error(bench: Bench) -> None:
+    """A short answer would pass for the whole file."""
+    bench.swarm.put(0, bench.piece(0))
+    bench.swarm.error = TorrentdistError("bundle_lost", id="b")
+
+    with pytest.raises(TorrentdistError, match="lost"):
+        await read(bench)
+
+
+# archives
+
+
+def usage(**values: int) -> StoreUsage:
+    known = dict.fromkeys(("published", "published_bytes", "arriving", "arriving_bytes", "limit_bytes"), 0)
+    return StoreUsage(**{**known, "reserve_bytes": 0, "free_bytes": 1 << 30, **values})
+
+
+@pytest.mark.parametrize(
+    ("given", "held", "coming", "expected"),
+    [
+        (usage(free_bytes=100), 50, 0, 150),
+        (usage(free_bytes=100, reserve_bytes=30, arriving_bytes=20), 0, 10, 40),
+        (usage(limit_bytes=100, published_bytes=60), 30, 0, 40),
+        (usage(limit_bytes=100, published_bytes=60), 30, 30, 10),
+        (usage(limit_bytes=100, published_bytes=90), 30, 30, 0),
+    ],
+)
+def test_archives_have_what_bundles_leave(given: StoreUsage, held: int, coming: int, expected: int) -> None:
+    """A bundle would be refused while archives lie about, or the disk would fill up."""
+    assert expected == allowance(given, held, coming)
+
+
+async def follow_all(cache: ArchiveCache, bench: Bench) -> bytes:
+    growing = await cache.get(bench.content, Format.TAR_GZ)
+    assert growing is not None
+    return b"".join([part async for part in growing.follow()])
+
+
+async def test_many_readers_have_one_archive_made(bench: Bench, tmp_path: Path) -> None:
+    """Every executor of a host would have its own archive made."""
+    cache = ArchiveCache(tmp_path / "archives", usage)
+    readers = [asyncio.create_task(follow_all(cache, bench)) for _ in range(5)]
+    for number in range(6):
+        await asyncio.sleep(0)
+        bench.swarm.put(number, bench.piece(number))
+    read = await asyncio.gather(*readers)
+
+    assert {size_of(bench.meta, Format.TAR_GZ)} == {len(data) for data in read}
+    assert 1 == len(set(read)) == len(list((tmp_path / "archives").iterdir()))
+    await cache.close()
+
+
+async def test_a_bundle_that_comes_takes_the_room_of_archives(bench: Bench, tmp_path: Path) -> None:
+    """A host with many archives could take no bundle more."""
+    limits = usage(limit_bytes=400_000, published_bytes=SIZE)
+    bench.swarm.published = True
+    (bench.content.directory / "a").write_bytes(bench.data)
+    cache = ArchiveCache(tmp_path / "archives", lambda: limits)
+    await follow_all(cache, bench)
+    cache.make_room(100_000)
+
+    assert [] == list((tmp_path / "archives").iterdir())
+    await cache.close()
+
+
+async def test_without_room_nothing_is_kept(bench: Bench, tmp_path: Path) -> None:
+    """An archive would take the room that the operator forbade."""
+    cache = ArchiveCache(tmp_path / "archives", lambda: usage(free_bytes=1000))
+
+    assert await cache.get(bench.content, Format.TAR) is None
+
+
+async def test_who_follows_an_archive_that_fails_is_told(bench: Bench, tmp_path: Path) -> None:
+    """An executor would wait for ever, or unpack half an archive."""
+    cache = ArchiveCache(tmp_path / "archives", usage)
+    bench.swarm.put(0, bench.piece(0))
+    reading = asyncio.create_task(follow_all(cache, bench))
+    await asyncio.sleep(0)
+    bench.swarm.error = TorrentdistError("bundle_lost", id="b")
+
+    with pytest.raises(TorrentdistError, match="lost"):
+        await reading
+    shutil.rmtree(tmp_path / "archives")

@@ -1,0 +1,240 @@
+"""Bundles over the loopback gateway: their files, and each as one archive, also while they are still arriving.
+
+Always holds: what is sent is verified and confined to its bundle; a bundle that is not here is fetched once, however
+many ask; an answer that cannot be finished is cut off, never ended. Must not do: decide how long anything is kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncIterator
+from functools import lru_cache
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from starlette.requests import Request
+from starlette.responses import FileResponse, RedirectResponse, Response, StreamingResponse
+
+from torrentdist.bundle.metafile import FileEntry, Metafile, parse_metafile
+from torrentdist.host.files import file_response
+from torrentdist.host.web import json_response, on_torrentdist_error
+from torrentdist.model import ids
+from torrentdist.model.errors import ERRORS, TorrentdistError
+from torrentdist.model.ids import BundleId, Digest
+from torrentdist.model.views import HostState
+from torrentdist.supervisor.archive_cache import ArchiveCache
+from torrentdist.supervisor.archives import Format, archive, size_of
+from torrentdist.supervisor.content import HostContent
+
+if TYPE_CHECKING:
+    from torrentdist.host.runtime import HostRuntime
+    from torrentdist.supervisor.keeper import Keeper
+
+BEGIN_SECS = 40.0
+"""How long masters and disk may take until a fetch has begun: less than Spark waits for an answer (60 s)."""
+FIRST_SECS = 20.0
+"""So long the head of an answer waits for its first bytes: what fails by then is told in words."""
+LOOK_SECS = 0.02
+TICK_SECS = 5.0
+FILE_TYPE = "application/octet-stream"
+_RANGE = re.compile(r"bytes=(\d*)-(\d*)", re.ASCII)
+_READABLE = "_'():,;.+-="
+
+
+class BundleServer:
+    def __init__(self, runtime: HostRuntime, keeper: Keeper, archives: ArchiveCache) -> None:
+        self._runtime = runtime
+        self._keeper = keeper
+        self._archives = archives
+        self._parsed = lru_cache(maxsize=4)(self._read_metafile)
+
+    async def file(self, request: Request) -> Response:
+        bundle, relative = ids.bundle_id(request.path_params["id"]), request.path_params["path"]
+        store = self._runtime.store
+        if (digest := self._published(bundle)) is None:
+            content = await self._content(bundle)
+            digest = content.meta.digest
+            if not content.published():
+                return await _arriving_file(request, content, relative)
+        stored = store.get(digest)
+        if stored is None:
+            raise TorrentdistError("bundle_not_found", id=bundle)
+        await asyncio.to_thread(store.touch, digest)
+        if (answer := _unchanged(request, digest)) is not None:
+            return answer
+        return await asyncio.to_thread(file_response, stored.content, relative, digest)
+
+    async def archive(self, request: Request) -> Response:
+        """Under any name: Spark wants the archives of two bundles to have different ones."""
+        bundle, kind = ids.bundle_id(request.path_params["id"]), _kind_of(request)
+        content = await self._content(bundle)
+        meta = content.meta
+        tag = f"{meta.digest}.{kind}"
+        if (answer := _unchanged(request, tag)) is not None:
+            return answer
+        headers = {"etag": f'"{tag}"', "x-digest": meta.digest}
+        if content.published():
+            await asyncio.to_thread(self._runtime.store.touch, meta.digest)
+        growing = await self._archives.get(content, kind)
+        if growing is not None and growing.whole and growing.path.exists():
+            return FileResponse(growing.path, media_type=kind.media_type, headers=headers)
+        if (size := size_of(meta, kind)) is not None:
+            headers["content-length"] = str(size)
+        body = archive(meta, kind, content.read_all) if growing is None else growing.follow()
+        return await _streamed(request, body, 200, headers, kind.media_type)
+
+    async def ticket(self, request: Request) -> Response:
+        """Where the bundle lies on this host, once it does; until then blanks, which JSON allows and silence isn't."""
+        bundle = ids.bundle_id(request.path_params["id"])
+        await self._content(bundle)
+        return StreamingResponse(self._await_bundle(bundle), media_type="application/json")
+
+    async def _await_bundle(self, bundle: BundleId) -> AsyncIterator[bytes]:
+        while (view := await self._keeper.wait(bundle, TICK_SECS)).state is not HostState.DONE:
+            if (error := self._failure(bundle)) is not None:
+                raise error
+            yield b" "
+        yield bytes(json_response(view).body)
+
+    async def _content(self, bundle: BundleId) -> HostContent:
+        """As soon as it is known what belongs to it, with the fetch under way."""
+        if self._published(bundle) is None:
+            self._keeper.request(bundle)
+        store, deadline = self._runtime.store, time.monotonic() + BEGIN_SECS
+        while True:
+            digest = store.lookup(bundle)
+            begun = digest is not None and (store.get(digest) is not None or digest in self._runtime.fetching())
+            if begun and digest is not None:
+                try:
+                    meta = await asyncio.to_thread(self._parsed, digest)
+                    return self._content_of(bundle, meta)
+                except FileNotFoundError:
+                    pass  # its directory is about to be made
+            if (error := self._failure(bundle)) is not None:
+                raise error
+            if time.monotonic() > deadline:
+                raise TorrentdistError("timed_out", what=f"asking for {bundle}", seconds=BEGIN_SECS)
+            await asyncio.sleep(LOOK_SECS)
+
+    def _content_of(self, bundle: BundleId, meta: Metafile) -> HostContent:
+        runtime = self._runtime
+        return HostContent(
+            meta=meta,
+            directory=runtime.object_dir(meta.digest) / "content",
+            published=lambda: runtime.store.get(meta.digest) is not None,
+            failure=lambda: self._failure(bundle),
+            pieces=lambda: runtime.engine.transfer(meta.digest),
+        )
+
+    def _published(self, bundle: BundleId) -> Digest | None:
+        store = self._runtime.store
+        digest = store.lookup(bundle)
+        return digest if digest is not None and store.get(digest) is not None else None
+
+    def _failure(self, bundle: BundleId) -> TorrentdistError | None:
+        return None if self._keeper.fetching(bundle) else self._keeper.error(bundle)
+
+    def _read_metafile(self, digest: Digest) -> Metafile:
+        raw = self._runtime.store.raw_metafile(digest)
+        if raw is None:
+            raise FileNotFoundError(digest)
+        return parse_metafile(raw)
+
+
+async def _arriving_file(request: Request, content: HostContent, relative: str) -> Response:
+    file = next((f for f in content.meta.files if f.path == relative), None)
+    if file is None:
+        if any(link.path == relative for link in content.meta.symlinks):
+            raise TorrentdistError("not_ready", detail=f"{relative} is a symlink of a bundle that still arrives")
+        raise TorrentdistError("not_found", what=f"{relative!r} in this bundle")
+    digest = content.meta.digest
+    if (answer := _unchanged(request, digest)) is not None:
+        return answer
+    start, end, partial = _wanted(request, file, digest)
+    headers = {"etag": f'"{digest}"', "x-digest": digest, "accept-ranges": "bytes", "content-length": str(end - start)}
+    if partial:
+        headers["content-range"] = f"bytes {start}-{end - 1}/{file.size}"
+    body = content.read_part(file, start, end)
+    return await _streamed(request, body, 206 if partial else 200, headers, FILE_TYPE)
+
+
+def _kind_of(request: Request) -> Format:
+    name = request.path_params["name"]
+    kind = next((kind for kind in Format if name.endswith(f".{kind}")), None)
+    if kind is None:
+        raise TorrentdistError("not_found", what=f"{request.url.path}: only .tar, .tar.gz and .zip are made; it")
+    return kind
+
+
+def _wanted(request: Request, file: FileEntry, digest: Digest) -> tuple[int, int, bool]:
+    """Start, end and whether that is a part; a range that we don't understand counts as none."""
+    if request.headers.get("if-range", f'"{digest}"') != f'"{digest}"':
+        return 0, file.size, False
+    found = single_range(request.headers.get("range", ""), file.size)
+    return (0, file.size, False) if found is None else (*found, True)
+
+
+def single_range(text: str, size: int) -> tuple[int, int] | None:
+    """Start and end of a part; None: all of it. `range_not_satisfiable` if none of it exists."""
+    match = _RANGE.fullmatch(text.replace(" ", ""))
+    if match is None or match.groups() == ("", ""):
+        return None
+    first, last = match.groups()
+    if first and last and int(last) < int(first):
+        return None
+    start = int(first) if first else max(0, size - int(last))
+    end = min(size, int(last) + 1) if first and last else size
+    if start >= end:
+        raise TorrentdistError("range_not_satisfiable", range=text, size=size)
+    return start, end
+
+
+def _unchanged(request: Request, tag: str) -> Response | None:
+    given = request.headers.get("if-none-match", "")
+    known = {part.strip().removeprefix("W/") for part in given.split(",")}
+    return Response(status_code=304, headers={"etag": f'"{tag}"'}) if known & {"*", f'"{tag}"'} else None
+
+
+async def _streamed(
+    request: Request, body: AsyncIterator[bytes], status: int, headers: dict[str, str], media_type: str
+) -> Response:
+    """The answer once its first bytes are there: what fails before is an error of its own."""
+    if request.method == "HEAD":
+        return Response(status_code=status, headers=headers, media_type=media_type)
+    first = asyncio.ensure_future(anext(body, b""))
+    await asyncio.wait({first}, timeout=FIRST_SECS)
+    if first.done():
+        first.result()
+
+    async def whole() -> AsyncIterator[bytes]:
+        try:
+            yield await first
+            async for data in body:
+                yield data
+        finally:
+            first.cancel()
+
+    return StreamingResponse(whole(), status_code=status, headers=headers, media_type=media_type)
+
+
+# errors, for a reader that shows nothing but the URL
+
+
+async def on_bundle_error(request: Request, exc: Exception) -> Response:
+    """Java, and with it Spark, tells its user the URL that failed and nothing of the answer: there the error goes."""
+    assert isinstance(exc, TorrentdistError)
+    if not request.url.path.startswith("/bundles/") or not request.headers.get("user-agent", "").startswith("Java/"):
+        return await on_torrentdist_error(request, exc)
+    sentence = quote(f"{exc.message}. {exc.hint}".replace(" ", "_"), safe=_READABLE)
+    return RedirectResponse(f"/error/{exc.code}/{sentence}", status_code=302)
+
+
+async def told_error(request: Request) -> Response:
+    """Where on_bundle_error leads to."""
+    kind = ERRORS.get(request.path_params["code"])
+    if kind is None:
+        raise TorrentdistError("not_found", what=request.url.path)
+    sentence = request.path_params["sentence"].replace("_", " ")
+    return json_response({"error": request.path_params["code"], "message": sentence}, status=kind.http_status)
