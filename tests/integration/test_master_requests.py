@@ -91,6 +91,7 @@ async def enter(connect: Connect) -> AsyncIterator[Enter]:
             seen_elsewhere=lambda digest: False,
             requests=RequestTrimmer(zk, keep_secs),
             upgrade=Upgrade(zk, 600.0),
+            tell=lambda _: None,
         )
         operations = BundleOperations(Changes(mirror, leadership, Requests(zk)), leadership.default_min_replicas)
         made = InProcess(zk, mirror, leadership, operations, asyncio.create_task(leadership.run()))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 from torrentdist.bundle.store import Store
 from torrentdist.distributor.loader import load_distributor
 from torrentdist.distributor.protocol import CodeDistributor, HostServices
+from torrentdist.host.events import EventLog
 from torrentdist.host.runtime import HostRuntime
 from torrentdist.host.web import is_loopback
 from torrentdist.model.config import Config
@@ -34,7 +36,9 @@ def open_plugin(config: Config, runtime: HostRuntime, host: HostServices) -> Cod
     return runtime.distributor
 
 
-async def open_runtime(config: Config, data_dir: str) -> HostRuntime:
+async def open_runtime(
+    config: Config, data_dir: str, *, node: str, role: str, server_now: Callable[[], float | None]
+) -> HostRuntime:
     store = await asyncio.to_thread(
         lambda: Store.open(
             Path(data_dir), limit_bytes=config.store.limit_bytes, reserve_bytes=config.store.reserve_bytes
@@ -54,4 +58,6 @@ async def open_runtime(config: Config, data_dir: str) -> HostRuntime:
     except BaseException:
         await asyncio.to_thread(store.close)
         raise
-    return HostRuntime(store, engine)
+    rack = config.events.rack or config.supervisor.labels.get("rack", "")
+    events = EventLog(store.data_dir / "events", config.events, node=node, role=role, rack=rack, clock=server_now)
+    return HostRuntime(store, engine, events)

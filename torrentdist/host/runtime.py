@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import structlog
@@ -20,6 +21,8 @@ from torrentdist.bundle.durable import write_durably
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.store import Claims, Store, Stored, claim_everything
 from torrentdist.distributor.protocol import CodeDistributor
+from torrentdist.host.downloads import Download, told
+from torrentdist.host.events import EventLog
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
 from torrentdist.model.views import PeerAddress, SwarmEntry, TransferPhase, TransferView
@@ -37,9 +40,11 @@ FIRST_PEERS_SECS = 0.3
 
 
 class HostRuntime:
-    def __init__(self, store: Store, engine: Engine) -> None:
+    def __init__(self, store: Store, engine: Engine, events: EventLog) -> None:
         self.store = store
         self.engine = engine
+        self.events = events
+        engine.tell = events.emit
         self.distributor: CodeDistributor | None = None
         self.poke: Callable[[], None] = lambda: None
         """Tell the directory at once: the agent's poke(), as soon as there is an agent."""
@@ -199,12 +204,18 @@ class HostRuntime:
         stored = self.store.get(meta.digest)
         if stored is not None:
             return stored
-        home = await asyncio.to_thread(self.store.begin, meta, claims=self.claims)
-        await asyncio.to_thread(self.store.bind, bundle_id, meta.digest)
-        await self._run_plugin(bundle_id, home, plugin_metafile)
-        stored = await self.publish(meta)
+        async with self._told(bundle_id, meta) as download:
+            home = await asyncio.to_thread(self.store.begin, meta, claims=self.claims)
+            await asyncio.to_thread(self.store.bind, bundle_id, meta.digest)
+            download.prepared()
+            await self._run_plugin(bundle_id, home, plugin_metafile)
+            download.fetched()
+            stored = await self.publish(meta)
         log.info("bundle published", bundle=bundle_id, digest=meta.digest, size=meta.size)
         return stored
+
+    def _told(self, bundle_id: BundleId, meta: Metafile) -> AbstractAsyncContextManager[Download]:
+        return told(self.events, bundle_id, meta, lambda: self.engine.transfer(meta.digest))
 
     async def _run_plugin(self, bundle_id: BundleId, home: Path, plugin_metafile: bytes | None) -> None:
         assert self.distributor is not None
@@ -229,11 +240,14 @@ class HostRuntime:
     async def fetch_from_uploader(self, bundle_id: BundleId, meta: Metafile) -> Stored:
         """The leader's way to a bundle that no plug-in has yet: from the uploader, and then to the plug-in."""
         assert self.distributor is not None
-        home = await asyncio.to_thread(self.store.begin, meta, claims=self.claims)
-        await self.fetch_by_swarm(meta, home)
-        await asyncio.to_thread(finish_content, meta, home / "content")  # the plug-in sees empty files too
-        await self.hand_to_plugin(bundle_id, home)
-        stored = await self.publish(meta)
+        async with self._told(bundle_id, meta) as download:
+            home = await asyncio.to_thread(self.store.begin, meta, claims=self.claims)
+            download.prepared()
+            await self.fetch_by_swarm(meta, home)
+            download.fetched()
+            await asyncio.to_thread(finish_content, meta, home / "content")  # the plug-in sees empty files too
+            await self.hand_to_plugin(bundle_id, home)
+            stored = await self.publish(meta)
         await asyncio.to_thread(self.store.bind, bundle_id, meta.digest)
         return stored
 

@@ -59,6 +59,7 @@ from torrentdist.model import ids
 from torrentdist.model.backup import encode_backup
 from torrentdist.model.config import Config
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.events import DaemonStarted
 from torrentdist.model.ha_views import RoleView
 from torrentdist.model.ids import BundleId, Digest, MasterId, PeerId
 from torrentdist.model.records import SCHEMA, MasterRecord
@@ -99,8 +100,15 @@ class Master:
         sock = bind_socket(self.config.api.listen, self.config.api.port, what="the API")
         self._port = int(sock.getsockname()[1])
         self._closing.callback(sock.close)
-        self.runtime = await open_runtime(self.config, self.config.master.data_dir)
+        self.runtime = await open_runtime(
+            self.config,
+            self.config.master.data_dir,
+            node=self.id,
+            role="master",
+            server_now=lambda: self._zookeeper.server_now(),
+        )
         self._closing.push_async_callback(asyncio.to_thread, self.runtime.store.close)
+        self._closing.callback(self.runtime.events.close)
         self._closing.push_async_callback(self.runtime.stop)
         http = http_client(self._token)
         self._closing.push_async_callback(http.aclose)
@@ -120,6 +128,7 @@ class Master:
             seen_elsewhere=self.swarms.seen_elsewhere,
             requests=RequestTrimmer(self._zookeeper, self.config.requests.keep_secs),
             upgrade=Upgrade(self._zookeeper, self.config.master.upgrade_after_secs),
+            tell=self.runtime.events.emit,
         )
         changes = Changes(self.mirror, self.leadership, Requests(self._zookeeper))
         self.operations = BundleOperations(changes, self.leadership.default_min_replicas)
@@ -136,12 +145,19 @@ class Master:
             DaemonAddress(role="master", id=self.id, url=self.url(), swarm_port=self.runtime.engine.port),
         )
         self._closing.callback(withdraw_address, self.runtime.store.data_dir)
+        self._tell_start()
+        self._background.spawn("events", self.runtime.events.run())
+        self._background.spawn("elections", self.leadership.elections.run())
         self._background.spawn("directory", self.swarms.run())
         self._background.spawn("agent", agent.run())
         self._background.spawn("zookeeper", self._join_cluster())
         self._background.spawn("records", self.records.run(self.leadership.is_leader))
         self._background.spawn("scrub", scrub(self.runtime, self.config.store.scrub_secs, self.replicator.poke))
         log.info("master started", url=self.url(), swarm_port=self.runtime.engine.port)
+
+    def _tell_start(self) -> None:
+        started = DaemonStarted(host=self.host(), port=self.runtime.engine.port, version=__version__)
+        self.runtime.events.emit(started)
 
     async def _load_records(self, http: httpx.AsyncClient) -> None:
         master = self.config.master

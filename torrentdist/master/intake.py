@@ -21,8 +21,13 @@ from torrentdist.master.changes import Changes
 from torrentdist.master.once import Mutation
 from torrentdist.master.operations import BundleOperations
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.events import BundleFiles, FileFact
 from torrentdist.model.ids import BundleId, Digest
 from torrentdist.model.records import BundleState
+
+FILES_A_LINE = 200
+MOST_FILES = 20_000
+"""More files of one bundle are not told to the log of events."""
 
 
 @dataclass
@@ -74,9 +79,17 @@ class Intake:
             await asyncio.to_thread(os.utime, home / "metafile")  # not abandoned, however long ago it was begun
             failure = self.no_room_for(meta.digest)
             self.on_begun(meta.digest)
+            if entry is None:
+                self._tell_files(bundle, meta)
             if failure is not None and entry is not None and not self._mirror.snapshot.holders(bundle):
                 raise failure  # the uploader asks because nothing moves: this is why
         return before or await self._operations.open_upload(mutation, bundle, meta, min_replicas)
+
+    def _tell_files(self, bundle: BundleId, meta: Metafile) -> None:
+        files = [FileFact(root=file.root.hex(), size=file.size) for file in meta.files[:MOST_FILES] if file.size]
+        for start in range(0, len(files), FILES_A_LINE):
+            part = files[start : start + FILES_A_LINE]
+            self._runtime.events.emit(BundleFiles(bundle=bundle, digest=meta.digest, files=part))
 
     # over HTTP
 

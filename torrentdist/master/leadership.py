@@ -36,11 +36,13 @@ from torrentdist.cluster.term import Term, queue
 from torrentdist.cluster.zookeeper import ZooKeeper
 from torrentdist.master import gate
 from torrentdist.master.duties import Duty, ForgetUpload, MarkAvailable, MarkLost, TrimTombstone, duties
+from torrentdist.master.elections import Elections
 from torrentdist.master.roles import state_of
 from torrentdist.master.trimming import RequestTrimmer
 from torrentdist.master.upgrading import Upgrade
 from torrentdist.model.config import ReplicationConfig
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.events import BundleUploaded, Fact, LeaderLost
 from torrentdist.model.ha_views import MasterState
 from torrentdist.model.ids import BundleId, Digest, MasterId
 from torrentdist.model.records import BundleState, ClusterRecord, FailoverRecord, decode, encode
@@ -68,6 +70,7 @@ class Leadership:
         seen_elsewhere: Callable[[Digest], bool],
         requests: RequestTrimmer,
         upgrade: Upgrade,
+        tell: Callable[[Fact], None],
     ) -> None:
         self._me = me
         self._zookeeper = zookeeper
@@ -82,6 +85,8 @@ class Leadership:
         self._gained_at: float | None = None
         self._tree_is_whole = False
         self._gained = asyncio.Event()
+        self._tell = tell
+        self.elections = Elections(mirror, tell, lambda: self.failovers(1))
         self._elector = Elector(zookeeper, me, self._ready, on_gained=self._on_gained, on_lost=self._on_lost)
 
     async def run(self) -> None:
@@ -145,12 +150,14 @@ class Leadership:
     def _lost(self) -> list[BundleId]:
         return gate.lost(self._absent_since, time.monotonic(), self._config.lost_secs)
 
-    def _on_gained(self, _: Term) -> None:
+    def _on_gained(self, term: Term) -> None:
+        self.elections.won(term.epoch)
         self._gained_at = asyncio.get_running_loop().time()
         self._tree_is_whole = False
         self._gained.set()
 
-    def _on_lost(self, _: Term) -> None:
+    def _on_lost(self, term: Term) -> None:
+        self._tell(LeaderLost(epoch=term.epoch, led_secs=self.led_for()))
         self._gained_at = None
         self._gained.clear()
 
@@ -267,6 +274,9 @@ class Leadership:
         except TransactionFailed as exc:
             if not isinstance(exc.reason, NoNode):
                 raise
+        else:
+            if isinstance(duty, MarkAvailable):
+                self._tell(BundleUploaded(bundle=duty.bundle, digest=entry.record.digest, size=entry.record.size))
 
 
 async def _mark_lost(fence: Fence, entry: BundleEntry) -> None:

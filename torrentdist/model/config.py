@@ -128,6 +128,22 @@ class LogConfig(Section, frozen=True, kw_only=True):
     """console, json, or auto: console on a terminal."""
 
 
+class EventsConfig(Section, frozen=True, kw_only=True):
+    enabled: bool = True
+    """Write what happens as JSON lines below data_dir, in `events`, for `torrentdist report`."""
+    rack: str = ""
+    """Where this host stands, for the report. Empty: the supervisor's label `rack`."""
+    file_bytes: int = 8 * 1024 * 1024
+    """A file is closed, and can be shipped, when it is this large..."""
+    file_secs: float = 60.0
+    """...or this old."""
+    keep_bytes: int = 256 * 1024 * 1024
+    """What closed files may take together; the oldest go first."""
+    keep_secs: float = 7 * 24 * 3600.0
+    progress_secs: float = 5.0
+    """How often a download tells how far it is."""
+
+
 class Config(Section, frozen=True, kw_only=True):
     client: ClientConfig = ClientConfig()
     master: MasterConfig = MasterConfig()
@@ -140,3 +156,4 @@ class Config(Section, frozen=True, kw_only=True):
     requests: RequestsConfig = RequestsConfig()
     codedistributor: CodeDistributorConfig = CodeDistributorConfig()
     log: LogConfig = LogConfig()
+    events: EventsConfig = EventsConfig()

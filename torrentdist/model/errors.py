@@ -60,6 +60,8 @@ ERRORS: Mapping[str, ErrorKind] = {
     # not found
     "bundle_not_found": ErrorKind(3, 404, "there is no bundle {id!r}", "`torrentdist bundle ls` lists what there is."),
     "not_found": ErrorKind(3, 404, "{what} does not exist", "Check the name."),
+    "events_not_found": ErrorKind(3, 404, "there are no events at {path}: {detail}", "Give a directory, file or URI that Spark can read, such as <data_dir>/events; docs/events.md says who writes them."),
+    "no_events": ErrorKind(3, 404, "{path} holds no events yet", "A daemon closes a file after events.file_secs, or when it stops; files whose names start with _ are still being written."),
     # not allowed
     "unauthorized": ErrorKind(4, 401, "the token is missing or wrong", "Put the cluster's token into a file and name it in client.token_file."),
     "forbidden": ErrorKind(4, 403, "{detail}", "Ask the operator of the cluster."),
@@ -78,6 +80,7 @@ ERRORS: Mapping[str, ErrorKind] = {
     "leadership_lost": ErrorKind(5, 503, "this master lost its leadership before the change was made", _RETRY),
     "target_not_ready": ErrorKind(5, 503, "master {id!r} cannot take over the leadership: {detail}", "`torrentdist ha roles` shows what it lacks. Nothing was changed."),
     "closing": ErrorKind(5, 503, "{what} is shutting down", _RETRY),
+    "spark_failed": ErrorKind(5, 503, "Spark did not start: {detail}", "Check --spark-master, --conf and JAVA_HOME."),
     # timed out
     "timed_out": ErrorKind(6, 504, "{what} was not done within {seconds:g} s", "What has arrived is kept: run it again to go on."),
     # content

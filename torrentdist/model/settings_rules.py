@@ -113,6 +113,11 @@ RULES: dict[str, Rule] = {
     "replication.tombstone_secs": PERIOD,
     "requests.keep_secs": PERIOD,
     "codedistributor.class": Rule(lambda name: bool(_PLUGIN.fullmatch(name)), "package.module:Class"),
+    "events.file_bytes": COUNT,
+    "events.file_secs": PERIOD,
+    "events.keep_bytes": SIZE,
+    "events.keep_secs": SECONDS,
+    "events.progress_secs": PERIOD,
     "log.level": Rule(lambda level: level in LOG_LEVELS, f"one of {', '.join(LOG_LEVELS)}"),
     "log.format": Rule(lambda name: name in LOG_FORMATS, f"one of {', '.join(LOG_FORMATS)}"),
 }

@@ -39,6 +39,7 @@ from torrentdist.host.web import WebServer, bind_socket
 from torrentdist.model import ids
 from torrentdist.model.config import Config
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.events import DaemonStarted
 from torrentdist.model.ids import BundleId, Digest, PeerId, SupervisorId
 from torrentdist.model.records import SCHEMA, SupervisorRecord
 from torrentdist.model.views import PeerRole
@@ -89,8 +90,15 @@ class Supervisor:
             "127.0.0.1", self.config.supervisor.gateway_port, what="the gateway"
         )
         self._closing.callback(sock.close)
-        self.runtime = await open_runtime(self.config, self.config.supervisor.data_dir)
+        self.runtime = await open_runtime(
+            self.config,
+            self.config.supervisor.data_dir,
+            node=self.id,
+            role="supervisor",
+            server_now=lambda: self._zookeeper.server_now(),
+        )
         self._closing.push_async_callback(asyncio.to_thread, self.runtime.store.close)
+        self._closing.callback(self.runtime.events.close)
         self._closing.push_async_callback(self.runtime.stop)
         http = http_client(self._token)
         self._closing.push_async_callback(http.aclose)
@@ -119,7 +127,7 @@ class Supervisor:
             DaemonAddress(role="supervisor", id=self.id, url=self.gateway_url(), swarm_port=self.runtime.engine.port),
         )
         self._closing.callback(withdraw_address, self.runtime.store.data_dir)
-        self._spawn_loops(agent, jobs, Reporting(http, self.id, self._masters, jobs))
+        self._spawn_loops(agent, jobs, Reporting(http, self.id, self._masters, jobs, self.runtime.events.emit))
         log.info("supervisor started", gateway=self.gateway_url(), swarm_port=self.runtime.engine.port)
 
     async def _open_jobs(self, http: httpx.AsyncClient) -> Jobs:
@@ -144,6 +152,9 @@ class Supervisor:
         self.bundles = BundleServer(self.runtime, self.keeper, archives)
 
     def _spawn_loops(self, agent: SwarmAgent, jobs: Jobs, reporting: Reporting) -> None:
+        started = DaemonStarted(host=self._host(), port=self.runtime.engine.port, version=__version__)
+        self.runtime.events.emit(started)
+        self._background.spawn("events", self.runtime.events.run())
         for name, loop in jobs.loops():
             self._background.spawn(name, loop)
         self._background.spawn("reporting", reporting.run())

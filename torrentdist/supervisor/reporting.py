@@ -17,6 +17,7 @@ import msgspec
 import structlog
 
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.events import Fact, WorkerChanged
 from torrentdist.model.ids import JobId, SupervisorId
 from torrentdist.model.views import HeartbeatBody, JobView, WorkerReport
 from torrentdist.supervisor.jobs import Jobs
@@ -55,6 +56,32 @@ async def ask_any(http: httpx.AsyncClient, urls: Sequence[str], path: str, kind:
     raise TorrentdistError("unreachable", detail="none of the masters answers about jobs")
 
 
+def transitions(before: Sequence[WorkerReport], after: Sequence[WorkerReport]) -> list[WorkerChanged]:
+    """Which workers are not what they were: another state, another start, or another end."""
+    known = {(report.job, report.worker): report for report in before}
+    found = []
+    for new in after:
+        old = known.get((new.job, new.worker))
+        if old is None or _story(old) != _story(new):
+            fact = WorkerChanged(
+                job=new.job,
+                worker=new.worker,
+                state=new.state,
+                before=None if old is None else old.state,
+                pid=new.pid,
+                exit_code=new.exit_code,
+                restarts=new.restarts,
+                fencing=new.fencing,
+                detail=new.detail,
+            )
+            found.append(fact)
+    return found
+
+
+def _story(report: WorkerReport) -> tuple[object, ...]:
+    return report.state, report.pid, report.exit_code, report.restarts, report.fencing
+
+
 async def job_facts(http: httpx.AsyncClient, urls: Sequence[str], job: JobId) -> JobFacts | None:
     try:
         view = await ask_any(http, urls, f"/v1/jobs/{job}?any=true", JobView)
@@ -75,12 +102,19 @@ async def job_facts(http: httpx.AsyncClient, urls: Sequence[str], job: JobId) ->
 
 class Reporting:
     def __init__(
-        self, http: httpx.AsyncClient, supervisor: SupervisorId, masters: Callable[[], Sequence[str]], jobs: Jobs
+        self,
+        http: httpx.AsyncClient,
+        supervisor: SupervisorId,
+        masters: Callable[[], Sequence[str]],
+        jobs: Jobs,
+        tell: Callable[[Fact], None],
     ) -> None:
         self._http = http
         self._supervisor = supervisor
         self._masters = masters
         self._jobs = jobs
+        self._tell = tell
+        self._seen: list[WorkerReport] = []
         jobs.on_report = self.poke
         self._leader = ""
         self._said: list[WorkerReport] = []
@@ -91,8 +125,16 @@ class Reporting:
 
     def poke(self) -> None:
         """Something may have changed: say so at once if it has."""
-        if self._jobs.reports() != self._said:
+        reports = self._look()
+        if reports != self._said:
             self._wake.set()
+
+    def _look(self) -> list[WorkerReport]:
+        """What is true of the workers now; what has changed since the last look goes to the events."""
+        before, self._seen = self._seen, self._jobs.reports()
+        for fact in transitions(before, self._seen):
+            self._tell(fact)
+        return self._seen
 
     async def run(self) -> None:
         while True:
@@ -105,7 +147,7 @@ class Reporting:
 
     def _body(self) -> HeartbeatBody:
         jobs = self._jobs
-        return HeartbeatBody(supervisor=self._supervisor, generation=jobs.generation, workers=jobs.reports())
+        return HeartbeatBody(supervisor=self._supervisor, generation=jobs.generation, workers=self._look())
 
     async def _beat(self, body: HeartbeatBody) -> None:
         answer = await self._tell_leader(body)

@@ -20,6 +20,7 @@ import libtorrent as lt
 from torrentdist.bundle.durable import disk_failure
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.events import Fact, HashFailed, PeerConnected, PeerDropped
 from torrentdist.model.ids import Digest
 from torrentdist.model.views import PeerAddress, TransferPhase
 from torrentdist.swarm import access, heap, settings, target, torrent
@@ -59,6 +60,8 @@ class Engine:
         self.port = 0
         self.on_blocked: Callable[[str], None] | None = None
         """An address was refused: the directory may know more by now."""
+        self.tell: Callable[[Fact], None] = lambda _: None
+        """What the log of events should have."""
         self._session: lt.session | None = None
         self._pump: AlertPump | None = None
         self._transfers: dict[Digest, Transfer] = {}
@@ -257,14 +260,15 @@ class Engine:
             lt.session_stats_alert: self._on_session_stats,
             lt.torrent_finished_alert: lambda alert: self._each(alert, Transfer.on_finished),
             lt.cache_flushed_alert: lambda alert: self._each(alert, Transfer.on_flushed),
-            lt.hash_failed_alert: lambda alert: self._each(alert, Transfer.on_hash_failed),
+            lt.hash_failed_alert: self._on_hash_failed,
             lt.file_error_alert: lambda alert: self._each(
                 alert, lambda t: t.on_file_error(alert.error, alert.filename())
             ),
             lt.torrent_error_alert: lambda alert: self._each(alert, lambda t: t.on_file_error(alert.error, "")),
             lt.state_changed_alert: self._on_state_changed,
             lt.torrent_removed_alert: self._on_removed,
-            lt.peer_connect_alert: lambda _: self._beat(),
+            lt.peer_connect_alert: self._on_peer_connected,
+            lt.peer_disconnected_alert: self._on_peer_dropped,
             lt.peer_blocked_alert: self._on_peer_blocked,
         }
 
@@ -307,6 +311,26 @@ class Engine:
         removal = self._removals.pop(_digest(alert.info_hashes), None)
         if removal is not None and not removal.done():
             removal.set_result(None)
+
+    def _on_hash_failed(self, alert: lt.hash_failed_alert) -> None:
+        self._each(alert, Transfer.on_hash_failed)
+        self.tell(HashFailed(digest=_digest(alert.handle.info_hashes()), piece=int(alert.piece_index)))
+
+    def _on_peer_connected(self, alert: lt.peer_connect_alert) -> None:
+        self._beat()
+        if (digest := self._known_digest(alert)) is not None:
+            host, port = alert.endpoint
+            self.tell(PeerConnected(digest=digest, host=host, port=port))
+
+    def _on_peer_dropped(self, alert: lt.peer_disconnected_alert) -> None:
+        if (digest := self._known_digest(alert)) is not None:
+            host, port = alert.endpoint
+            self.tell(PeerDropped(digest=digest, host=host, port=port, reason=alert.error.message()))
+
+    def _known_digest(self, alert: lt.torrent_alert) -> Digest | None:
+        """None for connections that were refused before they named a torrent, or whose torrent is gone."""
+        digest = _digest(alert.handle.info_hashes()) if alert.handle.is_valid() else None
+        return digest if digest in self._transfers else None
 
     def _on_peer_blocked(self, alert: lt.peer_blocked_alert) -> None:
         if self.on_blocked is not None:

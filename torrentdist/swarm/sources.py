@@ -61,6 +61,17 @@ class SourceLedger:
         roles = {role for (known, _), role in self._roles.items() if known == host}
         return roles.pop() if len(roles) == 1 else None
 
+    def origins(self) -> dict[Endpoint, int]:
+        """Payload bytes by who sent them: where it listens, as far as that is known."""
+        found: dict[Endpoint, int] = {}
+        for line in self._lines.values():
+            host, port = line.peer.remote
+            known = (host, port) in self._roles or line.peer.listening is None
+            origin = (host, port if known else line.peer.listening or port)
+            if received := line.before + line.peer.received:
+                found[origin] = found.get(origin, 0) + received
+        return found
+
     def sources(self, *, here: int, local: int) -> Sources:
         """`here` bytes are on this host, `local` of them were before."""
         fetched = max(0, here - local)

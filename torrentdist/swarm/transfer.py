@@ -102,6 +102,10 @@ class Transfer:
         self.dial([(peer.host, peer.port) for peer in peers])
         self._count_sources()
 
+    def origins(self) -> dict[Endpoint, int]:
+        """Bytes by who sent them."""
+        return self._ledger.origins()
+
     # What the engine calls.
 
     @property

@@ -1,0 +1,151 @@
+"""The log of events: whole files only, nothing lost by a crash, bounded, and never in the daemon's way."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from torrentdist.host.events import MAX_PER_SECOND, EventLog, _Closed, surplus
+from torrentdist.model.config import EventsConfig
+from torrentdist.model.events import KINDS, NAMES, HashFailed
+from torrentdist.model.views import WorkerReport, WorkerState
+from torrentdist.supervisor.reporting import transitions
+
+FACT = HashFailed(digest="d" * 64, piece=3)
+
+
+def open_log(directory: Path, server_now: float | None = None, **settings: Any) -> EventLog:
+    config = EventsConfig(**settings)
+    return EventLog(directory, config, node="host-1", role="supervisor", rack="b", clock=lambda: server_now)
+
+
+def lines(directory: Path, pattern: str = "events-*.jsonl") -> Iterator[dict[str, Any]]:
+    for path in sorted(directory.glob(pattern)):
+        yield from map(json.loads, path.read_text().splitlines())
+
+
+def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+    """A reader that sees a file grow reads half of it, and never the rest."""
+    log = open_log(tmp_path)
+    log.emit(FACT)
+    while_open = [path.name[:8] for path in tmp_path.iterdir()]
+    log.close()
+
+    assert ["_events-"] == while_open
+    assert ["events-h"] == [path.name[:8] for path in tmp_path.iterdir()]
+
+
+def test_a_line_says_who_when_and_what(tmp_path: Path) -> None:
+    """A line without its writer, number or clock cannot be put in order, or told from its copy."""
+    log = open_log(tmp_path, server_now=0.0)
+    log.emit(FACT)
+    log.emit(FACT)
+    log.close()
+    first, second = lines(tmp_path)
+    same = ("host-1", "supervisor", "b", 1, "hash_failed", 3)
+
+    assert same == tuple(first[key] for key in ("node", "role", "rack", "v", "event", "piece"))
+    assert (1, 2, first["run"]) == (first["seq"], second["seq"], second["run"])
+    assert first["at"] == pytest.approx(-first["clock"], abs=1e-3)
+
+
+def test_what_a_killed_daemon_had_open_is_published_at_the_next_start(tmp_path: Path) -> None:
+    """The last events before a crash are those that explain it."""
+    dead = open_log(tmp_path)
+    dead.emit(FACT)
+    (torn,) = tmp_path.iterdir()
+    torn.write_bytes(torn.read_bytes() + b'{"v":1,"node"')
+    open_log(tmp_path)
+    (published,) = tmp_path.iterdir()
+
+    assert torn.name.removeprefix("_") == published.name
+    assert 2 == len(published.read_bytes().splitlines())
+
+
+def test_nothing_is_published_that_holds_nothing(tmp_path: Path) -> None:
+    """Daemons that start and stop would fill the directory with empty files."""
+    (tmp_path / "_events-host-1-5.jsonl").touch()
+    open_log(tmp_path).close()
+
+    assert [] == list(tmp_path.iterdir())
+
+
+def test_a_flood_is_cut_and_counted(tmp_path: Path) -> None:
+    """A million events a minute push out what explains them, and the reader must know that some are missing."""
+    log = open_log(tmp_path)
+    for _ in range(3 * MAX_PER_SECOND):
+        log.emit(FACT)
+    log._second = 0  # the next second
+    log.emit(FACT)
+    log.close()
+    written = list(lines(tmp_path))
+    told = sum(line["count"] for line in written if line["event"] == "events_dropped")
+
+    assert 3 * MAX_PER_SECOND + 1 == told + sum(line["event"] == "hash_failed" for line in written)
+
+
+def test_a_directory_that_cannot_be_written_stops_nobody(tmp_path: Path) -> None:
+    """A full disk would take the daemon down with its log."""
+    (tmp_path / "events").touch()
+    log = open_log(tmp_path / "events")
+    log.emit(FACT)
+    log.close()
+
+    assert (tmp_path / "events").is_file()
+
+
+def test_switched_off_it_writes_nothing(tmp_path: Path) -> None:
+    """An operator who switched it off finds files nevertheless."""
+    log = open_log(tmp_path / "events", enabled=False)
+    log.emit(FACT)
+    log.close()
+
+    assert not (tmp_path / "events").exists()
+
+
+@pytest.mark.parametrize(
+    ("keep_bytes", "keep_secs", "going"),
+    [(250, 1000, ["a"]), (1000, 15, ["a"]), (0, 1000, ["c", "b", "a"]), (999, 999, [])],
+)
+def test_the_oldest_files_go_first(keep_bytes: int, keep_secs: float, going: list[str]) -> None:
+    """Events that are kept for ever fill the disk that bundles need."""
+    closed = [_Closed(Path(name), 100, at) for name, at in (("a", 10.0), ("c", 30.0), ("b", 20.0))]
+
+    assert going == [
+        path.name for path in surplus(closed, 30.0, EventsConfig(keep_bytes=keep_bytes, keep_secs=keep_secs))
+    ]
+
+
+def test_every_kind_of_event_is_in_the_documentation() -> None:
+    """An event that nobody can look up is one that nobody uses."""
+    page = (Path(__file__).parent.parent.parent / "docs" / "events.md").read_text()
+    missing = [name for name in NAMES if f"`{name}`" not in page]
+    fields = {field.name for kind in KINDS for field in msgspec.structs.fields(kind)}
+
+    assert ([], []) == (missing, [name for name in sorted(fields) if f"`{name}`" not in page])
+
+
+def report(state: WorkerState, **fields: Any) -> WorkerReport:
+    return WorkerReport(job="etl", worker=0, state=state, **fields)  # type: ignore[arg-type]
+
+
+def test_a_worker_is_told_about_when_it_changes_and_only_then() -> None:
+    """Every heartbeat as an event hides the few that matter."""
+    waiting, running = report(WorkerState.WAITING), report(WorkerState.RUNNING, pid=7, fencing=1)
+    again = report(WorkerState.RUNNING, pid=9, fencing=2, restarts=1, exit_code=1)
+    told = [
+        [(fact.before, fact.state, fact.pid) for fact in transitions(before, after)]
+        for before, after in (([], [waiting]), ([waiting], [running]), ([running], [running]), ([running], [again]))
+    ]
+
+    assert [
+        [(None, WorkerState.WAITING, 0)],
+        [(WorkerState.WAITING, WorkerState.RUNNING, 7)],
+        [],
+        [(WorkerState.RUNNING, WorkerState.RUNNING, 9)],
+    ] == told
