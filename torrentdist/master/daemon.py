@@ -145,7 +145,12 @@ class Master:
             DaemonAddress(role="master", id=self.id, url=self.url(), swarm_port=self.runtime.engine.port),
         )
         self._closing.callback(withdraw_address, self.runtime.store.data_dir)
-        self._tell_start()
+        self._spawn_loops(agent)
+        log.info("master started", url=self.url(), swarm_port=self.runtime.engine.port)
+
+    def _spawn_loops(self, agent: SwarmAgent) -> None:
+        started = DaemonStarted(host=self.host(), port=self.runtime.engine.port, version=__version__)
+        self.runtime.events.emit(started)
         self._background.spawn("events", self.runtime.events.run())
         self._background.spawn("elections", self.leadership.elections.run())
         self._background.spawn("directory", self.swarms.run())
@@ -153,11 +158,6 @@ class Master:
         self._background.spawn("zookeeper", self._join_cluster())
         self._background.spawn("records", self.records.run(self.leadership.is_leader))
         self._background.spawn("scrub", scrub(self.runtime, self.config.store.scrub_secs, self.replicator.poke))
-        log.info("master started", url=self.url(), swarm_port=self.runtime.engine.port)
-
-    def _tell_start(self) -> None:
-        started = DaemonStarted(host=self.host(), port=self.runtime.engine.port, version=__version__)
-        self.runtime.events.emit(started)
 
     async def _load_records(self, http: httpx.AsyncClient) -> None:
         master = self.config.master
