@@ -123,8 +123,8 @@ class Registration:
             match claim(owner, None if found is None else self._store_of(found[0]), self._zk.session_id, self._store):
                 case Claim.KEEP:
                     assert found is not None
-                    # Written by the process whose session we have taken up, or in an older schema; or ZooKeeper's clock is
-                    # not known to us yet.
+                    # Written by the process whose session we have taken up, or in an older schema; or we don't know
+                    # ZooKeeper's clock yet.
                     spoken = self._zk.spoken(self.path, encode(self.record))
                     if found[0] != spoken or self._zk.server_now() is None:
                         await self._rewrite(found[1].version)
