@@ -118,18 +118,7 @@ class Master:
         self.swarms = Swarms(
             PeerId(self.id), self.runtime, self.snapshot, own_host=self.host(), config=self.config.swarm
         )
-        self.leadership = Leadership(
-            self.id,
-            self._zookeeper,
-            self.mirror,
-            self.config.replication,
-            active=lambda: self.swarms.active() | self.intake.active(self.config.replication.abandon_secs),
-            published=self.runtime.store.published,
-            seen_elsewhere=self.swarms.seen_elsewhere,
-            requests=RequestTrimmer(self._zookeeper, self.config.requests.keep_secs),
-            upgrade=Upgrade(self._zookeeper, self.config.master.upgrade_after_secs),
-            tell=self.runtime.events.emit,
-        )
+        self.leadership = self._make_leadership()
         changes = Changes(self.mirror, self.leadership, Requests(self._zookeeper))
         self.operations = BundleOperations(changes, self.leadership.default_min_replicas)
         self.intake = Intake(self.runtime, self.mirror, self.operations, changes)
@@ -164,6 +153,20 @@ class Master:
         pace = Pace(master.snapshot_changes, master.snapshot_secs, random.random())
         self.records = Records(self.id, Path(master.data_dir), self._zookeeper, self.mirror, http, pace)
         await self.records.load()
+
+    def _make_leadership(self) -> Leadership:
+        return Leadership(
+            self.id,
+            self._zookeeper,
+            self.mirror,
+            self.config.replication,
+            active=lambda: self.swarms.active() | self.intake.active(self.config.replication.abandon_secs),
+            published=self.runtime.store.published,
+            seen_elsewhere=self.swarms.seen_elsewhere,
+            requests=RequestTrimmer(self._zookeeper, self.config.requests.keep_secs),
+            upgrade=Upgrade(self._zookeeper, self.config.master.upgrade_after_secs),
+            tell=self.runtime.events.emit,
+        )
 
     def _make_agent(self, http: httpx.AsyncClient) -> SwarmAgent:
         agent = SwarmAgent(
