@@ -174,6 +174,7 @@ def _table(view: JobView) -> str:
         pairs.append(("needs", ", ".join(view.dependencies)))
     if view.due_in is not None:
         pairs.append(("due in", duration(view.due_in)))
+    pairs += [("application", f"{w.application} {w.ui}".strip()) for w in view.workers if w.application]
     if view.reason:
         pairs.append(("note", view.reason))
     rows = [

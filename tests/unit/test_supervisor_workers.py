@@ -13,9 +13,8 @@ import pytest
 
 from torrentdist.cluster import paths
 from torrentdist.cluster.operations import SessionId
-from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, JobId
-from torrentdist.model.job import JobKind, JobSpec, Resources
+from torrentdist.model.job import JobSpec, Resources
 from torrentdist.model.records import AssignmentRecord, WorkerAssignment
 from torrentdist.supervisor import local_state, places
 from torrentdist.supervisor.barriers import HostLease, Seat
@@ -169,12 +168,6 @@ def test_a_program_of_the_bundle_comes_first(content: Path, named: str, found: s
     spec = JobSpec(name="etl", command=(named, "-v"))
 
     assert [found, "-v"] == command_of(spec, content, Path("/w"))
-
-
-def test_a_kind_that_cannot_be_run_is_refused(content: Path) -> None:
-    """If this fails, a Spark job is run as an empty command."""
-    with pytest.raises(TorrentdistError, match="spark"):
-        command_of(JobSpec(name="etl", kind=JobKind.SPARK), content, Path("/w"))
 
 
 def test_the_environment_is_the_hosts_the_jobs_and_ours(tmp_path: Path, content: Path) -> None:

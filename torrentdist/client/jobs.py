@@ -16,7 +16,8 @@ from torrentdist.client.upload import upload
 from torrentdist.model.config import SwarmConfig
 from torrentdist.model.errors import EXIT_UNAVAILABLE, TorrentdistError
 from torrentdist.model.ids import BundleId, SupervisorId
-from torrentdist.model.job import FILE_NAME, JobSpec, parse_job
+from torrentdist.model.job import FILE_NAME, JobKind, JobSpec, parse_job
+from torrentdist.model.spark_job import files_of
 from torrentdist.model.views import JobView
 
 SUBMIT_SECS = 30.0
@@ -32,6 +33,9 @@ def read_job(directory: Path) -> JobSpec:
     except (OSError, UnicodeDecodeError) as exc:
         raise TorrentdistError("config_invalid", origin=str(path), detail=str(exc)) from exc
     spec = parse_job(text, origin=str(path))
+    if spec.kind is JobKind.SPARK:
+        _check_files(directory, path, spec)
+        return spec
     program = spec.command[0] if spec.command else ""
     if "/" in program and not program.startswith("/"):
         found = directory / program
@@ -40,6 +44,12 @@ def read_job(directory: Path) -> JobSpec:
         if not found.stat().st_mode & 0o100:
             raise TorrentdistError("config_invalid", origin=str(path), detail=f"command: {program} is not executable")
     return spec
+
+
+def _check_files(directory: Path, path: Path, spec: JobSpec) -> None:
+    for key, name, _ in files_of(spec.command, spec.spark):
+        if not (directory / name).is_file():
+            raise TorrentdistError("config_invalid", origin=str(path), detail=f"{key}: there is no {name} here")
 
 
 def is_directory(what: str) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from torrentdist.cluster.snapshot import ClusterSnapshot, JobEntry
 from torrentdist.master.job_duties import placement
 from torrentdist.model.ids import JobId, SupervisorId
+from torrentdist.model.records import JobRecord
 from torrentdist.model.views import JobView, WorkerReport, WorkerState, WorkerView
 
 Said = Mapping[tuple[JobId, int], tuple[SupervisorId, WorkerReport]]
@@ -15,7 +16,7 @@ Said = Mapping[tuple[JobId, int], tuple[SupervisorId, WorkerReport]]
 def job_view(snapshot: ClusterSnapshot, entry: JobEntry, said: Said, server_now: float | None) -> JobView:
     job = entry.record
     places = placement(snapshot)
-    workers = [_worker_view(job.id, k, places.get((job.id, k)), said, job.exits) for k in range(job.workers)]
+    workers = [_worker_view(job, k, places.get((job.id, k)), said) for k in range(job.workers)]
     due_in = max(0.0, job.pending.due - server_now) if job.pending is not None and server_now is not None else None
     return JobView(
         id=job.id,
@@ -42,12 +43,15 @@ def _shortage(workers: list[WorkerView]) -> str:
     return f"{without} of {len(workers)} workers have no slot" if 0 < without < len(workers) else ""
 
 
-def _worker_view(job: JobId, k: int, place: SupervisorId | None, said: Said, exits: Mapping[str, int]) -> WorkerView:
-    if str(k) in exits:
-        return WorkerView(worker=k, supervisor=None, slot=0, state=WorkerState.ENDED, pid=0, exit_code=exits[str(k)])
+def _worker_view(job: JobRecord, k: int, place: SupervisorId | None, said: Said) -> WorkerView:
+    if (code := job.exits.get(str(k))) is not None:
+        application = job.applications.get(str(k), "")
+        return WorkerView(
+            worker=k, supervisor=None, slot=0, state=WorkerState.ENDED, pid=0, exit_code=code, application=application
+        )
     if place is None:
         return WorkerView(worker=k, supervisor=None, slot=0, state=WorkerState.UNASSIGNED, pid=0)
-    by, report = said.get((job, k), (None, None))
+    by, report = said.get((job.id, k), (None, None))
     if report is None or by != place:
         return WorkerView(worker=k, supervisor=place, slot=0, state=WorkerState.WAITING, pid=0)
     return WorkerView(
@@ -59,4 +63,6 @@ def _worker_view(job: JobId, k: int, place: SupervisorId | None, said: Said, exi
         exit_code=report.exit_code,
         restarts=report.restarts,
         detail=report.detail,
+        application=report.application,
+        ui=report.ui,
     )

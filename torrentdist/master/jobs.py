@@ -14,10 +14,10 @@ import msgspec
 from torrentdist.cluster import paths
 from torrentdist.cluster.operations import Create, Delete, Op, Set
 from torrentdist.cluster.snapshot import ClusterSnapshot, JobEntry
-from torrentdist.master.lifecycle import Event, Gone, apply
+from torrentdist.master.lifecycle import Event, Gone, Rebalance, apply
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, JobId
-from torrentdist.model.job import JobKind, JobSpec, problems_of
+from torrentdist.model.job import JobSpec, problems_of
 from torrentdist.model.records import BundleState, JobRecord, JobStatus, encode
 
 
@@ -43,7 +43,7 @@ def with_overrides(spec: JobSpec, name: str | None, workers: int | None, conf: M
     if workers is not None:
         document["workers"] = workers
     for key, text in conf.items():
-        *tables, last = key.split(".")
+        *tables, last = key.split(".", 2 if key.startswith("spark.conf.") else -1)  # Spark's keys have dots themselves
         table = document
         for part in tables:
             table = table.setdefault(part, {})
@@ -64,8 +64,6 @@ def submit_ops(
     snapshot: ClusterSnapshot, job: JobId, bundle: BundleId, spec: JobSpec, now: float, *, activate: bool
 ) -> Sequence[Op]:
     """The record of a new job, if its name is free and its bundles are there."""
-    if spec.kind is JobKind.SPARK:
-        raise TorrentdistError("config_invalid", origin="kind", detail="jobs of kind spark come with a later release")
     for other in snapshot.jobs.values():
         if other.record.name == spec.name and other.record.live:
             raise TorrentdistError("job_exists", id=spec.name)
@@ -92,6 +90,8 @@ def submit_ops(
 def event_ops(snapshot: ClusterSnapshot, wanted: str, event: Event) -> Sequence[Op]:
     """What an event makes of the job; nothing if it changes nothing."""
     entry = find_job(snapshot, wanted)
+    if isinstance(event, Rebalance) and event.workers > 1 and entry.record.spec is not None:
+        with_overrides(entry.record.spec, None, event.workers, {})  # refuses what the job cannot have
     changed = apply(entry.record, event)
     path = paths.job(entry.record.id)
     if isinstance(changed, Gone):

@@ -72,6 +72,7 @@ class WorkerEnded(Event):
 
     worker: int
     exit_code: int
+    application: str = ""
 
 
 @dataclass(frozen=True)
@@ -166,22 +167,24 @@ def _changes(step: Step, job: JobRecord, event: Event) -> dict[str, Any]:
                 "resume": None,
                 "pending": Pending(step=PendingStep.REMOVE, due=now + wait),
             }
-        case Step.COUNT_EXIT, WorkerEnded(_, worker, code):
-            return _ended(job, worker, code)
+        case Step.COUNT_EXIT, WorkerEnded():
+            return _ended(job, event)
         case _:
             return {}
 
 
-def _ended(job: JobRecord, worker: int, code: int) -> dict[str, Any]:
-    exits = {**job.exits, str(worker): code}
+def _ended(job: JobRecord, event: WorkerEnded) -> dict[str, Any]:
+    exits = {**job.exits, str(event.worker): event.exit_code}
     if exits == job.exits:
         return {}
+    known = {str(event.worker): event.application} if event.application else {}
+    changed = {"exits": exits, "applications": {**job.applications, **known}}
     if len(exits) < job.workers:
-        return {"exits": exits}
+        return changed
     failed = sorted(name for name, value in exits.items() if value != 0)
     status = S.FAILED if failed else S.FINISHED
     reason = f"worker {failed[0]} ended with exit code {exits[failed[0]]}" if failed else ""
-    return {"exits": exits, "status": status, "reason": reason}
+    return {**changed, "status": status, "reason": reason}
 
 
 def runs(job: JobRecord) -> bool:

@@ -11,6 +11,7 @@ import msgspec
 from torrentdist.model import ids
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId
+from torrentdist.model.spark_job import SparkSpec, spark_problems
 
 FILE_NAME = "job.toml"
 MAX_WORKERS = 10_000
@@ -64,6 +65,8 @@ class JobSpec(Part, frozen=True, kw_only=True):
     env: dict[str, str] = {}
     dependencies: tuple[BundleId, ...] = ()
     resources: Resources = Resources()
+    spark: SparkSpec = SparkSpec()
+    """Of a job of kind spark, whose command is its main file and the arguments."""
     kill_wait_secs: float = 30.0
     """How long a killed job stays, deactivated, before it is removed; `job kill -w` overrides it."""
 
@@ -97,6 +100,10 @@ def problems_of(spec: JobSpec) -> list[tuple[str, str]]:
         ("command", any("\0" in part for part in spec.command), "must not hold a NUL character"),
     ]
     found = [(key, detail) for key, bad, detail in checks if bad]
+    if spec.kind is JobKind.SPARK:
+        found += spark_problems(spec.command, spec.workers, spec.resources.memory_bytes, spec.spark)
+    elif spec.spark != SparkSpec():
+        found.append(("spark", 'is for jobs with kind = "spark"'))
     for key, check, texts in (("name", ids.job_id, (spec.name,)), ("dependencies", ids.bundle_id, spec.dependencies)):
         for text in texts:
             try:

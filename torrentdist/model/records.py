@@ -149,6 +149,8 @@ class JobRecord(Record, frozen=True, kw_only=True):
     pending: Pending | None = None
     exits: dict[str, int] = msgspec.field(default_factory=dict)
     """Exit codes of the workers of a batch job that have ended for good, by worker number."""
+    applications: dict[str, str] = msgspec.field(default_factory=dict)
+    """The ids that Spark gave their last runs."""
     reason: str = ""
     """Why it failed."""
     created_at: float = 0.0

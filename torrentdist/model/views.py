@@ -302,6 +302,10 @@ class WorkerReport(View, frozen=True, kw_only=True):
     """Grows with each start of this worker anywhere."""
     since: float = 0.0
     detail: str = ""
+    application: str = ""
+    """Of a Spark driver: the id that Spark gave it."""
+    ui: str = ""
+    """Where Spark shows it."""
 
 
 class HeartbeatBody(View, frozen=True, kw_only=True):
@@ -322,6 +326,8 @@ class WorkerView(View, frozen=True, kw_only=True):
     exit_code: int | None = None
     restarts: int = 0
     detail: str = ""
+    application: str = ""
+    ui: str = ""
 
 
 class JobView(View, frozen=True, kw_only=True):

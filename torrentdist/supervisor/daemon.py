@@ -43,6 +43,7 @@ from torrentdist.model.events import DaemonStarted
 from torrentdist.model.ids import BundleId, Digest, PeerId, SupervisorId
 from torrentdist.model.records import SCHEMA, SupervisorRecord
 from torrentdist.model.views import PeerRole
+from torrentdist.supervisor.applications import Applications
 from torrentdist.supervisor.archive_cache import ArchiveCache
 from torrentdist.supervisor.gateway import gateway_app
 from torrentdist.supervisor.isolation import Isolation
@@ -121,6 +122,7 @@ class Supervisor:
         await self._open_bundles()
         self._web = WebServer(gateway_app(self, lambda: self._web), sock)
         await self._web.start()
+        jobs.gateway = self.gateway_url()
         self._closing.push_async_callback(self._web.stop)
         announce_address(
             self.runtime.store.data_dir,
@@ -141,6 +143,7 @@ class Supervisor:
             facts=lambda job: job_facts(http, self._masters(), job),
             isolation=Isolation(http, lambda: [m.url for m in self.mirror.snapshot.masters.values()]),
             on_needs=self._keep,
+            applications=lambda on_change: Applications(self._host(), http, on_change),
         )
 
     async def _open_bundles(self) -> None:

@@ -20,9 +20,10 @@ from torrentdist.bundle.store import Store
 from torrentdist.cluster.zookeeper import ZooKeeper
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, JobId, new_random_id
-from torrentdist.model.job import OnIsolation
+from torrentdist.model.job import JobKind, OnIsolation
 from torrentdist.model.views import WorkerReport
 from torrentdist.supervisor import local_state, places, workers
+from torrentdist.supervisor.applications import Applications, Driver
 from torrentdist.supervisor.assigning import Assigning, Facts
 from torrentdist.supervisor.barriers import Barriers, Seat, resource_of
 from torrentdist.supervisor.guardian import clock
@@ -68,6 +69,7 @@ class Jobs:
         facts: Facts,
         isolation: Isolation,
         on_needs: Callable[[], None],
+        applications: Callable[[Callable[[], None]], Applications],
     ) -> None:
         self._store = store
         self._isolation = isolation
@@ -82,6 +84,9 @@ class Jobs:
         self._wake = asyncio.Event()
         self.on_report: Callable[[], None] = lambda: None
         """Something has changed that the leader should hear of."""
+        self.applications = applications(self._changed)
+        self.gateway = ""
+        """The URL of this host's."""
         self.running = Running(self._ended, self._changed)
         self.barriers = Barriers(zk, self._save_seat, self._changed, b"")
         self.lease_file = LeaseFile(self.homes.lease)
@@ -102,6 +107,7 @@ class Jobs:
             ("assigning", self.assigning.run()),
             ("isolation", self.watch_isolation()),
             ("output", self.watch_output()),
+            ("applications", self.applications.run(self.drivers)),
         ]
 
     def _adopt(self) -> None:
@@ -143,7 +149,18 @@ class Jobs:
             fencing=place.fencing,
             since=handle.run.since if handle is not None else 0.0,
             detail=place.detail or waits,
+            application=self.applications.of(place.key).id,
+            ui=self.applications.of(place.key).ui if handle is not None else "",
         )
+
+    def drivers(self) -> list[Driver]:
+        """Of the Spark jobs that run here."""
+        found = []
+        for place in self._ledger.state.places:
+            facts, handle = self._ledger.state.jobs.get(place.job), self.running.get(place.key)
+            if facts is not None and handle is not None and facts.spec.kind is JobKind.SPARK:
+                found.append(Driver(place.key, handle.run.id, handle.pid, facts.spec.spark.ui_port))
+        return found
 
     # the second loop: processes follow local state
 
@@ -259,7 +276,9 @@ class Jobs:
             contents = {bundle: self._content(bundle) for bundle in facts.needs}
             if place is None or self.barriers.session != run.session or not all(contents.values()):
                 raise TorrentdistError("closing", what=f"worker {key[1]} of {key[0]}")
-            program = _program(place, facts, {b: path for b, path in contents.items() if path is not None})
+            program = _program(
+                place, facts, {b: path for b, path in contents.items() if path is not None}, self.gateway
+            )
             await asyncio.to_thread(prepare, self.homes, program, run)
             await self._ledger.commit(lambda state: places.started(state, key, run))
             self._write_lease(self._lease())
@@ -348,6 +367,6 @@ def _run(handle: Handle) -> Run:
     return Run(run.incarnation, run.session, run.grace_secs, isolation, handle.measure, handle.measured_at)
 
 
-def _program(place: Place, facts: JobFacts, contents: Mapping[BundleId, Path]) -> Program:
+def _program(place: Place, facts: JobFacts, contents: Mapping[BundleId, Path], gateway: str) -> Program:
     dependencies = {bundle: contents[bundle] for bundle in facts.dependencies}
-    return Program(place, facts.spec, facts.workers, contents[facts.bundle], dependencies)
+    return Program(place, facts.spec, facts.workers, contents[facts.bundle], dependencies, facts.bundle, gateway)

@@ -27,6 +27,7 @@ from torrentdist.model.job import JobKind, JobSpec
 from torrentdist.supervisor.guardian import LOCK, SPEC, STATUS, write_whole
 from torrentdist.supervisor.local_state import Place, RunRecord
 from torrentdist.supervisor.processes import GUARDIAN_LOG, RUN_MARK
+from torrentdist.supervisor.spark_submit import GATEWAY, find_submit, spark_command, spark_environment
 from torrentdist.supervisor.workers import Key
 
 LOG_BYTES = 10 * 1024 * 1024
@@ -47,6 +48,10 @@ class Program:
     workers: int
     content: Path
     dependencies: Mapping[BundleId, Path]
+    bundle: BundleId | None = None
+    """That `content` is of."""
+    gateway: str = ""
+    """The URL of this host's."""
 
 
 @dataclass(frozen=True)
@@ -96,14 +101,15 @@ def prepare(homes: Homes, program: Program, run: RunRecord) -> Path:
 
 def _orders(homes: Homes, program: Program, run: RunRecord) -> dict[str, object]:
     work = homes.work(program.place.key)
+    env = environment(os.environ, homes, program, run)
     return {
         "run": run.id,
         "session": run.session,
         "lenient": run.lenient,
         "lease_file": str(homes.lease),
-        "argv": command_of(program.spec, program.content, work),
+        "argv": _argv(program, work, env),
         "cwd": str(work),
-        "env": environment(os.environ, homes, program, run),
+        "env": env,
         "memory_bytes": program.spec.resources.memory_bytes,
         "grace": run.grace_secs,
         "log_bytes": LOG_BYTES,
@@ -111,10 +117,14 @@ def _orders(homes: Homes, program: Program, run: RunRecord) -> dict[str, object]
     }
 
 
+def _argv(program: Program, work: Path, env: Mapping[str, str]) -> list[str]:
+    if program.spec.kind is JobKind.SPARK and program.bundle is not None:
+        return spark_command(program.spec, program.bundle, work / "bundle", program.gateway, find_submit(env))
+    return command_of(program.spec, program.content, work)
+
+
 def command_of(spec: JobSpec, content: Path, work: Path) -> list[str]:
     """A program that is a file of the bundle is that file; any other is found as a shell in `work` would."""
-    if spec.kind is not JobKind.PROCESS:
-        raise TorrentdistError("invalid_request", detail=f"this release runs no workers of kind {spec.kind}")
     program, *arguments = spec.command
     if ".." not in Path(program).parts and confined_file(content, program) is not None:
         return [str(work / "bundle" / program), *arguments]
@@ -124,7 +134,10 @@ def command_of(spec: JobSpec, content: Path, work: Path) -> list[str]:
 def environment(base: Mapping[str, str], homes: Homes, program: Program, run: RunRecord) -> dict[str, str]:
     """The supervisor's own without its settings, the job's over it, and ours over both."""
     work, place = homes.work(program.place.key), program.place
+    spark = program.spec.kind is JobKind.SPARK
+    chosen = {**base, **program.spec.env}
     return {
+        **(spark_environment(chosen, find_submit(chosen)) if spark else {}),
         **{name: value for name, value in base.items() if not name.startswith(OURS)},
         **program.spec.env,
         "PWD": str(work),
@@ -135,6 +148,7 @@ def environment(base: Mapping[str, str], homes: Homes, program: Program, run: Ru
         "TORRENTDIST_FENCING": str(run.fencing),
         "TORRENTDIST_BUNDLE": str(work / "bundle"),
         "TORRENTDIST_DEPENDENCIES": str(work / "deps"),
+        GATEWAY: program.gateway,
         "TORRENTDIST_PEERS_FILE": str(homes.peers(place.job)),
         RUN_MARK: run.id,
     }

@@ -1,0 +1,155 @@
+"""Jobs of kind spark: what their job.toml may say, and the command that comes of it."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from torrentdist.client.jobs import read_job
+from torrentdist.master.jobs import with_overrides
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import BundleId
+from torrentdist.model.job import JobSpec, parse_job
+from torrentdist.supervisor.applications import listening
+from torrentdist.supervisor.spark_submit import find_submit, spark_command, spark_environment
+
+JOB = """
+name = "daily"
+kind = "spark"
+command = ["app.py", "--day", "monday"]
+{top}
+[spark]
+master = "spark://m:7077"
+py_files = ["lib.zip"]
+archives = ["env v2.tar.gz#env"]
+packages = ["jars/a.jar", "jars/b.jar"]
+conf = {{ "spark.executor.memory" = "2g", "spark.sql.adaptive.enabled" = false }}
+{spark}
+"""
+GATEWAY = "http://127.0.0.1:7070"
+
+
+def job(top: str = "", spark: str = "") -> JobSpec:
+    return parse_job(JOB.format(top=top, spark=spark), origin="job.toml")
+
+
+def command(spec: JobSpec) -> list[str]:
+    return spark_command(spec, BundleId("b-1"), Path("/w/bundle"), GATEWAY, "/spark/bin/spark-submit")
+
+
+def after(option: str, argv: list[str]) -> str:
+    return argv[argv.index(option) + 1]
+
+
+def test_executors_get_the_files_from_their_own_hosts() -> None:
+    """The driver would serve the bundle to every executor."""
+    argv = command(job())
+
+    assert ["/spark/bin/spark-submit", "--master", "spark://m:7077", "--deploy-mode", "client"] == argv[:5]
+    assert f"{GATEWAY}/bundles/b-1/files/lib.zip" == after("--py-files", argv)
+    assert f"{GATEWAY}/bundles/b-1/files/env%20v2.tar.gz#env" == after("--archives", argv)
+    assert ["/w/bundle/app.py", "--day", "monday"] == argv[-3:]
+    assert {"spark.executor.memory=2g", "spark.sql.adaptive.enabled=false", "spark.app.name=daily"} <= set(argv)
+
+
+@pytest.mark.parametrize(("master", "delivery"), [("local[*]", "swarm"), ("spark://m:7077", "driver")])
+def test_where_no_gateway_is_needed_the_files_are_local(master: str, delivery: str) -> None:
+    """A cluster whose hosts have no supervisor could run nothing."""
+    argv = command(with_overrides(job(), None, None, {"spark.master": master, "spark.delivery": delivery}))
+
+    assert "/w/bundle/jars/a.jar,/w/bundle/jars/b.jar" == after("--jars", argv)
+
+
+def test_a_main_class_comes_in_its_jar() -> None:
+    """Executors would lack the classes of the application itself."""
+    spec = parse_job(
+        JOB.format(top="", spark='class = "org.acme.Main"').replace("app.py", "app.jar"), origin="job.toml"
+    )
+    argv = command(spec)
+
+    assert "org.acme.Main" == after("--class", argv)
+    assert f"{GATEWAY}/bundles/b-1/files/app.jar" == argv[-3]
+
+
+def test_a_flag_may_set_a_key_of_sparks() -> None:
+    """Dots in Spark's keys would be taken for tables of job.toml."""
+    spec = with_overrides(job(), None, None, {"spark.conf.spark.executor.memory": "4g"})
+
+    assert "spark.executor.memory=4g" in command(spec)
+
+
+@pytest.mark.parametrize(
+    ("top", "spark", "complaint"),
+    [
+        ("workers = 2", "", "a Spark job has one worker, which is its driver"),
+        ("resources = { memory_bytes = 5 }", "", "spark.driver.memory"),
+        ("", 'class = "org.acme.Main"', "is in a jar"),
+        ("", 'delivery = "pigeon"', "pigeon"),
+        ("", "clas = 'x'", "clas"),
+    ],
+)
+def test_what_no_spark_job_can_have_is_refused_with_the_reason(top: str, spark: str, complaint: str) -> None:
+    """It would fail on a host somewhere, or do all its work twice."""
+    with pytest.raises(TorrentdistError, match=complaint):
+        job(top, spark)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "complaint"),
+    [
+        ("py_files", "../lib.zip", "no file of the bundle"),
+        ("archives", "http://elsewhere/env.tar.gz", "no file of the bundle"),
+        ("packages", "org.acme:lib:1.0", "does not end with .jar"),
+        ("packages", "a.jar,b.jar", "no file of the bundle"),
+        ("conf", {"spark.submit.deployMode": "cluster"}, "client mode"),
+        ("conf", {"spark.master": "x"}, "said by `master`"),
+        ("conf", {"log.level": "x"}, "no key of Spark's"),
+    ],
+)
+def test_what_it_names_are_files_of_its_bundle(key: str, value: object, complaint: str) -> None:
+    """A job would run on content that nobody has replicated."""
+    given = repr(value).replace("': '", "'='") if isinstance(value, dict) else f"[{value!r}]"
+    text = f"name = 'n'\nkind = 'spark'\ncommand = ['app.py']\n[spark]\n{key} = {given}\n"
+
+    with pytest.raises(TorrentdistError, match=complaint):
+        parse_job(text, origin="job.toml")
+
+
+def test_a_file_that_is_missing_is_named_before_the_upload(tmp_path: Path) -> None:
+    """The user would learn of it from a driver's log."""
+    (tmp_path / "job.toml").write_text(JOB.format(top="", spark=""))
+    (tmp_path / "app.py").touch()
+
+    with pytest.raises(TorrentdistError, match="py_files: there is no lib.zip here"):
+        read_job(tmp_path)
+
+
+def test_the_spark_that_is_chosen_is_used(tmp_path: Path) -> None:
+    """A job would run on another release of Spark than its operator installed."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/spark-submit").touch(mode=0o755)
+
+    assert str(tmp_path / "bin/spark-submit") == find_submit({"SPARK_HOME": str(tmp_path)})
+    assert str(tmp_path / "bin/spark-submit") == find_submit({"PATH": str(tmp_path / "bin")})
+    assert find_submit({"PATH": "/nowhere"}).endswith("pyspark/bin/spark-submit")
+    with pytest.raises(TorrentdistError, match="has no bin/spark-submit"):
+        find_submit({"SPARK_HOME": "/nowhere"})
+
+
+def test_a_chosen_python_is_left_alone() -> None:
+    """A job's own environment would be ignored."""
+    assert {} == spark_environment({"PYSPARK_PYTHON": "env/bin/python"}, find_submit({"PATH": ""}))
+    assert {} == spark_environment({}, "/opt/spark/bin/spark-submit")
+
+
+def test_the_ports_of_a_process_are_its_own() -> None:
+    """One driver's pages would be shown as another's."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+
+        assert ("127.0.0.1", port) in listening(os.getpid())
+        assert ("127.0.0.1", port) not in listening(os.getppid())
+    assert [] == listening(2**22 + 1)

@@ -1,0 +1,97 @@
+"""The `[spark]` table of a job.toml, and what a Spark job cannot have.
+
+Always holds: everything that it names is a file of its own bundle. Must not do: look into the bundle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from pathlib import PurePosixPath
+
+import msgspec
+
+UI_PORT = 4040
+"""Spark's own."""
+MAIN_KINDS = (".py", ".jar")
+PYTHON_KINDS = (".py", ".zip", ".egg")
+ONE_WORKER = (
+    "a Spark job has one worker, which is its driver: two would be two applications that do everything twice. "
+    "How many executors there are is said by spark.executor.instances or spark.cores.max in [spark] conf"
+)
+ARCHIVE_KINDS = (".zip", ".jar", ".tar", ".tar.gz", ".tgz")
+
+
+class Delivery(StrEnum):
+    """How executors get the job's files."""
+
+    SWARM = "swarm"
+    """Each from the gateway of its own host."""
+    DRIVER = "driver"
+    """From the driver, which is Spark's own way, for a cluster whose hosts have no supervisor."""
+
+
+class SparkSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    master: str = "local[*]"
+    class_: str = msgspec.field(name="class", default="")
+    """The main class; the job's command begins with its jar then."""
+    conf: dict[str, str | int | float | bool] = {}
+    py_files: tuple[str, ...] = ()
+    archives: tuple[str, ...] = ()
+    """Each may end with `#NAME`, the directory that it is unpacked to."""
+    packages: tuple[str, ...] = ()
+    """Jars."""
+    delivery: Delivery = Delivery.SWARM
+
+    @property
+    def is_local(self) -> bool:
+        """Driver and executors are one process."""
+        return self.master == "local" or self.master.startswith("local[")
+
+    @property
+    def ui_port(self) -> int:
+        """The first one that the driver's pages try."""
+        said = str(self.conf.get("spark.ui.port", ""))
+        return int(said) if said.isdigit() else UI_PORT
+
+
+def files_of(command: Sequence[str], spark: SparkSpec) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """(key, path, the endings that it may have) for every file of the bundle that a Spark job names."""
+    if command:
+        yield "command", command[0], MAIN_KINDS
+    for key, paths, kinds in (
+        ("py_files", spark.py_files, PYTHON_KINDS),
+        ("archives", spark.archives, ARCHIVE_KINDS),
+        ("packages", spark.packages, (".jar",)),
+    ):
+        for path in paths:
+            yield key, path.partition("#")[0], kinds
+
+
+def spark_problems(
+    command: Sequence[str], workers: int, memory_bytes: int, spark: SparkSpec
+) -> Iterator[tuple[str, str]]:
+    """(key, what is wrong) for every value that no Spark job can have."""
+    if not command:
+        yield "command", "a job of kind spark needs its main file, a .py or .jar of the bundle, and its arguments"
+    if workers != 1:
+        yield "workers", ONE_WORKER
+    if memory_bytes:
+        yield "memory_bytes", "a JVM needs more addresses than memory; say spark.driver.memory in [spark] conf"
+    if spark.class_ and command and not command[0].endswith(".jar"):
+        yield "class", f"is in a jar, and the command begins with {command[0]}"
+    if not spark.master or spark.master.startswith("-"):
+        yield "master", f"{spark.master!r} is no master of Spark"
+    if spark.conf.get("spark.submit.deployMode", "client") != "client":
+        yield "conf", "spark.submit.deployMode: the supervisor follows the driver, so it runs beside it, in client mode"
+    if "spark.master" in spark.conf:
+        yield "conf", "spark.master: it is said by `master`"
+    for name in spark.conf:
+        if not name.startswith("spark.") or "=" in name:
+            yield "conf", f"{name!r} is no key of Spark's"
+    for key, path, kinds in files_of(command, spark):
+        parts = PurePosixPath(path).parts
+        if "://" in path or path.startswith(("/", "-")) or ".." in parts or "," in path or not parts:
+            yield key, f"{path!r} is no file of the bundle"
+        elif not path.endswith(kinds):
+            yield key, f"{path} does not end with {', '.join(kinds)}"

@@ -1,0 +1,100 @@
+"""The Spark applications of the drivers on this host: their ids and where their pages are.
+
+Always holds: what is told of a driver comes from a port that this very process listens on. A driver that shows no
+pages has no id here, and runs all the same. Must not do: ask other ports, which would confuse whoever listens there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import os
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+from torrentdist.supervisor.workers import Key
+
+LOOK_SECS = 1.0
+ANSWER_SECS = 2.0
+RETRIES = 16
+"""Spark's own: how many ports after the first it tries."""
+_LISTENING = "0A"
+_ANY = ("0.0.0.0", "::", "127.0.0.1", "::1", "::ffff:127.0.0.1")
+
+
+@dataclass(frozen=True)
+class Driver:
+    key: Key
+    run: str
+    pid: int
+    first_port: int
+
+
+@dataclass(frozen=True)
+class Application:
+    id: str = ""
+    ui: str = ""
+
+
+class Applications:
+    def __init__(self, host: str, http: httpx.AsyncClient, on_change: Callable[[], None]) -> None:
+        self._host = host
+        self._http = http
+        self._on_change = on_change
+        self._known: dict[Key, tuple[str, Application]] = {}
+
+    def of(self, key: Key) -> Application:
+        return self._known[key][1] if key in self._known else Application()
+
+    async def run(self, drivers: Callable[[], Iterable[Driver]]) -> None:
+        while True:
+            for driver in drivers():
+                if self._known.get(driver.key, ("", None))[0] != driver.run and driver.pid:
+                    await self._look(driver)
+            await asyncio.sleep(LOOK_SECS)
+
+    async def _look(self, driver: Driver) -> None:
+        ports = range(driver.first_port, driver.first_port + RETRIES + 1)
+        for host, port in await asyncio.to_thread(listening, driver.pid):
+            if port in ports and (id_ := await self._ask(host, port)):
+                shown = self._host if host in _ANY else host
+                self._known[driver.key] = driver.run, Application(id_, f"http://{shown}:{port}")
+                self._on_change()
+
+    async def _ask(self, host: str, port: int) -> str:
+        where = "127.0.0.1" if host in _ANY else host.removeprefix("::ffff:")
+        with contextlib.suppress(httpx.HTTPError, ValueError, KeyError, IndexError, TypeError):
+            answer = await self._http.get(f"http://{where}:{port}/api/v1/applications", timeout=ANSWER_SECS)
+            return str(answer.json()[0]["id"])
+        return ""
+
+
+def listening(pid: int) -> list[tuple[str, int]]:
+    """Where a process listens; nothing if it is gone or another user's."""
+    inodes = set()
+    with contextlib.suppress(OSError):
+        for name in os.listdir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(OSError):
+                inodes.add(os.readlink(f"/proc/{pid}/fd/{name}").removeprefix("socket:[").removesuffix("]"))
+    found = []
+    for table in ("tcp", "tcp6"):
+        with contextlib.suppress(OSError):
+            for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+                fields = line.split()
+                if fields[3] == _LISTENING and fields[9] in inodes:
+                    address, _, port = fields[1].partition(":")
+                    found.append((_address(address), int(port, 16)))
+    return found
+
+
+def _address(text: str) -> str:
+    """From the kernel's words of 32 bits in this machine's order."""
+    words = (int(text[i : i + 8], 16).to_bytes(4, sys.byteorder) for i in range(0, len(text), 8))
+    ip = ipaddress.ip_address(b"".join(words))
+    mapped = getattr(ip, "ipv4_mapped", None)
+    return str(mapped or ip)
