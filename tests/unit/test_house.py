@@ -28,7 +28,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "supervisor": SWARM_SIDE | {"host"},
     # A client is a peer, so it makes bundles and takes part in swarms.
     "client": {"model", "bundle", "swarm"},
-    "cli": {"model", "bundle", "client"},
+    "cli": {"model", "bundle", "client", "spark"},
     "spark": {"model", "client"},
     "testing": SWARM_SIDE,
 }

@@ -1,0 +1,51 @@
+"""One Spark for the whole ring: starting one takes longer than most of its tests."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from torrentdist.spark.session import spark_session
+
+if TYPE_CHECKING:  # the other rings needn't wait for it
+    from pyspark.sql import DataFrame, SparkSession
+
+Events = Callable[..., "DataFrame"]
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    conf = {"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "2g", "spark.sql.adaptive.enabled": "true"}
+    with spark_session("tests", master="local[2]", conf=conf) as session:
+        yield session
+
+
+def line(event: str, **fields: Any) -> dict[str, Any]:
+    """An event as a daemon writes it, with whatever a test is about."""
+    about = {"v": 1, "node": "h1", "role": "supervisor", "rack": "a", "run": "r", "at": 100.0, "clock": 0.0}
+    return {**about, "event": event, **fields}
+
+
+def write_lines(directory: Path, lines: list[dict[str, Any] | str], name: str = "events-1.jsonl") -> Path:
+    """Each with a number of its own, unless it has one."""
+    directory.mkdir(parents=True, exist_ok=True)
+    texts = [text if isinstance(text, str) else json.dumps({"seq": n, **text}) for n, text in enumerate(lines)]
+    (directory / name).write_text("\n".join(texts) + "\n")
+    return directory
+
+
+@pytest.fixture
+def events(spark: SparkSession, tmp_path: Path) -> Events:
+    """Lines as the tables want them: usable, and timed."""
+
+    from torrentdist.spark.reading import clocks, read_lines, timed, usable
+
+    def make(*lines: dict[str, Any] | str) -> DataFrame:
+        found = usable(read_lines(spark, str(write_lines(tmp_path / "events", list(lines)))))
+        return timed(found, clocks(found))
+
+    return make

@@ -1,0 +1,164 @@
+"""What the pipeline says about small, known stories."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from event_fixtures import Events, line
+from pyspark.sql import DataFrame
+
+from torrentdist.spark import tables
+
+D1, D2 = "1" * 64, "2" * 64
+END: dict[str, Any] = {
+    "bundle": "etl-1",
+    "digest": D1,
+    "size": 100,
+    "seconds": 10.0,
+    "prepare_secs": 0.0,
+    "wait_secs": 0.5,
+    "fetch_secs": 9.0,
+    "publish_secs": 0.5,
+    "from_masters": 20,
+    "from_peers": 70,
+    "local": 10,
+    "peers": 4,
+    "hash_failures": 0,
+    "sources": [],
+}
+
+
+def rows(frame: DataFrame, *columns: str) -> list[tuple[Any, ...]]:
+    return [tuple(row[column] for column in columns) for row in frame.collect()]
+
+
+def started(node: str, at: float, **fields: Any) -> dict[str, Any]:
+    return line("download_started", node=node, at=at, bundle="etl-1", digest=D1, size=100, **fields)
+
+
+def finished(node: str, at: float, **fields: Any) -> dict[str, Any]:
+    return line("download_finished", node=node, at=at, **{**END, **fields})
+
+
+def test_how_long_until_half_most_and_all_hosts_had_it(events: Events) -> None:
+    """The one number that distribution is about would be wrong."""
+    story = [started(f"h{n}", 100.0 + n / 10) for n in range(10)]
+    story += [finished(f"h{n}", 110.0 + n) for n in range(10)]
+    found = tables.spread(events(*story))
+
+    assert [("etl-1", 10, 10, 14.0, 18.0, 19.0)] == rows(
+        found, "bundle", "hosts", "done", "secs_50", "secs_90", "secs_100"
+    )
+
+
+def test_a_share_that_was_not_reached_has_no_time(events: Events) -> None:
+    """A bundle that got stuck would look as if it had arrived."""
+    found = tables.spread(events(started("h1", 100.0), started("h2", 100.0), finished("h1", 105.0)))
+
+    assert [(2, 1, 5.0, None)] == rows(found, "hosts", "done", "secs_50", "secs_100")
+
+
+def test_clocks_out_of_step_change_nothing(events: Events) -> None:
+    """One host whose clock is an hour ahead would make every bundle take an hour."""
+    ahead = [started("h2", 3700.0, clock=None), finished("h2", 3704.0, clock=-3600.0)]
+    found = tables.spread(events(started("h1", 100.0), finished("h1", 102.0), *ahead))
+
+    assert [(2, 2.0, 4.0)] == rows(found, "hosts", "secs_50", "secs_100")
+
+
+def test_masters_and_supervisors_are_told_apart(events: Events) -> None:
+    """Masters get a bundle while it is uploaded, hosts when they are told to: one curve for both says nothing."""
+    story = [started("m1", 100.0, role="master"), finished("m1", 101.0, role="master")]
+    found = tables.spread(events(*story, started("h1", 500.0), finished("h1", 503.0)))
+
+    assert [("master", 1.0), ("supervisor", 3.0)] == rows(found, "role", "secs_100")
+
+
+def test_what_was_shipped_twice_counts_once(events: Events) -> None:
+    """A shipper that sends a file again would double the traffic."""
+    once = {**finished("h1", 105.0), "seq": 7}
+    found = tables.sources(events(once, once, once))
+
+    assert [(20, 70, 10, 0.7)] == rows(found, "masters", "peers", "local", "peers_share")
+
+
+def test_a_slow_host_comes_with_the_reason_that_its_numbers_give(events: Events) -> None:
+    """An operator would look at the network of a host whose disk is broken."""
+    near = [{"host": "10.0.0.1", "port": 7071, "bytes": 100}]
+    far = [{"host": "10.0.9.9", "port": 7071, "bytes": 100}]
+    usual = [finished(f"h{n}", 110.0, sources=near) for n in range(10)]
+    slow: dict[str, dict[str, Any]] = {
+        "hash failures": {"hash_failures": 2, "fetch_secs": 29.0},
+        "slow disk": {"publish_secs": 20.5},
+        "late first byte": {"wait_secs": 20.5},
+        "few peers": {"peers": 1, "fetch_secs": 29.0},
+        "far rack": {"sources": far, "fetch_secs": 29.0},
+        "slow link": {"fetch_secs": 29.0},
+    }
+    slow_ends = [finished(why, 130.0, **{"seconds": 30.0, "sources": near, **how}) for why, how in slow.items()]
+    failed = line("download_failed", node="failed: disk_full", **END, code="disk_full", reason="no room")
+    where = [
+        line("daemon_started", node="a", rack="a", host="10.0.0.1", port=7071, version="1"),
+        line("daemon_started", node="b", rack="b", host="10.0.9.9", port=7071, version="1"),
+    ]
+    found = rows(tables.slow_hosts(events(*where, *usual, *slow_ends, failed)), "node", "why")
+
+    assert sorted([*slow, "failed: disk_full"]) == sorted(why for _, why in found)
+    assert [] == [(node, why) for node, why in found if node != why]
+
+
+def test_traffic_is_told_by_the_racks_of_both_ends(events: Events) -> None:
+    """A spine link that carries everything would not be seen."""
+    where = [
+        line("daemon_started", node="h1", rack="a", host="10.0.0.1", port=1, version="1"),
+        line("daemon_started", node="h2", rack="b", host="10.0.0.2", port=1, version="1"),
+    ]
+    came = [("10.0.0.1", 30), ("10.0.0.2", 50), ("192.168.0.9", 20)]
+    sources = [{"host": host, "port": 1, "bytes": count} for host, count in came]
+    found = tables.racks(events(*where, finished("h2", 110.0, rack="b", sources=sources)))
+
+    assert [("a", "b", 30), ("b", "b", 50), ("outside", "b", 20)] == rows(found, "from_rack", "to_rack", "bytes")
+
+
+def test_a_failover_says_for_how_long_nobody_led(events: Events) -> None:
+    """The length of an outage is what it costs."""
+    last = line("leader_elected", node="m1", at=100.0, epoch=1, previous="", reason="", vacant_secs=None)
+    heard = line("hash_failed", node="m1", at=150.0, digest=D1, piece=0)
+    new = line("leader_elected", node="m2", at=158.0, epoch=2, previous="m1", reason="died", vacant_secs=0.4)
+    found = tables.failovers(events(last, heard, new))
+
+    assert [("m1", "m2", "died", 0.4, 8.0)] == rows(
+        found, "previous", "current", "reason", "vacant_secs", "silent_secs"
+    )
+
+
+def test_restarts_are_starts_but_the_first(events: Events) -> None:
+    """A worker that ends every minute would look like one that runs."""
+
+    def worker(at: float, state: str, fencing: int, node: str = "h1", code: int | None = None) -> dict[str, Any]:
+        about = {"job": "etl", "worker": 0, "before": None, "pid": 1, "restarts": 0, "detail": ""}
+        return line("worker_changed", node=node, at=at, state=state, fencing=fencing, exit_code=code, **about)
+
+    story = [worker(1, "running", 1), worker(2, "backoff", 1, code=3), worker(3, "running", 2), worker(4, "running", 2)]
+    found = tables.restarts(events(*story, worker(9, "running", 3, node="h2")))
+
+    assert [("etl", 0, 3, 2, 2, "running", 3)] == rows(
+        found, "job", "worker", "starts", "restarts", "hosts", "state", "last_exit_code"
+    )
+
+
+def test_files_of_an_earlier_version_need_not_travel_again(events: Events) -> None:
+    """What a transfer of only what changed would save is the reason to build it, or not to."""
+
+    def files(at: float, bundle: str, digest: str, *roots: tuple[str, int]) -> dict[str, Any]:
+        named = [{"root": root, "size": size} for root, size in roots]
+        return line("bundle_files", node="m1", at=at, bundle=bundle, digest=digest, files=named)
+
+    old = files(1, "etl-1", D1, ("a", 60), ("b", 40))
+    new = files(2, "etl-2", D2, ("a", 60), ("c", 40))
+    reached = [finished(f"h{n}", 110.0, digest=D2, bundle="etl-2") for n in range(3)]
+    found = tables.savings(events(old, new, *reached))
+
+    assert [("etl-1", 0, 0), ("etl-2", 60, 180)] == rows(found, "bundle", "same_bytes", "saved_bytes")
+    assert 0.6 == pytest.approx(rows(found, "same_share")[1][0])

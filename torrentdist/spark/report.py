@@ -1,0 +1,157 @@
+"""`torrentdist report`: from files of events to Parquet tables and one page, once or for as long as more of them come.
+
+Always holds: lines are parsed once, into a store of usable events beside the tables, and everything else reads that;
+only tables of a few rows come to the driver. Must not do: change what it reads.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.spark import reading
+from torrentdist.spark.page import render
+from torrentdist.spark.reading import DUPLICATE
+from torrentdist.spark.tables import TABLES
+
+STORE, CHECKPOINT, PAGE = "events", "checkpoint", "report.html"
+MOST_ROWS = 2000
+"""Of a table on the page. The Parquet files have them all."""
+FILES_AT_ONCE = 1000
+
+
+class ReportView(msgspec.Struct, frozen=True, kw_only=True):
+    """`report`"""
+
+    out: str
+    page: str
+    events: int
+    skipped: dict[str, int]
+    bundles: int
+    hosts: int
+    seconds: float
+
+
+def run_once(spark: SparkSession, path: str, out: Path) -> ReportView:
+    """Everything below `path`, once. What an earlier report left in `out` is replaced."""
+    began = time.monotonic()
+    out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".work-", dir=out) as work:
+        counts = absorb(_found(lambda: reading.read_lines(spark, path), path), f"{work}/{STORE}")
+        if counts["lines"] == 0:
+            raise TorrentdistError("no_events", path=path)
+        return make_report(spark, f"{work}/{STORE}", out, counts, began)
+
+
+def follow(
+    spark: SparkSession,
+    path: str,
+    out: Path,
+    *,
+    every_secs: float,
+    say: Callable[[ReportView], None],
+    once: bool = False,
+) -> None:
+    """The same over and over, whenever new files have come. Stopped and run again it goes on where it was.
+
+    `once`: until all that is there now is in the report.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    lines = _found(lambda: reading.stream_lines(spark, path, FILES_AT_ONCE), path)
+
+    def on_batch(batch: DataFrame, number: int) -> None:
+        began = time.monotonic()
+        # A batch that is run again after a crash replaces what it wrote before.
+        counts = absorb(batch, f"{out}/{STORE}/batch={number}")
+        counts_file = out / CHECKPOINT / f"counts-{number}.json"
+        counts_file.write_bytes(msgspec.json.encode(counts))
+        say(make_report(batch.sparkSession, f"{out}/{STORE}", out, _summed(out / CHECKPOINT), began))
+
+    trigger: dict[str, Any] = {"availableNow": True} if once else {"processingTime": f"{every_secs} seconds"}
+    query = (
+        lines.writeStream.foreachBatch(on_batch)
+        .option("checkpointLocation", str(out / CHECKPOINT))
+        .trigger(**trigger)
+        .start()
+    )
+    try:
+        query.awaitTermination()
+    finally:
+        query.stop()
+
+
+def absorb(lines: DataFrame, store: str) -> dict[str, int]:
+    """Parse once: usable lines go to the store by kind, the others are counted."""
+    seen = Observation()
+    watched = reading.judged(lines).observe(seen, F.count(F.lit(1)).alias("lines"), *reading.skip_counts())
+    usable = watched.where(F.col("skipped").isNull()).drop(reading.CORRUPT, "skipped")
+    usable.write.mode("overwrite").partitionBy("event").parquet(store)
+    return dict(seen.get)
+
+
+def make_report(spark: SparkSession, store: str, out: Path, counts: Mapping[str, int], began: float) -> ReportView:
+    """Tables and page over a store of usable events."""
+    stored = spark.read.schema(reading.schema()).parquet(store)
+    usual = reading.clocks(stored).persist()
+    try:
+        events = reading.timed(stored, usual)
+        collected = {name: _write(table(events), out / "tables" / name) for name, table in TABLES.items()}
+        hosts = usual.select("node").distinct().count()
+        twice = int(reading.duplicates(stored).head()[0])  # type: ignore[index]
+    finally:
+        usual.unpersist()
+    skipped = {name: count for name, count in counts.items() if name != "lines"} | {DUPLICATE: twice}
+    # Not from Python values, which needs Python on the executors.
+    counted = (
+        F.struct(F.lit(reason).alias("reason"), F.lit(count).alias("lines")) for reason, count in skipped.items()
+    )
+    _write(spark.range(1).select(F.inline(F.array(*counted))), out / "tables" / "skipped")
+    page = out / PAGE
+    _replace(page, render(collected, skipped, lines=counts["lines"]))
+    return ReportView(
+        out=str(out),
+        page=str(page),
+        events=counts["lines"] - sum(skipped.values()),
+        skipped=skipped,
+        bundles=len({row["digest"] for row in collected["spread"]}),
+        hosts=hosts,
+        seconds=time.monotonic() - began,
+    )
+
+
+def _write(table: DataFrame, target: Path) -> list[dict[str, Any]]:
+    """As Parquet; and its first rows, for the page."""
+    table.coalesce(1).write.mode("overwrite").parquet(f"{target}")
+    written = table.sparkSession.read.schema(table.schema).parquet(f"{target}")
+    return [row.asDict(recursive=True) for row in written.limit(MOST_ROWS).collect()]
+
+
+def _replace(page: Path, text: str) -> None:
+    """Who has the page open never reads half of it."""
+    new = page.with_name(f".{page.name}")
+    new.write_text(text, encoding="utf-8")
+    new.rename(page)
+
+
+def _summed(directory: Path) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for path in directory.glob("counts-*.json"):
+        for name, count in msgspec.json.decode(path.read_bytes(), type=dict[str, int]).items():
+            total[name] = total.get(name, 0) + count
+    return total
+
+
+def _found(read: Callable[[], DataFrame], path: str) -> DataFrame:
+    try:
+        return read()
+    except AnalysisException as exc:
+        raise TorrentdistError("events_not_found", path=path, detail=str(exc).splitlines()[0]) from None

@@ -1,0 +1,106 @@
+"""The Spark session of our commands: as the user configured it, quiet, and with a clear word when there is no Spark.
+
+Must not do: import pyspark before it is known to be installed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torrentdist.model.errors import TorrentdistError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOCAL = "local[*]"
+
+
+def require_spark() -> None:
+    if find_spec("pyspark") is None:
+        raise TorrentdistError("missing_dependency", detail="this command needs PySpark", package="torrentdist[spark]")
+    home = os.environ.get("JAVA_HOME")
+    if not (home and (Path(home) / "bin" / "java").exists()) and shutil.which("java") is None:
+        raise TorrentdistError("java_missing", what="Spark")
+
+
+@contextlib.contextmanager
+def spark_session(
+    name: str, *, master: str = "", conf: Mapping[str, str] | None = None, log: bool = False
+) -> Iterator[SparkSession]:
+    """Ours, from start to end. `conf` is laid over the user's spark-defaults.conf; without any master: all cores here.
+
+    `log`: let the JVM write to stderr; else that is only looked at when it doesn't start.
+    """
+    require_spark()
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    with tempfile.TemporaryDirectory(prefix="torrentdist-spark-") as work:
+        options = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+        if master := master or ("" if _names_a_master() else LOCAL):
+            options["spark.master"] = master
+        if master.startswith("local["):
+            options |= _for_this_machine(work)
+        options |= conf or {}
+        # What tables mean does not depend on where they are made.
+        options["spark.sql.session.timeZone"] = "UTC"
+        builder = SparkSession.builder.appName(name)
+        for key, value in options.items():
+            builder = builder.config(key, value)
+        said = Path(work) / "spark.log"
+        try:
+            with contextlib.nullcontext() if log else _stderr_to(said):
+                spark = builder.getOrCreate()
+        except (PySparkException, RuntimeError, OSError) as exc:
+            raise TorrentdistError("spark_failed", detail=_last_line(said) or str(exc)) from exc
+        try:
+            yield spark
+        finally:
+            spark.stop()
+
+
+def _names_a_master() -> bool:
+    """Whether the user's own configuration says where Spark runs."""
+    home = os.environ.get("SPARK_HOME", "")
+    directory = os.environ.get("SPARK_CONF_DIR") or (f"{home}/conf" if home else "")
+    defaults = Path(directory) / "spark-defaults.conf"
+    return bool(directory) and defaults.is_file() and "spark.master" in defaults.read_text(errors="replace")
+
+
+def _for_this_machine(work: str) -> dict[str, str]:
+    """Small shuffles, nothing left behind, nothing to be reached from elsewhere."""
+    return {
+        "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
+        "spark.local.dir": work,
+        "spark.sql.warehouse.dir": f"{work}/warehouse",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+    }
+
+
+@contextlib.contextmanager
+def _stderr_to(path: Path) -> Iterator[None]:
+    """What is started meanwhile keeps this as its stderr."""
+    sys.stderr.flush()
+    ours = os.dup(2)
+    try:
+        with path.open("ab") as file:
+            os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        os.dup2(ours, 2)
+        os.close(ours)
+
+
+def _last_line(path: Path) -> str:
+    lines = path.read_text(errors="replace").split("\n") if path.exists() else []
+    said = [line.strip() for line in lines if line.strip() and not line.startswith(("\t", "WARNING: Using incubator"))]
+    return next((line for line in said if "Exception" in line or "rror" in line), said[-1] if said else "")
