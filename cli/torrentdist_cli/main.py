@@ -28,7 +28,7 @@ COMMANDS = {
     "supervisor": Lazy("torrentdist_cli.supervisor:supervisor", "Run this host's supervisor, or list them all."),
     "master": Lazy("torrentdist_cli.master:master", "Run a master, in the foreground, until SIGTERM or Ctrl-C."),
     "ha": Lazy("torrentdist_cli.ha:ha", "Who leads, and the masters' high availability."),
-    "report": Lazy("torrentdist_cli.report:report", "Show how bundles travelled: a page with plots, and Parquet tables."),
+    "report": Lazy("torrentdist_cli.report:report", "Show how bundles travelled, as a page and Parquet tables."),
     "doctor": Lazy("torrentdist_cli.doctor:doctor", "Say what is wrong with this host or its cluster."),
     "dev": Lazy("torrentdist_cli.dev:dev", "A whole cluster on this machine, to try things and to test."),
     "config": Lazy("torrentdist_cli.config:config", "Show the configuration, and where each value comes from."),

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 def report(
     session: Session, events: str, out: Path, follow: bool, every: float, spark_master: str, conf: tuple[str, ...]
 ) -> None:
-    """Show how bundles travelled: a page with plots, and Parquet tables.
+    """Show how bundles travelled, as a page and Parquet tables.
 
     EVENTS is what daemons write below their data_dir: a directory, a pattern such as '/var/lib/torrentdist/*/events',
     or any URI that Spark reads. Directories are searched whole, for *.jsonl, compressed or not.
