@@ -27,6 +27,23 @@ FLAG_ORIGIN = "command line"
 PREFIX = "TORRENTDIST_"
 SHORT_VARIABLES: Mapping[str, str] = {"TORRENTDIST_MASTERS": "client.masters"}
 
+WORKER_VARIABLES = frozenset(
+    PREFIX + name
+    for name in (
+        "JOB",
+        "WORKER",
+        "WORKERS",
+        "SLOT",
+        "FENCING",
+        "BUNDLE",
+        "DEPENDENCIES",
+        "PEERS_FILE",
+        "RUN",
+        "GATEWAY",
+    )
+)
+"""What a worker is told by its supervisor. It is no configuration, and a worker may run our programs."""
+
 # Kubernetes puts variables like these into every pod for a service that is called torrentdist: they are not ours.
 _SERVICE_LINK = re.compile(r"_SERVICE_(HOST|PORT(_.*)?)$|_PORT_\d+_(TCP|UDP)(_.*)?$")
 _TRUE = frozenset({"1", "true", "yes", "on"})
@@ -140,7 +157,12 @@ def environ_layer(environ: Mapping[str, str]) -> Layer:
     # A short name sorts first here, so that the full one wins where both are set.
     for name in sorted(environ, key=lambda name: (name not in SHORT_VARIABLES, name)):
         text = environ[name]
-        if not name.startswith(PREFIX) or _SERVICE_LINK.search(name) or text.startswith(("tcp://", "udp://")):
+        if (
+            not name.startswith(PREFIX)
+            or name in WORKER_VARIABLES
+            or _SERVICE_LINK.search(name)
+            or text.startswith(("tcp://", "udp://"))
+        ):
             continue
         if name not in _VARIABLES:
             problems.append(Problem(name, f"unknown variable{_did_you_mean(name, _VARIABLES)}"))

@@ -1,0 +1,147 @@
+"""A Spark job as a bundle: run by a supervisor against a real standalone Spark, with bundles and tables inside."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cluster_fixtures import Cluster, running_cluster, until
+from spark.conftest import WORKERS, Standalone
+
+APP = """
+import json, os, sys, time
+
+if not os.path.exists("tried"):
+    open("tried", "w").close()
+    sys.exit(3)
+
+from pyspark.sql import SparkSession
+from torrentdist.spark import add_bundle, bundle_path
+from torrentdist.spark.datasource import register
+
+spark = SparkSession.builder.getOrCreate()
+add_bundle(spark, "model-7")
+add_bundle(spark, "features", python=True)
+
+def look(_):
+    import featured
+    return [(featured.NAME, (bundle_path("model-7") / "weights").read_text(), open("extra/inside").read(), os.getcwd())]
+
+seen = spark.sparkContext.parallelize(range(8), 8).mapPartitions(look).collect()
+register(spark)
+tables = {
+    name: [row.asDict() for row in spark.read.format("torrentdist").option("masters", sys.argv[1]).load(name).collect()]
+    for name in ("masters", "supervisors", "bundles", "replicas", "jobs", "workers")
+}
+print(json.dumps({"seen": sorted({s[:3] for s in seen}), "executors": len({s[3] for s in seen}), "tables": tables,
+                  "here": str(bundle_path("model-7"))}, default=str), flush=True)
+while not os.path.exists("go"):
+    time.sleep(0.05)
+spark.stop()
+"""
+
+JOB = """
+name = "scores"
+kind = "spark"
+command = ["app.py", "{masters}"]
+
+[restart]
+backoff_secs = 0.1
+
+[env]
+SPARK_LOCAL_IP = "127.0.0.1"
+SPARK_LOCAL_DIRS = "{local}"
+
+[spark]
+master = "{spark}"
+archives = ["extra.tar#extra"]
+conf = {{ "spark.executor.memory" = "512m", "spark.driver.memory" = "512m", "spark.cores.max" = {cores} }}
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with running_cluster(work=tmp_path_factory.mktemp("spark-jobs"), masters=1, supervisors=1) as cluster:
+        yield cluster
+
+
+def upload_bundles(cluster: Cluster, work: Path) -> None:
+    (work / "model").mkdir()
+    (work / "model/weights").write_text("0.5")
+    (work / "features/featured").mkdir(parents=True)
+    (work / "features/featured/__init__.py").write_text("NAME = 'featured by the swarm'")
+    cluster.upload(work / "model", "model-7", replicas=1)
+    cluster.upload(work / "features", "features", replicas=1)
+
+
+def write_job(directory: Path, spark: Standalone, masters: str) -> Path:
+    directory.mkdir()
+    text = JOB.format(masters=masters, local=directory.parent / "local", spark=spark.url, cores=WORKERS)
+    (directory / "job.toml").write_text(text)
+    (directory / "app.py").write_text(APP)
+    with tarfile.open(directory / "extra.tar", "w") as tar:
+        info = tarfile.TarInfo("inside")
+        info.size = 5
+        tar.addfile(info, io.BytesIO(b"extra"))
+    return directory
+
+
+def worker(cluster: Cluster) -> Any:
+    return cluster.run("job", "show", "scores").ok()["workers"][0]
+
+
+def printed(cluster: Cluster, job: str, stream: str = "stdout") -> str:
+    url = f"{cluster.url('supervisor-1')}/v1/host/jobs/{job}/0/log"
+    response = cluster.http.get(url, params={"stream": stream})
+    return response.text if response.status_code == 200 else ""
+
+
+def test_a_spark_job_runs_from_its_bundle(cluster: Cluster, spark: Standalone, tmp_path: Path) -> None:
+    """A driver would run without its files, be lost sight of, or not be started again as its policy says."""
+    upload_bundles(cluster, tmp_path)
+    job = cluster.run("job", "submit", write_job(tmp_path / "job", spark, cluster.url("master-1"))).ok()["id"]
+    try:
+        until(lambda: printed(cluster, job), "what the driver prints", 120)
+        until(lambda: worker(cluster)["application"], "the application's id", 30)
+    except BaseException:
+        print(printed(cluster, job, "stderr")[-6000:])
+        raise
+    said, running = json.loads(printed(cluster, job)), worker(cluster)
+    pages = cluster.http.get(f"{running['ui']}/api/v1/applications").json()
+    work = cluster.store("supervisor-1") / "workers" / job / "0"
+    (work / "go").touch()
+    until(lambda: cluster.run("job", "show", "scores").ok()["status"] == "finished", "the job's end", 60)
+    ended = worker(cluster)
+
+    assert [["featured by the swarm", "0.5", "extra"]] == said["seen"]
+    assert WORKERS == said["executors"]
+    assert [("running", 1), ("ended", 0)] == [
+        (running["state"], running["restarts"]),
+        (ended["state"], ended["exit_code"]),
+    ]
+    assert running["application"] == ended["application"] == pages[0]["id"]
+    check_tables(said["tables"], job)
+
+
+def check_tables(tables: dict[str, list[dict[str, Any]]], job: str) -> None:
+    """The cluster as Spark sees it would not be the cluster."""
+    assert ["master-1"] == [row["id"] for row in tables["masters"] if row["is_leader"]]
+    assert ["supervisor-1"] == [row["id"] for row in tables["supervisors"]]
+    assert {"model-7", "features"} < {row["id"] for row in tables["bundles"]}
+    assert ("model-7", "master-1") in {(row["bundle"], row["master"]) for row in tables["replicas"]}
+    assert [(job, "scores", 1)] == [(row["id"], row["name"], row["wanted"]) for row in tables["jobs"]]
+    assert [(job, 0, "supervisor-1")] == [(row["job"], row["worker"], row["supervisor"]) for row in tables["workers"]]
+
+
+def test_a_second_driver_is_refused_with_the_reason(cluster: Cluster, spark: Standalone, tmp_path: Path) -> None:
+    """Two drivers would do all the work twice."""
+    directory = write_job(tmp_path / "job", spark, cluster.url("master-1"))
+    ran = cluster.run("job", "submit", directory, "--name", "twice", "--workers", "2")
+
+    assert 2 == ran.code
+    assert "a Spark job has one worker, which is its driver" in ran.stderr

@@ -1,0 +1,141 @@
+"""Bundles in PySpark: one call makes them arrive on all executors' hosts, another says where they lie on this one.
+
+Always holds: a bundle's bytes go from the swarm to each host once, never through the driver. Must not do: import
+PySpark where there is none to be used: `bundle_path` works in any program.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torrentdist.model import ids
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.spark.gateway_calls import DEFAULT, VARIABLE, fetch_here, gateway_url, readable
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FETCH_SECS = 3600.0
+TASKS_PER_EXECUTOR = 4
+CONNECT_TASKS = 64
+"""Connect doesn't say how many executors there are."""
+_EXTENSIONS = (".so", ".pyd")
+
+_known: dict[str, Path] = {}
+
+
+def bundle_path(bundle: str, *, gateway: str | None = None, timeout: float = FETCH_SECS) -> Path:
+    """The directory of a bundle on this host, to be read only: in a driver, a task, or any other program.
+
+    It is fetched first if it is not here. `gateway`: its URL, if it's neither in TORRENTDIST_GATEWAY nor the usual.
+    """
+    ids.bundle_id(bundle)
+    found = _known.get(bundle) or _told_by_spark(bundle)
+    if found is None or not found.is_dir():
+        found = fetch_here(bundle, gateway_url(gateway), timeout)
+    _known[bundle] = found
+    return found
+
+
+def add_bundle(
+    spark: SparkSession,
+    bundle: str,
+    *,
+    python: bool = False,
+    gateway: str | None = None,
+    timeout: float = FETCH_SECS,
+) -> None:
+    """Have a bundle on the hosts of all executors, those that start later too, before their tasks run.
+
+    `python`: its packages can be imported in tasks. With Spark Connect, executors that start later fetch it when they
+    first ask for its path, and Python packages travel from here through the server instead of the swarm.
+    """
+    ids.bundle_id(bundle)
+    url = gateway_url(gateway)
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        _add_by_connect(spark, bundle, url, python, timeout)
+        return
+    where = bundle_path(bundle, gateway=url, timeout=timeout)  # what is wrong is said here, before any executor fails
+    if python:
+        _refuse_extensions(bundle, where)
+        spark.sparkContext.addPyFile(f"{url}/bundles/{bundle}/{bundle}.zip")
+    spark.sparkContext.addFile(f"{url}/bundles/{bundle}/local/{_ticket(bundle)}")
+    _warm(spark)
+
+
+def _ticket(bundle: str) -> str:
+    """A file that an executor gets once the bundle is on its host, and that says where."""
+    return f"{bundle}.torrentdist.json"
+
+
+def _told_by_spark(bundle: str) -> Path | None:
+    import sys
+
+    if "pyspark" not in sys.modules:
+        return None
+    from pyspark import SparkFiles
+
+    try:
+        told = json.loads(Path(SparkFiles.get(_ticket(bundle))).read_text())
+        return readable(Path(told["path"]))
+    except (OSError, ValueError, KeyError, AssertionError, AttributeError, TypeError, TorrentdistError):
+        return None  # not added, or this is no process of Spark's: ask the gateway
+
+
+def _refuse_extensions(bundle: str, where: Path) -> None:
+    for folder, _, names in os.walk(where):
+        for name in names:
+            if name.endswith(_EXTENSIONS):
+                at = os.path.relpath(os.path.join(folder, name), where)
+                detail = (
+                    f"{bundle} has compiled modules ({at}), which Python cannot import from an archive: "
+                    f"insert bundle_path({bundle!r}) into sys.path in the task instead"
+                )
+                raise TorrentdistError("usage", detail=detail)
+
+
+def _warm(spark: SparkSession) -> None:
+    """Executors get new files with their next task: give each one."""
+    jvm_context: Any = spark.sparkContext._jsc.sc()
+    tasks = TASKS_PER_EXECUTOR * int(jvm_context.getExecutorMemoryStatus().size())
+    spark.range(0, tasks, 1, tasks).write.format("noop").mode("overwrite").save()
+
+
+def _add_by_connect(spark: SparkSession, bundle: str, url: str, python: bool, timeout: float) -> None:
+    def fetch(batches: Iterator[Any]) -> Iterator[Any]:
+        # In the task: the standard library alone, since this is sent there as it is.
+        import json as in_task
+        import os as system
+        import urllib.request
+
+        base = system.environ.get(VARIABLE) or url
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(f"{base}/bundles/{bundle}/local/{bundle}", timeout=60) as answer:
+            in_task.load(answer)
+        yield from batches
+
+    if python:
+        where = bundle_path(bundle, gateway=url, timeout=timeout)
+        _refuse_extensions(bundle, where)
+        _send_packages(spark, bundle, url)
+    tasks = spark.range(0, CONNECT_TASKS, 1, CONNECT_TASKS)
+    tasks.mapInArrow(fetch, tasks.schema).write.format("noop").mode("overwrite").save()
+
+
+def _send_packages(spark: SparkSession, bundle: str, url: str) -> None:
+    import urllib.request
+
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, f"{bundle}.zip")
+        with opener.open(f"{url}/bundles/{bundle}/{bundle}.zip", timeout=60) as answer:
+            path.write_bytes(answer.read())
+        spark.addArtifacts(str(path), pyfile=True)
+
+
+__all__ = ["DEFAULT", "VARIABLE", "add_bundle", "bundle_path"]

@@ -1,0 +1,164 @@
+"""The cluster's state as tables: spark.read.format("torrentdist").load("bundles").
+
+Always holds: one table is one moment, asked once by the driver; no token goes to executors. Must not do: read events;
+the report's pipeline does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from torrentdist.client import jobs
+from torrentdist.client.http import MasterClient
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.settings import load
+from torrentdist.model.views import WorkerState
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Row = tuple[Any, ...]
+NAME = "torrentdist"
+OPTIONS = ("path", "table", "masters", "tokenfile", "config")
+
+
+class Table(NamedTuple):
+    schema: str
+    read: Callable[[MasterClient], Any]
+    """An awaitable of its rows."""
+
+
+def _moment(at: float) -> datetime:
+    return datetime.fromtimestamp(at, UTC)
+
+
+async def _masters(client: MasterClient) -> list[Row]:
+    view = await client.cluster()
+    return [(m.id, m.host, m.port, m.url, m.is_leader, m.version, m.uptime_secs, m.swarm_port) for m in view.masters]
+
+
+async def _supervisors(client: MasterClient) -> list[Row]:
+    view = await client.cluster()
+    return [
+        (s.id, s.host, s.gateway, s.slots, s.slots_used, dict(s.labels), s.bundles, s.version, s.uptime_secs)
+        for s in view.supervisors
+    ]
+
+
+async def _bundles(client: MasterClient) -> list[Row]:
+    return [
+        (b.id, b.digest, b.size, b.files, b.replicas, b.min_replicas, b.state.value, b.pinned, _moment(b.created_at))
+        for b in await client.bundles()
+    ]
+
+
+async def _replicas(client: MasterClient) -> list[Row]:
+    return [(b.id, b.digest, master) for b in await client.bundles() for master in b.holders]
+
+
+async def _jobs(client: MasterClient) -> list[Row]:
+    return [
+        (j.id, j.name, j.status.value, j.bundle, list(j.dependencies), j.wanted,
+         sum(w.state is WorkerState.RUNNING for w in j.workers), _moment(j.created_at), j.reason)
+        for j in await jobs.jobs(client)
+    ]  # fmt: skip
+
+
+async def _workers(client: MasterClient) -> list[Row]:
+    return [
+        (j.id, w.worker, w.supervisor, w.slot, w.state.value, w.pid, w.exit_code, w.restarts, w.application, w.ui)
+        for j in await jobs.jobs(client)
+        for w in j.workers
+    ]
+
+
+TABLES: Mapping[str, Table] = {
+    "masters": Table(
+        "id string, host string, port int, url string, is_leader boolean, version string, uptime_secs double, "
+        "swarm_port int",
+        _masters,
+    ),
+    "supervisors": Table(
+        "id string, host string, gateway string, slots int, slots_used int, labels map<string, string>, bundles int, "
+        "version string, uptime_secs double",
+        _supervisors,
+    ),
+    "bundles": Table(
+        "id string, digest string, size long, files long, replicas int, min_replicas int, state string, "
+        "pinned boolean, created_at timestamp",
+        _bundles,
+    ),
+    "replicas": Table("bundle string, digest string, master string", _replicas),
+    "jobs": Table(
+        "id string, name string, status string, bundle string, dependencies array<string>, wanted int, running int, "
+        "created_at timestamp, reason string",
+        _jobs,
+    ),
+    "workers": Table(
+        "job string, worker int, supervisor string, slot int, state string, pid int, exit_code int, restarts int, "
+        "application string, ui string",
+        _workers,
+    ),
+}
+
+
+class TorrentdistDataSource(DataSource):
+    """Options: `table` (or the path), `masters`, `tokenFile`, `config`; otherwise as the command line is configured."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        unknown = sorted(name for name in options if name.lower() not in OPTIONS)
+        if unknown:
+            raise TorrentdistError("usage", detail=f"{NAME} has no option {unknown[0]!r}, only {', '.join(OPTIONS)}")
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def schema(self) -> str:
+        return self._table().schema
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return _Reader({name.lower(): text for name, text in self.options.items()}, self._name())
+
+    def _name(self) -> str:
+        return str(self.options.get("table") or self.options.get("path") or "")
+
+    def _table(self) -> Table:
+        table = TABLES.get(self._name())
+        if table is None:
+            raise TorrentdistError("usage", detail=f"there is no table {self._name()!r}, only {', '.join(TABLES)}")
+        return table
+
+
+class _Reader(DataSourceReader):
+    def __init__(self, options: Mapping[str, str], table: str) -> None:
+        self._options = options
+        self._table = table
+
+    def partitions(self) -> list[InputPartition]:
+        """On the driver, and already with the rows: executors need not reach the masters."""
+        return [InputPartition(asyncio.run(self._rows()))]
+
+    def read(self, partition: InputPartition) -> Iterator[Row]:
+        yield from partition.value
+
+    async def _rows(self) -> list[Row]:
+        keys = {"masters": "client.masters", "tokenfile": "client.token_file"}
+        flags = {key: self._options[name] for name, key in keys.items() if name in self._options}
+        file = Path(self._options["config"]) if "config" in self._options else None
+        async with MasterClient(load(config_file=file, flags=flags).config.client) as client:
+            rows: list[Row] = await TABLES[self._table].read(client)
+            return rows
+
+
+def register(spark: SparkSession) -> None:
+    """Once per session, before the first read."""
+    spark.dataSource.register(TorrentdistDataSource)

@@ -1,0 +1,67 @@
+"""The gateway of this host, asked with the standard library alone: tasks import this, in one process for each core.
+
+Always holds: what the gateway refuses comes out as the error that it is. Must not do: talk to anything but loopback.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from torrentdist.model.errors import TorrentdistError
+
+VARIABLE = "TORRENTDIST_GATEWAY"
+DEFAULT = "http://127.0.0.1:7070"
+POLL_SECS = 20.0
+CALL_SECS = 10.0
+
+_opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+def gateway_url(given: str | None = None) -> str:
+    return (given or os.environ.get(VARIABLE) or DEFAULT).rstrip("/")
+
+
+def fetch_here(bundle: str, url: str, timeout: float) -> Path:
+    """Where the bundle lies on this host, after it was fetched if need be."""
+    deadline = time.monotonic() + timeout
+    view = _ask(f"{url}/v1/host/bundles/{bundle}/fetch", "POST", CALL_SECS)
+    while view["state"] != "done":
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise TorrentdistError("timed_out", what=f"fetching {bundle}", seconds=timeout)
+        wait = min(POLL_SECS, left)
+        view = _ask(f"{url}/v1/host/bundles/{bundle}?wait={wait:.3f}", "GET", wait + CALL_SECS)
+    return readable(Path(view["path"]))
+
+
+def readable(path: Path) -> Path:
+    if not os.access(path, os.R_OK | os.X_OK):
+        detail = f"user {os.getuid()} cannot read what this host's supervisor keeps"
+        raise TorrentdistError("disk_error", path=str(path), detail=detail)
+    return path
+
+
+def _ask(url: str, method: str, timeout: float) -> dict[str, Any]:
+    request = urllib.request.Request(url, method=method)
+    try:
+        with _opener.open(request, timeout=timeout) as response:
+            return dict(json.load(response))
+    except urllib.error.HTTPError as answer:
+        with answer:
+            raise _error_of(answer, url) from None
+    except (OSError, ValueError) as exc:
+        reason = getattr(exc, "reason", exc)
+        raise TorrentdistError("supervisor_unreachable", url=url.partition("/v1/")[0], detail=reason) from exc
+
+
+def _error_of(answer: urllib.error.HTTPError, url: str) -> TorrentdistError:
+    try:
+        return TorrentdistError.from_wire(json.load(answer))
+    except ValueError:
+        return TorrentdistError("internal", detail=f"{url} answered {answer.code}")
