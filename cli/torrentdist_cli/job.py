@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -11,7 +12,7 @@ from torrentdist.client import jobs as client_jobs
 from torrentdist.client.http import MasterClient
 from torrentdist.model.ids import job_id
 from torrentdist.model.views import JobView, WorkerState
-from torrentdist_cli.command import Command, Group
+from torrentdist_cli.command import Command, Group, Lazy
 from torrentdist_cli.output import facts, grid, show, show_all
 from torrentdist_cli.progress import transfer_display
 from torrentdist_cli.run import run
@@ -21,7 +22,10 @@ from torrentdist_cli.text import DURATION, duration
 T = TypeVar("T")
 
 
-@click.group(cls=Group)
+COMMANDS = {"logs": Lazy("torrentdist_cli.job_logs:logs", "Print what its workers print, wherever they run.")}
+
+
+@click.group(cls=Group, lazy=COMMANDS)
 def job() -> None:
     """Submit, show, steer and kill jobs."""
 
@@ -82,7 +86,7 @@ def ls(session: Session) -> None:
 @click.argument("name")
 @click.pass_obj
 def show_one(session: Session, name: str) -> None:
-    """Show one job and its workers.
+    """Show one job, its workers and its story.
 
     With -q: its status.
     """
@@ -190,4 +194,18 @@ def _table(view: JobView) -> str:
         for w in view.workers
     ]
     workers = grid(("WORKER", "SUPERVISOR", "STATE", "PID", "EXIT", "RESTARTS", "NOTE"), rows)
-    return f"{facts(pairs)}\n\n{workers}"
+    return "\n\n".join([facts(pairs), workers, *([_story(view)] if view.events else [])])
+
+
+def _story(view: JobView) -> str:
+    rows = [
+        (
+            time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(event.at)),
+            event.event.value,
+            "" if event.worker is None else str(event.worker),
+            event.supervisor or "",
+            event.detail,
+        )
+        for event in view.events
+    ]
+    return grid(("AT", "EVENT", "WORKER", "SUPERVISOR", "NOTE"), rows)

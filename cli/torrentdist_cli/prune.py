@@ -1,12 +1,13 @@
-"""`torrentdist bundle prune`: room on this host, made by its supervisor."""
+"""`torrentdist bundle prune`: room on this host, made by its supervisor, or in the whole cluster, by the leader."""
 
 from __future__ import annotations
 
 import click
 
+from torrentdist.client.http import MasterClient
 from torrentdist.client.transport import Broken, Request, ask, new_http
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.views import PruneView
+from torrentdist.model.views import PruneView, UnusedView
 from torrentdist_cli.command import Command
 from torrentdist_cli.output import show
 from torrentdist_cli.run import run
@@ -21,19 +22,36 @@ _SECS = 60.0
 @click.option(
     "--older-than", type=DURATION, default="0", metavar="AGE", help="Only what nobody used for this long: 7d."
 )
+@click.option("--cluster", is_flag=True, help="Remove from the whole cluster every bundle that nobody uses.")
 @click.option("--dry-run", is_flag=True, help="Say what would go, and keep it.")
 @click.pass_obj
-def prune(session: Session, older_than: float, dry_run: bool) -> None:
+def prune(session: Session, older_than: float, cluster: bool, dry_run: bool) -> None:
     """Drop what nothing on this host needs.
 
-    What is assigned, pinned, in use or the last copy stays.
+    What is assigned, pinned, in use or the last copy stays. With --cluster: remove every bundle that is not pinned, not
+    distributed to a host, and needed by no job that lives, as `bundle rm` does.
 
     With -q: the number of bytes that are free now.
     """
+    if cluster:
+        _prune_cluster(session, older_than, dry_run)
+        return
     view = run(_prune(session.config().client.supervisor, older_than, dry_run))
     verb = "would remove" if dry_run else "removed"
     sentence = f"{verb} {len(view.removed)} bundles, {size(view.freed_bytes)}; {view.kept} stay"
     show(session, view, value=str(view.freed_bytes), table=lambda: "\n".join([sentence, *view.removed]))
+
+
+def _prune_cluster(session: Session, older_than: float, dry_run: bool) -> None:
+    async def work() -> UnusedView:
+        params = {"older_than": f"{older_than:g}", "dry_run": "true" if dry_run else "false"}
+        async with MasterClient(session.config().client) as client:
+            return await client.mutate("POST", "/v1/prune", UnusedView, params=params, timeout=_SECS)
+
+    view = run(work())
+    verb = "would remove" if dry_run else "removed"
+    sentence = f"{verb} {len(view.removed)} bundles, {size(view.bytes)}; {view.kept} stay"
+    show(session, view, value=str(view.bytes), table=lambda: "\n".join([sentence, *view.removed]))
 
 
 async def _prune(url: str, older_than: float, dry_run: bool) -> PruneView:

@@ -9,11 +9,12 @@ from records_of import bundle, job, snapshot, supervisor
 
 from torrentdist.cluster.operations import Op, Set
 from torrentdist.cluster.snapshot import ClusterSnapshot, JobEntry
-from torrentdist.master.job_duties import Happened, assignment_ops, happened, next_due
+from torrentdist.master.job_duties import Happened, assignment_ops, cleanup_ops, happened, next_due, ops_of
 from torrentdist.master.lifecycle import Due, Replicated
 from torrentdist.model.ids import JobId, SupervisorId
 from torrentdist.model.records import (
     AssignmentRecord,
+    JobRecord,
     JobStatus,
     Pending,
     PendingStep,
@@ -109,3 +110,37 @@ def test_what_is_taken_away_stands_before_what_is_given() -> None:
     assert isinstance(first, Set)
     assert "/assignments/h1" == first.path
     assert {"h1": (0,), "h2": (1,)} == placed([first, second], seen)
+
+
+def test_the_end_of_a_rebalance_is_noted_after_its_moves() -> None:
+    """A4: a leader that dies in the middle would leave the workers where they were, and nothing pending."""
+    seen = running(1, on={H1: (0,), H2: ()}, up=("h1", "h2"))
+    before = msgspec.structs.replace(
+        seen.jobs[J].record,
+        status=JobStatus.REBALANCING,
+        resume=JobStatus.ACTIVE,
+        pending=Pending(step=PendingStep.REBALANCE, due=10.0, workers=3),
+    )
+    seen = dataclasses.replace(seen, jobs={J: dataclasses.replace(seen.jobs[J], record=before)})
+    *moves, last = ops_of(seen, Happened(J, Due(10.0)))
+
+    assert {"h1": (0, 2), "h2": (1,)} == placed(moves, seen)
+    assert isinstance(last, Set)
+    assert (JobStatus.ACTIVE, 3, None) == _kept(last)
+
+
+def _kept(op: Set) -> tuple[JobStatus, int, Pending | None]:
+    record = decode(op.data, JobRecord, path=op.path)
+    return record.status, record.workers, record.pending
+
+
+def test_what_ended_long_ago_is_forgotten() -> None:
+    """If this fails, ended jobs and hosts that are gone fill ZooKeeper, or `job show` loses a job that just failed."""
+    ended = {
+        name: dataclasses.replace(job(name, ["b"], JobStatus.FAILED), mtime=m) for name, m in (("a", 5), ("b", 50))
+    }
+    lives = job("lives", ["b"])
+    seen = snapshot([bundle("b")], jobs=[*ended.values(), lives], assigned={"empty": [], "keeps": ["b"], "here": []})
+    seen = dataclasses.replace(seen, supervisors={SupervisorId("here"): supervisor("here")})
+
+    assert ["/jobs/a", "/assignments/empty"] == [op.path for op in cleanup_ops(seen, 60.0, 50.0)]

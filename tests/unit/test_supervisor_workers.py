@@ -77,7 +77,7 @@ def test_slots_are_given_and_kept_while_a_worker_is_here() -> None:
 def test_a_job_of_the_same_name_starts_anew() -> None:
     """If this fails, a job that was killed and submitted again counts as ended before it began."""
     state = places.informed(places.follow(LocalState(), record(0)), ETL, facts("1"))
-    state = places.lived(state, (ETL, 0), Life(restarts=4, in_a_row=4, exit_code=3, ended=True), "")
+    state = places.lived(state, (ETL, 0), Life(restarts=4, in_a_row=4, exit_code=3, ended=True), "", 1.0)
     (same,) = places.informed(state, ETL, facts("1", stop_grace_secs=1.0)).places
     (other,) = places.informed(state, ETL, facts("2")).places
 
@@ -93,7 +93,7 @@ def test_bundles_of_what_still_runs_are_needed() -> None:
     state = places.follow(places.started(state, (ETL, 0), RUN), record())
 
     assert {"b"} == places.needs(state)
-    assert not places.needs(places.lived(state, (ETL, 0), Life(), ""))
+    assert not places.needs(places.lived(state, (ETL, 0), Life(), "", 1.0))
 
 
 # on disk

@@ -97,12 +97,14 @@ async def jobs(client: MasterClient) -> list[JobView]:
 
 
 async def job(client: MasterClient, name: str) -> JobView:
+    """With its story."""
+    params = {"events": "true"}
     try:
-        return await client.mutate("GET", f"/v1/jobs/{name}", JobView)
+        return await client.mutate("GET", f"/v1/jobs/{name}", JobView, params=params)
     except TorrentdistError as error:
         if error.exit_code != EXIT_UNAVAILABLE:
             raise
-        return await client.read("GET", f"/v1/jobs/{name}", JobView, params={"any": "true"})
+        return await client.read("GET", f"/v1/jobs/{name}", JobView, params={**params, "any": "true"})
 
 
 async def activate(client: MasterClient, name: str) -> JobView:

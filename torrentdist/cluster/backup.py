@@ -30,6 +30,8 @@ from torrentdist.model.records import ClusterRecord, decode
 
 _IN_FLIGHT = 64
 _RAISES = 500
+_LATER_EPOCHS = 1000
+"""So many more the lost cluster may have had since the backup: the fencing numbers of workers must not go back."""
 _ATTEMPTS = 20
 
 
@@ -105,7 +107,7 @@ async def _complete(zk: ZooKeeper, backup: Backup) -> int:
     """
     for _ in range(_ATTEMPTS):
         with contextlib.suppress(TransactionFailed):
-            version = await _raise_to(zk, backup.epoch)
+            version = await _raise_to(zk, backup.epoch + _LATER_EPOCHS)
             ops: list[Op] = [Set(paths.EPOCH, left_record(backup), version)]
             exists = await zk.exists(paths.CLUSTER) is not None
             data = cluster_record(backup)

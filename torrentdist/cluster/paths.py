@@ -57,6 +57,10 @@ def job(id_: JobId) -> str:
     return f"{JOBS}/{ids.job_id(id_)}"
 
 
+def job_story(id_: JobId) -> str:
+    return f"{job(id_)}/story"
+
+
 def request_bucket(name: str) -> str:
     return f"{REQUESTS}/{name}"
 
@@ -155,6 +159,14 @@ class GroupPaths:
 
 JOB_GROUP = GroupPaths("jobs")
 """Where the barriers of all jobs' workers are, and those who hold them. It has no coordinator: the leader assigns."""
+
+
+def free_group(name: str) -> GroupPaths:
+    """A group that anybody may use: not the one whose barriers guard the workers of jobs."""
+    if name == JOB_GROUP.name:
+        raise TorrentdistError("forbidden", detail=f"the group {name!r} belongs to the workers of jobs")
+    return GroupPaths(name)
+
 
 _LONGEST_PLAIN_JOB = 100
 

@@ -47,6 +47,8 @@ class BundleEntry:
 class AssignmentEntry:
     record: AssignmentRecord
     version: int
+    mtime: float = 0.0
+    """ZooKeeper's time of the record's last write."""
 
 
 @dataclass(frozen=True)
@@ -201,7 +203,10 @@ class _Reader:
     def assignment(self, id_: SupervisorId) -> AssignmentEntry | None:
         path = f"{paths.ASSIGNMENTS}/{id_}"
         record = self.record(path, AssignmentRecord)
-        return None if record is None else AssignmentEntry(record, self.tree.nodes[path][1].version)
+        if record is None:
+            return None
+        stat = self.tree.nodes[path][1]
+        return AssignmentEntry(record, stat.version, stat.mtime)
 
     def job(self, id_: JobId) -> JobEntry | None:
         path = f"{paths.JOBS}/{id_}"

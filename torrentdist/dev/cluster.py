@@ -21,12 +21,14 @@ import httpx
 import msgspec
 
 from torrentdist.dev.processes import Started, birth_of, is_alive, send, wait_gone
-from torrentdist.dev.zookeeper import EmbeddedZooKeeper
+from torrentdist.dev.zookeeper import EmbeddedZooKeeper, ZooKeeperServer
 from torrentdist.host.address import NAME, read_address
 from torrentdist.model.errors import TorrentdistError
 
 READY_SECS = 60.0
 STOP_SECS = 15.0
+GRACE_SECS = 3.0
+"""For the workers of a cluster that goes down."""
 
 
 class DevSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,11 +118,27 @@ class DevCluster:
             for member in wait_gone(members, STOP_SECS):
                 send(member, signal.SIGKILL)
             wait_gone(members, 5.0)
+            if role == "supervisor":
+                self._end_workers()
         if self._zookeeper is not None:
             self._zookeeper.kill()  # its first thread is gone; wait for the others too
         self._reap()
         self.state.processes.clear()
         self._save()
+
+    def zookeeper_server(self, number: int = 1) -> ZooKeeperServer:
+        """One of those that were started here, to be killed and started again."""
+        assert self._zookeeper is not None
+        return self._zookeeper.servers[number - 1]
+
+    def _end_workers(self) -> None:
+        """Supervisors leave them running, for the next one; here there is none."""
+        guardians = [g for path in self.dir.glob("*/guard/*/*/status.json") if (g := _guardian(path)) is not None]
+        for guardian in guardians:
+            send(guardian, signal.SIGTERM)
+        for guardian in wait_gone(guardians, GRACE_SECS):
+            send(guardian, signal.SIGUSR1)
+        wait_gone(guardians, 5.0)
 
     # members
 
@@ -246,6 +264,15 @@ class DevCluster:
         gateways = [p.gateway for p in self.state.processes if p.gateway]
         client: dict[str, object] = {"masters": self.masters(), "supervisor": gateways[0] if gateways else ""}
         _write_toml(self.dir / "client.toml", {"client": client})
+
+
+def _guardian(path: Path) -> Started | None:
+    """The process above a worker, if what it said last can be read."""
+    try:
+        said = json.loads(path.read_bytes())
+        return Started(role="worker", id=path.parent.name, pid=said["guardian"], birth=said["guardian_birth"], url="")
+    except (OSError, ValueError, KeyError):
+        return None
 
 
 def has_state(directory: Path) -> bool:

@@ -51,6 +51,7 @@ from torrentdist.master.operations import BundleOperations
 from torrentdist.master.replicator import Replicator
 from torrentdist.master.roles import Roles, lag
 from torrentdist.master.saved import Pace, Records
+from torrentdist.master.sight import Sight
 from torrentdist.master.swarms import Swarms
 from torrentdist.master.trimming import RequestTrimmer
 from torrentdist.master.upgrading import Upgrade
@@ -88,6 +89,7 @@ class Master:
         self._background = Background()
         self._closing = contextlib.AsyncExitStack()
         self._zookeeper = ZooKeeper(config.zookeeper)
+        self.sight = Sight(self._zookeeper)
         self.mirror = Mirror(self._zookeeper)
         self.runtime: HostRuntime
         self._registration: Registration | None = None
@@ -122,7 +124,9 @@ class Master:
         changes = Changes(self.mirror, self.leadership, Requests(self._zookeeper))
         self.operations = BundleOperations(changes, self.leadership.default_min_replicas)
         self.intake = Intake(self.runtime, self.mirror, self.operations, changes)
-        self.jobs = Jobs(changes, self.mirror, self.leadership, self._zookeeper, self.runtime.store, self.config)
+        self.jobs = Jobs(
+            changes, self.mirror, self.leadership, self._zookeeper, self.sight, self.runtime.store, self.config
+        )
         agent = self._agent = self._make_agent(http)
         self._load_plugin()
         await self.runtime.start()

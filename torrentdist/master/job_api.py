@@ -14,7 +14,7 @@ from torrentdist.master.jobs import find_job
 from torrentdist.master.lifecycle import Activate, Deactivate, Kill, Rebalance
 from torrentdist.master.openapi import Operation
 from torrentdist.model import ids
-from torrentdist.model.views import HeartbeatBody, JobView
+from torrentdist.model.views import HeartbeatBody, JobView, UnusedView
 
 if TYPE_CHECKING:
     from torrentdist.master.daemon import Master
@@ -33,7 +33,10 @@ class JobApi:
 
     async def job(self, request: Request) -> Response:
         self._only_leader_unless_any(request)
-        return json_response(self._m.jobs.view(self._m.snapshot(), request.path_params["job"]))
+        name = request.path_params["job"]
+        if request.query_params.get("events") == "true":
+            return json_response(await self._m.jobs.told(self._m.snapshot(), name))
+        return json_response(self._m.jobs.view(self._m.snapshot(), name))
 
     async def submit(self, request: Request) -> Response:
         self._m.leadership.fence()  # refuse before the body is read
@@ -68,6 +71,12 @@ class JobApi:
         self._m.leadership.fence()
         return answered(await self._m.jobs.drain(await mutation_of(request), supervisor, request.method == "PUT"))
 
+    async def prune(self, request: Request) -> Response:
+        older_than = number_parameter(request, "older_than", 0.0, low=0.0, high=LONGEST_WAIT)
+        dry_run = request.query_params.get("dry_run") == "true"
+        self._m.leadership.fence()
+        return answered(await self._m.jobs.prune(await mutation_of(request), older_than, dry_run))
+
     async def heartbeat(self, request: Request) -> Response:
         body = decode_body(await read_body(request, MAX_BODY_BYTES), HeartbeatBody)
         return json_response(self._m.jobs.hear(body))
@@ -95,6 +104,7 @@ JOB_OPERATIONS: tuple[Operation, ...] = (
     Operation("DELETE", "/v1/jobs/{job}", "kill", JobView, "deactivate now, remove after ?wait="),
     Operation("PUT", "/v1/supervisors/{supervisor}/drain", "drain", None, "place nothing there any more"),
     Operation("DELETE", "/v1/supervisors/{supervisor}/drain", "drain", None, "undo drain"),
+    Operation("POST", "/v1/prune", "prune", UnusedView, "remove the bundles that nobody uses"),
     Operation("POST", "/v1/heartbeat", "heartbeat", HeartbeatAnswer, "what a supervisor's workers do, to the leader",
               body=HeartbeatBody),
 )  # fmt: skip

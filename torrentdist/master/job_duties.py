@@ -13,14 +13,23 @@ from dataclasses import dataclass
 import msgspec
 
 from torrentdist.cluster import paths
-from torrentdist.cluster.operations import Create, Op, Set
+from torrentdist.cluster.operations import Create, Delete, Op, Set
 from torrentdist.cluster.snapshot import ClusterSnapshot, JobEntry
+from torrentdist.master.foresight import foreseen
+from torrentdist.master.jobs import event_ops
 from torrentdist.master.lifecycle import Due, Event, Replicated, Replicating, WorkerEnded, keeps_places, runs
 from torrentdist.master.scheduling import Demand, Host, Worker, place
 from torrentdist.model.ids import BundleId, JobId, SupervisorId
 from torrentdist.model.job import RestartPolicy
 from torrentdist.model.records import AssignmentRecord, JobStatus, WorkerAssignment, encode
 from torrentdist.model.views import WorkerReport, WorkerState
+
+SETTLE_SECS = 3.0
+
+
+def settling_secs(session_secs: float) -> float:
+    """For so long a leader listens without a gap before it takes an absence for one: 0008-isolation.md needs it."""
+    return SETTLE_SECS + session_secs / 6
 
 
 @dataclass(frozen=True)
@@ -116,6 +125,36 @@ def assignment_ops(
         op: Op = Set(path, data, entry.version) if entry else Create(path, data)
         (giving if len(workers) > len(record.workers) else taking).append(op)
     return [*taking, *giving]
+
+
+def ops_of(snapshot: ClusterSnapshot, what: Happened, *, forgiven: Collection[SupervisorId] = ()) -> list[Op]:
+    """What an event changes. The end of a rebalance moves workers first and is noted last: a leader that dies in the
+    middle leaves it pending for the next one."""
+    ops = [*event_ops(snapshot, what.job, what.event)]
+    before = snapshot.jobs[what.job].record
+    if ops and isinstance(what.event, Due) and before.status is JobStatus.REBALANCING:
+        return [*assignment_ops(foreseen(snapshot, ops), [what.job], forgiven=forgiven), *ops]
+    return ops
+
+
+def cleanup_ops(snapshot: ClusterSnapshot, server_now: float, keep_secs: float) -> list[Op]:
+    """Nobody needs them any more: jobs that ended long ago, and assignments of nothing to supervisors that are gone."""
+    old = server_now - keep_secs
+    ended = [
+        Delete(paths.job(id_), entry.version)
+        for id_, entry in sorted(snapshot.jobs.items())
+        if not entry.record.live and entry.mtime < old
+    ]
+    orphans = [
+        Delete(paths.assignment(id_), entry.version)
+        for id_, entry in sorted(snapshot.assignments.items())
+        if id_ not in snapshot.supervisors and _is_empty(entry.record) and entry.mtime < old
+    ]
+    return [*ended, *orphans]
+
+
+def _is_empty(record: AssignmentRecord) -> bool:
+    return not (record.workers or record.bundles or record.draining)
 
 
 def _draining(snapshot: ClusterSnapshot, supervisor: SupervisorId) -> bool:

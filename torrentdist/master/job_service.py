@@ -10,39 +10,51 @@ import asyncio
 import contextlib
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 import structlog
 
 from torrentdist.bundle.store import Store
+from torrentdist.cluster import paths
 from torrentdist.cluster.mirror import Mirror
-from torrentdist.cluster.operations import Op, TransactionFailed
+from torrentdist.cluster.operations import Delete, Op, TransactionFailed
 from torrentdist.cluster.snapshot import ClusterSnapshot
 from torrentdist.cluster.zookeeper import ZooKeeper
 from torrentdist.master.changes import Changes
-from torrentdist.master.job_duties import Happened, assignment_ops, drain_ops, happened, next_due, placement
-from torrentdist.master.job_views import job_list, job_view
+from torrentdist.master.job_duties import (
+    assignment_ops,
+    cleanup_ops,
+    drain_ops,
+    happened,
+    next_due,
+    ops_of,
+    placement,
+    settling_secs,
+)
+from torrentdist.master.job_stories import Stories
+from torrentdist.master.job_views import Reports, job_list, job_view
 from torrentdist.master.jobs import event_ops, find_job, submit_ops, with_overrides
 from torrentdist.master.leadership import Leadership
-from torrentdist.master.lifecycle import Due, Event
+from torrentdist.master.lifecycle import Event
 from torrentdist.master.once import Mutation
+from torrentdist.master.pruning import prune_ops, unused
+from torrentdist.master.sight import Sight
+from torrentdist.master.validating import Validation
 from torrentdist.model import ids
 from torrentdist.model.config import Config
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, JobId, SupervisorId
-from torrentdist.model.job import FILE_NAME, JobSpec, parse_job
-from torrentdist.model.records import BundleState, JobStatus
-from torrentdist.model.views import HeartbeatBody, JobView, WorkerReport
+from torrentdist.model.job import FILE_NAME, JobSpec
+from torrentdist.model.records import BundleState
+from torrentdist.model.views import HeartbeatBody, JobView, UnusedView
 
 log = structlog.get_logger(__name__)
 
 BATCH = 100
 LOOK_SECS = 10.0
 HEARTBEAT_SECS = 3.0
-SETTLE_SECS = 3.0
-"""For so long, and a sixth of a session, a new leader moves nobody: docs/decisions/0008-isolation.md needs it."""
 FORGET_REPORTS_SECS = 60.0
 
 
@@ -67,6 +79,7 @@ class Jobs:
         mirror: Mirror,
         leadership: Leadership,
         zookeeper: ZooKeeper,
+        sight: Sight,
         store: Store,
         config: Config,
     ) -> None:
@@ -74,18 +87,23 @@ class Jobs:
         self._mirror = mirror
         self._leadership = leadership
         self._zookeeper = zookeeper
+        self._sight = sight
         self._store = store
-        self._session_secs = config.zookeeper.session_timeout_secs
+        self._settling_secs = settling_secs(config.zookeeper.session_timeout_secs)
+        self._validation = Validation(config.jobs)
+        self._keep_secs = config.jobs.keep_secs
         self._max_wait = config.replication.max_wait_secs
         self._heard: dict[SupervisorId, tuple[float, HeartbeatBody]] = {}
         self._wake = asyncio.Event()
-        self._respread: set[JobId] = set()
+        self._stories = Stories(zookeeper)
 
     # what users ask
 
     async def submit(self, mutation: Mutation | None, body: SubmitBody) -> bytes:
         bundle = ids.bundle_id(body.bundle)
-        spec = with_overrides(await self._spec_of(bundle), body.name, body.workers, body.conf)
+        content, parsed = await self._spec_of(bundle)
+        spec = with_overrides(parsed, body.name, body.workers, body.conf)
+        await self._validation.check(spec, content)
         job = ids.job_id(f"{spec.name}-{secrets.token_hex(4)}")
         return await self._changes.make(
             mutation,
@@ -93,7 +111,7 @@ class Jobs:
             lambda s: self.view(s, job),
         )
 
-    async def _spec_of(self, bundle: BundleId) -> JobSpec:
+    async def _spec_of(self, bundle: BundleId) -> tuple[Path, JobSpec]:
         entry = self._mirror.snapshot.bundles.get(bundle)
         if entry is None or entry.record.state in (BundleState.REMOVED, BundleState.UPLOADING):
             raise TorrentdistError("bundle_not_found", id=bundle)
@@ -103,7 +121,7 @@ class Jobs:
         text = await asyncio.to_thread(_read_text, stored.content / FILE_NAME)
         if text is None:
             raise TorrentdistError("config_missing", detail=f"bundle {bundle} has no {FILE_NAME}, so it is no job")
-        return parse_job(text, origin=f"{bundle}/{FILE_NAME}")
+        return stored.content, self._validation.parse(text, f"{bundle}/{FILE_NAME}")
 
     async def happen(self, mutation: Mutation | None, wanted: str, event: Event) -> bytes:
         return await self._changes.make(mutation, lambda s: event_ops(s, wanted, event), lambda s: self.view(s, wanted))
@@ -116,6 +134,21 @@ class Jobs:
 
         return await self._changes.make(mutation, decide, lambda s: {"id": supervisor, "draining": draining})
 
+    async def prune(self, mutation: Mutation | None, older_than: float, dry_run: bool) -> bytes:
+        """Remove the bundles that nobody uses."""
+        removed: dict[BundleId, int] = {}
+
+        def decide(snapshot: ClusterSnapshot) -> Sequence[Op]:
+            removed.update({e.record.id: e.record.size for e in unused(snapshot, self.server_now(), older_than)})
+            return [] if dry_run else prune_ops(snapshot, self.server_now(), older_than)
+
+        def view(snapshot: ClusterSnapshot) -> UnusedView:
+            there = sum(e.record.state is not BundleState.REMOVED for e in snapshot.bundles.values())
+            kept = there - len(removed) if dry_run else there
+            return UnusedView(removed=sorted(removed), bytes=sum(removed.values()), kept=kept)
+
+        return await self._changes.make(mutation, decide, view, batch=BATCH)
+
     def server_now(self) -> float:
         """ZooKeeper's clock; deadlines are told by nothing else."""
         now = self._zookeeper.server_now()
@@ -124,10 +157,15 @@ class Jobs:
         return now
 
     def view(self, snapshot: ClusterSnapshot, wanted: str) -> JobView:
-        return job_view(snapshot, find_job(snapshot, wanted), self._said(), self._zookeeper.server_now())
+        return job_view(snapshot, find_job(snapshot, wanted), self._reports(snapshot), self._zookeeper.server_now())
+
+    async def told(self, snapshot: ClusterSnapshot, wanted: str) -> JobView:
+        """With its story."""
+        view = self.view(snapshot, wanted)
+        return msgspec.structs.replace(view, events=await self._stories.events(view.id))
 
     def views(self, snapshot: ClusterSnapshot) -> list[JobView]:
-        return job_list(snapshot, self._said(), self._zookeeper.server_now())
+        return job_list(snapshot, self._reports(snapshot), self._zookeeper.server_now())
 
     # what supervisors report
 
@@ -146,18 +184,16 @@ class Jobs:
                     peers[worker.job][str(worker.worker)] = host.host
         return HeartbeatAnswer(HEARTBEAT_SECS, peers)
 
-    def _reports(self, snapshot: ClusterSnapshot) -> dict[tuple[JobId, int], WorkerReport]:
-        """What is said of workers by those who have them."""
-        places = placement(snapshot)
-        return {key: report for key, (by, report) in self._said().items() if places.get(key) == by}
-
-    def _said(self) -> Mapping[tuple[JobId, int], tuple[SupervisorId, WorkerReport]]:
+    def _reports(self, snapshot: ClusterSnapshot) -> Reports:
+        """What is said of workers by those who have them now. A host that died, or has lost one, may still be heard."""
         recent = time.monotonic() - FORGET_REPORTS_SECS
+        places = placement(snapshot)
         return {
-            (report.job, report.worker): (id_, report)
+            (report.job, report.worker): report
             for id_, (at, body) in self._heard.items()
             if at >= recent
             for report in body.workers
+            if places.get((report.job, report.worker)) == id_
         }
 
     # the leader's loop
@@ -169,14 +205,19 @@ class Jobs:
             if self._leadership.is_leader() and snapshot.present:
                 try:
                     busy = await self._round(snapshot)
-                    wait = 0.0 if busy else self._until_due(snapshot)
+                    wait = 0.0 if busy else min(self._until_due(snapshot), await self._tell(snapshot))
                 except TransactionFailed as exc:
                     log.debug("a job's record changed under the leader", why=str(exc))
                     await self._resync()
                 except TorrentdistError as error:
                     log.info("jobs wait", error=error.message)
                     wait = 1.0
+            else:
+                self._stories.forget()
             await self._pause(snapshot, wait)
+
+    async def _tell(self, snapshot: ClusterSnapshot) -> float:
+        return await self._stories.tell(snapshot, self._reports(snapshot), self._leadership.fence())
 
     async def _pause(self, snapshot: ClusterSnapshot, wait: float) -> None:
         changed = asyncio.ensure_future(self._mirror.changed(snapshot.version))
@@ -190,8 +231,13 @@ class Jobs:
 
     def _until_due(self, snapshot: ClusterSnapshot) -> float:
         due = next_due(snapshot, self._zookeeper.server_now() or 0.0, self._max_wait)
-        look = LOOK_SECS if self._leadership.led_for() > SETTLE_SECS + self._session_secs else 1.0
+        settling = self._settling_secs - self._listened_for()
+        look = min(LOOK_SECS, settling + 0.01) if settling > 0 else LOOK_SECS
         return look if due is None else min(look, due + 0.01)
+
+    def _listened_for(self) -> float:
+        """Before that, an absence says nothing."""
+        return min(self._leadership.led_for(), self._sight.seen_for())
 
     async def _resync(self) -> None:
         with contextlib.suppress(TorrentdistError):
@@ -202,32 +248,30 @@ class Jobs:
         now = self._zookeeper.server_now()
         if now is None:
             return False
+        forgiven = snapshot.assignments.keys() if self._listened_for() < self._settling_secs else ()
         events = happened(snapshot, self._reports(snapshot), server_now=now, max_wait_secs=self._max_wait)
         for event in events:
-            await self._apply(snapshot, event)
-        if events:
-            await self._mirror.sync(5.0)
-            return True
-        new_here = self._leadership.led_for() < SETTLE_SECS + self._session_secs / 6
-        forgiven = snapshot.assignments.keys() if new_here else ()
-        ops = assignment_ops(snapshot, self._respread & snapshot.jobs.keys(), forgiven=forgiven)
-        self._respread.clear()
-        fence = self._leadership.fence()
-        for begin in range(0, len(ops), BATCH):
-            await fence.commit(ops[begin : begin + BATCH])
+            await self._commit(ops_of(snapshot, event, forgiven=forgiven))
+            log.info("job", job=event.job, happened=type(event.event).__name__)
+        ops = [] if events else assignment_ops(snapshot, forgiven=forgiven)
         if ops:
             log.info("workers placed", supervisors=len(ops))
+        if not events and not ops:
+            ops = cleanup_ops(snapshot, now, self._keep_secs)
+        await self._commit(ops)
+        if events or ops:
             await self._mirror.sync(5.0)
-        return bool(ops)
+        return bool(events or ops)
 
-    async def _apply(self, snapshot: ClusterSnapshot, what: Happened) -> None:
-        before = snapshot.jobs[what.job].record
-        ops = event_ops(snapshot, what.job, what.event)
-        if ops:
-            await self._leadership.fence().commit(ops)
-            log.info("job", job=what.job, was=before.status.value, happened=type(what.event).__name__)
-        if isinstance(what.event, Due) and before.status is JobStatus.REBALANCING:
-            self._respread.add(what.job)
+    async def _commit(self, ops: Sequence[Op]) -> None:
+        whole: list[Op] = []
+        for op in ops:
+            if isinstance(op, Delete) and paths.parent(op.path) == paths.JOBS:
+                whole += await self._stories.ending(JobId(paths.name(op.path)))
+            whole.append(op)
+        fence = self._leadership.fence()
+        for begin in range(0, len(whole), BATCH):
+            await fence.commit(whole[begin : begin + BATCH])
 
 
 def _read_text(path: Path) -> str | None:

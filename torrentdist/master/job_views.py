@@ -10,13 +10,14 @@ from torrentdist.model.ids import JobId, SupervisorId
 from torrentdist.model.records import JobRecord
 from torrentdist.model.views import JobView, WorkerReport, WorkerState, WorkerView
 
-Said = Mapping[tuple[JobId, int], tuple[SupervisorId, WorkerReport]]
+Reports = Mapping[tuple[JobId, int], WorkerReport]
+"""Of each worker, by the host that has it now."""
 
 
-def job_view(snapshot: ClusterSnapshot, entry: JobEntry, said: Said, server_now: float | None) -> JobView:
+def job_view(snapshot: ClusterSnapshot, entry: JobEntry, reports: Reports, server_now: float | None) -> JobView:
     job = entry.record
     places = placement(snapshot)
-    workers = [_worker_view(job, k, places.get((job.id, k)), said) for k in range(job.workers)]
+    workers = [_worker_view(job, k, places.get((job.id, k)), reports) for k in range(job.workers)]
     due_in = max(0.0, job.pending.due - server_now) if job.pending is not None and server_now is not None else None
     return JobView(
         id=job.id,
@@ -33,9 +34,9 @@ def job_view(snapshot: ClusterSnapshot, entry: JobEntry, said: Said, server_now:
     )
 
 
-def job_list(snapshot: ClusterSnapshot, said: Said, server_now: float | None) -> list[JobView]:
+def job_list(snapshot: ClusterSnapshot, reports: Reports, server_now: float | None) -> list[JobView]:
     entries = sorted(snapshot.jobs.values(), key=lambda entry: (entry.record.name, entry.record.created_at))
-    return [job_view(snapshot, entry, said, server_now) for entry in entries]
+    return [job_view(snapshot, entry, reports, server_now) for entry in entries]
 
 
 def _shortage(workers: list[WorkerView]) -> str:
@@ -43,7 +44,7 @@ def _shortage(workers: list[WorkerView]) -> str:
     return f"{without} of {len(workers)} workers have no slot" if 0 < without < len(workers) else ""
 
 
-def _worker_view(job: JobRecord, k: int, place: SupervisorId | None, said: Said) -> WorkerView:
+def _worker_view(job: JobRecord, k: int, place: SupervisorId | None, reports: Reports) -> WorkerView:
     if (code := job.exits.get(str(k))) is not None:
         application = job.applications.get(str(k), "")
         return WorkerView(
@@ -51,8 +52,8 @@ def _worker_view(job: JobRecord, k: int, place: SupervisorId | None, said: Said)
         )
     if place is None:
         return WorkerView(worker=k, supervisor=None, slot=0, state=WorkerState.UNASSIGNED, pid=0)
-    by, report = said.get((job.id, k), (None, None))
-    if report is None or by != place:
+    report = reports.get((job.id, k))
+    if report is None:
         return WorkerView(worker=k, supervisor=place, slot=0, state=WorkerState.WAITING, pid=0)
     return WorkerView(
         worker=k,

@@ -112,6 +112,7 @@ def supervisor_list(snapshot: ClusterSnapshot, now: float) -> list[SupervisorVie
                 id=s.id,
                 host=s.host,
                 gateway=s.gateway,
+                url=s.url,
                 slots=s.slots,
                 slots_used=len(assignment.record.workers) if assignment else 0,
                 labels=s.labels,

@@ -48,6 +48,10 @@ class SupervisorConfig(Section, frozen=True, kw_only=True):
     """The loopback gateway; 0: any free port."""
     gateway_users: list[str] = []
     """Names or numbers of the users of this host who may use the gateway; empty: everybody."""
+    port: int = 0
+    """On api.listen, where `job logs` of other hosts reads its workers' output; 0: any free port."""
+    log_keep_secs: float = 7 * 24 * 3600.0
+    """How long the output of a worker that has left this host is kept."""
     seed_secs: float = -1.0
     """How long to go on seeding what was fetched and is not assigned; -1: until room is needed."""
 
@@ -116,6 +120,15 @@ class RequestsConfig(Section, frozen=True, kw_only=True):
     """How long the answer to a mutation is kept for its retries; longer than any client's deadline_secs."""
 
 
+class JobsConfig(Section, frozen=True, kw_only=True):
+    validator: str = ""
+    """A plug-in that may refuse jobs, `package.module:Class`. Empty: none."""
+    defaults: dict[str, Any] = {}
+    """What holds for jobs that don't say otherwise: keys of job.toml."""
+    keep_secs: float = 7 * 24 * 3600.0
+    """How long a finished or failed job is still listed, and what a supervisor that is gone was to run remembered."""
+
+
 class CodeDistributorConfig(Section, frozen=True, kw_only=True):
     class_: str = msgspec.field(name="class", default="torrentdist.distributor.torrent:TorrentCodeDistributor")
     options: dict[str, Any] = {}
@@ -154,6 +167,7 @@ class Config(Section, frozen=True, kw_only=True):
     store: StoreConfig = StoreConfig()
     replication: ReplicationConfig = ReplicationConfig()
     requests: RequestsConfig = RequestsConfig()
+    jobs: JobsConfig = JobsConfig()
     codedistributor: CodeDistributorConfig = CodeDistributorConfig()
     log: LogConfig = LogConfig()
     events: EventsConfig = EventsConfig()

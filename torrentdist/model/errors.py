@@ -50,6 +50,7 @@ ERRORS: Mapping[str, ErrorKind] = {
     "config_missing": ErrorKind(2, 400, "{detail}", "Set it in the configuration file, a TORRENTDIST_* variable or a flag."),
     "secret_invalid": ErrorKind(2, 500, "{path} cannot be used as a secret: {detail}", "Put the secret alone into a file that only its owner can read: chmod 600 {path}"),
     "plugin_invalid": ErrorKind(2, 400, "codedistributor.class {name!r} cannot be used: {detail}", "Give it as package.module:Class; the class needs the methods of torrentdist.distributor.CodeDistributor."),
+    "validator_invalid": ErrorKind(2, 400, "jobs.validator {name!r} cannot be used: {detail}", "Give it as package.module:Class; the class needs a method validate(job, bundle)."),
     "missing_dependency": ErrorKind(2, 500, "{detail}", "Install what is missing: pip install '{package}'."),
     "java_missing": ErrorKind(2, 500, "{what} needs Java 11 or later, and there is no `java`", "Install one (on Debian: apt-get install openjdk-17-jre-headless), or set JAVA_HOME."),
     "insecure_listen": ErrorKind(2, 400, "refusing to listen on {address} without authentication", "Set api.token_file, or listen on 127.0.0.1."),
@@ -65,6 +66,7 @@ ERRORS: Mapping[str, ErrorKind] = {
     # not allowed
     "unauthorized": ErrorKind(4, 401, "the token is missing or wrong", "Put the cluster's token into a file and name it in client.token_file."),
     "forbidden": ErrorKind(4, 403, "{detail}", "Ask the operator of the cluster."),
+    "job_refused": ErrorKind(4, 403, "job {id!r} is refused: {detail}", "The cluster's own rules (jobs.validator) say so: change the job, or ask the operator."),
     "acl_mismatch": ErrorKind(4, 403, "ZooKeeper's {path} is open to others: {detail}", "Start a master once with --repair-acls."),
     # unavailable
     "not_leader": ErrorKind(5, 421, "this master is not the leader", "The client follows to the leader by itself."),

@@ -62,6 +62,10 @@ class JobSpec(Part, frozen=True, kw_only=True):
     restart: Restart = Restart()
     stop_grace_secs: float = 10.0
     on_isolation: OnIsolation = OnIsolation.STOP
+    heartbeat_secs: float = 0.0
+    """A worker that doesn't touch the file TORRENTDIST_HEARTBEAT_FILE for so long is restarted; 0: it need not."""
+    heartbeat_start_secs: float = 60.0
+    """How long it may take after its start until it does so first, if that is longer."""
     env: dict[str, str] = {}
     dependencies: tuple[BundleId, ...] = ()
     resources: Resources = Resources()
@@ -92,6 +96,8 @@ def problems_of(spec: JobSpec) -> list[tuple[str, str]]:
         ("command", not spec.command and spec.kind is JobKind.PROCESS, "a job of kind process needs one"),
         ("workers", not 1 <= spec.workers <= MAX_WORKERS, f"must be 1 to {MAX_WORKERS}"),
         ("stop_grace_secs", spec.stop_grace_secs < 0, "must be 0 or more"),
+        ("heartbeat_secs", spec.heartbeat_secs < 0, "must be 0 or more"),
+        ("heartbeat_start_secs", spec.heartbeat_start_secs < 0, "must be 0 or more"),
         ("kill_wait_secs", spec.kill_wait_secs < 0, "must be 0 or more"),
         ("backoff_secs", spec.restart.backoff_secs < 0, "must be 0 or more"),
         ("max_backoff_secs", spec.restart.max_backoff_secs < spec.restart.backoff_secs, "is less than backoff_secs"),

@@ -82,6 +82,8 @@ class SupervisorRecord(Record, frozen=True, kw_only=True):
     started_at: float = 0.0
     speaks: int = 1
     """The newest schema that it reads."""
+    url: str = ""
+    """Where others read its workers' output."""
 
 
 class WorkerAssignment(msgspec.Struct, frozen=True, kw_only=True):
@@ -164,6 +166,42 @@ class JobRecord(Record, frozen=True, kw_only=True):
     @property
     def needs(self) -> tuple[BundleId, ...]:
         return (self.bundle, *self.dependencies)
+
+
+class JobEventKind(StrEnum):
+    SUBMITTED = "submitted"
+    REPLICATED = "replicated"
+    ACTIVATED = "activated"
+    DEACTIVATED = "deactivated"
+    REBALANCING = "rebalancing"
+    KILLED = "killed"
+    FINISHED = "finished"
+    FAILED = "failed"
+    ASSIGNED = "assigned"
+    MOVED = "moved"
+    UNASSIGNED = "unassigned"
+    FETCHED = "fetched"
+    STARTED = "started"
+    EXITED = "exited"
+
+
+class JobEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of a job's story."""
+
+    at: float
+    """The clock of where it happened, for people."""
+    event: JobEventKind
+    worker: int | None = None
+    supervisor: SupervisorId | None = None
+    detail: str = ""
+
+
+class StoryRecord(Record, frozen=True, kw_only=True):
+    """/jobs/<job-id>/story: what has happened to it, the last events only."""
+
+    status: JobStatus
+    """Of the job, as far as it is told."""
+    events: tuple[JobEvent, ...] = ()
 
 
 class FailoverRecord(Record, frozen=True, kw_only=True):

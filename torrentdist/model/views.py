@@ -11,7 +11,7 @@ import msgspec
 
 from torrentdist.model.ids import BundleId, Digest, JobId, MasterId, PeerId, SupervisorId
 from torrentdist.model.job import JobSpec
-from torrentdist.model.records import BundleState, JobStatus
+from torrentdist.model.records import BundleState, JobEvent, JobStatus
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +54,8 @@ class SupervisorView(View, frozen=True, kw_only=True):
     version: str
     uptime_secs: float
     swarm_port: int = 0
+    url: str = ""
+    """Where others read its workers' output."""
 
 
 class BundleCounts(View, frozen=True, kw_only=True):
@@ -301,6 +303,11 @@ class WorkerReport(View, frozen=True, kw_only=True):
     fencing: int = 0
     """Grows with each start of this worker anywhere."""
     since: float = 0.0
+    """When it was started last; this and the next two by the host's clock, for people. 0: never, here."""
+    fetched_at: float = 0.0
+    """When its bundles were all here."""
+    ended_at: float = 0.0
+    """When it ended last."""
     detail: str = ""
     application: str = ""
     """Of a Spark driver: the id that Spark gave it."""
@@ -346,16 +353,22 @@ class JobView(View, frozen=True, kw_only=True):
     """Seconds until what is pending happens."""
     reason: str = ""
     spec: JobSpec | None = None
+    events: list[JobEvent] = []
+    """The last ones, in order; of one job only, not in a list of jobs."""
 
 
-class JobEvent(View, frozen=True, kw_only=True):
-    """One line of a job's story: submitted, replicated, assigned, fetched, started, exited, moved..."""
+class WorkerOutput(View, frozen=True, kw_only=True):
+    """What a host keeps of one stream of one worker: GET /v1/host/jobs/<job>/logs"""
 
+    worker: int
+    stream: str
+    begin: int
+    """The offset of the first byte that is still there."""
+    end: int
     at: float
-    event: str
-    worker: int | None = None
-    supervisor: SupervisorId | None = None
-    detail: str = ""
+    """When the last byte was written."""
+    here: bool
+    """Whether the worker has its place there now."""
 
 
 class HealthView(View, frozen=True, kw_only=True):
@@ -368,4 +381,12 @@ class HealthView(View, frozen=True, kw_only=True):
 class PruneView(View, frozen=True, kw_only=True):
     removed: list[Digest]
     freed_bytes: int
+    kept: int
+
+
+class UnusedView(View, frozen=True, kw_only=True):
+    """`bundle prune --cluster`: what was removed, or would be."""
+
+    removed: list[BundleId]
+    bytes: int
     kept: int

@@ -21,6 +21,7 @@ from torrentdist.cluster.rebalance.requests import Answer, Commit, Done, Errand,
 from torrentdist.cluster.rebalance.tenure import NEVER, Lease, Tenure
 from torrentdist.cluster.zookeeper import ZooKeeper
 from torrentdist.model.ids import new_random_id
+from torrentdist.supervisor.fencing import fencing_of
 from torrentdist.supervisor.guardian import clock
 from torrentdist.supervisor.workers import Barrier, Key
 
@@ -134,11 +135,17 @@ class Barriers:
             self._wake.set()
 
     async def mark(self) -> int:
-        """A write of now, in our session: a number higher than that of any earlier one of anybody."""
+        """A write of now, in our session: its transaction."""
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._marks.append(future)
         self._wake.set()
         return await future
+
+    async def fencing(self) -> int:
+        """A number for a start of now, higher than that of any earlier one of anybody."""
+        zxid = await self.mark()
+        epoch = await self._zk.exists(paths.EPOCH)
+        return fencing_of(0, 0, zxid) if epoch is None else fencing_of(epoch.version, epoch.modified_zxid, zxid)
 
     # at work
 

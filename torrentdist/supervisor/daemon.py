@@ -50,6 +50,7 @@ from torrentdist.supervisor.isolation import Isolation
 from torrentdist.supervisor.jobs import Jobs
 from torrentdist.supervisor.keeper import Keeper
 from torrentdist.supervisor.local_state import read_left
+from torrentdist.supervisor.output_api import OutputApi, output_app
 from torrentdist.supervisor.reporting import Reporting, job_facts
 from torrentdist.supervisor.serving import BundleServer
 from torrentdist.swarm.agent import SwarmAgent, SwarmPicture
@@ -91,6 +92,7 @@ class Supervisor:
             "127.0.0.1", self.config.supervisor.gateway_port, what="the gateway"
         )
         self._closing.callback(sock.close)
+        outside = self._bind_outside()
         self.runtime = await open_runtime(
             self.config,
             self.config.supervisor.data_dir,
@@ -120,10 +122,7 @@ class Supervisor:
         await self.runtime.start()
         self.runtime.poke = agent.poke
         await self._open_bundles()
-        self._web = WebServer(gateway_app(self, lambda: self._web), sock)
-        await self._web.start()
-        jobs.gateway = self.gateway_url()
-        self._closing.push_async_callback(self._web.stop)
+        await self._open_doors(jobs, sock, outside)
         announce_address(
             self.runtime.store.data_dir,
             DaemonAddress(role="supervisor", id=self.id, url=self.gateway_url(), swarm_port=self.runtime.engine.port),
@@ -131,6 +130,21 @@ class Supervisor:
         self._closing.callback(withdraw_address, self.runtime.store.data_dir)
         self._spawn_loops(agent, jobs, Reporting(http, self.id, self._masters, jobs, self.runtime.events.emit))
         log.info("supervisor started", gateway=self.gateway_url(), swarm_port=self.runtime.engine.port)
+
+    def _bind_outside(self) -> socket.socket:
+        sock = bind_socket(self.config.api.listen, self.config.supervisor.port, what="the workers' output")
+        self._closing.callback(sock.close)
+        return sock
+
+    async def _open_doors(self, jobs: Jobs, gateway: socket.socket, outside: socket.socket) -> None:
+        """The gateway, and what other hosts may ask."""
+        self.output = OutputApi(jobs.homes, jobs.placed)
+        self._web = WebServer(gateway_app(self, lambda: self._web), gateway)
+        self._outside = WebServer(output_app(self.output, self._token), outside)
+        for web in (self._web, self._outside):
+            await web.start()
+            self._closing.push_async_callback(web.stop)
+        jobs.gateway = self.gateway_url()
 
     async def _open_jobs(self, http: httpx.AsyncClient) -> Jobs:
         """With the session and the workers of the process before us, if it left any."""
@@ -144,6 +158,7 @@ class Supervisor:
             isolation=Isolation(http, lambda: [m.url for m in self.mirror.snapshot.masters.values()]),
             on_needs=self._keep,
             applications=lambda on_change: Applications(self._host(), http, on_change),
+            log_keep_secs=self.config.supervisor.log_keep_secs,
         )
 
     async def _open_bundles(self) -> None:
@@ -211,6 +226,11 @@ class Supervisor:
     def gateway_url(self) -> str:
         return f"http://127.0.0.1:{self._web.port}"
 
+    def url(self) -> str:
+        """Where other hosts reach it."""
+        host = self._host()
+        return f"http://[{host}]:{self._outside.port}" if ":" in host else f"http://{host}:{self._outside.port}"
+
     def _host(self) -> str:
         return self.config.supervisor.host or self.config.swarm.listen or self.config.api.listen
 
@@ -226,6 +246,7 @@ class Supervisor:
             labels=self.config.supervisor.labels,
             started_at=self.started_at,
             speaks=SCHEMA,
+            url=self.url(),
         )
 
     def failing_checks(self) -> dict[str, str]:

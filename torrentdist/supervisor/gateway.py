@@ -6,9 +6,7 @@ Always holds: only published content leaves it, confined to its bundle. Must not
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -31,14 +29,12 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId
 from torrentdist.model.views import HealthView, HostState, PruneView
 from torrentdist.supervisor.callers import OnlyUsers, user_ids
-from torrentdist.supervisor.output import Stream, read_output
 from torrentdist.supervisor.serving import on_bundle_error, told_error
 
 if TYPE_CHECKING:
     from torrentdist.supervisor.daemon import Supervisor
 
 LONGEST_POLL = 30.0
-FOLLOW_LOOK_SECS = 0.1
 
 
 class Damaged(msgspec.Struct, frozen=True):
@@ -47,14 +43,6 @@ class Damaged(msgspec.Struct, frozen=True):
 
 def _bundle(request: Request) -> BundleId:
     return ids.bundle_id(request.path_params["id"])
-
-
-def _stream(request: Request) -> Stream:
-    text = request.query_params.get("stream", Stream.STDOUT)
-    try:
-        return Stream(text)
-    except ValueError:
-        raise TorrentdistError("invalid_request", detail=f"stream={text!r} is neither stdout nor stderr") from None
 
 
 class Gateway:
@@ -94,26 +82,6 @@ class Gateway:
     async def workers(self, _: Request) -> Response:
         return json_response([] if self._s.jobs is None else self._s.jobs.reports())
 
-    async def output(self, request: Request) -> Response:
-        """From `offset` on, a negative one from the end; with `follow`, as soon as there is something more."""
-        home = self._home(request)
-        stream = _stream(request)
-        offset = int(number_parameter(request, "offset", 0, low=-1e15, high=1e15))
-        deadline = time.monotonic() + number_parameter(request, "follow", 0.0, low=0.0, high=LONGEST_POLL)
-        piece = await asyncio.to_thread(read_output, home, stream, offset)
-        while not piece.data and time.monotonic() < deadline:
-            await asyncio.sleep(FOLLOW_LOOK_SECS)
-            piece = await asyncio.to_thread(read_output, home, stream, piece.end)
-        headers = {"X-Offset": str(piece.start), "X-Next-Offset": str(piece.end)}
-        return Response(piece.data, media_type="application/octet-stream", headers=headers)
-
-    def _home(self, request: Request) -> Path:
-        job, worker = ids.job_id(request.path_params["job"]), request.path_params["worker"]
-        home = None if self._s.jobs is None else self._s.jobs.homes.guard((job, worker))
-        if home is None or not home.is_dir():
-            raise TorrentdistError("not_found", what=f"output of worker {worker} of {job} on this host")
-        return home
-
     async def verify(self, request: Request) -> Response:
         bundle = _bundle(request)
         digest = self._s.runtime.store.lookup(bundle)
@@ -152,7 +120,7 @@ def gateway_app(supervisor: Supervisor, web: Callable[[], WebServer]) -> ASGIApp
         Route("/v1/host/bundles/{id}/fetch", g.fetch, methods=["POST"]),
         Route("/v1/host/bundles/{id}/verify", g.verify, methods=["POST"]),
         Route("/v1/host/workers", g.workers),
-        Route("/v1/host/jobs/{job}/{worker:int}/log", g.output),
+        *supervisor.output.routes(),
         Route("/v1/host/prune", g.prune, methods=["POST"]),
     ]
     handlers = {

@@ -18,6 +18,8 @@ PROOF_SECS = 2.0
 """How long a proof is good for, from before it was asked for. Less than any silence after which a leader moves work."""
 ASK_AGAIN_SECS = 0.5
 ANSWER_SECS = 1.0
+WITHIN_SECS = 0.3
+"""A master that gets no answer from ZooKeeper for so long sees none: a frozen server keeps every connection open."""
 
 
 def is_proof(known: Collection[str], blind: Mapping[str, bool]) -> bool:
@@ -40,7 +42,7 @@ class Isolation:
     async def _is_blind(self, url: str) -> bool | None:
         try:
             async with asyncio.timeout(ANSWER_SECS):
-                response = await self._http.get(f"{url}/readyz")
+                response = await self._http.get(f"{url}/readyz", params={"within": f"{WITHIN_SECS:g}"})
             return "zookeeper" in msgspec.json.decode(response.content, type=HealthView).failing
         except (httpx.HTTPError, msgspec.MsgspecError, TimeoutError):
             return None

@@ -19,7 +19,7 @@ import structlog
 from torrentdist.bundle.store import Store
 from torrentdist.cluster.zookeeper import ZooKeeper
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.ids import BundleId, JobId, new_random_id
+from torrentdist.model.ids import BundleId, new_random_id
 from torrentdist.model.job import JobKind, OnIsolation
 from torrentdist.model.views import WorkerReport
 from torrentdist.supervisor import local_state, places, workers
@@ -28,11 +28,12 @@ from torrentdist.supervisor.assigning import Assigning, Facts
 from torrentdist.supervisor.barriers import Barriers, Seat, resource_of
 from torrentdist.supervisor.guardian import clock
 from torrentdist.supervisor.isolation import ASK_AGAIN_SECS, PROOF_SECS, Isolation
-from torrentdist.supervisor.launching import LOG_KEEP_SECS, Homes, Program, clean_up, drop_old_output, prepare
+from torrentdist.supervisor.launching import Homes, Program, clean_up, drop_old_output, drop_orphans, prepare
 from torrentdist.supervisor.leasing import LeaseFile
 from torrentdist.supervisor.ledger import Ledger
 from torrentdist.supervisor.local_state import JobFacts, Left, Place, RunRecord
 from torrentdist.supervisor.processes import Status
+from torrentdist.supervisor.pulse import Pulse
 from torrentdist.supervisor.running import Handle, Running
 from torrentdist.supervisor.workers import (
     Destroy,
@@ -57,6 +58,8 @@ WAITING_LOOK_SECS = 0.2
 MARK_SECS = 5.0
 PROLONG_SECS = 1.0
 FAILED_START_SECS = 1.0
+SILENT_CODE = 1
+"""What the end of a silent worker counts as, whatever it says itself."""
 OUTPUT_LOOK_SECS = 3600.0
 
 
@@ -70,7 +73,9 @@ class Jobs:
         isolation: Isolation,
         on_needs: Callable[[], None],
         applications: Callable[[Callable[[], None]], Applications],
+        log_keep_secs: float,
     ) -> None:
+        self._log_keep_secs = log_keep_secs
         self._store = store
         self._isolation = isolation
         self._on_needs = on_needs
@@ -78,8 +83,8 @@ class Jobs:
         self._boot = left.boot
         self._ledger = Ledger(store.data_dir, left.state, self._changed)
         self.assigning = Assigning(self._ledger, facts, on_needs)
-        self._not_before: dict[Key, float] = {}
         self._proven = float("-inf")
+        self._pulse = Pulse()
         self._starts: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
         self.on_report: Callable[[], None] = lambda: None
@@ -128,8 +133,8 @@ class Jobs:
     def needs(self) -> frozenset[BundleId]:
         return places.needs(self._ledger.state)
 
-    def jobs(self) -> frozenset[JobId]:
-        return frozenset(place.job for place in self._ledger.state.places)
+    def placed(self) -> frozenset[Key]:
+        return frozenset(place.key for place in self._ledger.state.places)
 
     def reports(self) -> list[WorkerReport]:
         now = time.monotonic()
@@ -148,6 +153,8 @@ class Jobs:
             restarts=place.restarts,
             fencing=place.fencing,
             since=handle.run.since if handle is not None else 0.0,
+            fetched_at=place.fetched_at,
+            ended_at=place.ended_at,
             detail=place.detail or waits,
             application=self.applications.of(place.key).id,
             ui=self.applications.of(place.key).ui if handle is not None else "",
@@ -169,6 +176,7 @@ class Jobs:
             self._wake.clear()
             now = time.monotonic()
             found, lease = self._workers(), self._lease()
+            await self._note_arrivals(found)
             for action in workers.plan(found, lease, now):
                 await self._carry_out(action)
             self._use_barriers()
@@ -177,6 +185,14 @@ class Jobs:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(0.005, pause)):
                     await self._wake.wait()
+
+    async def _note_arrivals(self, found: list[Worker]) -> None:
+        """For the job's story."""
+        for worker in found:
+            place = places.place_of(self._ledger.state, worker.key)
+            if worker.bundles_here and place is not None and not place.fetched_at:
+                key, at = worker.key, time.time()
+                await self._ledger.note(lambda state, key=key, at=at: places.fetched(state, key, at))  # type: ignore[misc]
 
     def _patience(self, found: list[Worker]) -> float:
         if any(w.assigned and w.launch is not None and not w.bundles_here for w in found):
@@ -200,9 +216,14 @@ class Jobs:
             launch=None if facts is None else _launch(facts),
             bundles_here=facts is not None and all(map(self._content, facts.needs)),
             barrier=self.barriers.state_of(resource_of(place.key)),
-            run=None if handle is None else _run(handle),
-            life=places.life_of(place, self._not_before.get(place.key, 0.0)),
+            run=None if handle is None else _run(handle, self._is_silent(handle, facts)),
+            life=places.life_of(place, clock() - time.monotonic()),
         )
+
+    def _is_silent(self, handle: Handle, facts: JobFacts | None) -> bool:
+        if facts is None or not handle.pid:
+            return False
+        return self._pulse.is_silent(handle.run.id, handle.home, facts.spec, time.monotonic())
 
     def _content(self, bundle: BundleId) -> Path | None:
         digest = self._store.lookup(bundle)
@@ -239,7 +260,6 @@ class Jobs:
             case Forget(key):
                 await asyncio.to_thread(clean_up, self.homes, key)
                 await self._ledger.note(lambda state: places.forgotten(state, key))
-                self._not_before.pop(key, None)
                 self._on_needs()
 
     # starting
@@ -270,7 +290,7 @@ class Jobs:
     async def _start(self, key: Key, facts: JobFacts, run: RunRecord) -> None:
         try:
             async with asyncio.timeout(MARK_SECS):
-                fencing = await self.barriers.mark()
+                fencing = await self.barriers.fencing()
             run = msgspec.structs.replace(run, fencing=fencing)
             place = places.place_of(self._ledger.state, key)
             contents = {bundle: self._content(bundle) for bundle in facts.needs}
@@ -287,10 +307,9 @@ class Jobs:
             log.info("worker started", job=key[0], worker=key[1], slot=place.slot, fencing=fencing)
         except (TorrentdistError, TimeoutError, OSError) as error:
             log.warning("worker not started", job=key[0], worker=key[1], reason=str(error))
-            self._not_before[key] = time.monotonic() + FAILED_START_SECS
+            reason, not_before = str(error) or "ZooKeeper does not answer", clock() + FAILED_START_SECS
+            await self._ledger.note(lambda state: places.not_started(state, key, reason, not_before))
             self.running.abort(key)
-            reason = str(error) or "ZooKeeper does not answer"
-            await self._ledger.note(lambda state: places.not_started(state, key, reason))
 
     def _use_barriers(self) -> None:
         self.barriers.use(frozenset(map(resource_of, self.running.keys())))
@@ -300,21 +319,23 @@ class Jobs:
     async def _ended(self, key: Key, run: RunRecord, status: Status | None) -> None:
         place = places.place_of(self._ledger.state, key)
         if place is not None:
-            now = time.monotonic()
-            life, detail = self._life_after(place, run, status, now)
-            self._not_before[key] = life.not_before
-            await self._ledger.note(lambda state: places.lived(state, key, life, detail))
+            life, detail = self._life_after(place, run, status)
+            await self._ledger.note(lambda state: places.lived(state, key, life, detail, time.time()))
 
-    def _life_after(self, place: Place, run: RunRecord, status: Status | None, now: float) -> tuple[workers.Life, str]:
-        before = places.life_of(place, 0.0)
+    def _life_after(self, place: Place, run: RunRecord, status: Status | None) -> tuple[workers.Life, str]:
+        """By the host's clock."""
+        before = places.life_of(place)
         facts = self._ledger.state.jobs.get(place.job)
         code = status.exit_code if status is not None else None
         reason = "its guardian was lost" if status is None else status.reason
         log.info("worker ended", job=place.job, worker=place.worker, exit_code=code, reason=reason or "by itself")
+        if self._pulse.forget(run.id) and facts is not None and status is not None:
+            ran = status.at - run.started_at
+            return workers.after_exit(before, facts.spec.restart, code or SILENT_CODE, ran, status.at), "it was silent"
         if status is None or status.reason or code is None or facts is None or facts.incarnation != run.incarnation:
             return workers.after_end(before, code), reason
         ran = status.at - run.started_at
-        return workers.after_exit(before, facts.spec.restart, code, ran, now), status.detail
+        return workers.after_exit(before, facts.spec.restart, code, ran, status.at), status.detail
 
     # isolation
 
@@ -322,18 +343,18 @@ class Jobs:
         """While writes stay unanswered, see whether the masters are as blind as we are."""
         while True:
             lease = self.barriers.lease
-            asking = self.busy and self.barriers.leased and time.monotonic() > lease.renewal + 0.2
+            asking = self.busy and self.barriers.leased and time.monotonic() > lease.renewal + lease.timeout / 40
             if asking:
                 asked = time.monotonic()
                 if await self._isolation.may_run_isolated():
                     self._proven = asked + PROOF_SECS
                     self._changed()
-            await asyncio.sleep(ASK_AGAIN_SECS if asking else min(1.0, max(0.05, lease.timeout / 10)))
+            await asyncio.sleep(ASK_AGAIN_SECS if asking else min(1.0, max(0.05, lease.timeout / 20)))
 
     async def watch_output(self) -> None:
         while True:
-            keys = [place.key for place in self._ledger.state.places]
-            await asyncio.to_thread(drop_old_output, self.homes, keys, LOG_KEEP_SECS)
+            await asyncio.to_thread(drop_orphans, self.homes, self.placed())
+            await asyncio.to_thread(drop_old_output, self.homes, self.placed(), self._log_keep_secs)
             await asyncio.sleep(OUTPUT_LOOK_SECS)
 
     # its end
@@ -361,10 +382,10 @@ def _launch(facts: JobFacts) -> Launch:
     return Launch(facts.incarnation, spec.stop_grace_secs, spec.on_isolation, spec.restart)
 
 
-def _run(handle: Handle) -> Run:
+def _run(handle: Handle, silent: bool) -> Run:
     run = handle.run
     isolation = OnIsolation.RUN if run.lenient else OnIsolation.STOP
-    return Run(run.incarnation, run.session, run.grace_secs, isolation, handle.measure, handle.measured_at)
+    return Run(run.incarnation, run.session, run.grace_secs, isolation, handle.measure, handle.measured_at, silent)
 
 
 def _program(place: Place, facts: JobFacts, contents: Mapping[BundleId, Path], gateway: str) -> Program:

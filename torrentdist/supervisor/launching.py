@@ -26,7 +26,8 @@ from torrentdist.model.ids import BundleId, JobId
 from torrentdist.model.job import JobKind, JobSpec
 from torrentdist.supervisor.guardian import LOCK, SPEC, STATUS, write_whole
 from torrentdist.supervisor.local_state import Place, RunRecord
-from torrentdist.supervisor.processes import GUARDIAN_LOG, RUN_MARK
+from torrentdist.supervisor.processes import GUARDIAN_LOG, RUN_MARK, close_door
+from torrentdist.supervisor.pulse import FILE as HEARTBEAT
 from torrentdist.supervisor.spark_submit import GATEWAY, find_submit, spark_command, spark_environment
 from torrentdist.supervisor.workers import Key
 
@@ -34,8 +35,6 @@ LOG_BYTES = 10 * 1024 * 1024
 """A file of output is followed by the next one when it has this size."""
 LOG_FILES = 5
 """So many are kept of each stream."""
-LOG_KEEP_SECS = 7 * 24 * 3600.0
-"""How long the output of a worker that has left this host is kept."""
 OURS = "TORRENTDIST_"
 
 
@@ -73,9 +72,9 @@ class Homes:
     def lease(self) -> Path:
         return self.data_dir / "guard" / "lease.json"
 
-    def guards(self) -> Iterator[tuple[Key, Path]]:
+    def guards(self, job: str = "*") -> Iterator[tuple[Key, Path]]:
         """Of every worker that was ever here and isn't cleaned up."""
-        for path in sorted((self.data_dir / "guard").glob("*/*/")):
+        for path in sorted((self.data_dir / "guard").glob(f"{job}/*/")):
             if path.name.isdigit():
                 yield (JobId(path.parent.name), int(path.name)), path
 
@@ -93,6 +92,7 @@ def prepare(homes: Homes, program: Program, run: RunRecord) -> Path:
         for bundle, content in program.dependencies.items():
             (work / "deps" / bundle).symlink_to(content)
         (home / STATUS).unlink(missing_ok=True)
+        (home / HEARTBEAT).unlink(missing_ok=True)
         write_whole(str(home / SPEC), msgspec.json.encode(_orders(homes, program, run)))
     except OSError as exc:
         raise TorrentdistError("disk_error", path=str(exc.filename or work), detail=str(exc)) from exc
@@ -150,6 +150,7 @@ def environment(base: Mapping[str, str], homes: Homes, program: Program, run: Ru
         "TORRENTDIST_DEPENDENCIES": str(work / "deps"),
         GATEWAY: program.gateway,
         "TORRENTDIST_PEERS_FILE": str(homes.peers(place.job)),
+        "TORRENTDIST_HEARTBEAT_FILE": str(homes.guard(place.key) / HEARTBEAT),
         RUN_MARK: run.id,
     }
 
@@ -183,7 +184,7 @@ def clean_up(homes: Homes, key: Key) -> None:
     work, home = homes.work(key), homes.guard(key)
     shutil.rmtree(work, ignore_errors=True)
     _remove_if_empty(work.parent)
-    for name in (SPEC, STATUS, LOCK, GUARDIAN_LOG):
+    for name in (SPEC, STATUS, LOCK, GUARDIAN_LOG, HEARTBEAT):
         (home / name).unlink(missing_ok=True)
     if home.is_dir():
         os.utime(home)
@@ -199,6 +200,15 @@ def drop_old_output(homes: Homes, places: Collection[Key], keep_secs: float) -> 
         if folder.name not in jobs and not any(folder.glob("*/")):
             (folder / "peers.json").unlink(missing_ok=True)
             _remove_if_empty(folder)
+
+
+def drop_orphans(homes: Homes, places: Collection[Key]) -> None:
+    """Working directories of workers that this host does not know of: a crash came before they were cleaned up."""
+    for work in (homes.data_dir / "workers").glob("*/*/"):
+        key = JobId(work.parent.name), int(work.name) if work.name.isdigit() else -1
+        if key not in places and close_door(homes.guard(key)):
+            clean_up(homes, key)
+            shutil.rmtree(work, ignore_errors=True)
 
 
 def _remove_if_empty(folder: Path) -> None:

@@ -75,6 +75,11 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     in_a_row: int = 0
     exit_code: int | None = None
     ended: bool = False
+    fetched_at: float = 0.0
+    ended_at: float = 0.0
+    """The wall's clock, as a run's `since`: for people."""
+    not_before: float = 0.0
+    """When it may be started again, by the host's clock."""
     detail: str = ""
 
     @property
@@ -129,7 +134,7 @@ def load_state(data_dir: Path, boot: str) -> LocalState:
         return LocalState(boot=boot)
     if state.boot == boot:
         return state
-    gone = tuple(msgspec.structs.replace(place, run=None) for place in state.places)
+    gone = tuple(msgspec.structs.replace(place, run=None, not_before=0.0) for place in state.places)
     return msgspec.structs.replace(state, boot=boot, places=gone)
 
 

@@ -28,6 +28,27 @@ class Piece:
         return self.start + len(self.data)
 
 
+@dataclass(frozen=True)
+class Span:
+    """The bytes of a stream that are kept, and when the last one was written."""
+
+    begin: int
+    end: int
+    at: float
+
+
+def span_of(home: Path, stream: Stream) -> Span | None:
+    """None: nothing was ever written, or nothing is kept."""
+    files = _files(home, stream)
+    if not files:
+        return None
+    last = max(files)
+    try:
+        return Span(min(files), last + files[last][1], files[last][0].stat().st_mtime)
+    except FileNotFoundError:  # rotated away meanwhile
+        return None
+
+
 def read_output(home: Path, stream: Stream, offset: int, limit: int = MOST_BYTES) -> Piece:
     """From `offset` on, or from the first byte after it that is kept; a negative one counts from the end."""
     files = _files(home, stream)

@@ -66,12 +66,16 @@ def started(state: LocalState, key: Key, run: RunRecord) -> LocalState:
     return changed(state, key, lambda place: replace(place, run=run, fencing=run.fencing, detail=""))
 
 
-def not_started(state: LocalState, key: Key, detail: str) -> LocalState:
-    return changed(state, key, lambda place: replace(place, run=None, detail=detail))
+def not_started(state: LocalState, key: Key, detail: str, not_before: float) -> LocalState:
+    return changed(state, key, lambda place: replace(place, run=None, detail=detail, not_before=not_before))
 
 
-def lived(state: LocalState, key: Key, life: Life, detail: str) -> LocalState:
-    """It has ended, and this is what it has behind it."""
+def fetched(state: LocalState, key: Key, at: float) -> LocalState:
+    return changed(state, key, lambda place: replace(place, fetched_at=place.fetched_at or at))
+
+
+def lived(state: LocalState, key: Key, life: Life, detail: str, at: float) -> LocalState:
+    """It has ended at that time, and this is what it has behind it."""
 
     def change(place: Place) -> Place:
         return replace(
@@ -81,13 +85,17 @@ def lived(state: LocalState, key: Key, life: Life, detail: str) -> LocalState:
             in_a_row=life.in_a_row,
             exit_code=life.exit_code,
             ended=life.ended,
+            ended_at=at,
+            not_before=life.not_before,
             detail=detail,
         )
 
     return changed(state, key, change)
 
 
-def life_of(place: Place, not_before: float) -> Life:
+def life_of(place: Place, clock_ahead: float = 0.0) -> Life:
+    """`clock_ahead`: by how much the host's clock is ahead of the one that the life is to be told by."""
+    not_before = place.not_before - clock_ahead if place.not_before else 0.0
     return Life(place.restarts, place.in_a_row, not_before, place.exit_code, place.ended)
 
 

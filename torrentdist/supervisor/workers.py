@@ -72,6 +72,8 @@ class Run:
     on_isolation: OnIsolation
     measure: Measure = Measure.NONE
     measured_at: float = 0.0
+    silent: bool = False
+    """It owes a sign of life."""
 
 
 @dataclass(frozen=True)
@@ -216,6 +218,8 @@ def _why_stop(worker: Worker, run: Run, lease: Lease, now: float) -> str:
         return "deactivated"
     if worker.launch is not None and worker.launch.incarnation != run.incarnation:
         return "another job of this name"
+    if run.silent:
+        return "silent"
     if now >= lease.stop_at and run.on_isolation is OnIsolation.STOP:
         return "isolated"
     return ""

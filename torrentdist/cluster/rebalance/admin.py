@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from torrentdist.cluster import paths
 from torrentdist.cluster.operations import NodeExists, NoNode
-from torrentdist.cluster.paths import GroupPaths
+from torrentdist.cluster.paths import GroupPaths, free_group
 from torrentdist.cluster.rebalance.joining import agree_on
 from torrentdist.cluster.rebalance.records import (
     MAX_RESOURCES,
@@ -46,7 +46,7 @@ async def connected(config: ZooKeeperConfig, work: Callable[[ZooKeeper], Awaitab
 
 async def list_groups(zk: ZooKeeper) -> list[GroupLineView]:
     lines = []
-    for name in sorted(await zk.children(paths.GROUPS) or ()):
+    for name in sorted({*(await zk.children(paths.GROUPS) or ())} - {paths.JOB_GROUP.name}):
         group = GroupPaths(name)
         found = await zk.get(group.root)
         members, resources = await zk.children(group.members), await zk.children(group.resources)
@@ -62,7 +62,7 @@ async def list_groups(zk: ZooKeeper) -> list[GroupLineView]:
 
 
 async def show_group(zk: ZooKeeper, name: str) -> GroupView:
-    group = GroupPaths(name)
+    group = free_group(name)
     found = await zk.get(group.root)
     if found is None:
         raise TorrentdistError("not_found", what=f"the group {name}")
@@ -94,7 +94,7 @@ async def show_group(zk: ZooKeeper, name: str) -> GroupView:
 
 async def add_resource(zk: ZooKeeper, group: str, resource: str) -> bool:
     """False if it was there already. The group is made if there is none: its first member chooses the algorithm."""
-    tree = GroupPaths(group)
+    tree = free_group(group)
     path = tree.resource(resource)
     await agree_on(zk, tree, None)
     await zk.ensure(tree.resources)
@@ -110,7 +110,7 @@ async def add_resource(zk: ZooKeeper, group: str, resource: str) -> bool:
 async def remove_resource(zk: ZooKeeper, group: str, resource: str) -> None:
     """`not_found` if there is no such resource. Whoever works on it stops when the next plan says so."""
     try:
-        await zk.delete(GroupPaths(group).resource(resource))
+        await zk.delete(free_group(group).resource(resource))
     except NoNode:
         raise TorrentdistError("not_found", what=f"resource {resource} of the group {group}") from None
 

@@ -9,7 +9,7 @@ import socket
 
 from torrentdist.cluster import paths
 from torrentdist.cluster.operations import BadVersion, NodeExists, NoNode
-from torrentdist.cluster.paths import GroupPaths
+from torrentdist.cluster.paths import GroupPaths, free_group
 from torrentdist.cluster.rebalance.group import OnStart, OnStop, ResourceGroup, Settings
 from torrentdist.cluster.rebalance.records import Algorithm, GroupRecord
 from torrentdist.cluster.zookeeper import ZooKeeper
@@ -33,7 +33,7 @@ async def join(
     `on_start(resources)` begins work on exactly these, and returns; it is cancelled if that is not wanted any more.
     `on_stop()` ends all of it, also what a failed `on_start` has begun: when it returns or raises, nothing runs.
     """
-    await agree_on(zk, GroupPaths(group), algorithm)
+    await agree_on(zk, free_group(group), algorithm)
     member = ResourceGroup(
         zk,
         group,

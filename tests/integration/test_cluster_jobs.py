@@ -1,0 +1,194 @@
+"""A job's whole story on 3 masters and 3 supervisors, told by the command line, while members of the cluster die.
+
+Always holds: the workers themselves write down when they run (worker_oracle.py), whatever the cluster believes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from cluster_fixtures import Cluster, running_cluster, throughout, until
+from worker_oracle import Oracle, make_worker_bundle
+
+from torrentdist.supervisor.guardian import birth_of
+
+WORKERS = 4
+PATIENCE_SECS = 45.0
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """3 masters and 3 supervisors of this file's own."""
+    with running_cluster({"swarm": {"seeding_secs": 2.0}}, supervisors=3) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def oracle(tmp_path: Path) -> Oracle:
+    return Oracle(tmp_path / "oracle")
+
+
+def made(directory: Path, oracle: Oracle, name: str, *, size: int = 0, more: str = "") -> Path:
+    """A directory with a job whose workers write down when they run."""
+    make_worker_bundle(directory)
+    (directory / "padding.bin").write_bytes(os.urandom(size))
+    (directory / "job.toml").write_text(
+        f'name = "{name}"\ncommand = ["work.py"]\nworkers = {WORKERS}\nstop_grace_secs = 3\n{more}\n'
+        f'[env]\nORACLE = "{oracle.directory}"\n'
+    )
+    return directory
+
+
+def job(cluster: Cluster, name: str) -> Any:
+    ran = cluster.run("job", "show", name)
+    return ran.json if ran.code == 0 else None
+
+
+def running(cluster: Cluster, name: str) -> dict[int, tuple[str, int]]:
+    """Supervisor and process of each worker that runs, as the leader believes."""
+    view = cluster.get(cluster.leader(), f"/v1/jobs/{name}")
+    workers = view["workers"] if view else []
+    return {w["worker"]: (w["supervisor"], w["pid"]) for w in workers if w["state"] == "running" and w["pid"]}
+
+
+def wait_running(cluster: Cluster, name: str, workers: int = WORKERS) -> dict[int, tuple[str, int]]:
+    until(lambda: len(running(cluster, name)) == workers, f"{workers} workers of {name} run", PATIENCE_SECS)
+    return running(cluster, name)
+
+
+@pytest.mark.case("A3")
+@pytest.mark.case("A4")
+@pytest.mark.case("A28")
+def test_a_job_from_submit_to_cleanup_while_members_die(cluster: Cluster, oracle: Oracle, tmp_path: Path) -> None:
+    """If this fails, the death of a member loses, doubles or forgets a job, or its end is not its end."""
+    directory = made(tmp_path / "story", oracle, "story", size=6_000_000)
+
+    # the leader dies in the middle of the submit
+    submit = cluster.begin("job", "submit", directory, swarm__upload_limit=4_000_000)
+    first = cluster.leader()
+    until(lambda: cluster.get(first, "/v1/bundles"), "the upload has begun")
+    cluster.kill(first)
+    submitted = submit.end().ok()
+    id_ = submitted["id"]
+    places = wait_running(cluster, id_)
+    cluster.start(first)
+    printed = cluster.run("job", "logs", "story").ok()
+    following = cluster.begin("job", "logs", id_, "-f")
+
+    # a supervisor is started again, in peace and after a kill -9: its workers stay what they are
+    used = sorted({supervisor for supervisor, _ in places.values()})
+    for name, number in zip(used, (signal.SIGTERM, signal.SIGKILL), strict=False):
+        cluster.dev.signal(name, number)
+        cluster.start(name)
+    after_restart = wait_running(cluster, id_)
+
+    # a supervisor dies for good: its workers move
+    victim = used[2]
+    cluster.kill(victim)
+    died = time.monotonic()
+    until(lambda: victim not in {s for s, _ in wait_running(cluster, id_).values()}, "its workers moved", PATIENCE_SECS)
+    moved_after = time.monotonic() - died
+    moved = wait_running(cluster, id_)
+    in_use = cluster.run("bundle", "rm", submitted["bundle"])
+    events = told(cluster, id_, "moved")
+
+    # killed with a delay, and the leader dies within it
+    killed_at = time.monotonic()
+    killed = cluster.run("job", "kill", id_, "-w", "5").ok()
+    cluster.kill(cluster.leader())
+    until(lambda: all(birth_of(pid) is None for _, pid in moved.values()), "its workers end", PATIENCE_SECS)
+    still = job(cluster, id_)
+    until(lambda: job(cluster, id_) is None, "it is removed", PATIENCE_SECS)
+    removed_after = time.monotonic() - killed_at
+    followed = [msgspec.json.decode(line) for line in following.end().stdout.splitlines()]
+
+    assert sorted(used) == sorted(cluster.supervisors())
+    assert sorted(line["line"] for line in printed) == [f"hello from {id_}.{k}" for k in range(WORKERS)]
+    assert {(line["worker"], line["supervisor"]) for line in followed} == {
+        (k, supervisor) for lives in (places, moved) for k, (supervisor, _) in lives.items()
+    }
+    assert places == after_restart
+    assert {k: place for k, place in places.items() if place[0] != victim} == {
+        k: place for k, place in moved.items() if places[k][0] != victim
+    }
+    assert killed["status"] == "killed"
+    assert still is None or (still["due_in"] or 0) < 5
+    assert 5 <= removed_after < 8.5, "the deadline was restarted, or forgotten"
+    assert moved_after < 20
+    for worker in range(WORKERS):  # stints() fails if two of one worker ran at once
+        stints = oracle.stints(id_, worker)
+        assert len(stints) == (2 if places[worker][0] == victim else 1)
+        assert [s.fencing for s in stints] == sorted({s.fencing for s in stints})
+    assert leftovers(cluster) == []
+    assert not cluster.run("job", "ls").ok()
+    assert (in_use.code, id_ in in_use.stderr) == (9, True)
+    assert cluster.run("bundle", "prune", "--cluster").ok()["removed"] == [submitted["bundle"]]
+    kinds = [event["event"] for event in events if event["worker"] in (None, 0)]
+    assert kinds[:6] == ["submitted", "replicated", "activated", "assigned", "fetched", "started"]
+    assert {e["worker"] for e in events if e["event"] == "moved"} == {k for k in places if places[k][0] == victim}
+
+
+def told(cluster: Cluster, name: str, kind: str) -> list[dict[str, Any]]:
+    """The job's story once it tells of such an event."""
+    found: list[dict[str, Any]] = []
+
+    def look() -> bool:
+        view = job(cluster, name)
+        found[:] = view["events"] if view else []
+        return any(event["event"] == kind for event in found)
+
+    until(look, f"the story tells of {kind}", PATIENCE_SECS)
+    return found
+
+
+def leftovers(cluster: Cluster) -> list[str]:
+    """What jobs have left on the hosts that are up, after a while."""
+    found: list[str] = []
+
+    def look() -> bool:
+        found[:] = [
+            str(path.relative_to(cluster.dir))
+            for name in cluster.supervisors()
+            if cluster.alive(name)
+            for pattern in ("workers/*", "guard/*/*/spec.json")
+            for path in cluster.store(name).glob(pattern)
+        ]
+        return not found
+
+    with contextlib.suppress(pytest.fail.Exception):
+        until(look, "nothing is left", 10.0)
+    return found
+
+
+@pytest.mark.case("D10")
+@pytest.mark.case("D17")
+def test_an_outage_of_zookeeper_and_the_leader_after_it_touch_no_worker(
+    cluster: Cluster, oracle: Oracle, tmp_path: Path
+) -> None:
+    """If this fails, every job stops or moves whenever ZooKeeper is restarted."""
+    cluster.heal()
+    submitted = cluster.run("job", "submit", made(tmp_path / "outage", oracle, "outage")).ok()
+    places = wait_running(cluster, submitted["id"])
+    session = cluster.dev.spec.session_secs
+
+    cluster.dev.zookeeper_server().kill()
+    ran_on = throughout(lambda: all(birth_of(pid) is not None for _, pid in places.values()), 1.5 * session)
+    cluster.dev.zookeeper_server().spawn()
+    cluster.leader()
+    ran_after = throughout(lambda: all(birth_of(pid) is not None for _, pid in places.values()), 1.5 * session)
+    after = wait_running(cluster, submitted["id"])
+    cluster.run("job", "kill", "outage", "-w", "0").ok()
+    until(lambda: job(cluster, submitted["id"]) is None, "it is removed", PATIENCE_SECS)
+
+    assert ran_on, "a worker stopped though nobody could have taken its place"
+    assert ran_after
+    assert after == places
+    assert [len(oracle.stints(submitted["id"], k)) for k in range(WORKERS)] == [1] * WORKERS

@@ -1,0 +1,175 @@
+"""`job logs` against hosts that keep output, told as a table: host, worker and stream to the bytes that are kept."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+
+from torrentdist.client.http import MasterClient
+from torrentdist.client.job_logs import LogLine, Wanted, follow_logs, read_logs
+from torrentdist.model.config import ClientConfig
+from torrentdist.model.errors import TorrentdistError
+
+Kept = dict[tuple[str, int, str], bytes]
+HOSTS = ("h1", "h2")
+
+
+class Hosts:
+    """The masters and the hosts of one job `j`."""
+
+    def __init__(self, kept: Kept, *, begin: int = 0, silent: tuple[str, ...] = (), known: bool = True) -> None:
+        self.kept = kept
+        self.begin = begin
+        self.silent = silent
+        self.known = known
+        self.placed: dict[int, str] = {}
+        self.status = "active"
+        self.notes: list[str] = []
+        self.said: list[LogLine] = []
+        self.looks = 0
+        self.on_look: Callable[[], None] = lambda: None
+
+    def answer(self, request: httpx.Request) -> httpx.Response:
+        host, path = request.url.host, request.url.path
+        if path == "/v1/cluster":
+            return httpx.Response(200, content=msgspec.json.encode(_cluster()))
+        if path == "/v1/jobs/j":
+            self.looks += 1
+            self.on_look()
+            return self._job()
+        if host in self.silent:
+            raise httpx.ConnectError("nobody there")
+        if path.endswith("/logs"):
+            return httpx.Response(
+                200, json=[self._span(key, data) for key, data in self.kept.items() if key[0] == host]
+            )
+        return self._output(host, int(path.split("/")[5]), request.url.params)
+
+    def _job(self) -> httpx.Response:
+        if not self.known:
+            error = TorrentdistError("job_not_found", id="j")
+            return httpx.Response(error.http_status, json=error.to_wire())
+        workers = [
+            {"worker": k, "supervisor": host, "slot": 0, "state": "running", "pid": 1}
+            for k, host in self.placed.items()
+        ]
+        view = {"id": "j", "name": "j", "status": self.status, "bundle": "b", "dependencies": [], "wanted": 1}
+        return httpx.Response(200, json={**view, "workers": workers, "created_at": 0.0})
+
+    def _span(self, key: tuple[str, int, str], data: bytes) -> dict[str, Any]:
+        here = self.placed.get(key[1]) == key[0]
+        at = float(HOSTS.index(key[0]))
+        return {"worker": key[1], "stream": key[2], "begin": self.begin, "end": len(data), "at": at, "here": here}
+
+    def _output(self, host: str, worker: int, params: httpx.QueryParams) -> httpx.Response:
+        data = self.kept[host, worker, params["stream"]]
+        offset = max(self.begin, int(params["offset"]))
+        piece = data[offset : offset + 7]  # little at a time
+        headers = {"X-Offset": str(offset), "X-Next-Offset": str(offset + len(piece))}
+        return httpx.Response(200, content=piece, headers=headers)
+
+    def lines(self) -> list[tuple[str, int, str]]:
+        return [(line.supervisor, line.worker, line.line.decode()) for line in self.said]
+
+
+def _cluster() -> dict[str, Any]:
+    host = {"host": "h", "gateway": "", "slots": 1, "slots_used": 0, "labels": {}, "bundles": 0, "version": "0"}
+    counts = {"total": 0, "available": 0, "uploading": 0, "lost": 0, "under_replicated": 0}
+    hosts = [{**host, "id": name, "uptime_secs": 1.0, "url": f"http://{name}:1"} for name in HOSTS]
+    return {"leader": None, "epoch": 1, "masters": [], "supervisors": hosts, "jobs": ["j"], "bundles": counts}
+
+
+def read(hosts: Hosts, reader: Any, wanted: Wanted = Wanted()) -> None:  # noqa: B008  # frozen
+    async def work() -> None:
+        async with MasterClient(ClientConfig(masters=["http://m:1"], deadline_secs=0.5)) as client:
+            await client.http.aclose()
+            client.http = httpx.AsyncClient(transport=httpx.MockTransport(hosts.answer))
+            await reader(client, "j", wanted, hosts.said.append, hosts.notes.append)
+
+    asyncio.run(asyncio.wait_for(work(), 30.0))
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def test_output_is_read_from_every_host_that_keeps_some() -> None:
+    """If this fails, what a worker printed before it moved is lost to its user."""
+    hosts = Hosts({("h2", 0, "stdout"): b"third\nfourth", ("h1", 0, "stdout"): b"first\nsecond\n"})
+    read(hosts, read_logs)
+
+    assert [("h1", 0, "first"), ("h1", 0, "second"), ("h2", 0, "third"), ("h2", 0, "fourth")] == hosts.lines()
+
+
+def test_what_was_rotated_away_is_skipped() -> None:
+    """If this fails, a long-running worker's output cannot be read at all."""
+    hosts = Hosts({("h1", 0, "stdout"): b"gone\nkept\n"}, begin=5)
+    read(hosts, read_logs)
+
+    assert [("h1", 0, "kept")] == hosts.lines()
+
+
+def test_the_last_lines_are_whole_whatever_their_length() -> None:
+    """If this fails, `-n` shows half a line, or too few."""
+    long = b"x" * 3000
+    hosts = Hosts({("h1", 0, "stdout"): b"a\nb\n" + long + b"\nlast\n"})
+    read(hosts, read_logs, Wanted(last=2))
+
+    assert [("h1", 0, long.decode()), ("h1", 0, "last")] == hosts.lines()
+
+
+def test_only_what_is_wanted_is_read() -> None:
+    """If this fails, one worker's error is lost among the output of all."""
+    kept = {("h1", k, stream): f"{k} {stream}\n".encode() for k in (0, 1) for stream in ("stdout", "stderr")}
+    hosts = Hosts(kept)
+    read(hosts, read_logs, Wanted(frozenset({1}), ("stderr",)))
+
+    assert [("h1", 1, "1 stderr")] == hosts.lines()
+
+
+def test_a_host_that_does_not_answer_is_told_and_the_others_are_read() -> None:
+    """If this fails, one dead host hides the output of all, or is hidden itself."""
+    hosts = Hosts({("h1", 0, "stdout"): b"here\n"}, silent=("h2",))
+    read(hosts, read_logs)
+
+    assert [("h1", 0, "here")] == hosts.lines()
+    assert ["supervisor h2 does not answer: nobody there"] == hosts.notes
+
+
+def test_a_removed_job_is_read_while_hosts_keep_it_and_then_unknown() -> None:
+    """If this fails, the output of a job is gone with its record, before anybody could read why it ended."""
+    kept = Hosts({("h1", 0, "stdout"): b"why\n"}, known=False)
+    read(kept, read_logs)
+
+    assert [("h1", 0, "why")] == kept.lines()
+    with pytest.raises(TorrentdistError) as caught:
+        read(Hosts({}, known=False), read_logs)
+    assert "job_not_found" == caught.value.code
+
+
+def test_following_goes_where_the_worker_goes_and_ends_with_the_job() -> None:
+    """If this fails, `-f` falls silent when a worker moves, or never ends."""
+    hosts = Hosts({("h1", 0, "stdout"): b"one\n"})
+    hosts.placed = {0: "h1"}
+
+    def on_look() -> None:
+        if hosts.looks == 2:
+            hosts.kept["h1", 0, "stdout"] += b"two\n"
+            hosts.placed = {0: "h2"}
+            hosts.kept["h2", 0, "stdout"] = b"three\nfo"
+        if hosts.looks == 3:
+            hosts.kept["h2", 0, "stdout"] += b"ur"
+            hosts.known = False
+
+    hosts.on_look = on_look
+    read(hosts, follow_logs)
+
+    assert sorted([("h1", 0, "one"), ("h1", 0, "two"), ("h2", 0, "three"), ("h2", 0, "four")]) == sorted(hosts.lines())
+    assert len(hosts.lines()) == 4

@@ -1,0 +1,50 @@
+"""Which bundles nobody uses."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from records_of import bundle, job, snapshot
+
+from torrentdist.cluster.operations import Set
+from torrentdist.master.operations import removal_ops
+from torrentdist.master.pruning import prune_ops, unused
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import BundleId
+from torrentdist.model.records import BundleState, JobStatus
+
+SEEN = snapshot(
+    [
+        bundle("code"),
+        bundle("lib"),
+        bundle("pinned", pinned=True),
+        bundle("told"),
+        bundle("arriving", state=BundleState.UPLOADING),
+        bundle("gone", state=BundleState.REMOVED),
+        bundle("young", mtime=90.0),
+        bundle("old"),
+        bundle("of-a-job-that-ended"),
+    ],
+    jobs=[job("lives", ["code", "lib"]), job("ended", ["of-a-job-that-ended"], JobStatus.FINISHED)],
+    assigned={"h1": ["told"]},
+)
+
+
+def test_only_what_nobody_uses_is_pruned() -> None:
+    """If this fails, a prune takes the code from under a job, or leaves what it was asked to remove."""
+    assert ["of-a-job-that-ended", "old"] == [entry.record.id for entry in unused(SEEN, 100.0, 50.0)]
+    assert ["/code-distributor/of-a-job-that-ended", "/code-distributor/old"] == [
+        op.path for op in prune_ops(SEEN, 100.0, 50.0) if isinstance(op, Set)
+    ]
+
+
+@pytest.mark.case("A28")
+def test_a_bundle_that_a_job_needs_is_not_removed() -> None:
+    """If this fails, a job is left without its code or its dependency, and cannot start again anywhere."""
+    killed = dataclasses.replace(SEEN, jobs={j.record.id: j for j in [job("dying", ["lib"], JobStatus.KILLED)]})
+
+    for seen, needed, user in ((SEEN, "code", "lives"), (SEEN, "lib", "lives"), (killed, "lib", "dying")):
+        with pytest.raises(TorrentdistError) as caught:
+            removal_ops(seen, BundleId(needed))
+        assert (9, True) == (caught.value.exit_code, user in caught.value.message)
