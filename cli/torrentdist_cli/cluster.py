@@ -63,7 +63,7 @@ def supervisors_table(view: ClusterView) -> str:
                 s.id,
                 s.host,
                 s.gateway,
-                f"{s.slots_used}/{s.slots}",
+                f"{s.slots_used}/{s.slots}" + (" drains" if s.draining else ""),
                 str(s.bundles),
                 ",".join(f"{name}={value}" for name, value in sorted(s.labels.items())),
                 duration(s.uptime_secs),

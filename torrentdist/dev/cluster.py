@@ -263,7 +263,9 @@ class DevCluster:
     def _write_client_config(self) -> None:
         gateways = [p.gateway for p in self.state.processes if p.gateway]
         client: dict[str, object] = {"masters": self.masters(), "supervisor": gateways[0] if gateways else ""}
-        _write_toml(self.dir / "client.toml", {"client": client})
+        # The groups' commands and the doctor ask ZooKeeper itself.
+        zookeeper = {**self.spec.settings.get("zookeeper", {}), "servers": self.state.zookeeper.split(",")}
+        _write_toml(self.dir / "client.toml", {"client": client, "zookeeper": zookeeper})
 
 
 def _guardian(path: Path) -> Started | None:

@@ -117,6 +117,7 @@ def supervisor_list(snapshot: ClusterSnapshot, now: float) -> list[SupervisorVie
                 slots_used=len(assignment.record.workers) if assignment else 0,
                 labels=s.labels,
                 bundles=len(assignment.record.bundles) if assignment else 0,
+                draining=assignment is not None and assignment.record.draining,
                 version=s.version,
                 swarm_port=s.swarm_port,
                 uptime_secs=round(max(0.0, now - s.started_at), 1),

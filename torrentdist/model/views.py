@@ -56,6 +56,8 @@ class SupervisorView(View, frozen=True, kw_only=True):
     swarm_port: int = 0
     url: str = ""
     """Where others read its workers' output."""
+    draining: bool = False
+    """Nothing new is placed there."""
 
 
 class BundleCounts(View, frozen=True, kw_only=True):
