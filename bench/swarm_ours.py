@@ -55,13 +55,17 @@ class Ours:
         for host in self.hosts:
             self._start(host, "supervisor")
         self._write_client()
-        uploaded = self._command("upload", str(self._source), "--id", BUNDLE, "--min-replicas", str(len(self.holders)))
-        self._digest = uploaded["digest"]
+        self._digest = self.upload(self._source, BUNDLE)
         wait_until(lambda: self._supervisors() == len(self.hosts), "registration of the hosts", 120)
         for number, host in enumerate([*self.holders, *self.hosts]):
             slow = 0.1 if len(self.holders) <= number < len(self.holders) + self._scenario.slow else 1.0
             if self._scenario.rate:
                 self._lab.shape(host, self._scenario.rate * slow)
+
+    def upload(self, source: Path, bundle: str) -> str:
+        """To every holder; its digest."""
+        made = self._command("upload", str(source), "--id", bundle, "--min-replicas", str(len(self.holders)))
+        return str(made["digest"])
 
     def down(self) -> None:
         members = [*self.hosts, *self.holders]

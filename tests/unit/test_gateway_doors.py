@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import subprocess
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from torrentdist.host.activation import inherited_socket
+from torrentdist.host.web import CutShort, WebServer, bind_socket
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.supervisor.callers import user_ids, user_of
+from torrentdist.supervisor.callers import OnlyUsers, user_ids, user_of
 from torrentdist.supervisor.serving import single_range
 
 
@@ -102,3 +108,56 @@ def test_a_socket_that_others_reach_is_refused() -> None:
 def test_a_socket_for_somebody_else_is_left_alone() -> None:
     """A daemon that is started by an activated one would take its descriptor 3."""
     assert inherited_socket({"LISTEN_PID": "1", "LISTEN_FDS": "1"}, what="the gateway") is None
+
+
+# the doors at work
+
+
+async def begin_and_fail(scope: Scope, receive: Receive, send: Send) -> None:
+    if scope["path"] == "/fails":
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"1000")]})
+        await send({"type": "http.response.body", "body": b"abc", "more_body": True})
+        raise TorrentdistError("bundle_lost", id="b")
+    await Response("fine")(scope, receive, send)
+
+
+@asynccontextmanager
+async def serving(users: frozenset[int]) -> AsyncIterator[int]:
+    sock = bind_socket("127.0.0.1", 0, what="a test")
+    web: list[WebServer] = []
+    app = CutShort(OnlyUsers(begin_and_fail, users), lambda client: web[0].cut(client))
+    web.append(WebServer(app, sock))
+    await web[0].start()
+    yield web[0].port
+    await web[0].stop()
+
+
+async def ask(port: int, path: str) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+    try:
+        return await reader.read()
+    finally:
+        writer.close()
+        with suppress(ConnectionResetError):
+            await writer.wait_closed()
+
+
+@pytest.mark.anyio
+async def test_an_answer_that_fails_is_reset_and_not_ended() -> None:
+    """Java takes what came before a plain end for the whole file, whatever length was promised."""
+    async with serving(frozenset()) as port:
+        with pytest.raises(ConnectionResetError):
+            await ask(port, "/fails")
+        assert (await ask(port, "/")).endswith(b"fine")  # and nobody else is harmed
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("users", "status"), [({os.getuid()}, b"200"), ({os.getuid() + 1}, b"403"), (set(), b"200")])
+async def test_only_those_who_may_are_served(users: set[int], status: bytes) -> None:
+    """Any user of the host could read the bundles that were meant for some."""
+    async with serving(frozenset(users)) as port:
+        answer = await ask(port, "/bundles/x")
+        health = await ask(port, "/livez")
+
+    assert [status, b"200"] == [answer.split()[1], health.split()[1]]
