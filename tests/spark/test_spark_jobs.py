@@ -109,7 +109,7 @@ def test_a_spark_job_runs_from_its_bundle(cluster: Cluster, spark: Standalone, t
         until(lambda: printed(cluster, job), "what the driver prints", 120)
         until(lambda: worker(cluster)["application"], "the application's id", 30)
     except BaseException:
-        print(printed(cluster, job, "stderr")[-6000:])
+        print(worker(cluster), cluster.get("supervisor-1", "/v1/host/workers"), printed(cluster, job, "stderr")[-6000:])
         raise
     said, running = json.loads(printed(cluster, job)), worker(cluster)
     pages = cluster.http.get(f"{running['ui']}/api/v1/applications").json()

@@ -24,7 +24,7 @@ ANSWER_SECS = 2.0
 RETRIES = 16
 """Spark's own: how many ports after the first it tries."""
 _LISTENING = "0A"
-_ANY = ("0.0.0.0", "::", "127.0.0.1", "::1", "::ffff:127.0.0.1")
+_ANY = ("0.0.0.0", "::", "127.0.0.1", "::1")
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,8 @@ class Application:
 
 
 class Applications:
-    def __init__(self, host: str, http: httpx.AsyncClient, on_change: Callable[[], None]) -> None:
+    def __init__(self, host: str, on_change: Callable[[], None]) -> None:
         self._host = host
-        self._http = http
         self._on_change = on_change
         self._known: dict[Key, tuple[str, Application]] = {}
 
@@ -52,26 +51,28 @@ class Applications:
         return self._known[key][1] if key in self._known else Application()
 
     async def run(self, drivers: Callable[[], Iterable[Driver]]) -> None:
-        while True:
-            for driver in drivers():
-                if self._known.get(driver.key, ("", None))[0] != driver.run and driver.pid:
-                    await self._look(driver)
-            await asyncio.sleep(LOOK_SECS)
+        async with httpx.AsyncClient(trust_env=False, timeout=ANSWER_SECS) as http:  # never with the cluster's token
+            while True:
+                for driver in drivers():
+                    if self._known.get(driver.key, ("", None))[0] != driver.run and driver.pid:
+                        await self._look(driver, http)
+                await asyncio.sleep(LOOK_SECS)
 
-    async def _look(self, driver: Driver) -> None:
+    async def _look(self, driver: Driver, http: httpx.AsyncClient) -> None:
         ports = range(driver.first_port, driver.first_port + RETRIES + 1)
         for host, port in await asyncio.to_thread(listening, driver.pid):
-            if port in ports and (id_ := await self._ask(host, port)):
+            if port in ports and (id_ := await _ask(host, port, http)):
                 shown = self._host if host in _ANY else host
                 self._known[driver.key] = driver.run, Application(id_, f"http://{shown}:{port}")
                 self._on_change()
 
-    async def _ask(self, host: str, port: int) -> str:
-        where = "127.0.0.1" if host in _ANY else host.removeprefix("::ffff:")
-        with contextlib.suppress(httpx.HTTPError, ValueError, KeyError, IndexError, TypeError):
-            answer = await self._http.get(f"http://{where}:{port}/api/v1/applications", timeout=ANSWER_SECS)
-            return str(answer.json()[0]["id"])
-        return ""
+
+async def _ask(host: str, port: int, http: httpx.AsyncClient) -> str:
+    """The id of the application whose pages these are; empty if they are no such pages."""
+    where = "127.0.0.1" if host in _ANY else host
+    with contextlib.suppress(httpx.HTTPError, ValueError, KeyError, IndexError, TypeError):
+        return str((await http.get(f"http://{where}:{port}/api/v1/applications")).json()[0]["id"])
+    return ""
 
 
 def listening(pid: int) -> list[tuple[str, int]]:

@@ -157,8 +157,8 @@ class Supervisor:
             facts=lambda job: job_facts(http, self._masters(), job),
             isolation=Isolation(http, lambda: [m.url for m in self.mirror.snapshot.masters.values()]),
             on_needs=self._keep,
-            applications=lambda on_change: Applications(self._host(), http, on_change),
             log_keep_secs=self.config.supervisor.log_keep_secs,
+            applications=lambda on_change: Applications(self._host(), on_change),
         )
 
     async def _open_bundles(self) -> None:
