@@ -7,7 +7,7 @@ SOURCES := torrentdist cli scripts tests $(if $(wildcard bench/*.py),bench)
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format docs bench bench-short swarm chaos cases clean
+.PHONY: help setup demo test lint format docs bench bench-short bench-spark swarm chaos cases clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.* ## /  make \1 \t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -43,6 +43,9 @@ bench-short: setup ## the same on less data; nothing is kept
 swarm: setup ## a broadcast over slow links in namespaces: make swarm HOSTS=16 RATE=25 SIZE=32 HOLDERS=1
 	@$(PY) -m bench.swarm --hosts $(or $(HOSTS),16) --rate $(or $(RATE),25) --size $(or $(SIZE),32) \
 		--holders $(or $(HOLDERS),1) $(SWARM_ARGS)
+
+bench-spark: setup ## Spark's own --archives beside ours: make bench-spark [HOSTS=2,4,8] [RATE=50] [SIZE=32]
+	@$(PY) -m bench.spark --hosts $(or $(HOSTS),2,4,8) --rate $(or $(RATE),50) --size $(or $(SIZE),32)
 
 chaos: setup ## random faults over a cluster under load: make chaos [TIME=600] [SEED=n]
 	@PYTHONPATH=tests $(PY) -m chaos.run --time $(or $(TIME),600) $(if $(SEED),--seed $(SEED))
