@@ -17,7 +17,7 @@ from torrentdist.cluster.snapshot import ClusterSnapshot, JobEntry
 from torrentdist.master.lifecycle import Event, Gone, Rebalance, apply
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, JobId
-from torrentdist.model.job import JobSpec, problems_of
+from torrentdist.model.job import JobSpec, problems_of, spelled_out
 from torrentdist.model.records import BundleState, JobRecord, JobStatus, encode
 
 
@@ -51,7 +51,7 @@ def with_overrides(spec: JobSpec, name: str | None, workers: int | None, conf: M
                 raise TorrentdistError("config_invalid", origin=f"--conf {key}", detail=f"{part} has no keys")
         table[last] = text
     try:
-        changed = msgspec.convert(document, JobSpec, strict=False)  # not strict: flags are texts
+        changed = msgspec.convert(spelled_out(document), JobSpec, strict=False)  # not strict: flags are texts
     except msgspec.ValidationError as exc:
         raise TorrentdistError("config_invalid", origin="--conf", detail=str(exc)) from None
     problems = problems_of(changed)

@@ -4,7 +4,9 @@ error that names the place. Must not do: look into the bundle for the files that
 
 from __future__ import annotations
 
+import shlex
 from enum import StrEnum
+from typing import Any
 
 import msgspec
 
@@ -78,7 +80,7 @@ class JobSpec(Part, frozen=True, kw_only=True):
 def parse_job(text: str, *, origin: str) -> JobSpec:
     """The job in `text`; `config_invalid` names `origin`, the key and, where it can be found, the line."""
     try:
-        spec = msgspec.toml.decode(text, type=JobSpec)
+        spec = msgspec.convert(spelled_out(msgspec.toml.decode(text)), JobSpec)
     except msgspec.ValidationError as exc:
         raise _invalid(text, origin, str(exc)) from None
     except msgspec.DecodeError as exc:
@@ -88,6 +90,20 @@ def parse_job(text: str, *, origin: str) -> JobSpec:
         key, detail = problems[0]
         raise TorrentdistError("config_invalid", origin=_place(text, origin, key), detail=f"{key}: {detail}")
     return spec
+
+
+def spelled_out(job: dict[str, Any]) -> dict[str, Any]:
+    """With the short forms in full: `restart = "never"`, and a command as one line."""
+    match job.get("restart"):
+        case str(policy):
+            job = {**job, "restart": {"policy": policy}}
+    match job.get("command"):
+        case str(line):
+            try:
+                job = {**job, "command": shlex.split(line)}
+            except ValueError as exc:
+                raise msgspec.ValidationError(f"{exc} - at `$.command`") from None
+    return job
 
 
 def problems_of(spec: JobSpec) -> list[tuple[str, str]]:
@@ -120,10 +136,12 @@ def problems_of(spec: JobSpec) -> list[tuple[str, str]]:
 
 
 def _invalid(text: str, origin: str, detail: str) -> TorrentdistError:
-    """msgspec says `... unknown field `x` - at `$.restart``; the line of the last name in it is where to look."""
-    quoted = [part.strip("$.[]").rpartition(".")[2] for part in detail.split("`")[1::2]]
-    keys = quoted[:1] if "unknown field" in detail else quoted[-1:]
-    return TorrentdistError("config_invalid", origin=_place(text, origin, "".join(keys)), detail=detail)
+    """msgspec says `... unknown field `x` - at `$.restart``: the last name that stands in the file is where to look."""
+    quoted = [part.strip("$.[]") for part in detail.split("`")[1::2]]
+    path = quoted[0] if "unknown field" in detail else quoted[-1] if quoted else ""
+    places = (_place(text, origin, key) for key in reversed(path.split(".")))
+    place = next((place for place in places if place != origin), origin)
+    return TorrentdistError("config_invalid", origin=place, detail=detail)
 
 
 def _place(text: str, origin: str, key: str) -> str:

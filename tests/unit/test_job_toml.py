@@ -1,0 +1,67 @@
+"""What may stand in a job.toml, and what is said when something else does."""
+
+from __future__ import annotations
+
+import pytest
+
+from torrentdist.master.jobs import with_overrides
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.job import JobSpec, Restart, RestartPolicy, parse_job
+
+PLAIN = 'name = "wordcount"\ncommand = ["./run", "in put"]\n'
+
+
+def refused(text: str) -> str:
+    with pytest.raises(TorrentdistError) as caught:
+        parse_job(text, origin="job.toml")
+    return caught.value.message
+
+
+def test_a_command_may_be_one_line() -> None:
+    """The commonest way to write a command would be an error."""
+    found = parse_job('name = "wordcount"\ncommand = \'./run "in put"\'\n', origin="job.toml")
+
+    assert parse_job(PLAIN, origin="job.toml") == found
+
+
+def test_restart_may_be_a_word() -> None:
+    """Who only wants `never` would have to write a table."""
+    found = parse_job(PLAIN + 'restart = "never"\n', origin="job.toml")
+
+    assert Restart(policy=RestartPolicy.NEVER) == found.restart
+
+
+def test_a_word_for_restart_overrides_the_file() -> None:
+    """`--conf restart=never` would be refused, or lose to the file."""
+    spec = parse_job(PLAIN + '[restart]\npolicy = "always"\nlimit = 3\n', origin="job.toml")
+
+    assert Restart(policy=RestartPolicy.NEVER) == with_overrides(spec, None, None, {"restart": "never"}).restart
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ('restart = "sometimes"', "job.toml:3: Invalid enum value 'sometimes' - at `$.restart.policy`"),
+        ('workers = "3"', "job.toml:3: Expected `int`, got `str` - at `$.workers`"),
+        ("workers = 0", "job.toml:3: workers: must be 1 to 10000"),
+        ("comand = []", "job.toml:3: Object contains unknown field `comand`"),
+        ("[restart]\nlimt = 3", "job.toml:4: Object contains unknown field `limt` - at `$.restart`"),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_line(line: str, expected: str) -> None:
+    """The author of a job would look for the place in the whole file."""
+
+    assert expected == refused(PLAIN + line + "\n")
+
+
+def test_a_command_without_its_closing_quote() -> None:
+    """A typing error would end as a bug of ours."""
+
+    assert "job.toml:2: No closing quotation - at `$.command`" == refused('name = "x"\ncommand = \'./run "a\'\n')
+
+
+def test_a_spec_survives_its_overrides() -> None:
+    """Without any flag, the leader would change what the file says."""
+    spec: JobSpec = parse_job(PLAIN, origin="job.toml")
+
+    assert spec == with_overrides(spec, None, None, {})
