@@ -106,10 +106,10 @@ def test_a_spark_job_runs_from_its_bundle(cluster: Cluster, spark: Standalone, t
     upload_bundles(cluster, tmp_path)
     job = cluster.run("job", "submit", write_job(tmp_path / "job", spark, cluster.url("master-1"))).ok()["id"]
     try:
-        until(lambda: printed(cluster, job), "what the driver prints", 120)
+        until(lambda: printed(cluster, job).startswith("{"), "what the driver prints", 60)
         until(lambda: worker(cluster)["application"], "the application's id", 30)
     except BaseException:
-        print(worker(cluster), cluster.get("supervisor-1", "/v1/host/workers"), printed(cluster, job, "stderr")[-6000:])
+        print(worker(cluster), *(printed(cluster, job, stream)[-6000:] for stream in ("stdout", "stderr")), sep="\n")
         raise
     said, running = json.loads(printed(cluster, job)), worker(cluster)
     pages = cluster.http.get(f"{running['ui']}/api/v1/applications").json()

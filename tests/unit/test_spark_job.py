@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId
 from torrentdist.model.job import JobSpec, parse_job
 from torrentdist.supervisor.applications import listening
-from torrentdist.supervisor.spark_submit import find_submit, spark_command, spark_environment
+from torrentdist.supervisor.spark_submit import Submit, find_submit, spark_command, spark_environment
 
 JOB = """
 name = "daily"
@@ -37,7 +38,7 @@ def job(top: str = "", spark: str = "") -> JobSpec:
 
 
 def command(spec: JobSpec) -> list[str]:
-    return spark_command(spec, BundleId("b-1"), Path("/w/bundle"), GATEWAY, "/spark/bin/spark-submit")
+    return spark_command(spec, BundleId("b-1"), Path("/w/bundle"), GATEWAY, Submit("/spark/bin/spark-submit", ""))
 
 
 def after(option: str, argv: list[str]) -> str:
@@ -132,17 +133,20 @@ def test_the_spark_that_is_chosen_is_used(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/spark-submit").touch(mode=0o755)
 
-    assert str(tmp_path / "bin/spark-submit") == find_submit({"SPARK_HOME": str(tmp_path)})
-    assert str(tmp_path / "bin/spark-submit") == find_submit({"PATH": str(tmp_path / "bin")})
-    assert find_submit({"PATH": "/nowhere"}).endswith("pyspark/bin/spark-submit")
+    program = str(tmp_path / "bin/spark-submit")
+
+    assert Submit(program, "") == find_submit({"SPARK_HOME": str(tmp_path)})
+    assert Submit(program, "") == find_submit({"PATH": str(tmp_path / "bin")})
+    assert sys.executable == find_submit({"PATH": "/nowhere"}).python  # of the pyspark beside us
     with pytest.raises(TorrentdistError, match="has no bin/spark-submit"):
         find_submit({"SPARK_HOME": "/nowhere"})
 
 
 def test_a_chosen_python_is_left_alone() -> None:
     """A job's own environment would be ignored."""
-    assert {} == spark_environment({"PYSPARK_PYTHON": "env/bin/python"}, find_submit({"PATH": ""}))
-    assert {} == spark_environment({}, "/opt/spark/bin/spark-submit")
+    assert {} == spark_environment({"PYSPARK_PYTHON": "env/bin/python"}, Submit("/v/bin/spark-submit", "/v/bin/python"))
+    assert {} == spark_environment({}, Submit("/opt/spark/bin/spark-submit", ""))
+    assert {"PYSPARK_PYTHON": "/v/bin/python"} == spark_environment({}, Submit("/v/bin/spark-submit", "/v/bin/python"))
 
 
 def test_the_ports_of_a_process_are_its_own() -> None:

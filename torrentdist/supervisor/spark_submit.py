@@ -7,11 +7,11 @@ their own hosts, unless the job says otherwise. Must not do: start anything.
 from __future__ import annotations
 
 import importlib.util
-import os
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import quote
 
 from torrentdist.model.errors import TorrentdistError
@@ -22,22 +22,29 @@ from torrentdist.model.spark_job import Delivery
 GATEWAY = "TORRENTDIST_GATEWAY"
 
 
-def find_submit(environ: Mapping[str, str]) -> str:
+class Submit(NamedTuple):
+    program: str
+    python: str
+    """That belongs to it, if it came with one."""
+
+
+def find_submit(environ: Mapping[str, str]) -> Submit:
     """As SPARK_HOME says, else on the PATH, else of the pyspark that is installed beside us."""
     home = environ.get("SPARK_HOME")
     if home and (Path(home) / "bin/spark-submit").is_file():
-        return str(Path(home) / "bin/spark-submit")
+        return Submit(str(Path(home) / "bin/spark-submit"), "")
     found = None if home else shutil.which("spark-submit", path=environ.get("PATH"))
     if found:
-        return found
+        python = Path(found).parent / "python"
+        return Submit(found, str(python) if python.exists() else "")
     spec = None if home else importlib.util.find_spec("pyspark")
     if spec is not None and spec.origin is not None:
-        return str(Path(spec.origin).parent / "bin/spark-submit")
+        return Submit(str(Path(spec.origin).parent / "bin/spark-submit"), sys.executable)
     detail = f"SPARK_HOME is {home}, and has no bin/spark-submit" if home else "this host has no spark-submit"
     raise TorrentdistError("missing_dependency", detail=detail, package="torrentdist[spark]")
 
 
-def spark_command(spec: JobSpec, bundle: BundleId, content: Path, gateway: str, submit: str) -> list[str]:
+def spark_command(spec: JobSpec, bundle: BundleId, content: Path, gateway: str, submit: Submit) -> list[str]:
     """`content`: where the job's bundle lies here; `gateway`: the URL of this host's, the same on every other host."""
     spark = spec.spark
     by_swarm = spark.delivery is Delivery.SWARM and not spark.is_local
@@ -57,7 +64,7 @@ def spark_command(spec: JobSpec, bundle: BundleId, content: Path, gateway: str, 
     for key, value in _conf(spec, gateway):
         options += ["--conf", f"{key}={value}"]
     # Executors need the jar of the main class, and only the driver the main file of Python.
-    return [submit, *options, place(main) if main.endswith(".jar") else str(content / main), *arguments]
+    return [submit.program, *options, place(main) if main.endswith(".jar") else str(content / main), *arguments]
 
 
 def _conf(spec: JobSpec, gateway: str) -> Iterator[tuple[str, str]]:
@@ -66,9 +73,7 @@ def _conf(spec: JobSpec, gateway: str) -> Iterator[tuple[str, str]]:
         yield key, str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def spark_environment(environ: Mapping[str, str], submit: str) -> dict[str, str]:
-    """What the driver needs besides: the Python beside a spark-submit that came with it, if none is chosen."""
-    beside_us = os.path.dirname(submit).startswith(sys.prefix)
-    if not beside_us or "PYSPARK_PYTHON" in environ:
-        return {}
-    return {"PYSPARK_PYTHON": sys.executable}
+def spark_environment(environ: Mapping[str, str], submit: Submit) -> dict[str, str]:
+    """What the driver needs besides: the Python that its Spark was installed with, if none is chosen."""
+    chosen = "PYSPARK_PYTHON" in environ or "PYSPARK_DRIVER_PYTHON" in environ
+    return {} if chosen or not submit.python else {"PYSPARK_PYTHON": submit.python}

@@ -1,0 +1,78 @@
+"""What a supervisor fetches and lets go of: the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from torrentdist.model.ids import BundleId, Digest
+from torrentdist.supervisor.keeping import Action, Drop, Fetch, HostState, StopSeeding, plan, retry_delay
+
+A, B = BundleId("a"), BundleId("b")
+DIGEST = Digest("1" * 64)
+NOTHING: frozenset[BundleId] = frozenset()
+
+
+def host(
+    *,
+    assigned: frozenset[BundleId] = NOTHING,
+    requested: frozenset[BundleId] = NOTHING,
+    fetching: frozenset[BundleId] = NOTHING,
+    published: bool = False,
+    removed: bool = False,
+    not_before: Mapping[BundleId, float] | None = None,
+    seed_secs: float = -1.0,
+) -> HostState:
+    return HostState(
+        assigned=assigned,
+        requested=requested,
+        bindings={A: DIGEST},
+        idle_secs={DIGEST: 100.0} if published else {},
+        seeding=frozenset({DIGEST}) if published else frozenset(),
+        fetching=fetching,
+        removed=frozenset({DIGEST}) if removed else frozenset(),
+        not_before=not_before or {},
+        seed_secs=seed_secs,
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (host(assigned=frozenset({A}), requested=frozenset({B})), [Fetch(A), Fetch(B)]),
+        (host(assigned=frozenset({A}), published=True), []),
+        (host(assigned=frozenset({A}), fetching=frozenset({A})), []),
+        (host(assigned=frozenset({A}), not_before={A: 11.0}), []),
+        (host(assigned=frozenset({A}), not_before={A: 10.0}), [Fetch(A)]),
+    ],
+)
+def test_what_is_wanted_and_not_here_is_fetched_once(given: HostState, expected: list[Action]) -> None:
+    """A host would lack what it was told to keep, or fetch it twice."""
+    assert expected == plan(given, 10.0)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (host(published=True), []),
+        (host(published=True, removed=True), [Drop(DIGEST)]),
+        (host(fetching=frozenset({A}), removed=True), [Drop(DIGEST)]),
+        (host(removed=True), []),
+    ],
+)
+def test_only_a_tombstone_drops_what_is_here_or_arriving(given: HostState, expected: list[Action]) -> None:
+    """Content would be lost without a removal, or a removed bundle would go on arriving until nobody has it."""
+    assert expected == plan(given, 10.0)
+
+
+def test_seeding_ends_when_nobody_wants_it_for_long() -> None:
+    """A host would seed for ever what it was told to seed for a while."""
+    assert [StopSeeding(DIGEST)] == plan(host(published=True, seed_secs=50.0), 10.0)
+    assert [] == plan(host(published=True, assigned=frozenset({A}), seed_secs=50.0), 10.0)
+    assert [] == plan(host(published=True, seed_secs=500.0), 10.0)
+
+
+def test_waits_between_tries_grow_and_end() -> None:
+    """A bundle that cannot be had would keep the masters busy, or never be tried again."""
+    assert [1.0, 2.0, 4.0, 30.0] == [retry_delay(n) for n in (1, 2, 3, 99)]
