@@ -15,7 +15,7 @@ help: ## this list
 setup: ## .venv with everything, and Java if this machine has none and lets us install it
 	@scripts/setup
 
-demo: setup ## a cluster on this machine: upload, distribute, download, stop
+demo: setup ## a cluster on this machine: upload, distribute, a Spark job, a failover, a report
 	@$(PY) -m torrentdist.dev.demo
 
 test: lint ## lint, then every ring of tests, the fastest first

@@ -1,14 +1,17 @@
 """`make demo`: the whole way of a bundle on this machine, by the commands that a user would type.
 
-Always holds: nothing is left running and nothing is left on disk, also after a failure or Ctrl-C.
+Always holds: nothing is left running and nothing is left on disk but the report, also after a failure or Ctrl-C.
 """
 
 from __future__ import annotations
 
 import filecmp
+import json
 import os
 import random
 import shlex
+import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -18,45 +21,89 @@ from pathlib import Path
 from torrentdist.dev.cluster import DevCluster, DevSpec
 from torrentdist.model.errors import TorrentdistError
 
+EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "wordcount"
 DATA_BYTES = 24 * 1024 * 1024
+JOB, BUNDLE = "wordcount", "wordcount-1"
+JOB_SECS = 60.0
+REPORT = Path("torrentdist-demo-report")
 
 
 def make_sample(directory: Path) -> Path:
-    """A bundle as a job author would have one: code, something executable, data, a link, an empty directory."""
-    bundle = directory / "wordcount"
-    (bundle / "lib").mkdir(parents=True)
+    """The packaged example, with more data than a repository should hold, a link and an empty directory."""
+    bundle = directory / JOB
+    shutil.copytree(EXAMPLE, bundle)
     (bundle / "scratch").mkdir()
-    (bundle / "main.py").write_text('print("counting words")\n')
-    (bundle / "lib" / "words.py").write_text("def count(text: str) -> int:\n    return len(text.split())\n")
-    (bundle / "run.sh").write_text('#!/bin/sh\nexec python3 "$(dirname "$0")/main.py"\n')
-    (bundle / "run.sh").chmod(0o755)
     (bundle / "latest").symlink_to("main.py")
-    (bundle / "corpus.bin").write_bytes(random.Random(7).randbytes(DATA_BYTES))
+    words = ["swarm", "peer", "piece", "bundle", "leader", "master", "epoch", "holder", "host", "spark"]
+    chooser = random.Random(7)
+    line = " ".join(chooser.choices(words, weights=range(len(words), 0, -1), k=2000)) + "\n"
+    with (bundle / "data" / "generated.txt").open("w") as file:
+        for number in range(DATA_BYTES // len(line)):
+            file.write(f"{number} {line}")
     return bundle
 
 
 def torrentdist(cluster: DevCluster, *arguments: str) -> None:
     """Show a command as one would type it, and run it."""
     print(f"\n$ torrentdist {shlex.join(arguments)}", flush=True)
-    command = [sys.executable, "-m", "torrentdist_cli", "--config", str(cluster.dir / "client.toml"), *arguments]
-    code = subprocess.run(command, check=False).returncode
+    code = subprocess.run(_command(cluster, *arguments), check=False).returncode
     if code:
         raise SystemExit(code)
+
+
+def _command(cluster: DevCluster, *arguments: str) -> list[str]:
+    return [sys.executable, "-m", "torrentdist_cli", "--config", str(cluster.dir / "client.toml"), *arguments]
 
 
 def tour(cluster: DevCluster, home: Path) -> None:
     bundle = make_sample(home)
     copy = home / "copy"
     torrentdist(cluster, "cluster")
-    torrentdist(cluster, "upload", str(bundle), "--id", "wordcount-1", "--min-replicas", "3")
-    torrentdist(cluster, "bundle", "distribute", "wordcount-1", "--wait", "100%")
-    torrentdist(cluster, "download", "wordcount-1", str(copy))
-    torrentdist(cluster, "download", "--no-supervisor", "wordcount-1", str(home / "as-a-peer"))
-    torrentdist(cluster, "bundle", "show", "wordcount-1")
-    torrentdist(cluster, "bundle", "verify", "wordcount-1", str(copy))
+    torrentdist(cluster, "upload", str(bundle), "--id", BUNDLE, "--min-replicas", "3")
+    torrentdist(cluster, "bundle", "distribute", BUNDLE, "--wait", "100%")
+    torrentdist(cluster, "download", BUNDLE, str(copy))
+    torrentdist(cluster, "download", "--no-supervisor", BUNDLE, str(home / "as-a-peer"))
+    torrentdist(cluster, "bundle", "verify", BUNDLE, str(copy))
     differing = filecmp.dircmp(bundle, copy).diff_files
     if differing:
         raise SystemExit(f"the copy differs in {differing}")
+    run_job(cluster)
+    show_events(cluster)
+
+
+def run_job(cluster: DevCluster) -> None:
+    """The same bundle as a Spark job: its driver runs where the swarm has put it."""
+    torrentdist(cluster, "job", "submit", BUNDLE)
+    deadline = time.monotonic() + JOB_SECS
+    while not _has_ended(cluster):
+        if time.monotonic() > deadline:
+            torrentdist(cluster, "job", "show", JOB)
+            raise SystemExit(f"the job has not ended within {JOB_SECS:.0f} s")
+        time.sleep(0.3)
+    torrentdist(cluster, "job", "show", JOB)
+    torrentdist(cluster, "job", "logs", JOB)
+
+
+def _has_ended(cluster: DevCluster) -> bool:
+    shown = subprocess.run(_command(cluster, "-o", "json", "job", "show", JOB), check=True, capture_output=True)
+    workers = json.loads(shown.stdout)["workers"]
+    return bool(workers) and all(worker["exit_code"] is not None for worker in workers)
+
+
+def show_events(cluster: DevCluster) -> None:
+    """What the daemons wrote about all this. One leader is killed before, so that there is a failover to see."""
+    leader = json.loads(
+        subprocess.run(_command(cluster, "-o", "json", "ha", "leader"), check=True, capture_output=True).stdout
+    )
+    print(f"\n$ kill -9 {cluster.member(leader['leader']).pid}      # {leader['leader']}, the leader", flush=True)
+    cluster.signal(leader["leader"], signal.SIGKILL)
+    cluster.start(leader["leader"])
+    cluster.wait_started(leader["leader"])
+    cluster.wait_ready()
+    torrentdist(cluster, "ha", "failovers", "-n", "1")
+    print("\n$ torrentdist dev down", flush=True)
+    cluster.down()  # what is being written is closed
+    torrentdist(cluster, "report", f"{cluster.dir}/*/events", "--out", str(REPORT))
 
 
 def main() -> int:
@@ -72,9 +119,8 @@ def main() -> int:
             print(f"error[{error.code}]: {error.message}\nhint: {error.hint}", file=sys.stderr)
             return error.exit_code
         finally:
-            print("\n$ torrentdist dev down", flush=True)
             cluster.down()
-    print(f"everything is stopped and cleaned up after {time.monotonic() - began:.0f} s")
+    print(f"everything is stopped and cleaned up after {time.monotonic() - began:.0f} s; see {REPORT}/report.html")
     return 0
 
 

@@ -1,0 +1,127 @@
+"""docker/ and docs/deployment.md as this machine can run them: the very commands, with our own places and addresses.
+
+Always holds: what a test runs is read from the files, so that a file that is wrong fails; only paths, addresses, ports
+and the user are replaced.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).parent.parent
+DOCKER = ROOT / "docker"
+COMPOSE: dict[str, Any] = yaml.safe_load((DOCKER / "compose" / "compose.yaml").read_text())
+SERVICES: dict[str, Any] = COMPOSE["services"]
+PAGE = (ROOT / "docs" / "deployment.md").read_text()
+SPARK_CLASS = "/usr/local/lib/python3.11/site-packages/pyspark/bin/spark-class"
+
+
+def shell_blocks() -> list[str]:
+    """The indented blocks of the page: what one types."""
+    return [re.sub(r"(?m)^ {4}", "", block) for block in re.findall(r"(?m)(?:^ {4}.+\n)+", PAGE)]
+
+
+def block_with(text: str) -> list[str]:
+    (found,) = (block for block in shell_blocks() if text in block)
+    return found.splitlines()
+
+
+def instructions() -> dict[str, list[str]]:
+    """Of the Dockerfile: the arguments of each instruction, in order."""
+    text = re.sub(r"(?m)^\s*#.*\n", "", (DOCKER / "Dockerfile").read_text()).replace("\\\n", " ")
+    found: dict[str, list[str]] = {}
+    for line in filter(None, map(str.strip, text.splitlines())):
+        name, _, rest = line.partition(" ")
+        found.setdefault(name, []).append(" ".join(rest.split()))
+    return found
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+class Site:
+    """One service of each kind on loopback, with the files that compose would mount."""
+
+    def __init__(self, home: Path, zookeeper: str) -> None:
+        self.home = home
+        ports = {str(port): str(free_port()) for port in (7060, 7061, 7070, 7071, 7077, 8080)}
+        self._ports = re.compile(r"(?<![\d.])(7060|7061|7070|7071|7077|8080)(?!\d)"), ports
+        self._texts = [
+            (re.compile(r"10\.77\.0\.1[123]:2181"), zookeeper),
+            (re.compile(r"10\.77\.0\.\d+|0\.0\.0\.0"), "127.0.0.1"),
+            (re.compile(r"/etc/torrentdist"), str(home / "etc")),
+            (re.compile(r"/run/secrets"), str(home / "secrets")),
+            (re.compile(r"/var/lib/torrentdist"), str(home / "lib")),
+            (re.compile(r"/tmp/my-job"), str(home / "my-job")),
+        ]
+        (home / "etc").mkdir()
+        (home / "lib" / "spark").mkdir(parents=True)
+        for name in ("master.toml", "supervisor.toml", "torrentdist.toml"):
+            (home / "etc" / name).write_text(self.here((DOCKER / "compose" / name).read_text()))
+        # /etc/torrentdist is not ours to write to; this is read just like it.
+        (home / "torrentdist.toml").symlink_to(home / "etc" / "torrentdist.toml")
+
+    def here(self, text: str) -> str:
+        pattern, ports = self._ports
+        text = pattern.sub(lambda found: ports[found[0]], text)
+        for was, now in self._texts:
+            text = was.sub(now, text)
+        return text
+
+    def make_secrets(self) -> None:
+        """By the page's own commands."""
+        for line in block_with("chmod 600 secrets/token"):
+            if not line.startswith("cd "):
+                mine = line.replace("sudo ", "").replace("10001:10001", f"{os.getuid()}:{os.getgid()}")
+                subprocess.run(["sh", "-c", mine], cwd=self.home, check=True, timeout=30)
+
+    def environment(self, service: str) -> dict[str, str]:
+        given = SERVICES[service].get("environment", {})
+        own = {name: value for name, value in os.environ.items() if not name.startswith("TORRENTDIST_")}
+        return own | {name: self.here(value) for name, value in given.items()} | {"HOME": str(self.home)}
+
+    def start(self, service: str) -> subprocess.Popen[bytes]:
+        spec = SERVICES[service]
+        program = [sys.executable, "-m", "torrentdist_cli"]
+        if "entrypoint" in spec:
+            import pyspark
+
+            assert [SPARK_CLASS] == spec["entrypoint"]
+            program = [str(Path(pyspark.__file__).parent / "bin" / "spark-class")]
+        environment = self.environment(service) | {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_NO_DAEMONIZE": "1"}
+        environment["SPARK_WORKER_DIR"] = str(self.home / "lib" / "spark")
+        with (self.home / f"{service}.log").open("wb") as log:
+            command = [*program, *(self.here(word) for word in spec["command"])]
+            return subprocess.Popen(command, env=environment, stdout=log, stderr=log, cwd=self.home)
+
+    def healthy(self, service: str) -> bool:
+        kind, program, *arguments = SERVICES[service]["healthcheck"]["test"]
+        assert ("CMD", "healthcheck") == (kind, program)
+        command = [sys.executable, str(DOCKER / "healthcheck"), *map(self.here, arguments)]
+        return subprocess.run(command, capture_output=True, timeout=10, check=False).returncode == 0
+
+    def execute(self, line: str) -> subprocess.CompletedProcess[str]:
+        """`docker compose exec SERVICE torrentdist ...`, as the page has it."""
+        service, program, *words = shlex.split(line.removeprefix("docker compose exec "))
+        assert "torrentdist" == program
+        return self.run(service, words)
+
+    def run(self, service: str, words: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "torrentdist_cli", *map(self.here, words)]
+        environment = self.environment(service)
+        return subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=60, check=False, cwd=self.home
+        )

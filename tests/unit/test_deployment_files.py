@@ -1,0 +1,135 @@
+"""docker/ and docs/deployment.md, looked at without running them: linters, and that they agree with each other."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import click
+import pytest
+from deployment_site import COMPOSE, DOCKER, PAGE, ROOT, SERVICES, instructions, shell_blocks
+
+from torrentdist.model.settings import combine, environ_layer, toml_layer
+from torrentdist_cli.main import cli
+
+UNITS = ("torrentdist-master.service", "torrentdist-supervisor.service", "torrentdist-supervisor.socket")
+
+
+def parses(words: list[str]) -> None:
+    """As a command line of ours: raises what is wrong with it."""
+    group: click.Command = cli
+    while isinstance(group, click.Group) and not words[0].startswith("-"):
+        found = group.get_command(click.Context(group), words[0])
+        assert found is not None, words
+        group, words = found, words[1:]
+    group.make_context("torrentdist", list(words), obj=None)
+
+
+def test_the_dockerfile_passes_its_linter() -> None:
+    """What hadolint knows to break or bloat images would be found by operators."""
+    program = shutil.which("hadolint", path=str(Path(sys.executable).parent)) or shutil.which("hadolint")
+    if program is None:
+        pytest.skip("there is no hadolint for this platform")
+    run = subprocess.run([program, str(DOCKER / "Dockerfile")], capture_output=True, text=True, timeout=60, check=False)
+
+    assert ("", 0) == (run.stdout, run.returncode)
+
+
+def test_the_image_runs_as_a_user_that_it_makes_and_who_owns_what_is_written() -> None:
+    """As root, a hole in a daemon is one in the host; as a user that owns nothing, nothing starts."""
+    image = instructions()
+    uid, gid = image["USER"][-1].split(":")
+    made = " ".join(image["RUN"])
+
+    assert uid.isdigit()
+    assert int(uid) > 0
+    assert f"useradd --system --uid {uid} --gid {gid}" in made
+    assert f"--owner={uid} --group={gid}" in made
+    assert f"chown {uid}:{gid} secrets/token" in PAGE
+    mounts = [
+        str(m).split(":")[1] for s in SERVICES.values() if s["image"] == "torrentdist" for m in s.get("volumes", [])
+    ]
+    own = [mount for mount in mounts if mount.startswith("/var/lib/torrentdist")]
+    assert [] == [mount for mount in own if mount not in made]
+
+
+def test_everything_that_is_copied_into_the_image_is_there_and_not_ignored() -> None:
+    """A build would fail, or the image lack what it needs."""
+    copied = [word for line in instructions()["COPY"] for word in line.split()[:-1]]
+    let_in = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
+
+    assert [] == [path for path in copied if not (ROOT / path).exists()]
+    assert [] == [path for path in copied if path not in let_in]
+
+
+@pytest.mark.parametrize("service", [name for name, spec in SERVICES.items() if spec["image"] == "torrentdist"])
+def test_a_service_gives_commands_and_settings_that_exist(service: str) -> None:
+    """A container with a misspelt option or variable restarts for ever."""
+    spec = SERVICES[service]
+    environ = environ_layer(spec.get("environment", {}))
+    files = [m.split(":")[0] for m in spec.get("volumes", []) if m.startswith("./")]
+    layers = [toml_layer(tomllib.loads((DOCKER / "compose" / file).read_text()), file) for file in files]
+    combine([*layers, environ])
+    if "entrypoint" not in spec:
+        parses(spec["command"])
+
+    assert set(spec.get("secrets", [])) <= set(COMPOSE["secrets"])
+    assert {m.split(":")[0] for m in spec.get("volumes", []) if not m.startswith("./")} <= set(COMPOSE["volumes"])
+
+
+def test_what_can_run_code_is_kept_small() -> None:
+    """A container that may become root, or has capabilities that it doesn't need, is a way into the host."""
+    ours = [spec for spec in SERVICES.values() if spec["image"] == "torrentdist"]
+
+    assert [["ALL"]] * len(ours) == [spec["cap_drop"] for spec in ours]
+    assert [["no-new-privileges:true"]] * len(ours) == [spec["security_opt"] for spec in ours]
+    assert [] == [
+        port for spec in SERVICES.values() for port in spec.get("ports", []) if not port.startswith("127.0.0.1:")
+    ]
+
+
+def test_units_are_what_systemd_understands(tmp_path: Path) -> None:
+    """systemd ignores what it doesn't know: a misspelt line of hardening hardens nothing."""
+    program = shutil.which("systemd-analyze")
+    if program is None:
+        pytest.skip("there is no systemd-analyze")
+    for name in UNITS:
+        text = (DOCKER / "systemd" / name).read_text().replace("/opt/torrentdist/bin/torrentdist", sys.executable)
+        (tmp_path / name).write_text(text)
+    paths = [str(tmp_path / name) for name in UNITS]
+    run = subprocess.run(
+        [program, "verify", "--man=no", *paths], capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert ("", 0) == (run.stderr, run.returncode)
+
+
+@pytest.mark.parametrize("name", [name for name in UNITS if name.endswith(".service")])
+def test_a_unit_starts_a_command_that_exists(name: str) -> None:
+    """A unit with a misspelt command fails at every boot."""
+    (command,) = re.findall(r"(?m)^ExecStart=(.+)$", (DOCKER / "systemd" / name).read_text())
+    program, *words = shlex.split(command)
+    config = words[words.index("--config") + 1]
+
+    parses(words)
+    assert f"# {config}" in PAGE
+    assert program.removesuffix("/bin/torrentdist") in PAGE
+
+
+def test_every_command_and_setting_of_the_page_exists() -> None:
+    """Who types what the page says would be told that there is no such option."""
+    lines = [line for block in shell_blocks() for line in block.splitlines()]
+    typed = [found[1] for line in lines if (found := re.search(r"^(?:.*[ /])?torrentdist ([a-z]+(?: .*)?)$", line))]
+    for words in typed:
+        parses(shlex.split(words))
+    configurations = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+    for text in configurations:
+        combine([toml_layer(tomllib.loads(text), "docs/deployment.md")])
+
+    assert 8 <= len(typed)
+    assert 3 == len(configurations)
