@@ -140,7 +140,13 @@ def test_restarts_are_starts_but_the_first(events: Events) -> None:
         about = {"job": "etl", "worker": 0, "before": None, "pid": 1, "restarts": 0, "detail": ""}
         return line("worker_changed", node=node, at=at, state=state, fencing=fencing, exit_code=code, **about)
 
-    story = [worker(1, "running", 1), worker(2, "backoff", 1, code=3), worker(3, "running", 2), worker(4, "running", 2)]
+    story = [
+        worker(0, "running", 0),
+        worker(1, "running", 1),
+        worker(2, "backoff", 1, code=3),
+        worker(3, "running", 2),
+        worker(4, "running", 2),
+    ]
     found = tables.restarts(events(*story, worker(9, "running", 3, node="h2")))
 
     assert [("etl", 0, 3, 2, 2, "running", 3)] == rows(

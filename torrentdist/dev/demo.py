@@ -25,6 +25,7 @@ EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "wordcount"
 DATA_BYTES = 24 * 1024 * 1024
 JOB, BUNDLE = "wordcount", "wordcount-1"
 JOB_SECS = 60.0
+FAILOVER_SECS = 30.0
 REPORT = Path("torrentdist-demo-report")
 
 
@@ -81,7 +82,7 @@ def run_job(cluster: DevCluster) -> None:
             raise SystemExit(f"the job has not ended within {JOB_SECS:.0f} s")
         time.sleep(0.3)
     torrentdist(cluster, "job", "show", JOB)
-    torrentdist(cluster, "job", "logs", JOB)
+    torrentdist(cluster, "job", "logs", JOB, "--stream", "stdout")
 
 
 def _has_ended(cluster: DevCluster) -> bool:
@@ -90,17 +91,25 @@ def _has_ended(cluster: DevCluster) -> bool:
     return bool(workers) and all(worker["exit_code"] is not None for worker in workers)
 
 
+def _leader(cluster: DevCluster) -> str:
+    """Empty: nobody leads."""
+    asked = subprocess.run(_command(cluster, "-q", "ha", "leader"), check=False, capture_output=True, text=True)
+    return asked.stdout.strip()
+
+
 def show_events(cluster: DevCluster) -> None:
     """What the daemons wrote about all this. One leader is killed before, so that there is a failover to see."""
-    leader = json.loads(
-        subprocess.run(_command(cluster, "-o", "json", "ha", "leader"), check=True, capture_output=True).stdout
-    )
-    print(f"\n$ kill -9 {cluster.member(leader['leader']).pid}      # {leader['leader']}, the leader", flush=True)
-    cluster.signal(leader["leader"], signal.SIGKILL)
-    cluster.start(leader["leader"])
-    cluster.wait_started(leader["leader"])
-    cluster.wait_ready()
+    before = _leader(cluster)
+    print(f"\n$ kill -9 {cluster.member(before).pid}      # {before}, the leader", flush=True)
+    cluster.signal(before, signal.SIGKILL)
+    deadline = time.monotonic() + FAILOVER_SECS
+    while _leader(cluster) in ("", before):
+        if time.monotonic() > deadline:
+            raise SystemExit(f"nobody has led for {FAILOVER_SECS:.0f} s")
+        time.sleep(0.3)
     torrentdist(cluster, "ha", "failovers", "-n", "1")
+    cluster.start(before)  # it publishes what it wrote last
+    cluster.wait_started(before)
     print("\n$ torrentdist dev down", flush=True)
     cluster.down()  # what is being written is closed
     torrentdist(cluster, "report", f"{cluster.dir}/*/events", "--out", str(REPORT))

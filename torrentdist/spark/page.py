@@ -161,7 +161,7 @@ def _between_racks(tables: Tables) -> str:
 def _leaders(tables: Tables) -> str:
     rows = tables["failovers"]
     bars = [
-        Bar(f"{_moment(row['at'])[5:]} · {row['current']}", [row["vacant_secs"] or 0.0], row["reason"])
+        Bar(f"{row['at']:%m-%d %H:%M} · {row['current']}", [row["vacant_secs"] or 0.0], row["reason"])
         for row in rows[-NEWEST:]
     ]
     plot = plots.bar_plot(

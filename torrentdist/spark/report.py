@@ -9,6 +9,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ STORE, CHECKPOINT, PAGE = "events", "checkpoint", "report.html"
 MOST_ROWS = 2000
 """Of a table on the page. The Parquet files have them all."""
 FILES_AT_ONCE = 1000
+TABLES_AT_ONCE = 3
 
 
 class ReportView(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,7 +106,7 @@ def make_report(spark: SparkSession, store: str, out: Path, counts: Mapping[str,
     usual = reading.clocks(stored).persist()
     try:
         events = reading.timed(stored, usual)
-        collected = {name: _write(table(events), out / "tables" / name) for name, table in TABLES.items()}
+        collected = _make_tables(events, out / "tables")
         hosts = usual.select("node").distinct().count()
         twice = int(reading.duplicates(stored).head()[0])  # type: ignore[index]
     finally:
@@ -126,6 +128,13 @@ def make_report(spark: SparkSession, store: str, out: Path, counts: Mapping[str,
         hosts=hosts,
         seconds=time.monotonic() - began,
     )
+
+
+def _make_tables(events: DataFrame, directory: Path) -> dict[str, list[dict[str, Any]]]:
+    """Some at a time: most of them keep only some of the cores busy, or the driver."""
+    with ThreadPoolExecutor(TABLES_AT_ONCE) as pool:
+        written = {name: pool.submit(_write, table(events), directory / name) for name, table in TABLES.items()}
+        return {name: rows.result() for name, rows in written.items()}
 
 
 def _write(table: DataFrame, target: Path) -> list[dict[str, Any]]:

@@ -182,7 +182,8 @@ def failovers(events: DataFrame) -> DataFrame:
 def restarts(events: DataFrame) -> DataFrame:
     """Per worker: how often it was started, on how many hosts, and how it ended last."""
     changes = of_kind(events, "worker_changed")
-    running = F.col("state") == "running"
+    # Before it has its fencing number it is announced, and not started.
+    running = (F.col("state") == "running") & (F.col("fencing") > 0)
     found = changes.groupBy("job", "worker").agg(
         F.count_distinct(F.when(running, F.struct("node", "fencing"))).alias("starts"),
         F.count_distinct(F.when(running, F.col("node"))).alias("hosts"),
