@@ -64,11 +64,17 @@ class Spark:
     def measure(self, executors: int, archive: Path, bundle: str, size: int) -> dict[str, Way]:
         """Both ways in one application, ours last: what Spark fetched helps nobody."""
         name = f"driver-{executors}"
-        conf = [f"spark.cores.max={executors}", "spark.executor.memory=512m", "spark.driver.memory=512m"]
-        conf += [f"spark.driver.host={self._driver.address}", "spark.ui.enabled=false", "spark.task.maxFailures=1"]
-        options = [part for pair in conf for part in ("--conf", pair)]
-        submit = [str(SPARK_HOME / "bin/spark-submit"), "--master", f"spark://{BRIDGE}:{PORT}", *options]
-        program = [*submit, str(Path(__file__).parent / "spark_driver.py"), str(executors)]
+        conf = {
+            "spark.master": f"spark://{BRIDGE}:{PORT}",
+            "spark.cores.max": executors,
+            "spark.executor.memory": "512m",
+            "spark.driver.memory": "512m",
+            "spark.driver.host": self._driver.address,
+            "spark.ui.enabled": False,
+            "spark.task.maxFailures": 1,
+        }
+        # Not by spark-submit, which gives a Python driver no standard input.
+        program = [sys.executable, "-m", "bench.spark_driver", str(executors), json.dumps(conf)]
         process = self._lab.spawn(
             self._driver, [*self._environment(self._driver.address), *program], name=name, stdin=-1
         )

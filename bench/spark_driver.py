@@ -14,7 +14,10 @@ from pyspark.sql import SparkSession
 
 def main() -> None:
     executors = int(sys.argv[1])
-    spark = SparkSession.builder.getOrCreate()
+    builder = SparkSession.builder
+    for key, value in json.loads(sys.argv[2]).items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
     context = spark.sparkContext
 
     def everywhere() -> None:

@@ -129,17 +129,17 @@ class CutShort:
         self._cut = cut
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        begun = False
+        unfinished = False
 
         async def watched(message: Message) -> None:
-            nonlocal begun
-            begun = begun or message["type"] == "http.response.start"
+            nonlocal unfinished
+            unfinished = message["type"] == "http.response.start" or bool(message.get("more_body"))
             await send(message)
 
         try:
             await self._app(scope, receive, watched)
         except Exception as exc:
-            if not begun:
+            if not unfinished:
                 raise
             log.warning("an answer was cut off", path=scope["path"], reason=str(exc.__cause__ or exc))
             self._cut(tuple(scope["client"]))
