@@ -18,7 +18,7 @@ Events = Callable[..., "DataFrame"]
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def local_spark() -> Iterator[SparkSession]:
     conf = {"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "2g", "spark.sql.adaptive.enabled": "true"}
     with spark_session("tests", master="local[2]", conf=conf) as session:
         yield session
@@ -39,13 +39,13 @@ def write_lines(directory: Path, lines: list[dict[str, Any] | str], name: str = 
 
 
 @pytest.fixture
-def events(spark: SparkSession, tmp_path: Path) -> Events:
+def events(local_spark: SparkSession, tmp_path: Path) -> Events:
     """Lines as the tables want them: usable, and timed."""
 
     from torrentdist.spark.reading import clocks, read_lines, timed, usable
 
     def make(*lines: dict[str, Any] | str) -> DataFrame:
-        found = usable(read_lines(spark, str(write_lines(tmp_path / "events", list(lines)))))
+        found = usable(read_lines(local_spark, str(write_lines(tmp_path / "events", list(lines)))))
         return timed(found, clocks(found))
 
     return make

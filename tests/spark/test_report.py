@@ -29,7 +29,7 @@ def story(node: str, *, digest: str = "d" * 64, at: float = 100.0) -> list[dict[
     return [line("download_started", **about, at=at), end]
 
 
-def test_what_cannot_be_used_is_left_out_and_counted(spark: SparkSession, tmp_path: Path) -> None:
+def test_what_cannot_be_used_is_left_out_and_counted(local_spark: SparkSession, tmp_path: Path) -> None:
     """A torn line would end the report, or one of another release would be taken for something that it isn't."""
     whole = story("h1")
     odd: list[dict[str, Any] | str] = [
@@ -42,17 +42,19 @@ def test_what_cannot_be_used_is_left_out_and_counted(spark: SparkSession, tmp_pa
     ]
     write_lines(tmp_path / "in" / "host-1", [*whole, *odd])
     write_lines(tmp_path / "in" / "host-1", story("h9"), name="_events-open.jsonl")
-    view = report.run_once(spark, str(tmp_path / "in"), tmp_path / "out")
-    table = {row["reason"]: row["lines"] for row in spark.read.parquet(f"{tmp_path}/out/tables/skipped").collect()}
+    view = report.run_once(local_spark, str(tmp_path / "in"), tmp_path / "out")
+    table = {
+        row["reason"]: row["lines"] for row in local_spark.read.parquet(f"{tmp_path}/out/tables/skipped").collect()
+    }
 
     assert {TORN: 2, OTHER_VERSION: 1, OTHER_KIND: 1, DUPLICATE: 1} == view.skipped == table
     assert (3, 1, 2) == (view.events, view.hosts, view.bundles)
 
 
-def test_the_page_needs_nothing_else_and_believes_no_name(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_page_needs_nothing_else_and_believes_no_name(local_spark: SparkSession, tmp_path: Path) -> None:
     """A page that loads something shows nothing on a cut-off host; a bundle's name could run a script in it."""
     write_lines(tmp_path / "in", story("h1"))
-    page = Path(report.run_once(spark, str(tmp_path / "in"), tmp_path / "out").page).read_text()
+    page = Path(report.run_once(local_spark, str(tmp_path / "in"), tmp_path / "out").page).read_text()
 
     assert [] == re.findall(r"<script|<link|https?://|<b>&(?!amp)", page)
     assert "&lt;b&gt;&amp;" in page
@@ -61,33 +63,33 @@ def test_the_page_needs_nothing_else_and_believes_no_name(spark: SparkSession, t
     assert {"report.html", "tables"} == {path.name for path in (tmp_path / "out").iterdir()}
 
 
-def test_following_goes_on_where_it_was(spark: SparkSession, tmp_path: Path) -> None:
+def test_following_goes_on_where_it_was(local_spark: SparkSession, tmp_path: Path) -> None:
     """A report that is followed would forget, or count twice, what it read before it was stopped."""
     views: list[report.ReportView] = []
     for node in ("h1", "h2"):
         write_lines(tmp_path / "in", story(node), name=f"events-{node}.jsonl")
-        report.follow(spark, str(tmp_path / "in"), tmp_path / "out", every_secs=1, say=views.append, once=True)
+        report.follow(local_spark, str(tmp_path / "in"), tmp_path / "out", every_secs=1, say=views.append, once=True)
 
     assert [(2, 1), (4, 2)] == [(view.events, view.hosts) for view in views]
     assert {0} == {count for view in views for count in view.skipped.values()}
 
 
 @pytest.mark.parametrize(("make", "code"), [(False, "events_not_found"), (True, "no_events")])
-def test_where_there_is_nothing_it_says_so(spark: SparkSession, tmp_path: Path, make: bool, code: str) -> None:
+def test_where_there_is_nothing_it_says_so(local_spark: SparkSession, tmp_path: Path, make: bool, code: str) -> None:
     """A wrong path would end in a Java stack trace, or in an empty page."""
     if make:
         (tmp_path / "in").mkdir()
     with pytest.raises(TorrentdistError) as caught:
-        report.run_once(spark, str(tmp_path / "in"), tmp_path / "out")
+        report.run_once(local_spark, str(tmp_path / "in"), tmp_path / "out")
 
     assert code == caught.value.code
 
 
-def test_two_million_events_take_less_than_two_minutes(spark: SparkSession, tmp_path: Path) -> None:
+def test_two_million_events_take_less_than_two_minutes(local_spark: SparkSession, tmp_path: Path) -> None:
     """A cluster of a thousand hosts writes as many in a day: a report that takes hours is not looked at."""
-    write_events(generated(spark, MILLIONS, partitions=8), tmp_path / "in")
+    write_events(generated(local_spark, MILLIONS, partitions=8), tmp_path / "in")
     began = time.monotonic()
-    view = report.run_once(spark, str(tmp_path / "in"), tmp_path / "out")
+    view = report.run_once(local_spark, str(tmp_path / "in"), tmp_path / "out")
     seconds = time.monotonic() - began
     print(f"{view.events} events in {seconds:.1f} s", file=sys.stderr)
 
