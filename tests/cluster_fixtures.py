@@ -114,10 +114,23 @@ class Running:
         self.process.communicate()
 
 
+class ProgramCluster(DevCluster):
+    """A DevCluster whose members may be other programs than `torrentdist`: files beside this one, by member."""
+
+    def __init__(self, spec: DevSpec) -> None:
+        super().__init__(spec)
+        self.programs: dict[str, str] = {}
+
+    def command(self, name: str) -> list[str]:
+        python, _, _, *rest = command = super().command(name)
+        program = self.programs.get(name)
+        return [python, str(Path(__file__).with_name(program)), *rest] if program else command
+
+
 class Cluster:
     """A DevCluster with what tests ask of one."""
 
-    def __init__(self, dev: DevCluster, work: Path) -> None:
+    def __init__(self, dev: ProgramCluster, work: Path) -> None:
         self.dev = dev
         self.dir = dev.dir
         self._work = work
@@ -274,7 +287,7 @@ def running_cluster(settings: Settings | None = None, *, work: Path | None = Non
     work = work or Path(tempfile.mkdtemp(prefix="torrentdist-test-"))
     merged = {"replication": SLOW_SYNC, **{k: dict(v) for k, v in (settings or {}).items()}}
     merged["replication"] = {**SLOW_SYNC, **merged["replication"]}
-    dev = DevCluster(DevSpec(dir=work / "cluster", settings=merged, **spec))
+    dev = ProgramCluster(DevSpec(dir=work / "cluster", settings=merged, **spec))
     cluster = Cluster(dev, work)
     try:
         dev.up()

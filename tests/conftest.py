@@ -9,7 +9,8 @@ from hypothesis import settings
 settings.register_profile("house", deadline=None)
 settings.load_profile("house")
 
-pytest_plugins = ["zookeeper_fixtures", "cluster_fixtures", "job_host", "event_fixtures"]  # found beside this file
+# found beside this file
+pytest_plugins = ["zookeeper_fixtures", "cluster_fixtures", "job_host", "event_fixtures", "masters_in_process"]
 
 
 @pytest.fixture

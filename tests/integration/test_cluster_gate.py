@@ -1,8 +1,10 @@
-"""Elected is not ready: who may lead when disks are gone, and what becomes of a bundle that nobody has any more."""
+"""Elected is not ready: who may lead when disks are gone, what becomes of a bundle that nobody has any more, and who
+goes on with what a leader was waiting for."""
 
 from __future__ import annotations
 
 import shutil
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -22,7 +24,7 @@ JOB = 'name = "{name}"\ncommand = ["sleep", "1000"]\n'
 
 @pytest.fixture(scope="module")
 def _gated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    settings = {"replication": {"lost_secs": LOST_SECS}}
+    settings = {"replication": {"lost_secs": LOST_SECS, "max_wait_secs": -1}}
     with running_cluster(settings, work=tmp_path_factory.mktemp("gated-cluster"), supervisors=0) as cluster:
         yield cluster
 
@@ -100,6 +102,45 @@ def test_masters_that_lack_something_fetch_it_before_they_lead(gated: Cluster, t
     assert [] == leaders.without
     assert ("out", True) == (before, has_all)
     assert seconds > 0.6 * 2 * SIZE / LIMIT
+
+
+@pytest.mark.case("A8")
+@pytest.mark.case("A18")
+def test_a_submit_that_waits_holds_up_nobody_and_is_not_waited_for_by_a_deposed_leader(
+    gated: Cluster, tmp_path: Path
+) -> None:
+    """Broken, one submit that waits for replicas stops every other, or two leaders go on with it."""
+    leader, (away, heir) = gated.leader(), gated.standbys()
+    gated.kill(away)
+    write_tree(tmp_path / "slow", {"data.bin": some_bytes(SIZE, 740), "job.toml": JOB.format(name="slow").encode()})
+    short = gated.run("upload", tmp_path / "slow", "--id", "slow", "--min-replicas", 3, "--timeout", "1s")
+    gated.run("job", "submit", "slow").ok()
+    write_tree(tmp_path / "quick", {"data.bin": some_bytes(9000, 741), "job.toml": JOB.format(name="quick").encode()})
+    gated.run("job", "submit", tmp_path / "quick").ok()
+    until(lambda: status_of(gated, "quick") == "active", "the quick one is replicated")
+    gated.run("job", "kill", "quick", "-w", "0s").ok()
+    meanwhile = status_of(gated, "slow")
+    gated.dev.signal(leader, signal.SIGSTOP)
+    until(lambda: gated.status(heir, "/leaderz") == 200, "another one leads")
+    done = committed(gated, leader)
+    gated.dev.signal(leader, signal.SIGCONT)
+    waiting = status_of(gated, "slow")
+    gated.start(away)
+    until(lambda: status_of(gated, "slow") == "active", "the next leader goes on with it")
+
+    assert 10 == short.code
+    assert ("replicating", "replicating") == (meanwhile, waiting)
+    assert done == committed(gated, leader)
+    assert heir == gated.leader()
+
+
+def status_of(cluster: Cluster, job: str) -> str:
+    return str(cluster.run("job", "show", job).ok()["status"])
+
+
+def committed(cluster: Cluster, master: str) -> int:
+    """How much this master has changed as the leader, by its own log."""
+    return (cluster.dir / f"{master}.log").read_text().count('"committed"')
 
 
 @pytest.mark.case("A17")

@@ -35,12 +35,17 @@ def test_a_transfer_ends_at_the_named_master_within_a_second(battered: Cluster) 
     target = max(battered.standbys())
     epoch = battered.run("ha", "leader").ok()["epoch"]
     began = time.monotonic()
-    response = battered.http.post(battered.url(old) + "/v1/transfer", json={"master": target})
+    headers = {"X-Request-Id": f"transfer-{epoch}"}
+    response = battered.http.post(battered.url(old) + "/v1/transfer", json={"master": target}, headers=headers)
     seconds = time.monotonic() - began
     print(f"handed over in {seconds:.3f} s")
     leader = battered.run("ha", "leader").ok()
     last = battered.run("ha", "failovers", "-n", "1").ok()
+    again = battered.http.post(battered.url(target) + "/v1/transfer", json={"master": target}, headers=headers)
     repeated = battered.run("ha", "transfer", target).ok()
+    ready_standbys(battered)
+    battered.run("ha", "transfer", old).ok()
+    late = battered.http.post(battered.url(old) + "/v1/transfer", json={"master": target}, headers=headers)
 
     assert (response.status_code, response.json()["leader"]) == (200, target)
     assert seconds <= 1.0
@@ -48,6 +53,8 @@ def test_a_transfer_ends_at_the_named_master_within_a_second(battered: Cluster) 
     assert leader["epoch"] > epoch
     assert [(f["previous"], f["current"], f["reason"]) for f in last] == [(old, target, "transferred")]
     assert repeated["leader"] == target
+    assert (again.status_code, again.json()["previous"]) == (200, old)
+    assert (late.status_code, late.json()["error"], battered.leader()) == (503, "target_not_ready", old)
 
 
 @pytest.mark.case("D12")

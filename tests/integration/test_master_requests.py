@@ -3,35 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
 
-import httpx
 import msgspec
 import pytest
-from zookeeper_fixtures import Connect, TcpProxy, eventually, eventually_async
+from masters_in_process import BUNDLE, Enter, leader_with_bundle, request
+from zookeeper_fixtures import TcpProxy, eventually
 
 from torrentdist.cluster import paths
-from torrentdist.cluster.mirror import Mirror
 from torrentdist.cluster.operations import Stat
 from torrentdist.cluster.snapshot import ClusterSnapshot
 from torrentdist.cluster.zookeeper import ZooKeeper
-from torrentdist.host.web import json_response
-from torrentdist.master.changes import Changes
-from torrentdist.master.freshness import ZXID, Fresh
-from torrentdist.master.leadership import Leadership
-from torrentdist.master.once import Mutation, Requests, mutation
-from torrentdist.master.operations import BATCH, BundleOperations
+from torrentdist.master.operations import BATCH
 from torrentdist.master.trimming import BUCKETS_A_ROUND, LOOKS_A_ROUND, RequestTrimmer
-from torrentdist.master.upgrading import Upgrade
-from torrentdist.model.config import ReplicationConfig
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.ids import BundleId, Digest, MasterId, RequestId, StoreId, SupervisorId
+from torrentdist.model.ids import RequestId, StoreId, SupervisorId
 from torrentdist.model.records import (
-    BundleRecord,
-    BundleState,
     RequestRecord,
     SupervisorRecord,
     decode,
@@ -39,95 +26,6 @@ from torrentdist.model.records import (
 )
 
 pytestmark = pytest.mark.anyio
-
-BUNDLE = BundleId("bundle")
-
-
-@dataclass
-class InProcess:
-    """As much of a master as mutations need."""
-
-    zk: ZooKeeper
-    mirror: Mirror
-    leadership: Leadership
-    operations: BundleOperations
-    task: asyncio.Task[None]
-
-    async def leads(self) -> None:
-        await eventually(self.leadership.is_leader)
-
-    async def retires(self) -> None:
-        self.task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self.task
-        await self.leadership.leave("stopped")
-
-    async def version(self, path: str) -> int:
-        found = await self.zk.exists(path)
-        assert found is not None
-        return found.version
-
-
-Enter = Callable[..., Awaitable[InProcess]]
-
-
-@pytest.fixture
-async def enter(connect: Connect) -> AsyncIterator[Enter]:
-    masters: list[InProcess] = []
-
-    async def make(name: str, keep_secs: float = 600.0, **settings: object) -> InProcess:
-        zk = await connect(**settings)
-        for parent in paths.PARENTS:
-            await zk.ensure(parent)
-        mirror = Mirror(zk)
-        await mirror.start(10.0)
-        leadership = Leadership(
-            MasterId(name),
-            zk,
-            mirror,
-            ReplicationConfig(),
-            active=lambda: (),
-            published=lambda: (),
-            seen_elsewhere=lambda digest: False,
-            requests=RequestTrimmer(zk, keep_secs),
-            upgrade=Upgrade(zk, 600.0),
-            tell=lambda _: None,
-        )
-        operations = BundleOperations(Changes(mirror, leadership, Requests(zk)), leadership.default_min_replicas)
-        made = InProcess(zk, mirror, leadership, operations, asyncio.create_task(leadership.run()))
-        masters.append(made)
-        return made
-
-    yield make
-    for master in masters:
-        await master.retires()
-        await master.mirror.close()
-
-
-async def put_bundle(zk: ZooKeeper) -> None:
-    record = BundleRecord(
-        id=BUNDLE,
-        digest=Digest("a" * 64),
-        size=1,
-        files=1,
-        state=BundleState.AVAILABLE,
-        min_replicas=1,
-        created_at=0.0,
-    )
-    await zk.ensure(paths.BUNDLES)
-    await zk.create(paths.bundle(BUNDLE), encode(record))
-
-
-def request(name: str, content: bytes = b"") -> Mutation:
-    return mutation(RequestId(name), "PUT", b"/v1/bundles/bundle/pin", b"", content)
-
-
-async def leader_with_bundle(enter: Enter, name: str = "m1", **settings: object) -> InProcess:
-    master = await enter(name, **settings)
-    await master.leads()
-    await put_bundle(master.zk)
-    await master.mirror.sync(5.0)
-    return master
 
 
 async def test_the_next_leader_gives_the_answer_of_the_last(enter: Enter) -> None:
@@ -232,6 +130,25 @@ async def test_a_distribution_in_batches_is_claimed_by_the_first(enter: Enter) -
     assert {1} == {a.record.generation for a in master.mirror.snapshot.assignments.values()}
 
 
+async def test_a_removal_from_a_large_fleet_is_made_in_batches(enter: Enter) -> None:
+    """B7: broken, a bundle that many hosts keep could never be removed: one transaction for all is too large."""
+    master = await leader_with_bundle(enter)
+    fleet = [SupervisorId(f"s{n:03}") for n in range(BATCH + 20)]
+    await asyncio.gather(*(put_supervisor(master.zk, id_) for id_ in fleet))
+    await master.mirror.wait_for(lambda s: len(s.supervisors) == len(fleet), 10.0)
+    await master.operations.distribute(request("r1"), BUNDLE, None, {}, assigned)
+    answer = await master.operations.remove(request("r2"), BUNDLE)
+    again = await master.operations.remove(request("r2"), BUNDLE)
+    path = paths.request(RequestId("r2"))
+    found = await master.zk.get(path)
+    assert found is not None
+    named = [a.record.bundles for a in master.mirror.snapshot.assignments.values()]
+
+    assert ("removed", answer) == (msgspec.json.decode(answer)["state"], again)
+    assert [()] * len(fleet) == named
+    assert found[1].version == 1  # claimed, then answered
+
+
 async def test_the_next_leader_goes_on_with_a_claim(enter: Enter) -> None:
     """B7: broken, a distribution whose leader died between two batches could never be finished under its id."""
     master = await leader_with_bundle(enter)
@@ -330,53 +247,3 @@ async def test_one_bucket_of_many_is_forgotten_in_parts(enter: Enter) -> None:
     assert [False, True] == looked == [first, second]
     assert set(names[LOOKS_A_ROUND:]) == left
     assert set() == await remembered(master.zk)
-
-
-# reading what one has seen
-
-
-async def asked(master: InProcess, zxid: int | None) -> httpx.Response:
-    async def shows(scope: object, receive: object, send: object) -> None:
-        pinned = master.mirror.snapshot.bundles[BUNDLE].record.pinned
-        await json_response(pinned)(scope, receive, send)  # type: ignore[arg-type]
-
-    app = Fresh(shows, master.mirror, master.leadership.is_leader)
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app)) as http:
-        return await http.get("http://m/v1/x", headers={} if zxid is None else {ZXID: str(zxid)})
-
-
-async def test_a_master_that_is_behind_catches_up_or_says_so(enter: Enter, proxy: TcpProxy) -> None:
-    """B11: broken, a client would be shown the past by a master that is cut off from ZooKeeper."""
-    leader = await leader_with_bundle(enter)
-    standby = await enter("m2", servers=[proxy.address])
-    proxy.hold_answers()
-    await leader.operations.set_pinned(None, BUNDLE, True)
-    wrote = leader.mirror.applied_zxid
-
-    behind = await asked(standby, wrote)
-    stale = await asked(standby, None)
-    proxy.mend()
-    proxy.drop()
-    await eventually_async(lambda: succeeded(standby, wrote))
-    caught_up = await asked(standby, wrote)
-
-    assert (503, "not_ready") == (behind.status_code, behind.json()["error"])
-    assert "behind" in behind.json()["message"]
-    assert (200, False) == (stale.status_code, stale.json())  # who has seen nothing is promised nothing
-    assert int(stale.headers[ZXID]) < wrote
-    assert (200, True) == (caught_up.status_code, caught_up.json())
-    assert int(caught_up.headers[ZXID]) >= wrote
-
-
-async def succeeded(master: InProcess, zxid: int) -> bool:
-    return (await asked(master, zxid)).status_code == 200
-
-
-async def test_what_was_seen_of_a_lost_ensemble_is_no_reason_to_refuse(enter: Enter) -> None:
-    """D18: broken, a client that has seen more than a restored ensemble has would be refused for ever."""
-    master = await leader_with_bundle(enter)
-
-    answer = await asked(master, 2**62)
-
-    assert answer.status_code == 200
-    assert int(answer.headers[ZXID]) < 2**62

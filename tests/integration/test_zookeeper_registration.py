@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import msgspec
 import pytest
 from zookeeper_fixtures import Connect, TcpProxy, eventually, eventually_async, expire
 
@@ -54,14 +57,36 @@ async def test_a_supervisor_registers_and_goes(connect: Connect) -> None:
 async def test_a_second_daemon_with_the_id_is_refused(connect: Connect) -> None:
     """If this fails, two daemons with one id overwrite each other's state."""
     zk, other = await connect(), await connect()
-    first, second = Registration(zk, master_record("m", "one")), Registration(other, master_record("m", "two"))
+    door = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0)
+    there = msgspec.structs.replace(
+        master_record("m", "one"), url=f"http://127.0.0.1:{door.sockets[0].getsockname()[1]}"
+    )
+    first, second = Registration(zk, there), Registration(other, master_record("m", "two"))
     await first.start()
     with pytest.raises(TorrentdistError) as caught:
         await second.start()
+    door.close()
 
     assert caught.value.code == "id_taken"
     assert await owner_of(other, "/masters/m") == zk.session_id
     await first.close()
+
+
+@pytest.mark.case("A27")
+async def test_a_daemon_back_at_once_with_a_new_disk_waits_for_its_old_record_to_go(connect: Connect) -> None:
+    """If this fails, a host whose disk is replaced quickly refuses to start, as its own double."""
+    killed, zk = await connect(), await connect()
+    before = Registration(killed, master_record("m", "old disk"))
+    await before.start()
+    await before.abandon()
+    after = Registration(zk, master_record("m", "new disk"))
+    starting = asyncio.create_task(after.start())
+    await asyncio.sleep(0)
+    await killed.close()
+    await starting
+
+    assert await owner_of(zk, "/masters/m") == zk.session_id
+    await after.close()
 
 
 @pytest.mark.case("A30")

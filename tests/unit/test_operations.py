@@ -78,7 +78,7 @@ def test_a_pinned_bundle_and_one_that_a_job_needs_are_not_removed() -> None:
 def test_a_removal_ends_the_assignments_that_name_the_bundle() -> None:
     """A16: a supervisor would go on asking for what has a tombstone."""
     seen = snapshot([bundle("a")], supervisors=[supervisor("s1")], assigned={"s1": ["a", "b"], "s2": ["b"]})
-    _, assignment = removal_ops(seen, A)
+    assignment, _ = removal_ops(seen, A)
     assert isinstance(assignment, Set)
     record = decode(assignment.data, AssignmentRecord, path="")
 

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.client.http import MasterClient
+from torrentdist.client.transport import Broken, Request, send
 from torrentdist.model.config import SwarmConfig
 from torrentdist.model.ids import Digest, PeerId, new_random_id
 from torrentdist.model.views import PeerAddress, PeerRole, SwarmEntry, TransferPhase
@@ -27,6 +28,7 @@ from torrentdist.swarm.engine import Engine, EngineConfig, Transfer
 
 ANNOUNCE_SECS = 0.5
 """How long a dead master may hold up the others' news of us; they answer within milliseconds."""
+OFFER_SECS = 10.0
 
 
 class ClientPeer:
@@ -34,6 +36,7 @@ class ClientPeer:
         self.engine = engine
         self._client = client
         self._ahead: dict[Digest, SwarmEntry] = {}
+        self._offers: dict[Digest, asyncio.Task[None]] = {}
         self.agent = SwarmAgent(
             peer=PeerId(new_random_id("client")),
             role=PeerRole.CLIENT,
@@ -77,6 +80,26 @@ class ClientPeer:
             transfer = self.engine.transfer(digest)
             if transfer is not None and swarm.peers:
                 transfer.add_peers(swarm.peers)
+        for digest in picture.wanted:
+            transfer = self.engine.transfer(digest)
+            if transfer is not None and digest not in self._offers:
+                offer = self._offers[digest] = asyncio.create_task(self._offer(transfer.meta))
+                offer.add_done_callback(lambda _, digest=digest: self._offers.pop(digest))  # type: ignore[misc]
+
+    async def _offer(self, meta: Metafile) -> None:
+        """A master cannot get the metafile from those that have it: it gets it from here."""
+        request = Request("PUT", f"/v1/metafiles/{meta.digest}", content=meta.raw, timeout=OFFER_SECS)
+        await asyncio.gather(*(self._put(url, request) for url in self._client.masters))
+
+    def stop_offering(self) -> list[asyncio.Task[None]]:
+        offers = list(self._offers.values())
+        for offer in offers:
+            offer.cancel()
+        return offers
+
+    async def _put(self, url: str, request: Request) -> None:
+        with contextlib.suppress(Broken):
+            await send(self._client.http, url, request)
 
 
 @asynccontextmanager
@@ -97,8 +120,9 @@ async def client_peer(client: MasterClient, swarm: SwarmConfig) -> AsyncIterator
     try:
         yield peer
     finally:
+        offers = peer.stop_offering()
         announcing.cancel()
-        await asyncio.gather(announcing, peer.agent.leave(), engine.close(), return_exceptions=True)
+        await asyncio.gather(*offers, announcing, peer.agent.leave(), engine.close(), return_exceptions=True)
 
 
 def listen_host(masters: list[str]) -> str:

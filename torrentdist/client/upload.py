@@ -125,9 +125,9 @@ class _Upload:
                 opened = await self.client.open_upload(self.id, self.meta.raw, self.min_replicas)
                 self.replicas, self.wanted = opened.replicas, _wanted(opened, self.min_replicas)
                 peer.agent.poke()
-                return await self._until_replicated(transfer)
+                return await self._until_replicated(transfer, peer.agent.poke)
 
-    async def _until_replicated(self, transfer: Transfer) -> BundleView:
+    async def _until_replicated(self, transfer: Transfer, announce: Callable[[], None]) -> BundleView:
         clock = asyncio.get_running_loop().time
         opened_at = moved_at = clock()
         moved = (0, 0)
@@ -145,8 +145,10 @@ class _Upload:
                     if moved != (now := (self.replicas, transfer.view().uploaded)):
                         moved, moved_at = now, clock()
                     elif clock() - moved_at > STUCK_SECS and (opening is None or opening.done()):
-                        # The leader that took the metafile may be gone, and nobody else have it.
+                        # The leader that took the metafile may be gone, and nobody else have it; or those who lack it
+                        # don't reach the leader, and ask whoever announces himself.
                         moved_at = clock()
+                        announce()
                         if opening is not None:
                             opening.exception()  # the next one may succeed; the wait's own errors end the upload
                         opening = asyncio.create_task(self._reopen())

@@ -23,6 +23,7 @@ from torrentdist.cluster.restoring import (
     sorted_nodes,
 )
 from torrentdist.cluster.zookeeper import ZooKeeper
+from torrentdist.model import records
 from torrentdist.model.backup import Backup
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ha_views import RestoreView
@@ -73,6 +74,7 @@ async def make_backup(zk: ZooKeeper) -> Backup:
 async def restore(zk: ZooKeeper, backup: Backup) -> RestoreView:
     """`tree_not_empty` unless there is nothing but what daemons write by themselves, or what an earlier run wrote."""
     began = time.monotonic()
+    zk.write_in(records.SCHEMA)  # as they were
     there, _ = await read_records(zk)
     strange = obstacle(there, backup)
     if strange is not None:

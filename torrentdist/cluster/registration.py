@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from enum import Enum, auto
+from urllib.parse import urlsplit
 
 import structlog
 
@@ -33,6 +34,10 @@ from torrentdist.model.records import MasterRecord, SupervisorRecord, decode, en
 log = structlog.get_logger(__name__)
 
 _RETRY_SECS = 1.0
+_LOOK_AGAIN_SECS = 0.2
+_PATIENCE = 1.75
+"""Of a session's timeout: ZooKeeper ends sessions at its ticks, and a tick may be half a timeout."""
+_DIAL_SECS = 1.0
 
 
 class Claim(Enum):
@@ -67,11 +72,30 @@ class Registration:
         self.on_change: list[Callable[[bool], None]] = []
 
     async def start(self) -> None:
-        """Register, or fail with `id_taken`. From then on it is done again whenever the record is gone."""
-        await self._register()
+        """Register, or fail with `id_taken`. From then on it is done again whenever the record is gone.
+
+        The record of another store may be our own from before its disk was replaced: it goes with its session."""
+        deadline = asyncio.get_running_loop().time() + self._zk.negotiated_timeout * _PATIENCE
+        while True:
+            try:
+                await self._register()
+                break
+            except TorrentdistError as error:
+                late = asyncio.get_running_loop().time() >= deadline
+                if error.code != "id_taken" or late or await self._answers():
+                    raise
+            await asyncio.sleep(_LOOK_AGAIN_SECS)
         self._zk.on_state.append(self._on_state)
         self._zk.on_schema.append(self._wake.set)
         self._task = asyncio.create_task(self._run(), name="registration")
+
+    async def _answers(self) -> bool:
+        """Whether somebody who isn't us is where the record says that it is: then it will not go."""
+        found = await self._zk.get(self.path)
+        with contextlib.suppress(TorrentdistError):
+            there = None if found is None else _door(decode(found[0], type(self.record), path=self.path))
+            return there is not None and there != _door(self.record) and await _opens(*there)
+        return False
 
     async def abandon(self) -> bool:
         """Leave the record to the session, and to whoever takes that up. False: nothing was started."""
@@ -186,3 +210,21 @@ class Registration:
             log.info("registered" if registered else "not registered any more", path=self.path)
             for callback in list(self.on_change):
                 callback(registered)
+
+
+def _door(record: MasterRecord | SupervisorRecord) -> tuple[str, int] | None:
+    """Where it listens."""
+    url = urlsplit(record.url if isinstance(record, MasterRecord) else record.gateway)
+    return (url.hostname, url.port) if url.hostname and url.port else None
+
+
+async def _opens(host: str, port: int) -> bool:
+    try:
+        async with asyncio.timeout(_DIAL_SECS):
+            _, writer = await asyncio.open_connection(host, port)
+    except (OSError, TimeoutError):
+        return False
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
+    return True

@@ -106,9 +106,21 @@ def free_ports(count: int) -> list[int]:
 
 
 class ZooKeeperServer:
-    """One server process. `config` are the lines of zoo.cfg beyond those that every server has."""
+    """One server process. `config` are the lines of zoo.cfg beyond those that every server has; `within` is a command
+    that starts it elsewhere, as in another network, where it listens on `host`."""
 
-    def __init__(self, directory: Path, port: int, *, number: int = 0, config: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        port: int,
+        *,
+        number: int = 0,
+        config: Sequence[str] = (),
+        host: str = HOST,
+        within: Sequence[str] = (),
+    ) -> None:
+        self._host = host
+        self._within = tuple(within)
         self.directory = directory
         self.port = port
         self.number = number
@@ -117,7 +129,7 @@ class ZooKeeperServer:
 
     @property
     def address(self) -> str:
-        return f"{HOST}:{self.port}"
+        return f"{self._host}:{self.port}"
 
     @property
     def pid(self) -> int | None:
@@ -145,12 +157,13 @@ class ZooKeeperServer:
             "4lw.commands.whitelist=*",
             f"dataDir={data}",
             f"clientPort={self.port}",
-            f"clientPortAddress={HOST}",
+            f"clientPortAddress={self._host}",
             *self._config,
         ]
         (self.directory / "zoo.cfg").write_text("\n".join(lines) + "\n")
         (self.directory / "log4j2.properties").write_text(_LOG4J)
         command = [
+            *self._within,
             java,
             *_JVM,
             f"-Djava.io.tmpdir={self.directory}",
@@ -168,7 +181,7 @@ class ZooKeeperServer:
     def command(self, word: str) -> str:
         """The answer to a four letter word; empty if there is none."""
         try:
-            with socket.create_connection((HOST, self.port), timeout=1.0) as sock:
+            with socket.create_connection((self._host, self.port), timeout=1.0) as sock:
                 sock.sendall(word.encode())
                 return b"".join(iter(lambda: sock.recv(65536), b"")).decode()
         except OSError:

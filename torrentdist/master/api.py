@@ -35,7 +35,7 @@ from torrentdist.host.web import (
 )
 from torrentdist.master import viewing
 from torrentdist.master.asking import answered, mutation_of
-from torrentdist.master.freshness import Fresh
+from torrentdist.master.freshness import Fresh, confirmed
 from torrentdist.master.job_api import JOB_OPERATIONS, JobApi
 from torrentdist.master.openapi import Operation, openapi_document
 from torrentdist.master.operations import targets
@@ -226,8 +226,10 @@ class MasterApi:
     # mutations
 
     async def transfer(self, request: Request) -> Response:
-        m, body = self._m, decode_body(await read_body(request, 64 * 1024), TransferBody)
-        return json_response(await transfer(m.id, ids.master_id(body.master), m.leadership, m.mirror, m.roles))
+        m, raw = self._m, await read_body(request, 64 * 1024)
+        target = ids.master_id(decode_body(raw, TransferBody).master)
+        mutation = await mutation_of(request, raw)
+        return answered(await transfer(m.id, target, mutation, m.leadership, m.mirror, m.roles, m.changes))
 
     async def open_upload(self, request: Request) -> Response:
         bundle = _bundle(request)
@@ -341,8 +343,9 @@ OPERATIONS: tuple[Operation, ...] = (
 
 def master_app(master: Master, token: str | None) -> ASGIApp:
     api, jobs = MasterApi(master), JobApi(master)
-    routes = [Route(op.path, getattr(api, op.handler), methods=[op.method]) for op in OPERATIONS]
-    routes += [Route(op.path, getattr(jobs, op.handler), methods=[op.method]) for op in JOB_OPERATIONS]
+    handlers = [(op, getattr(api, op.handler)) for op in OPERATIONS]
+    handlers += [(op, getattr(jobs, op.handler)) for op in JOB_OPERATIONS]
+    routes = [Route(op.path, confirmed(handler, master.mirror), methods=[op.method]) for op, handler in handlers]
     app = Starlette(
         routes=routes,
         exception_handlers={

@@ -121,7 +121,7 @@ class Master:
             PeerId(self.id), self.runtime, self.snapshot, own_host=self.host(), config=self.config.swarm
         )
         self.leadership = self._make_leadership()
-        changes = Changes(self.mirror, self.leadership, Requests(self._zookeeper))
+        changes = self.changes = Changes(self.mirror, self.leadership, Requests(self._zookeeper))
         self.operations = BundleOperations(changes, self.leadership.default_min_replicas)
         self.intake = Intake(self.runtime, self.mirror, self.operations, changes)
         self.jobs = Jobs(

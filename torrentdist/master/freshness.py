@@ -2,14 +2,17 @@
 the highest one that their sender has seen.
 
 Always holds: a request is answered from records that show at least what it brings, or is told that this master is
-behind. Must not do: hold up a mutation at a standby, which refuses it anyway and says where to go.
+behind; nothing is called missing by records that may be old. Must not do: hold up a mutation at a standby, which
+refuses it anyway and says where to go.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from torrentdist.cluster.mirror import Mirror
@@ -22,6 +25,9 @@ CATCH_UP_SECS = 2.0
 _MAX_ZXID = 2**63 - 1
 _GATED = "/v1/"
 _LEADERS = "/v1/uploads/"
+_NOT_THERE = ("bundle_not_found", "job_not_found")
+
+Handler = Callable[[Request], Awaitable[Response]]
 
 
 def seen(header: str | None) -> int:
@@ -36,6 +42,25 @@ def seen(header: str | None) -> int:
 def answered_here(method: str, path: str, leads: bool) -> bool:
     """Whether this master answers it from its records."""
     return path.startswith(_GATED) and (leads or (method in ("GET", "HEAD") and not path.startswith(_LEADERS)))
+
+
+def confirmed(handler: Handler, mirror: Mirror) -> Handler:
+    """A reader that looks again with the newest records before it says that something is not there: who asks may have
+    seen nothing, and heard of it from somebody else."""
+
+    async def handle(request: Request) -> Response:
+        try:
+            return await handler(request)
+        except TorrentdistError as error:
+            if request.method != "GET" or error.code not in _NOT_THERE or not mirror.snapshot.present:
+                raise
+        try:
+            await mirror.sync(CATCH_UP_SECS)
+        except TorrentdistError as error:
+            raise TorrentdistError("not_ready", detail=f"it cannot tell whether that exists: {error.message}") from None
+        return await handler(request)
+
+    return handle
 
 
 class Fresh:

@@ -128,13 +128,22 @@ class Leadership:
         missing = gate.missing(snapshot, self._published())
         lost = [bundle for bundle in missing if bundle in self._lost() and not snapshot.holders(bundle)]
         if lost:
-            fence = await self._elector.elected_fence()
-            for bundle in lost:
-                await _mark_lost(fence, snapshot.bundles[bundle])
+            await self._give_up(snapshot, lost)
             missing = gate.missing(await self._mirror.sync(5.0), self._published())
         if missing:
             log.warning("elected, but bundles of live jobs are missing here", bundles=missing)
         return not missing
+
+    async def _give_up(self, snapshot: ClusterSnapshot, lost: Collection[BundleId]) -> None:
+        """Whatever goes wrong, the next turn tries again."""
+        try:
+            fence = await self._elector.elected_fence()
+            for bundle in lost:
+                await _mark_lost(fence, snapshot.bundles[bundle])
+        except TransactionFailed as exc:
+            log.debug("a record changed under the gate", why=str(exc))
+        except TorrentdistError as error:
+            log.info("a lost bundle is not marked yet", error=error.message)
 
     async def watch_absences(self) -> None:
         """Every master counts for how long a bundle has been with nobody; being cut off proves nothing."""
@@ -143,7 +152,7 @@ class Leadership:
                 self._absent_since = gate.absences(
                     self._absent_since, self._mirror.snapshot, self._seen_elsewhere, time.monotonic()
                 )
-            else:
+            elif self._zookeeper.state is not SessionState.CONNECTED:  # else it is just being read
                 self._absent_since = {}
             await asyncio.sleep(WATCH_SECS)
 

@@ -12,6 +12,16 @@ import msgspec
 from torrentdist import __version__
 
 _REF = "#/components/schemas/{name}"
+_ZXID = {"type": "integer", "minimum": 0}
+_SEEN = {
+    "name": "X-Zxid", "in": "header", "schema": _ZXID,
+    "description": "the highest ZooKeeper transaction that the sender has seen: the answer is no older",
+}  # fmt: skip
+_SHOWN = {"X-Zxid": {"schema": _ZXID, "description": "a ZooKeeper transaction no older than what the answer shows"}}
+_REQUEST_ID = {
+    "name": "X-Request-Id", "in": "header", "schema": {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,128}$"},
+    "description": "names this mutation: however often it is sent under one id, it is made once",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -23,6 +33,13 @@ class Operation:
     """The type of the JSON answer; None: not JSON."""
     summary: str
     body: Any = None
+
+    @property
+    def remembered(self) -> bool:
+        """Whether a retry under the same request id is answered as the first time."""
+        return self.method != "GET" and self.path.startswith(
+            ("/v1/bundles", "/v1/transfer", "/v1/jobs", "/v1/supervisors", "/v1/uploads/{digest}/")
+        )
 
 
 def openapi_document(operations: Sequence[Operation]) -> dict[str, Any]:
@@ -50,11 +67,15 @@ def _operation(op: Operation, path: str, by_type: dict[str, Any]) -> dict[str, A
         "operationId": f"{op.handler}_{op.method.lower()}",
         "summary": op.summary,
         "parameters": [
-            {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
-            for name in re.findall(r"\{(\w+)\}", path)
+            *(
+                {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+                for name in re.findall(r"\{(\w+)\}", path)
+            ),
+            *([_SEEN] if path.startswith("/v1/") else []),
+            *([_REQUEST_ID] if op.remembered else []),
         ],
         "responses": {
-            "200": {"description": "ok", **(content(op.answer) if op.answer is not None else {})},
+            "200": {"description": "ok", "headers": _SHOWN, **(content(op.answer) if op.answer is not None else {})},
             "default": {"description": "an error of the error table: error, message, hint, fields"},
         },
     }

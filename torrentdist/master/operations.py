@@ -49,7 +49,10 @@ class BundleOperations:
         )
 
     async def remove(self, mutation: Mutation | None, bundle: BundleId) -> bytes:
-        return await self._changes.make(mutation, lambda s: removal_ops(s, bundle), lambda s: bundle_view(s, bundle))
+        """In batches, as distribute() is; the tombstone comes with the last one."""
+        return await self._changes.make(
+            mutation, lambda s: removal_ops(s, bundle), lambda s: bundle_view(s, bundle), batch=BATCH
+        )
 
     async def set_pinned(self, mutation: Mutation | None, bundle: BundleId, pinned: bool) -> bytes:
         return await self._changes.make(
@@ -108,19 +111,19 @@ def upload_ops(
 
 
 def removal_ops(snapshot: ClusterSnapshot, bundle: BundleId) -> Sequence[Op]:
-    """The tombstone, and the end of every assignment that names the bundle."""
+    """The end of every assignment that names the bundle, and then the tombstone."""
     entry = _live(snapshot, bundle)
     if entry.record.pinned:
         raise TorrentdistError("in_use", id=bundle, detail="it is pinned")
     users = sorted(id_ for id_, job in snapshot.jobs.items() if job.record.live and bundle in job.record.needs)
     if users:
         raise TorrentdistError("in_use", id=bundle, detail=f"job {users[0]} needs it")
-    ops = _rewrite(entry, state=BundleState.REMOVED)
+    ops: list[Op] = []
     for supervisor, assignment in snapshot.assignments.items():
         if bundle in assignment.record.bundles:
             left = tuple(b for b in assignment.record.bundles if b != bundle)
             ops.append(_assign(supervisor, assignment.record, left, assignment.version))
-    return ops
+    return [*ops, *_rewrite(entry, state=BundleState.REMOVED)]
 
 
 def _assign(supervisor: SupervisorId, old: AssignmentRecord, bundles: tuple[BundleId, ...], version: int) -> Op:

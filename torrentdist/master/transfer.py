@@ -1,15 +1,22 @@
 """Leadership given to a named master, by the leader and for good reason only.
 
 Always holds: a target that is unknown, not ready or not in the queue is refused before anything has changed; the
-answer says who leads afterwards. Must not do: elect; the queue does.
+answer says who leads afterwards. Asked for again under the same request id it is not made again. Must not do: elect;
+the queue does.
 """
 
 from __future__ import annotations
 
 import time
 
+import msgspec
+
+from torrentdist.cluster import paths
 from torrentdist.cluster.mirror import Mirror
+from torrentdist.cluster.operations import Check
+from torrentdist.master.changes import Changes
 from torrentdist.master.leadership import Leadership
+from torrentdist.master.once import Mutation
 from torrentdist.master.roles import Roles
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ha_views import LeaderTransferView, MasterState, RoleView
@@ -30,21 +37,34 @@ def objection(role: RoleView) -> str | None:
 
 
 async def transfer(
-    me: MasterId, target: MasterId, leadership: Leadership, mirror: Mirror, roles: Roles
-) -> LeaderTransferView:
-    leadership.fence()  # only the leader can give it away
+    me: MasterId,
+    target: MasterId,
+    mutation: Mutation | None,
+    leadership: Leadership,
+    mirror: Mirror,
+    roles: Roles,
+    changes: Changes,
+) -> bytes:
+    before = await changes.recall(mutation)  # only the leader can give it away
+    if before is not None:
+        if target != me:
+            raise TorrentdistError("target_not_ready", id=target, detail=f"{me} leads instead")
+        return before
     began = time.monotonic()
     record = mirror.snapshot.masters.get(target)
     if record is None:
         raise TorrentdistError("not_found", what=f"master {target!r}")
     if target != me:
         against = objection(await roles.ask(record))
-        if against is None and not await leadership.hand_over(target):
-            against = "it is not in the election's queue"
         if against is not None:
             raise TorrentdistError("target_not_ready", id=target, detail=against)
+        promised = LeaderTransferView(previous=me, leader=target, seconds=0.0)
+        await changes.make(mutation, lambda s: [Check(paths.master(target))], lambda s: promised)
+        if not await leadership.hand_over(target):
+            raise TorrentdistError("target_not_ready", id=target, detail="it is not in the election's queue")
         await _until_another_leads(me, target, mirror)
-    return LeaderTransferView(previous=me, leader=target, seconds=round(time.monotonic() - began, 3))
+    view = LeaderTransferView(previous=me, leader=target, seconds=round(time.monotonic() - began, 3))
+    return msgspec.json.encode(view)
 
 
 async def _until_another_leads(me: MasterId, target: MasterId, mirror: Mirror) -> None:

@@ -120,12 +120,12 @@ class Transfer:
         self._handle = handle
         self._local = local if self._local is None else self._local
         if self._limit:
-            self.limit(self._limit)
+            handle.set_download_limit(self._limit)
 
     def limit(self, rate: int) -> None:
         """Receive at most so many bytes per second, 0: as many as the engine may. Holds on private networks too."""
-        self._limit = rate
-        if self._handle is not None:
+        changed, self._limit = rate != self._limit, rate
+        if changed and self._handle is not None:
             with contextlib.suppress(RuntimeError):  # It may have left the session.
                 self._handle.set_download_limit(rate)
 

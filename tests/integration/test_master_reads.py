@@ -1,0 +1,102 @@
+"""Who has seen a change sees it everywhere, and nobody is told that something is missing which is there."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+from masters_in_process import BUNDLE, Enter, InProcess, leader_with_bundle, put_bundle
+from starlette.requests import Request
+from starlette.responses import Response
+from zookeeper_fixtures import TcpProxy, eventually_async
+
+from torrentdist.host.web import json_response
+from torrentdist.master import viewing
+from torrentdist.master.freshness import ZXID, Fresh, confirmed
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import BundleId
+
+pytestmark = pytest.mark.anyio
+
+
+async def asked(master: InProcess, zxid: int | None) -> httpx.Response:
+    async def shows(scope: object, receive: object, send: object) -> None:
+        pinned = master.mirror.snapshot.bundles[BUNDLE].record.pinned
+        await json_response(pinned)(scope, receive, send)  # type: ignore[arg-type]
+
+    app = Fresh(shows, master.mirror, master.leadership.is_leader)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app)) as http:
+        return await http.get("http://m/v1/x", headers={} if zxid is None else {ZXID: str(zxid)})
+
+
+async def test_a_master_that_is_behind_catches_up_or_says_so(enter: Enter, proxy: TcpProxy) -> None:
+    """B11: broken, a client would be shown the past by a master that is cut off from ZooKeeper."""
+    leader = await leader_with_bundle(enter)
+    standby = await enter("m2", servers=[proxy.address])
+    proxy.hold_answers()
+    await leader.operations.set_pinned(None, BUNDLE, True)
+    wrote = leader.mirror.applied_zxid
+
+    behind = await asked(standby, wrote)
+    stale = await asked(standby, None)
+    proxy.mend()
+    proxy.drop()
+    await eventually_async(lambda: succeeded(standby, wrote))
+    caught_up = await asked(standby, wrote)
+
+    assert (503, "not_ready") == (behind.status_code, behind.json()["error"])
+    assert "behind" in behind.json()["message"]
+    assert (200, False) == (stale.status_code, stale.json())  # who has seen nothing is promised nothing
+    assert int(stale.headers[ZXID]) < wrote
+    assert (200, True) == (caught_up.status_code, caught_up.json())
+    assert int(caught_up.headers[ZXID]) >= wrote
+
+
+async def succeeded(master: InProcess, zxid: int) -> bool:
+    return (await asked(master, zxid)).status_code == 200
+
+
+async def test_what_was_seen_of_a_lost_ensemble_is_no_reason_to_refuse(enter: Enter) -> None:
+    """D18: broken, a client that has seen more than a restored ensemble has would be refused for ever."""
+    master = await leader_with_bundle(enter)
+
+    answer = await asked(master, 2**62)
+
+    assert answer.status_code == 200
+    assert int(answer.headers[ZXID]) < 2**62
+
+
+async def test_nothing_is_called_missing_by_a_master_that_is_behind(enter: Enter, proxy: TcpProxy) -> None:
+    """B11: broken, a client that has seen nothing yet is told that a bundle isn't there which somebody else has just
+    uploaded, by a master that is cut off from ZooKeeper."""
+    leader = await leader_with_bundle(enter)
+    standby = await enter("m2", servers=[proxy.address])
+    late = BundleId("late")
+
+    async def show(_: Request) -> Response:
+        viewing.entry_of(standby.mirror.snapshot, late, *viewing.LISTED)
+        return Response("there")
+
+    async def look() -> str:
+        try:
+            asking = Request({"type": "http", "method": "GET"})
+            return bytes((await confirmed(show, standby.mirror)(asking)).body).decode()
+        except TorrentdistError as error:
+            return error.code
+
+    await standby.mirror.wait_for(lambda s: s.present, 10.0)
+    before = await look()
+    proxy.hold_answers()
+    await put_bundle(leader.zk, late)
+    behind = await look()
+    proxy.mend()
+    proxy.drop()
+    said: set[str] = set()
+
+    async def is_there() -> bool:
+        said.add(await look())
+        return "there" in said
+
+    await eventually_async(is_there)
+
+    assert ("bundle_not_found", "not_ready") == (before, behind)
+    assert "bundle_not_found" not in said

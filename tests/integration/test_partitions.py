@@ -1,0 +1,43 @@
+"""Networks that break between hosts, in network namespaces of their own: tests/partitions.py tells the story."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench.lab import why_not
+
+ROOT = Path(__file__).parent.parent.parent
+LONGEST_SECS = 240.0
+
+
+@pytest.mark.case("E3")
+@pytest.mark.case("E7")
+def test_partitions_leave_one_leader_and_lose_nothing(tmp_path: Path) -> None:
+    """Broken, a network that breaks between masters and ZooKeeper, one way or both, in halves, or that is slow and
+    drops packets, gives two leaders, none, or loses what was acknowledged."""
+    if reason := why_not():
+        pytest.skip(f"no network namespaces: {reason}")
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "tests"), str(ROOT)])}
+    env |= {"XDG_CACHE_HOME": str(tmp_path / "cache"), "XDG_CONFIG_HOME": str(tmp_path / "config")}
+    (tmp_path / "lab").mkdir()
+    command = [sys.executable, "-m", "partitions", str(tmp_path / "lab")]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=LONGEST_SECS, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    told = json.loads(done.stdout.splitlines()[-1])
+    print(told)
+
+    assert [] == told["findings"]
+    assert ["halves", "one-way", "slow", "standbys"] == told["bundles"]
+    assert told["kept its office without its standbys"]
+    assert told["another leads when one is deaf"]
+    assert told["the smaller half has no leader"]
+    assert told["kept its office on a slow link"]
+    assert told["leaders"][0] != told["leaders"][1]
+    assert told["leaders"][2] != told["leaders"][3]
+    assert told["seconds over slow links"] > 0.5 * told["link secs"]

@@ -1,0 +1,117 @@
+"""As much of a master as its mutations and reads need, in the test's own process, on a real ZooKeeper."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+
+import pytest
+from zookeeper_fixtures import Connect, eventually
+
+from torrentdist.cluster import paths
+from torrentdist.cluster.mirror import Mirror
+from torrentdist.cluster.zookeeper import ZooKeeper
+from torrentdist.master.changes import Changes
+from torrentdist.master.leadership import Leadership
+from torrentdist.master.once import Mutation, Requests, mutation
+from torrentdist.master.operations import BundleOperations
+from torrentdist.master.trimming import RequestTrimmer
+from torrentdist.master.upgrading import Upgrade
+from torrentdist.model.config import ReplicationConfig
+from torrentdist.model.ids import BundleId, Digest, MasterId, RequestId
+from torrentdist.model.records import (
+    BundleRecord,
+    BundleState,
+    encode,
+)
+
+BUNDLE = BundleId("bundle")
+
+
+@dataclass
+class InProcess:
+    """As much of a master as mutations need."""
+
+    zk: ZooKeeper
+    mirror: Mirror
+    leadership: Leadership
+    operations: BundleOperations
+    task: asyncio.Task[None]
+
+    async def leads(self) -> None:
+        await eventually(self.leadership.is_leader)
+
+    async def retires(self) -> None:
+        self.task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self.task
+        await self.leadership.leave("stopped")
+
+    async def version(self, path: str) -> int:
+        found = await self.zk.exists(path)
+        assert found is not None
+        return found.version
+
+
+Enter = Callable[..., Awaitable[InProcess]]
+
+
+@pytest.fixture
+async def enter(connect: Connect) -> AsyncIterator[Enter]:
+    masters: list[InProcess] = []
+
+    async def make(name: str, keep_secs: float = 600.0, **settings: object) -> InProcess:
+        zk = await connect(**settings)
+        for parent in paths.PARENTS:
+            await zk.ensure(parent)
+        mirror = Mirror(zk)
+        await mirror.start(10.0)
+        leadership = Leadership(
+            MasterId(name),
+            zk,
+            mirror,
+            ReplicationConfig(),
+            active=lambda: (),
+            published=lambda: (),
+            seen_elsewhere=lambda digest: False,
+            requests=RequestTrimmer(zk, keep_secs),
+            upgrade=Upgrade(zk, 600.0),
+            tell=lambda _: None,
+        )
+        operations = BundleOperations(Changes(mirror, leadership, Requests(zk)), leadership.default_min_replicas)
+        made = InProcess(zk, mirror, leadership, operations, asyncio.create_task(leadership.run()))
+        masters.append(made)
+        return made
+
+    yield make
+    for master in masters:
+        await master.retires()
+        await master.mirror.close()
+
+
+async def put_bundle(zk: ZooKeeper, bundle: BundleId = BUNDLE) -> None:
+    record = BundleRecord(
+        id=bundle,
+        digest=Digest("a" * 64),
+        size=1,
+        files=1,
+        state=BundleState.AVAILABLE,
+        min_replicas=1,
+        created_at=0.0,
+    )
+    await zk.ensure(paths.BUNDLES)
+    await zk.create(paths.bundle(bundle), encode(record))
+
+
+def request(name: str, content: bytes = b"") -> Mutation:
+    return mutation(RequestId(name), "PUT", b"/v1/bundles/bundle/pin", b"", content)
+
+
+async def leader_with_bundle(enter: Enter, name: str = "m1", **settings: object) -> InProcess:
+    master = await enter(name, **settings)
+    await master.leads()
+    await put_bundle(master.zk)
+    await master.mirror.sync(5.0)
+    return master

@@ -1,0 +1,246 @@
+"""Three ZooKeeper servers and three masters, each on a host of its own, whose network breaks in every way.
+
+Run by tests/integration/test_partitions.py: `python -m partitions DIR` enters a private network, prints what it saw as
+JSON, and leaves nothing behind. A direction is cut without a word to anybody: packets go to an address that nobody has.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import secrets
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx
+from chaos.oracle import Sighting, judge_sightings, judge_transactions, judge_words, words_of
+from chaos.txnlog import committed
+
+from bench.lab import Host, Lab, enter, wait_until
+from torrentdist.dev.zookeeper import ZooKeeperServer
+from torrentdist.testing.trees import some_bytes, write_tree
+
+SESSION_SECS = 3.0
+NOBODY = "02:00:00:00:00:01"
+PORT = 7060
+CLIENT_PORT = 2181
+SLOW_MBIT = 8.0
+MIB = 1024 * 1024
+
+
+class Hosts:
+    """The cluster, and what can be done to its network."""
+
+    def __init__(self, directory: Path) -> None:
+        self.lab = Lab(directory)
+        self.dir = directory
+        self.keepers = self.lab.add(["z1", "z2", "z3"])
+        self.masters = {host.name: host for host in self.lab.add(["m1", "m2", "m3"])}
+        self.token = directory / "token"
+        self.token.write_text(secrets.token_hex(16))
+        self.token.chmod(0o600)
+        headers = {"Authorization": f"Bearer {self.token.read_text()}"}
+        self.http = httpx.Client(trust_env=False, timeout=1.0, headers=headers)
+        self.servers = [self._server(number, host) for number, host in enumerate(self.keepers, 1)]
+        self.sightings: list[Sighting] = []
+        self._over = threading.Event()
+        self._watching = [threading.Thread(target=self._watch, args=(name,)) for name in self.masters]
+
+    def _server(self, number: int, host: Host) -> ZooKeeperServer:
+        members = [
+            f"server.{n}={other.address}:2888:3888;{other.address}:{CLIENT_PORT}"
+            for n, other in enumerate(self.keepers, 1)
+        ]
+        within = ["ip", "netns", "exec", host.name]
+        directory = self.dir / host.name
+        return ZooKeeperServer(
+            directory, CLIENT_PORT, number=number, config=[*members, "cnxTimeout=1"], host=host.address, within=within
+        )
+
+    def up(self) -> None:
+        for server in self.servers:
+            server.spawn()
+        for server in self.servers:
+            wait_until(server.serves, f"ZooKeeper at {server.address}")
+        urls = ", ".join(f'"http://{host.address}:{PORT}"' for host in self.masters.values())
+        (self.dir / "client.toml").write_text(
+            f'[client]\nmasters = [{urls}]\nsupervisor = ""\ntoken_file = "{self.token}"\ndeadline_secs = 30\n'
+        )
+        for host in self.masters.values():
+            self._start(host)
+        for thread in self._watching:
+            thread.start()
+        wait_until(lambda: all(self.says(name, "/readyz") for name in self.masters), "three ready masters")
+        self.leader()
+
+    def _start(self, host: Host) -> None:
+        servers = ", ".join(f'"{keeper.address}:{CLIENT_PORT}"' for keeper in self.keepers)
+        config = self.dir / f"{host.name}.toml"
+        config.write_text(f"""
+[zookeeper]
+servers = [{servers}]
+session_timeout_secs = {SESSION_SECS}
+operation_timeout_secs = 3.0
+[api]
+listen = "{host.address}"
+port = {PORT}
+token_file = "{self.token}"
+[replication]
+sync_secs = 86400
+[master]
+id = "{host.name}"
+data_dir = "{self.dir / host.name}"
+""")
+        self.lab.spawn(
+            host, [sys.executable, "-m", "torrentdist_cli", "master", "--config", str(config)], name=host.name
+        )
+
+    def down(self) -> None:
+        self._over.set()
+        for thread in self._watching:
+            thread.join()
+        self.lab.stop(list(self.masters))
+        for server in self.servers:
+            server.kill()
+        self.http.close()
+
+    # looking
+
+    def _watch(self, master: str) -> None:
+        while not self._over.is_set():
+            began = time.time()
+            if self.says(master, "/leaderz"):
+                self.sightings.append(Sighting(master, began, time.time()))
+            time.sleep(0.05)
+
+    def says(self, master: str, path: str) -> bool:
+        with contextlib.suppress(httpx.HTTPError):
+            return self.http.get(f"http://{self.masters[master].address}:{PORT}{path}").status_code == 200
+        return False
+
+    def leader(self, among: Sequence[str] = ()) -> str:
+        """Who leads; waits until one of these does."""
+        found: list[str] = []
+
+        def look() -> bool:
+            found[:] = [name for name in among or self.masters if self.says(name, "/leaderz")]
+            return bool(found)
+
+        wait_until(look, f"a leader among {among or 'all'}", 30.0)
+        return found[0]
+
+    def command(self, *arguments: str) -> Any:
+        command = [sys.executable, "-m", "torrentdist_cli", *arguments, "--config", str(self.dir / "client.toml")]
+        ended = subprocess.run([*command, "-o", "json"], capture_output=True, text=True, timeout=60)
+        if ended.returncode:
+            raise RuntimeError(f"{arguments}: {ended.stderr}")
+        return json.loads(ended.stdout)
+
+    def upload(self, name: str, seed: int, replicas: int, size: int = 200_000) -> float:
+        """Seconds until that many masters hold it."""
+        write_tree(self.dir / name, {"data.bin": some_bytes(size, seed)})
+        view = self.command("upload", str(self.dir / name), "--id", name, "--min-replicas", str(replicas))
+        if view["achieved"] is not True:
+            raise RuntimeError(f"{name}: {view}")
+        return float(view["seconds"])
+
+    # breaking
+
+    @contextlib.contextmanager
+    def cut(self, *ways: tuple[Sequence[Host], Sequence[Host]]) -> Iterator[None]:
+        """What these send to those is lost, silently."""
+        pairs = [(a, b) for froms, tos in ways for a in froms for b in tos]
+        for a, b in pairs:
+            _ip(a, "neigh", "replace", b.address, "lladdr", NOBODY, "dev", "eth0", "nud", "permanent")
+        try:
+            yield
+        finally:
+            for a, b in pairs:
+                _ip(a, "neigh", "del", b.address, "dev", "eth0")
+
+    def both_ways(self, some: Sequence[Host], others: Sequence[Host]) -> contextlib.AbstractContextManager[None]:
+        return self.cut((some, others), (others, some))
+
+    def whole(self) -> None:
+        wait_until(lambda: all(self.says(name, "/readyz") for name in self.masters), "all are ready again", 30.0)
+        self.leader()
+
+
+def _ip(host: Host, *arguments: str) -> None:
+    subprocess.run(["ip", "-n", host.name, *arguments], check=True)
+
+
+def story(hosts: Hosts) -> dict[str, Any]:
+    told: dict[str, Any] = {}
+    stages = told["stages"] = [time.monotonic()]
+    first = hosts.leader()
+    others = [host for name, host in hosts.masters.items() if name != first]
+    with hosts.both_ways([hosts.masters[first]], others):
+        hosts.upload("standbys", 1, replicas=3)
+        told["kept its office without its standbys"] = hosts.leader() == first
+
+    stages.append(time.monotonic())
+    # It hears nothing from ZooKeeper any more, though it is heard: one way only.
+    with hosts.cut((hosts.keepers, [hosts.masters[first]])):
+        second = hosts.leader([host.name for host in others])
+        hosts.upload("one-way", 2, replicas=2)
+        told["another leads when one is deaf"] = not hosts.says(first, "/leaderz")
+    hosts.whole()
+
+    stages.append(time.monotonic())
+    # Halves: the leader with one server here, the rest there.
+    lone = hosts.masters[hosts.leader()]
+    here, there = [lone, hosts.keepers[0]], [*hosts.keepers[1:], *(m for m in hosts.masters.values() if m is not lone)]
+    with hosts.both_ways(here, there):
+        third = hosts.leader([name for name in hosts.masters if name != lone.name])
+        hosts.upload("halves", 3, replicas=2)
+        told["the smaller half has no leader"] = not hosts.says(lone.name, "/leaderz")
+    hosts.whole()
+    stages.append(time.monotonic())
+    told["leaders"] = [first, second, lone.name, third]
+
+    for host in hosts.masters.values():
+        hosts.lab.shape(host, SLOW_MBIT)
+    slow = hosts.leader()
+    told["seconds over slow links"] = hosts.upload("slow", 4, replicas=3, size=2 * MIB)
+    told["link secs"] = 2 * MIB * 8 / (SLOW_MBIT * 1e6)
+    told["kept its office on a slow link"] = hosts.leader() == slow
+    hosts.whole()
+    listed = {view["id"]: view["replicas"] for view in hosts.command("bundle", "ls")}
+    wait_until(lambda: all(v["replicas"] == 3 for v in hosts.command("bundle", "ls")), "three copies of all", 30.0)
+    told["bundles"] = sorted(listed)
+    stages.append(time.monotonic())
+    told["stages"] = [round(later - earlier, 1) for earlier, later in itertools.pairwise(stages)]
+    return told
+
+
+def judge(hosts: Hosts) -> list[str]:
+    judgement = judge_transactions(committed([server.directory / "data" for server in hosts.servers]))
+    words = [word for m in hosts.masters for word in words_of(m, hosts.lab.log_of(m).encode().splitlines())]
+    return [
+        *judgement.findings,
+        *judge_sightings(judgement.reigns, hosts.sightings, stolen=(), lease_secs=SESSION_SECS),
+        *judge_words(judgement.reigns, words),
+    ]
+
+
+def main() -> int:
+    enter("partitions", sys.argv[1:])
+    hosts = Hosts(Path(sys.argv[1]))
+    try:
+        hosts.up()
+        told = story(hosts)
+    finally:
+        hosts.down()
+    print(json.dumps({**told, "findings": judge(hosts)}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
