@@ -16,7 +16,7 @@ from pathlib import Path
 
 import structlog
 
-from bench import download, failover, groups, metafile, seeding, upload
+from bench import download, failover, groups, jobs, metafile, seeding, upload
 from bench.results import Row, conditions, table, write
 
 MISSED = 3
@@ -38,6 +38,7 @@ class Form:
     seeding_secs: float
     failovers: int
     catch_up_bundles: int
+    jobs: int
     group: tuple[int, int]
     """Members and resources."""
 
@@ -55,6 +56,7 @@ FULL = Form(
     seeding_secs=60.0,
     failovers=20,
     catch_up_bundles=200,
+    jobs=10,
     group=(50, 1000),
 )
 SHORT = Form(
@@ -70,6 +72,7 @@ SHORT = Form(
     seeding_secs=5.0,
     failovers=5,
     catch_up_bundles=40,
+    jobs=2,
     group=(10, 100),
 )
 
@@ -87,6 +90,7 @@ def measurements(form: Form, directory: Path) -> dict[str, Callable[[], list[Row
         "upload": lambda: upload.measure(directory, uploads=form.uploads),
         "seeding": lambda: seeding.measure(directory, bundles=form.bundles, seconds=form.seeding_secs),
         "failover": lambda: failover.measure(directory, runs=form.failovers, bundles=form.catch_up_bundles),
+        "jobs": lambda: jobs.measure(directory, runs=form.jobs),
         "groups": lambda: groups.measure(members=form.group[0], resources=form.group[1]),
     }
 
@@ -95,7 +99,7 @@ def main() -> int:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--short", action="store_const", const=SHORT, default=FULL, dest="form", help="for CI")
-    parser.add_argument("--only", help="some of metafile,download,upload,seeding,failover,groups")
+    parser.add_argument("--only", help="some of metafile,download,upload,seeding,failover,jobs,groups")
     parser.add_argument("--results", type=Path, default=None, help="where the results are kept")
     parser.add_argument("--dir", type=Path, default=None, help="the disk to measure on: 20 GB in the full form")
     args = parser.parse_args()

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from chaos import oracle, verdict
 from chaos.faults import Injector, expendable
+from chaos.jobs import JobLoad
 from chaos.load import Load, State
 from chaos.schedule import DAEMONS, MASTERS, SESSION_SECS, schedule
 from chaos.txnlog import committed
@@ -42,6 +43,7 @@ class Report:
     sightings: int = 0
     healed_secs: float = 0.0
     lost: int = 0
+    job: dict[str, float] = field(default_factory=dict)
     findings: list[str] = field(default_factory=list)
 
 
@@ -51,22 +53,27 @@ async def run(seed: int, seconds: float, directory: Path) -> Report:
     try:
         await world.open()
         load = Load(directory, [world.urls[name] for name in MASTERS], seed)
+        job = JobLoad(directory, load, seed)
+        await job.open()
         injector = Injector(world, seed, lambda name, damage: expendable(world, load, name, damage))
         async with asyncio.TaskGroup() as group:
             group.create_task(load.run(seconds))
+            group.create_task(job.run(seconds))
             group.create_task(injector.run(schedule(seed, seconds)))
-        await _judge(world, load, injector, report)
+        await _judge(world, load, job, injector, report)
     finally:
         await world.close()
     return report
 
 
-async def _judge(world: World, load: Load, injector: Injector, report: Report) -> None:
+async def _judge(world: World, load: Load, job: JobLoad, injector: Injector, report: Report) -> None:
     began = time.monotonic()
     await world.heal()
     found = await verdict.well(world)
     report.healed_secs = round(time.monotonic() - began, 1)
     found += load.findings + injector.failed
+    found += await job.judge()
+    report.job = {**job.done, "stints": job.stints(), "waited": job.waited}
     found += await verdict.replicated(world, load)
     found += await verdict.repaired(world)
     found += await verdict.ledger_kept(world, load)

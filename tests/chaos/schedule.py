@@ -126,11 +126,11 @@ def schedule(seed: int, seconds: float) -> list[Event]:
 def _fault(rng: random.Random) -> Fault:
     makers: list[tuple[float, Callable[[random.Random], Fault]]] = [
         (3, lambda r: Kill(_master(r), _secs(r))),
-        (1, lambda r: Kill(r.choice(SUPERVISORS), _secs(r))),
+        (2, lambda r: Kill(r.choice(SUPERVISORS), _secs(r))),
         (1, lambda r: Kill(r.choice((*SERVERS, SERVERS_LEADER)), _secs(r))),
         (1, lambda r: Stop(r.choice((LEADER, *DAEMONS)), _secs(r))),
         (3, lambda r: Pause(_master(r), _pause(r))),
-        (1, lambda r: Pause(r.choice(SUPERVISORS), _pause(r))),
+        (2, lambda r: Pause(r.choice(SUPERVISORS), _pause(r))),
         (1, lambda r: Pause(r.choice((*SERVERS, SERVERS_LEADER)), _pause(r))),
         (2, lambda r: Drops(_daemon(r), _secs(r))),
         (3, lambda r: Cut(_daemon(r), r.choice(list(Way)), _secs(r))),

@@ -39,4 +39,5 @@ def test_a_minute_of_chaos_loses_nothing() -> None:
     assert report["findings"] == []
     assert (report["lost"], done.returncode) == (0, 0)
     assert report["epochs"] > 1, "the faults changed nothing"
+    assert report["job"]["stints"] > 8, "hardly any worker was restarted or moved"
     assert report["ledger"].get("acknowledged", 0) > 5, "hardly anything was done"

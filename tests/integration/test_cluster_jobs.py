@@ -36,12 +36,15 @@ def oracle(tmp_path: Path) -> Oracle:
     return Oracle(tmp_path / "oracle")
 
 
-def made(directory: Path, oracle: Oracle, name: str, *, size: int = 0, more: str = "") -> Path:
+def made(
+    directory: Path, oracle: Oracle, name: str, *arguments: str, size: int = 0, workers: int = WORKERS, more: str = ""
+) -> Path:
     """A directory with a job whose workers write down when they run."""
     make_worker_bundle(directory)
     (directory / "padding.bin").write_bytes(os.urandom(size))
+    command = msgspec.json.encode(["work.py", *arguments]).decode()
     (directory / "job.toml").write_text(
-        f'name = "{name}"\ncommand = ["work.py"]\nworkers = {WORKERS}\nstop_grace_secs = 3\n{more}\n'
+        f'name = "{name}"\ncommand = {command}\nworkers = {workers}\nstop_grace_secs = 3\n{more}\n'
         f'[env]\nORACLE = "{oracle.directory}"\n'
     )
     return directory
@@ -179,9 +182,9 @@ def test_an_outage_of_zookeeper_and_the_leader_after_it_touch_no_worker(
     places = wait_running(cluster, submitted["id"])
     session = cluster.dev.spec.session_secs
 
-    cluster.dev.zookeeper_server().kill()
+    cluster.kill("zookeeper-1")
     ran_on = throughout(lambda: all(birth_of(pid) is not None for _, pid in places.values()), 1.5 * session)
-    cluster.dev.zookeeper_server().spawn()
+    cluster.dev.start("zookeeper-1")
     cluster.leader()
     ran_after = throughout(lambda: all(birth_of(pid) is not None for _, pid in places.values()), 1.5 * session)
     after = wait_running(cluster, submitted["id"])
@@ -192,3 +195,71 @@ def test_an_outage_of_zookeeper_and_the_leader_after_it_touch_no_worker(
     assert ran_after
     assert after == places
     assert [len(oracle.stints(submitted["id"], k)) for k in range(WORKERS)] == [1] * WORKERS
+
+
+@pytest.mark.case("A18")
+@pytest.mark.case("A19")
+def test_jobs_are_steered_while_another_ones_submit_is_slow(cluster: Cluster, oracle: Oracle, tmp_path: Path) -> None:
+    """If this fails, a command of `job` does not do what it says, or waits for somebody else's submit."""
+    cluster.heal()
+    slow = made(tmp_path / "slow", oracle, "slow")
+    cluster.run("upload", slow, "--id", "slow-code", "--min-replicas", "4", "--timeout", "1")
+    waiting = cluster.run("job", "submit", "slow-code").ok()  # for a fourth master, which there is not
+
+    id_ = cluster.run("job", "submit", made(tmp_path / "etl", oracle, "etl", workers=2), "--inactive").ok()["id"]
+    until(lambda: job(cluster, id_)["status"] == "inactive", "it is replicated")
+    taken = cluster.run("job", "submit", "slow-code", "--name", "etl")
+    never = oracle.stints(id_, 0)
+    cluster.run("job", "activate", "etl").ok()
+    first = wait_running(cluster, id_, 2)
+    cluster.run("job", "deactivate", "etl").ok()
+    until(lambda: all(birth_of(pid) is None for _, pid in first.values()), "they stop")
+    kept = {w["worker"]: w["supervisor"] for w in job(cluster, id_)["workers"]}
+    cluster.run("job", "activate", "etl").ok()
+    wait_running(cluster, id_, 2)
+    cluster.run("job", "rebalance", "etl", "--workers", "5").ok()
+    spread = wait_running(cluster, id_, 5)
+    drained = spread[0][0]
+    cluster.run("supervisor", "drain", drained).ok()
+    until(lambda: drained not in {s for s, _ in running(cluster, id_).values()}, "it is drained")
+    wait_running(cluster, id_, 5)
+    cluster.run("supervisor", "undrain", drained).ok()
+    cluster.run("job", "kill", "etl", "-w", "0").ok()
+    until(lambda: job(cluster, id_) is None, "it is removed")
+    again = cluster.run("job", "submit", tmp_path / "etl").ok()["id"]
+    cluster.run("job", "kill", again, "-w", "0").ok()
+
+    assert waiting["status"] in ("submitted", "replicating")
+    assert job(cluster, "slow")["status"] == "replicating", "the rest is not done while it waits"
+    assert (taken.code, cluster.run("job", "show", "nobody").code) == (9, 3)
+    assert never == []
+    assert kept == {worker: supervisor for worker, (supervisor, _) in first.items()}
+    assert again != id_
+    for worker in range(5):
+        stints = oracle.stints(id_, worker)
+        assert all(stint.stopped for stint in stints)
+
+
+def test_a_batch_job_ends_as_its_workers_do(cluster: Cluster, oracle: Oracle, tmp_path: Path) -> None:
+    """If this fails, nobody knows whether a batch job has done its work."""
+    cluster.heal()
+    never = '[restart]\npolicy = "never"'
+    good = cluster.run("job", "submit", made(tmp_path / "g", oracle, "good", "exit", "0", more=never, workers=2)).ok()
+    bad = cluster.run("job", "submit", made(tmp_path / "b", oracle, "bad", "exit", "3", more=never, workers=2)).ok()
+
+    def ended() -> bool:
+        return all(job(cluster, name)["status"] in ("finished", "failed") for name in ("good", "bad"))
+
+    until(ended, "both end", PATIENCE_SECS)
+    views = {name: job(cluster, name) for name in ("good", "bad")}
+    printed = cluster.run("job", "logs", "bad").ok()
+
+    assert {name: view["status"] for name, view in views.items()} == {"good": "finished", "bad": "failed"}
+    assert {name: [w["exit_code"] for w in view["workers"]] for name, view in views.items()} == {
+        "good": [0, 0],
+        "bad": [3, 3],
+    }
+    assert views["bad"]["reason"] == "worker 0 ended with exit code 3"
+    assert views["bad"]["events"][-1]["event"] == "failed"
+    assert printed == []
+    assert [len(oracle.stints(view["id"], k)) for view in (good, bad) for k in range(2)] == [1, 1, 1, 1]

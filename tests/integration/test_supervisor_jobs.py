@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from pathlib import Path
 
 import msgspec
@@ -170,3 +171,34 @@ async def test_peers_are_told_in_a_file(host: JobHost) -> None:
     found = await asyncio.to_thread(path.read_bytes)
 
     assert {"job": "etl", "workers": {"0": "h1", "1": "h2"}} == msgspec.json.decode(found)
+
+
+async def test_a_silent_worker_is_restarted_as_one_that_failed(host: JobHost) -> None:
+    """If this fails, a worker that hangs keeps its place for ever, and its job stands still."""
+    restart = Restart(backoff_secs=0.1, limit=1)
+    host.job("hangs", heartbeat_secs=0.5, heartbeat_start_secs=0.5, restart=restart)
+    await host.assign(("hangs", 0))
+    await eventually(lambda: (r := host.masters.said("hangs", 0)) is not None and r.state is WorkerState.ENDED, 30.0)
+    said = host.masters.said("hangs", 0)
+
+    assert said is not None
+    assert (1, 1, "it was silent") == (said.restarts, said.exit_code, said.detail)
+    assert [True, True] == [stint.stopped for stint in host.oracle.stints("hangs", 0)]
+
+
+async def test_a_backoff_outlives_its_supervisor(host: JobHost) -> None:
+    """If this fails, a supervisor that is restarted hammers what a crashing worker hammers."""
+    host.job("crashes", "work.py", "exit", "3", restart=Restart(backoff_secs=60.0))
+
+    def waits() -> bool:
+        said = host.masters.said("crashes", 0)
+        return said is not None and said.state is WorkerState.BACKOFF
+
+    await host.assign(("crashes", 0))
+    await eventually(waits, 20.0)
+    await host.end(signal.SIGKILL)
+    host.masters.heard.clear()
+    await host.start()
+    await eventually(waits, 20.0)
+
+    assert 1 == len(host.oracle.stints("crashes", 0))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from torrentdist.master.jobs import with_overrides
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.job import JobSpec, Restart, RestartPolicy, parse_job
+from torrentdist.model.overrides import with_overrides
 
 PLAIN = 'name = "wordcount"\ncommand = ["./run", "in put"]\n'
 

@@ -45,6 +45,15 @@ def test_defaults_hold_where_the_job_says_nothing() -> None:
     assert (33.0, RestartPolicy.NEVER, 3) == (spec.stop_grace_secs, spec.restart.policy, spec.restart.limit)
 
 
+def test_short_forms_hold_on_both_sides() -> None:
+    """If this fails, a cluster with defaults refuses what one without them takes."""
+    spec = Validation(JobsConfig(defaults={"restart": "never"})).parse(
+        'name = "etl"\ncommand = "sleep 5"\n', "job.toml"
+    )
+
+    assert (("sleep", "5"), RestartPolicy.NEVER) == (spec.command, spec.restart.policy)
+
+
 @pytest.mark.parametrize("defaults", [{"stop_grace": 1.0}, {"workers": 0}, {"restart": {"policy": "maybe"}}])
 def test_defaults_that_no_job_can_have_are_found_at_the_start(defaults: dict[str, Any]) -> None:
     """If this fails, every submit fails, and its user looks for the error in his own file."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -138,3 +139,11 @@ def test_a_batch_job_ends_when_all_its_workers_have() -> None:
         after(half, WorkerEnded(0, 1, 3)).status,
         after(half, WorkerEnded(0, 1, 3)).reason,
     )
+
+
+def test_the_table_in_the_documentation_is_this_one() -> None:
+    """If this fails, users are promised what doesn't happen."""
+    text = (Path(__file__).parent.parent.parent / "docs" / "jobs.md").read_text(encoding="utf-8")
+    rows = [f"| {state.value} | {event.__name__} | {step.value} |" for (state, event), step in TABLE.items()]
+
+    assert "\n".join(rows) in text

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from torrentdist.client.jobs import read_job
-from torrentdist.master.jobs import with_overrides
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId
 from torrentdist.model.job import JobSpec, parse_job
+from torrentdist.model.overrides import with_overrides
 from torrentdist.supervisor.applications import listening
 from torrentdist.supervisor.spark_submit import Submit, find_submit, spark_command, spark_environment
 

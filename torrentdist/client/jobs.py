@@ -17,6 +17,8 @@ from torrentdist.model.config import SwarmConfig
 from torrentdist.model.errors import EXIT_UNAVAILABLE, TorrentdistError
 from torrentdist.model.ids import BundleId, SupervisorId
 from torrentdist.model.job import FILE_NAME, JobKind, JobSpec, parse_job
+from torrentdist.model.overrides import with_overrides
+from torrentdist.model.records import ENDED
 from torrentdist.model.spark_job import files_of
 from torrentdist.model.views import JobView
 
@@ -52,12 +54,9 @@ def _check_files(directory: Path, path: Path, spec: JobSpec) -> None:
             raise TorrentdistError("config_invalid", origin=str(path), detail=f"{key}: there is no {name} here")
 
 
-def is_directory(what: str) -> bool:
-    """Whether a directory with a checked job.toml is meant, and not a bundle's id."""
-    if not Path(what).is_dir():
-        return False
-    read_job(Path(what))
-    return True
+def job_in(what: str) -> JobSpec | None:
+    """The checked job of a directory; None where a bundle's id is meant."""
+    return read_job(Path(what)) if Path(what).is_dir() else None
 
 
 async def submit(
@@ -74,7 +73,9 @@ async def submit(
 ) -> JobView:
     """Submit a directory, uploaded under its content's own id, or a bundle that is there already."""
     bundle = what
-    if is_directory(what):
+    spec = job_in(what)
+    if spec is not None:
+        await _expect_room_for(client, with_overrides(spec, name, workers, conf or {}))
         view = await upload(client, Path(what), None, timeout=timeout, progress=progress, swarm=swarm)
         bundle = view.id
     body = {
@@ -85,6 +86,15 @@ async def submit(
         "activate": activate,
     }
     return await client.mutate("POST", "/v1/jobs", JobView, content=msgspec.json.encode(body), timeout=SUBMIT_SECS)
+
+
+async def _expect_room_for(client: MasterClient, spec: JobSpec) -> None:
+    """Refuse before the upload what the leader would refuse after it."""
+    for other in await jobs(client):
+        if other.name == spec.name and other.status not in ENDED:
+            raise TorrentdistError("job_exists", id=spec.name)
+    for needed in spec.dependencies:
+        await client.bundle(needed)
 
 
 async def jobs(client: MasterClient) -> list[JobView]:

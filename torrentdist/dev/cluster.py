@@ -21,7 +21,7 @@ import httpx
 import msgspec
 
 from torrentdist.dev.processes import Started, birth_of, is_alive, send, wait_gone
-from torrentdist.dev.zookeeper import EmbeddedZooKeeper, ZooKeeperServer
+from torrentdist.dev.zookeeper import EmbeddedZooKeeper
 from torrentdist.host.address import NAME, read_address
 from torrentdist.model.errors import TorrentdistError
 
@@ -104,9 +104,14 @@ class DevCluster:
         self._zookeeper = zookeeper = EmbeddedZooKeeper(self.dir / "zookeeper", servers=self.spec.zookeepers)
         zookeeper.start(READY_SECS)
         self.state.zookeeper = ",".join(zookeeper.addresses)
-        for n, server in enumerate(zookeeper.servers):
-            assert server.pid is not None
-            self._remember("zookeeper", f"zookeeper-{n + 1}", server.pid, server.address, server.log_file)
+        for n in range(len(zookeeper.servers)):
+            self._remember_server(n + 1)
+
+    def _remember_server(self, number: int) -> None:
+        assert self._zookeeper is not None
+        server = self._zookeeper.servers[number - 1]
+        assert server.pid is not None
+        self._remember("zookeeper", f"zookeeper-{number}", server.pid, server.address, server.log_file)
 
     def down(self) -> None:
         """Stop what was started: supervisors, then masters, then ZooKeeper. Data stays."""
@@ -126,11 +131,6 @@ class DevCluster:
         self.state.processes.clear()
         self._save()
 
-    def zookeeper_server(self, number: int = 1) -> ZooKeeperServer:
-        """One of those that were started here, to be killed and started again."""
-        assert self._zookeeper is not None
-        return self._zookeeper.servers[number - 1]
-
     def _end_workers(self) -> None:
         """Supervisors leave them running, for the next one; here there is none."""
         guardians = [g for path in self.dir.glob("*/guard/*/*/status.json") if (g := _guardian(path)) is not None]
@@ -144,7 +144,14 @@ class DevCluster:
 
     def start(self, name: str) -> None:
         """Start a member by its name, e.g. again after a kill."""
-        role = name.partition("-")[0]
+        role, _, number = name.partition("-")
+        if role == "zookeeper":
+            assert self._zookeeper is not None
+            server = self._zookeeper.servers[int(number) - 1]
+            server.kill()  # if its process is gone, it is not reaped yet
+            server.spawn()
+            self._remember_server(int(number))
+            return
         (self.dir / name / NAME).unlink(missing_ok=True)
         log = self.dir / f"{name}.log"
         with log.open("ab") as out:

@@ -35,7 +35,7 @@ from torrentdist.master.job_duties import (
 )
 from torrentdist.master.job_stories import Stories
 from torrentdist.master.job_views import Reports, job_list, job_view
-from torrentdist.master.jobs import event_ops, find_job, submit_ops, with_overrides
+from torrentdist.master.jobs import event_ops, find_job, submit_ops
 from torrentdist.master.leadership import Leadership
 from torrentdist.master.lifecycle import Event
 from torrentdist.master.once import Mutation
@@ -47,6 +47,7 @@ from torrentdist.model.config import Config
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, JobId, SupervisorId
 from torrentdist.model.job import FILE_NAME, JobSpec
+from torrentdist.model.overrides import with_overrides
 from torrentdist.model.records import BundleState
 from torrentdist.model.views import HeartbeatBody, JobView, UnusedView
 

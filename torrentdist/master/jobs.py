@@ -6,10 +6,7 @@ a time. Must not do: place workers; that is job_duties.py's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
-import msgspec
+from collections.abc import Sequence
 
 from torrentdist.cluster import paths
 from torrentdist.cluster.operations import Create, Delete, Op, Set
@@ -17,7 +14,8 @@ from torrentdist.cluster.snapshot import ClusterSnapshot, JobEntry
 from torrentdist.master.lifecycle import Event, Gone, Rebalance, apply
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, JobId
-from torrentdist.model.job import JobSpec, problems_of, spelled_out
+from torrentdist.model.job import JobSpec
+from torrentdist.model.overrides import with_overrides
 from torrentdist.model.records import BundleState, JobRecord, JobStatus, encode
 
 
@@ -33,31 +31,6 @@ def find_job(snapshot: ClusterSnapshot, wanted: str) -> JobEntry:
     if ended:
         return max(ended, key=lambda job: job.record.created_at)
     raise TorrentdistError("job_not_found", id=wanted)
-
-
-def with_overrides(spec: JobSpec, name: str | None, workers: int | None, conf: Mapping[str, str]) -> JobSpec:
-    """Flags over job.toml. A key of `conf` is one of job.toml, dotted: `restart.policy=never`, `env.LEVEL=debug`."""
-    document: dict[str, Any] = msgspec.to_builtins(spec)
-    if name is not None:
-        document["name"] = name
-    if workers is not None:
-        document["workers"] = workers
-    for key, text in conf.items():
-        *tables, last = key.split(".", 2 if key.startswith("spark.conf.") else -1)  # Spark's keys have dots themselves
-        table = document
-        for part in tables:
-            table = table.setdefault(part, {})
-            if not isinstance(table, dict):
-                raise TorrentdistError("config_invalid", origin=f"--conf {key}", detail=f"{part} has no keys")
-        table[last] = text
-    try:
-        changed = msgspec.convert(spelled_out(document), JobSpec, strict=False)  # not strict: flags are texts
-    except msgspec.ValidationError as exc:
-        raise TorrentdistError("config_invalid", origin="--conf", detail=str(exc)) from None
-    problems = problems_of(changed)
-    if problems:
-        raise TorrentdistError("config_invalid", origin=problems[0][0], detail=problems[0][1])
-    return changed
 
 
 def submit_ops(

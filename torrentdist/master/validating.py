@@ -17,7 +17,7 @@ import msgspec
 
 from torrentdist.model.config import JobsConfig
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.job import JobSpec, parse_job, problems_of
+from torrentdist.model.job import JobSpec, parse_job, problems_of, spelled_out
 
 VALIDATE_SECS = 20.0
 DEFAULTS_ORIGIN = "jobs.defaults"
@@ -34,16 +34,16 @@ class JobValidator(Protocol):
 
 class Validation:
     def __init__(self, config: JobsConfig) -> None:
-        self._defaults = config.defaults
+        self._defaults = spelled_out(config.defaults)
         self._name = config.validator
         self._validate = _load(config.validator) if config.validator else None
         if config.defaults:
-            _completed({"name": "a-job", "command": ["true"]}, config.defaults)
+            _completed({"name": "a-job", "command": ["true"]}, self._defaults)
 
     def parse(self, text: str, origin: str) -> JobSpec:
         """The job of a job.toml with the cluster's defaults."""
         spec = parse_job(text, origin=origin)
-        return _completed(tomllib.loads(text), self._defaults) if self._defaults else spec
+        return _completed(spelled_out(tomllib.loads(text)), self._defaults) if self._defaults else spec
 
     async def check(self, spec: JobSpec, bundle: Path) -> None:
         """`job_refused` unless the plug-in lets it pass."""

@@ -95,7 +95,7 @@ ERRORS: Mapping[str, ErrorKind] = {
     "conflict": ErrorKind(9, 409, "bundle {id!r} already exists with other content ({existing})", "Bundles never change: choose another id."),
     "id_taken": ErrorKind(9, 409, "{what} {id!r} is already running elsewhere", "Give every daemon its own id."),
     "in_use": ErrorKind(9, 409, "bundle {id!r} is in use: {detail}", "Unpin it or end what uses it first."),
-    "job_state": ErrorKind(9, 409, "job {id!r} is {status}: it cannot {asked} now", "`torrentdist job show` tells its state; docs/protocol.md has the table of what is possible when."),
+    "job_state": ErrorKind(9, 409, "job {id!r} is {status}: it cannot {asked} now", "`torrentdist job show` tells its state; docs/jobs.md has the table of what is possible when."),
     "job_exists": ErrorKind(9, 409, "there is already a job {id!r}", "Kill it first, or give this one another --name."),
     "job_not_found": ErrorKind(3, 404, "there is no job {id!r}", "`torrentdist job ls` lists what there is."),
     "dest_exists": ErrorKind(9, 409, "{path} exists and holds other content", "Choose another destination, or replace it with --force."),
