@@ -11,6 +11,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 from torrentdist.cluster.mirror import Mirror
+from torrentdist.cluster.operations import ZNodeError
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.events import Fact, LeaderElected
 from torrentdist.model.records import FailoverRecord
@@ -51,7 +52,7 @@ class Elections:
     async def _tell_won(self, epoch: int, vacant: float | None) -> None:
         try:
             found = await self._last_failover()
-        except TorrentdistError:
+        except (TorrentdistError, ZNodeError):  # told without what cannot be read now
             found = []
         last = found[0] if found else None
         previous, reason = ("", "") if last is None else (last.previous or "", last.reason)
