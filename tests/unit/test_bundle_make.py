@@ -368,11 +368,11 @@ def test_an_unreadable_file_is_a_disk_error(source: Path) -> None:
     ("size", "expected"),
     [
         (1, 32 * KIB),
-        (16 * MIB, 32 * KIB),
-        (16 * MIB + 512, 64 * KIB),
-        (32 * MIB, 64 * KIB),
-        (1024 * MIB, 2 * MIB),
-        (4096 * MIB, 4 * MIB),
+        (64 * MIB, 32 * KIB),
+        (64 * MIB + 2048, 64 * KIB),
+        (128 * MIB, 64 * KIB),
+        (1024 * MIB, 512 * KIB),
+        (4096 * MIB, 2 * MIB),
         (1 << 40, 4 * MIB),
     ],
 )
@@ -395,5 +395,5 @@ def test_a_large_file_takes_no_memory(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", program, tmp_path / "large"], capture_output=True, check=True)
     size, pieces, peak_kib = map(int, done.stdout.split())
 
-    assert (size, pieces) == (512 * MIB + 1, 513)
+    assert (size, pieces) == (512 * MIB + 1, 2049)
     assert peak_kib < 100 * 1024

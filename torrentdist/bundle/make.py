@@ -19,7 +19,7 @@ from torrentdist.bundle.metafile import DIRECTORY_NAME, MANIFEST_SCHEMA, MIN_PIE
 from torrentdist.bundle.scan import Scan, scan, shown
 from torrentdist.model.errors import TorrentdistError
 
-TARGET_PIECES = 512
+TARGET_PIECES = 2048
 LARGEST_CHOSEN_PIECE = 4 * 1024 * 1024
 _CLOCK_TICK_NS = 20_000_000
 """File times advance in steps of up to 10 ms: two writes within one step look like one."""
@@ -27,10 +27,10 @@ _SETTLING_SCANS = 25
 
 
 def choose_piece_length(size: int) -> int:
-    """About 512 pieces, each between 32 KiB and 4 MiB.
+    """About 2048 pieces, each between 32 KiB and 4 MiB.
 
-    A piece can be passed on only when it is whole, so a broadcast wants many of them (of 32 MiB, 64 KiB pieces beat
-    256 KiB, and those beat 1 MiB); each costs the plan, requests and have messages, so a large bundle wants few.
+    A piece can be passed on only when it is whole, so a broadcast wants many of them (of 32 MiB, 32 KiB pieces beat
+    64 KiB, and so on up to 1 MiB); each costs the plan, requests and have messages, so a large bundle wants few.
     """
     wanted = max(MIN_PIECE_LENGTH, size // TARGET_PIECES)
     return min(1 << (wanted - 1).bit_length(), LARGEST_CHOSEN_PIECE)

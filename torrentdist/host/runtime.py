@@ -99,8 +99,10 @@ class HostRuntime:
         self.allow_also(picture.addresses)
         for digest, swarm in picture.swarms.items():
             transfer = self.engine.transfer(digest)
-            if transfer is not None and swarm.peers:
-                transfer.add_peers(swarm.peers)
+            if transfer is not None:
+                self.engine.conduct(digest, swarm.place)
+                if swarm.peers:
+                    transfer.add_peers(swarm.peers)
 
     def on_blocked(self, _: str) -> None:
         """Somebody unknown dialled: maybe a newcomer that the masters know by now. Not asked more often than twice a
@@ -264,7 +266,12 @@ class HostRuntime:
         """
         transfer = self.engine.transfer(meta.digest)
         if transfer is None:
-            transfer = self.engine.fetch(meta, home, await self._first_peers(meta))
+            peers = await self._first_peers(meta)
+            swarm = self._picture.swarms.get(meta.digest) if self._picture else None
+            place = swarm.place if swarm else None
+            self.engine.crowd(meta.digest, place.receivers if place else None)
+            transfer = self.engine.fetch(meta, home, peers)
+            self.engine.conduct(meta.digest, place)
             transfer.limit(self._limits.get(meta.digest, 0))
             self.poke()
         try:

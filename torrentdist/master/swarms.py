@@ -16,7 +16,7 @@ from torrentdist.cluster.snapshot import ClusterSnapshot
 from torrentdist.host.runtime import HostRuntime
 from torrentdist.model.config import SwarmConfig
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.ids import Digest, PeerId
+from torrentdist.model.ids import BundleId, Digest, PeerId
 from torrentdist.model.records import BundleState
 from torrentdist.model.views import PeerAddress, PeerRole, SwarmAnnounce, SwarmAnswer, SwarmEntry
 from torrentdist.swarm.directory import Member, Periods, SwarmDirectory, SwarmFacts
@@ -42,6 +42,7 @@ class Swarms:
         runtime.peers_at_hand = self.peers_at_hand
         self._snapshot = snapshot
         self._wanted: set[Digest] = set()
+        self._crowds: set[Digest] = set()
         self._facts: tuple[int, dict[Digest, SwarmFacts]] = (-1, {})
 
     def peers_at_hand(self, digest: Digest) -> list[PeerAddress]:
@@ -51,6 +52,9 @@ class Swarms:
         while True:
             if self.directory.expire(time.monotonic()):
                 self._open_door()
+            for digest in [d for d in self._crowds if not self.directory.counts(d).incomplete]:
+                self._crowds.discard(digest)
+                self._runtime.engine.crowd(digest, None)
             await asyncio.sleep(EXPIRE_SECS)
 
     def members(self, digest: Digest) -> dict[PeerId, SwarmEntry]:
@@ -84,6 +88,10 @@ class Swarms:
             registered_hosts=_registered(snapshot),
         )
         self._runtime.allow_also(answer.addresses)
+        for digest, said in answer.swarms.items():
+            if said.place is not None:
+                self._crowds.add(digest)
+                self._runtime.engine.crowd(digest, said.place.receivers)
         wanted = [entry.digest for entry in announce.swarms if entry.digest in self._wanted]
         return msgspec.structs.replace(answer, wanted=wanted) if wanted else answer
 
@@ -125,6 +133,11 @@ def _registered(snapshot: ClusterSnapshot) -> frozenset[str]:
 
 def _facts(snapshot: ClusterSnapshot) -> dict[Digest, SwarmFacts]:
     facts: dict[Digest, SwarmFacts] = {}
+    expected: dict[BundleId, tuple[PeerId, ...]] = {}
+    for id_, assignment in snapshot.assignments.items():
+        for bundle in assignment.record.bundles:
+            if id_ in snapshot.supervisors:
+                expected[bundle] = (*expected.get(bundle, ()), PeerId(id_))
     for bundle, entry in snapshot.bundles.items():
         before = facts.get(entry.record.digest)
         removed = entry.record.state is BundleState.REMOVED
@@ -132,5 +145,6 @@ def _facts(snapshot: ClusterSnapshot) -> dict[Digest, SwarmFacts]:
             removed=removed and (before is None or before.removed),
             pinned=entry.record.pinned or (before is not None and before.pinned),
             replicas=max(len(snapshot.holders(bundle)), before.replicas if before else 0),
+            expected=(before.expected if before else ()) + expected.get(bundle, ()),
         )
     return facts

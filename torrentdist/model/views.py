@@ -188,6 +188,13 @@ class SwarmAnnounce(View, frozen=True, kw_only=True):
     """True in the last request of a peer that goes away."""
 
 
+class SwarmPlace(View, frozen=True, kw_only=True):
+    """A receiver's place in the conductor's plan: it fetches its share from the holders first."""
+
+    number: int
+    receivers: int
+
+
 class SwarmPeers(View, frozen=True, kw_only=True):
     """What the directory answers about one swarm."""
 
@@ -197,6 +204,7 @@ class SwarmPeers(View, frozen=True, kw_only=True):
     pinned: bool = False
     replicas: int = 0
     """How many live masters hold it. 0: yours may be the last copy."""
+    place: SwarmPlace | None = None
 
 
 class SwarmAnswer(View, frozen=True, kw_only=True):

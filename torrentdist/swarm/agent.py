@@ -86,6 +86,7 @@ def _both(one: SwarmPeers, other: SwarmPeers) -> SwarmPeers:
         removed=one.removed or other.removed,
         pinned=one.pinned or other.pinned,
         replicas=max(one.replicas, other.replicas),
+        place=one.place or other.place,
     )
 
 

@@ -21,8 +21,19 @@ import msgspec
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest, PeerId, peer_id
 from torrentdist.model.ids import digest as checked_digest
-from torrentdist.model.views import PeerAddress, PeerRole, SwarmAnnounce, SwarmAnswer, SwarmEntry, SwarmPeers
+from torrentdist.model.views import (
+    PeerAddress,
+    PeerRole,
+    SwarmAnnounce,
+    SwarmAnswer,
+    SwarmEntry,
+    SwarmPeers,
+    SwarmPlace,
+)
+from torrentdist.swarm.bounds import Limits, Periods
 from torrentdist.swarm.roster import Draw, Peer, Swarm, address_of
+
+__all__ = ["MAX_PROBLEM_LENGTH", "Limits", "Member", "Periods", "SwarmDirectory", "SwarmFacts", "no_facts"]
 
 MAX_PROBLEM_LENGTH = 300
 MAX_COUNT = 1 << 60
@@ -31,39 +42,14 @@ SEEDER_SPREAD = 0.2
 """Idle seeders come back after 80 to 100 % of their period, each at its own share of it."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Periods:
-    """How often peers are asked to come."""
-
-    fetching_secs: float = 1.0
-    seeding_secs: float = 15.0
-    stock_secs: float = 300.0
-    """libtorrent's own clients come no more often than this, whatever a tracker answers (`min_announce_interval`)."""
-    fetching_per_sec: float = 500.0
-    """More fetching peers than come at this rate are asked to come less often, so that a wave can't drown a master."""
-    grace_secs: float = 1.0
-    rotate_secs: float = 60.0
-    """How long a peer is handed the same others, as long as they stay."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Limits:
-    """What hostile input can make us hold."""
-
-    swarms_per_peer: int = 10_000
-    peers_per_swarm: int = 50_000
-    peers_per_host: int = 5_000
-    peers: int = 50_000
-    memberships: int = 500_000
-    handout: int = 50
-
-
 class SwarmFacts(NamedTuple):
     """What a master knows about a digest from elsewhere, for the answer."""
 
     removed: bool = False
     pinned: bool = False
     replicas: int = 0
+    expected: tuple[PeerId, ...] = ()
+    """Peers that are to have it, whether they have asked for it yet or not."""
 
 
 def no_facts(_: Digest) -> SwarmFacts:
@@ -134,9 +120,14 @@ class SwarmDirectory:
         if not request.left:
             for entry in request.swarms:
                 known = facts(entry.digest)
+                place = self.place(entry.digest, request.peer, now=now, expected=known.expected)
                 peers = [] if known.removed else self._to_dial(entry, request.peer, request.role, now)
                 swarms[entry.digest] = SwarmPeers(
-                    peers=peers, removed=known.removed, pinned=known.pinned, replicas=known.replicas
+                    peers=peers,
+                    removed=known.removed,
+                    pinned=known.pinned,
+                    replicas=known.replicas,
+                    place=place,
                 )
         return SwarmAnswer(
             interval=interval,
@@ -255,6 +246,16 @@ class SwarmDirectory:
         )
 
     # inside
+
+    def place(self, digest: Digest, asker: PeerId, *, now: float, expected: Iterable[PeerId] = ()) -> SwarmPlace | None:
+        """The asker's place in the conductor's plan; None if it lacks nothing, or has nobody to share with."""
+        swarm = self._swarms.get(digest)
+        if swarm is None or asker not in swarm.others[False]:
+            return None
+        to_come = (peer for peer in expected if peer not in swarm.others[True])
+        swarm.crowd.look(asker, lambda: swarm.progress(digest), to_come, now)
+        place = swarm.crowd.place(asker)
+        return SwarmPlace(number=place.number, receivers=place.receivers) if place else None
 
     def _to_dial(self, entry: SwarmEntry, peer: PeerId, role: PeerRole, now: float) -> list[PeerAddress]:
         """Who lacks something dials. Of those that have it all, only a client does, and masters only: an uploader is

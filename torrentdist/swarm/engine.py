@@ -22,7 +22,7 @@ from torrentdist.bundle.metafile import Metafile
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.events import Fact, HashFailed, PeerConnected, PeerDropped
 from torrentdist.model.ids import Digest
-from torrentdist.model.views import PeerAddress, TransferPhase
+from torrentdist.model.views import PeerAddress, SwarmPlace, TransferPhase
 from torrentdist.swarm import access, heap, settings, target, torrent
 from torrentdist.swarm.alerts import AlertPump
 from torrentdist.swarm.settings import EngineConfig
@@ -35,6 +35,9 @@ PULSE_SECS: Final = 0.5
 """How old a picture of something active gets, and what a kill -9 may cost."""
 QUIET_PULSES: Final = 4
 """So many pulses without news end the pulse."""
+CONDUCT_SECS: Final = 0.1
+CONDUCT_SECS_PER_PIECE: Final = 0.0001
+"""A look costs about 1 µs for each piece: with this it is about a hundredth of a processor."""
 LISTEN_SECS: Final = 5.0
 REMOVE_SECS: Final = 30.0
 CLOSE_SECS: Final = 1.5
@@ -71,6 +74,8 @@ class Engine:
         self._allowed: frozenset[str] | None = None
         self._pulse: asyncio.TimerHandle | None = None
         self._quiet = 0
+        self._conducting: asyncio.TimerHandle | None = None
+        self._crowds: dict[Digest, int] = {}
         self._asked_at = 0.0
         self._statistics = EngineStatistics()
         self._statistics_at = time.monotonic()
@@ -133,6 +138,7 @@ class Engine:
 
     async def remove(self, digest: Digest) -> None:
         """Until it is out of the session and its files are closed. Its files stay."""
+        self._crowds.pop(digest, None)
         transfer = self._transfers.pop(digest, None)
         if transfer is not None:
             transfer.fail(TorrentdistError("closing", what="the transfer"))
@@ -173,6 +179,8 @@ class Engine:
             task.cancel()
         if self._pulse is not None:
             self._pulse.cancel()
+        if self._conducting is not None:
+            self._conducting.cancel()
         for transfer in self._transfers.values():
             transfer.fail(TorrentdistError("closing", what="the engine"))
         if self._session is None or self._pump is None:
@@ -199,6 +207,24 @@ class Engine:
             self._asked_at = time.monotonic()
             self._session.post_torrent_updates(0)
             self._session.post_session_stats()
+
+    def crowd(self, digest: Digest, receivers: int | None) -> None:
+        """So many receivers share a swarm from now on; None: it is no crowd any more. In a crowd each peer is asked for
+        little at a time, so that no small message waits behind much. Holds for connections that are made after it."""
+        if self._crowds.get(digest) == receivers or self._closed:
+            return
+        self._crowds.pop(digest, None)
+        if receivers is not None:
+            self._crowds[digest] = receivers
+        self._open_session().apply_settings({"max_allowed_in_request_queue": settings.requests(self._crowds.values())})
+
+    def conduct(self, digest: Digest, place: SwarmPlace | None) -> None:
+        """Fetch by the conductor's plan from now on; None: there is none."""
+        self.crowd(digest, place.receivers if place else None)
+        if (transfer := self._transfers.get(digest)) is not None:
+            transfer.take_place(place)
+            if self._conducting is None:
+                self._conduct()
 
     # Inside.
 
@@ -232,6 +258,16 @@ class Engine:
         self._quiet = 0
         if self._pulse is None and not self._closed:
             self._pulse = asyncio.get_running_loop().call_later(PULSE_SECS, self._on_pulse)
+
+    def _conduct(self) -> None:
+        self._conducting = None
+        conducted = [transfer for transfer in self._transfers.values() if transfer.conducted]
+        for transfer in conducted:
+            transfer.conduct()
+        if conducted and not self._closed:
+            pieces = sum(transfer.meta.num_pieces for transfer in conducted)
+            pause = max(CONDUCT_SECS, pieces * CONDUCT_SECS_PER_PIECE)
+            self._conducting = asyncio.get_running_loop().call_later(pause, self._conduct)
 
     def _on_pulse(self) -> None:
         self._pulse = None

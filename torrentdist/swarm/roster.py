@@ -14,6 +14,8 @@ from math import gcd
 
 from torrentdist.model.ids import Digest, PeerId
 from torrentdist.model.views import PeerAddress, PeerRole, SwarmEntry
+from torrentdist.swarm.conductor import Progress
+from torrentdist.swarm.crowd import Crowd
 
 
 @dataclass(eq=False)
@@ -41,6 +43,9 @@ class Roster:
 
     def __len__(self) -> int:
         return len(self._order)
+
+    def __contains__(self, peer: PeerId) -> bool:
+        return peer in self._place
 
     def add(self, peer: Peer) -> None:
         if peer.id not in self._place:
@@ -73,6 +78,12 @@ class Swarm:
         self.masters = {True: Roster(), False: Roster()}
         """By whether they are complete."""
         self.others = {True: Roster(), False: Roster()}
+        self.crowd = Crowd()
+
+    def progress(self, digest: Digest) -> dict[PeerId, Progress]:
+        """Of everybody but masters that lacks something."""
+        said = ((peer.id, peer.entries[digest]) for peer in self.others[False].drawn(0))
+        return {peer: Progress(entry.done, entry.size) for peer, entry in said}
 
     def roster(self, role: PeerRole, *, complete: bool) -> Roster:
         return (self.masters if role is PeerRole.MASTER else self.others)[complete]

@@ -7,12 +7,14 @@ EngineConfig. Must not do: hold a value without a reason.
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import libtorrent as lt
 
 import torrentdist
+from torrentdist.swarm import conductor
 
 DISK_IO: Final = "pread_disk_io_constructor"
 """mmap counts a whole bundle as resident memory; posix does the disk's work in the network thread, so a slow disk
@@ -20,6 +22,7 @@ stalls every peer. pread has threads, and memory bounded by max_queued_disk_byte
 
 MiB: Final = 1024 * 1024
 SEND_BUFFER: Final = 2 * MiB
+MOST_REQUESTS: Final = 4000
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,10 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("send_buffer_watermark_factor", 150, "the same while the rate is still rising"),
     Setting("request_queue_time", 1, "3 by default; short queues let a receiver change its mind (measured 1.6 to 1.8)"),
     Setting("max_out_request_queue", 1500, "500 by default are 8 MiB under way: too few at 1 GiB/s"),
-    Setting("max_allowed_in_request_queue", 4000, "never refuse what max_out_request_queue of others allows"),
+    Setting("max_allowed_in_request_queue", MOST_REQUESTS, "never refuse what max_out_request_queue of others allows"),
+    Setting(
+        "whole_pieces_threshold", 0, "20 s by default: a fast peer is asked for neighbours, whatever their priority"
+    ),
     # Disk.
     Setting(
         "max_queued_disk_bytes", 4 * MiB, "bounds the memory of a download, which overshoots it; more was not faster"
@@ -136,6 +142,11 @@ def session_params(config: EngineConfig, host: str) -> lt.session_params:
     params: lt.session_params = lt.session_params(pack)
     params.disk_io_constructor = DISK_IO
     return params
+
+
+def requests(crowds: Collection[int]) -> int:
+    """What a peer may ask of us at a time: it is told so when it connects. `crowds`: the receivers of each swarm."""
+    return min((conductor.window(receivers) for receivers in crowds), default=MOST_REQUESTS)
 
 
 def limit_everybody(session: lt.session) -> None:

@@ -21,8 +21,9 @@ from torrentdist.bundle.durable import disk_failure
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest
-from torrentdist.model.views import PeerAddress, TransferPhase, TransferView
+from torrentdist.model.views import PeerAddress, SwarmPlace, TransferPhase, TransferView
 from torrentdist.swarm.access import canonical_address
+from torrentdist.swarm.conductor import Conductor, Place, Sight
 from torrentdist.swarm.settings import port_of_user_agent
 from torrentdist.swarm.sources import Endpoint, SeenPeer, SourceLedger
 
@@ -57,6 +58,8 @@ class Transfer:
         self._limit = 0
         self._flushes = 0
         """How many answers to flush_cache are still to come."""
+        self._conductor = Conductor()
+        self._priorities: list[int] = []
         self._finishing: set[str] | None = None
         """What is still awaited between the last piece and being done."""
         seeding = phase is TransferPhase.SEEDING
@@ -106,7 +109,31 @@ class Transfer:
         """Bytes by who sent them."""
         return self._ledger.origins()
 
+    def take_place(self, place: SwarmPlace | None) -> None:
+        """The conductor's plan for this receiver; None: there is nobody to share with."""
+        self._conductor.place = Place(place.number, place.receivers) if place else None
+        self.conduct()
+
     # What the engine calls.
+
+    @property
+    def conducted(self) -> bool:
+        return self.active and (self._conductor.place is not None or bool(self._priorities))
+
+    def conduct(self) -> None:
+        """Look at what the others have, and set the priorities by it. Waits a moment for the network thread."""
+        if not self.conducted or self._handle is None or self._finishing is not None:
+            return
+        with contextlib.suppress(RuntimeError):  # It may have left the session.
+            status = self._handle.status(lt.torrent_handle.query_pieces)
+            copies = self._handle.piece_availability()
+            if len(copies) != len(status.pieces) or not copies:
+                return
+            sight = Sight(status.pieces, copies, status.num_seeds, self.meta.piece_length)
+            wanted = self._conductor.priorities(sight, time.monotonic())
+            if wanted != self._priorities:
+                self._priorities = wanted
+                self._handle.prioritize_pieces(wanted)
 
     @property
     def handle(self) -> lt.torrent_handle | None:

@@ -1,0 +1,128 @@
+"""The conductor in a simulated swarm: what its plan must never do, whatever happens to the members."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from swarm_simulation import World, crowd
+
+from torrentdist.model.ids import PeerId
+from torrentdist.swarm.conductor import LATER, SHARES, Conductor, Place, Progress, Sight, places_of
+from torrentdist.swarm.graph import FULL_MESH, neighbours
+
+PIECE = 32 * 1024
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    size=st.integers(2, 10),
+    pieces=st.integers(4, 40),
+    joins=st.lists(st.integers(0, 30), max_size=10),
+    deaths=st.lists(st.integers(1, 40), max_size=4),
+    slow=st.integers(0, 2),
+    holders=st.integers(1, 3),
+    seed=st.integers(0, 1000),
+)
+def test_every_swarm_with_a_holder_finishes(
+    size: int, pieces: int, joins: list[int], deaths: list[int], slow: int, holders: int, seed: int
+) -> None:
+    """A receiver that dies with its share, joins late or is slow would keep the others waiting for ever."""
+    receivers = crowd(size)
+    for receiver, tick in zip(receivers, joins, strict=False):
+        receiver.joins = tick
+    for receiver, tick in zip(reversed(receivers), deaths, strict=False):
+        receiver.dies = receiver.joins + tick
+    for receiver in receivers[:slow]:
+        receiver.every = 5
+    world = World(pieces, receivers, holders=holders, seed=seed)
+
+    assert world.run(limit=200 + 40 * pieces)
+
+
+@pytest.mark.parametrize(("size", "seed"), [(2, 1), (3, 2), (8, 3), (16, 4), (24, 5)])
+def test_no_piece_leaves_the_holder_twice_before_all_have_left_it_once(size: int, seed: int) -> None:
+    """The holder's link would be the bottleneck: two copies take two link times."""
+    pieces = 6 * size
+    world = World(pieces, crowd(size), seed=seed)
+    world.run(limit=pieces)
+
+    assert sum(world.sent_by_holders.values()) - len(world.sent_by_holders) <= 0.1 * pieces
+
+
+@settings(max_examples=10, deadline=None)
+@given(leaves=st.integers(0, 20), seed=st.integers(0, 1000))
+def test_a_holder_may_leave_when_one_copy_is_out(leaves: int, seed: int) -> None:
+    """A swarm that has everything between its members would wait for somebody who is gone."""
+    receivers = crowd(8)
+    world = World(48, receivers, holders_leave=1 << 30, seed=seed)
+    while len(world.sent_by_holders) < 48:
+        world.run(limit=world.tick + 1)
+    world.holders_leave = world.tick + leaves
+
+    assert world.run(limit=world.tick + 400)
+
+
+def test_one_copy_is_out_in_about_one_link_time_and_everybody_is_done_soon_after() -> None:
+    """The plan would be worth nothing."""
+    world = World(160, crowd(16))
+    while len(world.sent_by_holders) < world.pieces:
+        world.run(limit=world.tick + 1)
+    out_at = world.tick
+    world.run(limit=2000)
+
+    assert out_at <= 1.1 * 160
+    assert world.tick <= 1.4 * 160
+
+
+def test_four_hundred_that_start_at_once_all_get_on() -> None:
+    """Kraken's slots fill up with peers that have nothing: everybody waits, and nobody has anything."""
+    world = World(24, crowd(400), uplink=4)
+
+    assert world.run(limit=400)
+
+
+@given(size=st.integers(1, 600))
+def test_the_graph_is_connected_and_known_to_both_ends(size: int) -> None:
+    """Part of the hosts would never get what the rest has."""
+    edges = [set(neighbours(size, index)) for index in range(size)]
+    reached, border = {0}, [0]
+    while border:
+        border = [other for index in border for other in edges[index] if other not in reached]
+        reached.update(border)
+
+    assert reached == set(range(size))
+    assert all(index in edges[other] for index in range(size) for other in edges[index])
+    assert max(map(len, edges)) <= max(FULL_MESH, 2 * size.bit_length())
+
+
+@given(
+    members=st.dictionaries(st.integers(0, 60).map(lambda n: PeerId(f"s{n}")), st.integers(0, 100), max_size=60),
+    expected=st.sets(st.integers(0, 60).map(lambda n: PeerId(f"s{n}")), max_size=20),
+)
+def test_every_share_has_one_receiver_at_most(members: dict[PeerId, int], expected: set[PeerId]) -> None:
+    """Two receivers would fetch the same pieces from the holder."""
+    lacking = {peer: Progress(done, 100) for peer, done in members.items()}
+    places = places_of(lacking, expected)
+    shares = [place.number for place in places.values() if place.number < SHARES]
+
+    assert len(set(shares)) == len(shares)
+
+
+@given(
+    have=st.lists(st.booleans(), min_size=1, max_size=80),
+    number=st.integers(0, 30),
+    receivers=st.integers(2, 30),
+    seeds=st.integers(0, 3),
+    data=st.data(),
+)
+def test_a_plan_that_does_not_get_on_is_given_up(
+    have: list[bool], number: int, receivers: int, seeds: int, data: st.DataObject
+) -> None:
+    """A piece that nobody may ask for is never fetched."""
+    copies = data.draw(st.lists(st.integers(seeds, 5), min_size=len(have), max_size=len(have)))
+    conductor = Conductor(place=Place(number, receivers))
+    sight = Sight(have, copies, seeds, PIECE)
+    conductor.priorities(sight, now=0.0)
+
+    assert LATER not in conductor.priorities(sight, now=10.0)

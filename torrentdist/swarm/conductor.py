@@ -1,0 +1,130 @@
+"""Who fetches which piece first, so that a broadcast takes about the time that one link needs to carry it once.
+
+Always holds: a piece that only holders have is fetched from them by the receiver whose share it is in; whoever is done
+with its own share takes over from the slower ones; when nothing moves, everything is fetched by everybody, so that no
+plan can keep a swarm from finishing. Must not do: I/O, read a clock, or believe in a plan more than in what it sees.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from torrentdist.model.ids import PeerId
+
+OWN: Final = 7
+"""libtorrent's highest priority."""
+TAKEN_OVER: Final = 6
+PLAIN: Final = 4
+LATER: Final = 0
+STALL_SECS: Final = 2.0
+"""When no piece has left the holders for so long, the plan is over."""
+SHARES: Final = 24
+"""More receivers than these get their pieces from the others alone: a holder that serves hundreds at a time finishes
+none of its pieces early."""
+BLOCK: Final = 16 * 1024
+BLOCKS_UNDER_WAY: Final = 32
+"""What a receiver has asked for, of all its peers together: what a small message waits behind. 0.17 s at 25 Mbit/s."""
+FEWEST_BLOCKS: Final = 2
+SLOW: Final = 0.4
+"""A receiver that has less than this part of what the one in the middle has is no help to the others."""
+TELLING: Final = 0.03
+"""Of the bundle; before the one in the middle has so much, nobody is slow."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A receiver's place in the plan: the `number`-th of `receivers`. From SHARES on it has no share of its own."""
+
+    number: int
+    receivers: int
+
+    @property
+    def shares(self) -> int:
+        return min(self.receivers, SHARES)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a receiver told of itself."""
+
+    done: int
+    size: int
+
+
+def window(receivers: int) -> int:
+    """How many blocks one peer asks of another at a time."""
+    return max(FEWEST_BLOCKS, BLOCKS_UNDER_WAY // max(1, receivers))
+
+
+def places_of(lacking: Mapping[PeerId, Progress], expected: Iterable[PeerId]) -> dict[PeerId, Place]:
+    """Alike at every master that knows the same receivers. Who is alone has no place: there is nobody to share with."""
+    slow = _slow(lacking)
+    quick = sorted({*lacking, *expected} - slow)
+    last = max(SHARES, len(quick))
+    places = {peer: Place(last, last) for peer in slow}
+    if len(quick) > 1:
+        places.update({peer: Place(number, len(quick)) for number, peer in enumerate(quick) if peer in lacking})
+    return places
+
+
+def _slow(lacking: Mapping[PeerId, Progress]) -> set[PeerId]:
+    if len(lacking) < 3:
+        return set()
+    middle = statistics.median(progress.done for progress in lacking.values())
+    size = max(progress.size for progress in lacking.values())
+    if middle <= TELLING * size:
+        return set()
+    return {peer for peer, progress in lacking.items() if progress.done < SLOW * middle}
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What a receiver sees of its swarm."""
+
+    have: Sequence[bool]
+    copies: Sequence[int]
+    """Of each piece, among connected peers."""
+    seeds: int
+    """Connected peers that have everything."""
+    piece_length: int
+
+
+@dataclass
+class Conductor:
+    """One receiver's part in one swarm. It remembers only when something last moved."""
+
+    place: Place | None = None
+    _fresh: int = -1
+    _moved_at: float = 0.0
+
+    def priorities(self, sight: Sight, now: float) -> list[int]:
+        fresh = [p for p, copies in enumerate(sight.copies) if copies <= sight.seeds and not sight.have[p]]
+        if len(fresh) != self._fresh:
+            self._fresh, self._moved_at = len(fresh), now
+        wanted = [PLAIN] * len(sight.copies)
+        place = self.place
+        if place is None or not fresh or now - self._moved_at > STALL_SECS:
+            return wanted
+        under_way = max(1, window(place.receivers) * BLOCK // sight.piece_length)
+        own = [piece for piece in fresh if piece % place.shares == place.number]
+        for piece in own:
+            wanted[piece] = OWN
+        if len(own) > under_way:
+            return wanted  # the holders are asked for nothing else while there is so much of it
+        others = [piece for piece in fresh if piece % place.shares != place.number]
+        for piece in others:
+            wanted[piece] = LATER
+        if not own and place.number < place.shares:
+            for piece in _taken_over(place, others, under_way):
+                wanted[piece] = TAKEN_OVER
+        return wanted
+
+
+def _taken_over(place: Place, fresh: Sequence[int], under_way: int) -> list[int]:
+    """Of what is left, a few that others hardly choose too. The last ones are under way already: hands off."""
+    if len(fresh) <= place.shares * under_way:
+        return []
+    return sorted(fresh, key=lambda piece: hash((piece, place.number)))[:under_way]

@@ -1,0 +1,54 @@
+"""The plan of one swarm as a master makes it: everybody's place, and in a large one everybody's neighbours.
+
+Always holds: it is made anew when somebody unknown asks, and else a few times a second at most, so that a thousand
+receivers cost no more than a few. Must not do: decide by anything but conductor.py and graph.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from torrentdist.model.ids import PeerId
+from torrentdist.swarm.conductor import SHARES, Place, Progress, places_of
+from torrentdist.swarm.graph import FULL_MESH, neighbours
+
+RENEW_SECS: Final = 0.25
+MORE_SECS: Final = 3.0
+"""Who has been here for so long and has nothing gets holders too, whatever its place."""
+
+
+class Crowd:
+    def __init__(self) -> None:
+        self._made_at = float("-inf")
+        self._places: Mapping[PeerId, Place] = {}
+        self._order: list[PeerId] = []
+        self._index: dict[PeerId, int] = {}
+        self._since: dict[PeerId, float] = {}
+
+    def look(
+        self, asker: PeerId, lacking: Callable[[], Mapping[PeerId, Progress]], expected: Iterable[PeerId], now: float
+    ) -> None:
+        """Renew what is old, or does not know the asker."""
+        if asker in self._index and 0 <= now - self._made_at < RENEW_SECS:
+            return
+        found = lacking()
+        self._made_at = now
+        self._places = places_of(found, expected)
+        self._order = sorted(found)
+        self._index = {peer: index for index, peer in enumerate(self._order)}
+        self._since = {peer: self._since.get(peer, now) for peer in self._order}
+
+    def place(self, asker: PeerId) -> Place | None:
+        return self._places.get(asker)
+
+    def neighbours(self, asker: PeerId) -> list[PeerId] | None:
+        """Those of the receivers whom it should know; None: everybody."""
+        if len(self._order) <= FULL_MESH or asker not in self._index:
+            return None
+        return [self._order[index] for index in neighbours(len(self._order), self._index[asker])]
+
+    def needs_holders(self, asker: PeerId, done: int, now: float) -> bool:
+        place = self._places.get(asker)
+        lonely = not done and now - self._since.get(asker, now) > MORE_SECS
+        return place is None or place.number < SHARES or lonely
