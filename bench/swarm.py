@@ -35,6 +35,8 @@ def main() -> int:
         size=arguments.size,
         holders=arguments.holders,
         slow=arguments.slow,
+        apart=arguments.apart,
+        killed=arguments.killed,
     )
     lab = Lab(arguments.dir)
     source = write_source(lab.dir / "source", scenario.size)
@@ -55,6 +57,7 @@ def main() -> int:
         "stock_ratio": round(median(stock).last_done / seconds, 3) if stock else None,
         "seeder_copies": round(best.seeder_copies, 3),
         "stock_seeder_copies": round(median(stock).seeder_copies, 3) if stock else None,
+        "longest": round(best.longest / seconds, 3),
         "done": len(best.ends),
         "cpu_secs": round(best.cpu_secs, 2),
         "ratios": [round(outcome.last_done / seconds, 3) for outcome in ours],
@@ -90,6 +93,8 @@ def write_source(directory: Path, mib: int) -> Path:
 def _lines(name: str, outcomes: list[Outcome], seconds: float) -> str:
     return "\n".join(
         f"{name}: last {o.last_done:.2f} s = {o.last_done / seconds:.3f} T, first {min(o.ends.values()):.2f} s, "
+        f"all but the last {sorted(o.ends.values())[-2 if len(o.ends) > 1 else -1]:.2f} s, longest of its own start "
+        f"{o.longest / seconds:.3f} T, "
         f"seeder sent {o.seeder_copies:.2f} copies, a host received {o.received_copies:.3f}, "
         f"cpu {o.cpu_secs:.2f} s a host" + (f", NOT DONE: {', '.join(o.failed)}" if o.failed else "")
         for o in outcomes
@@ -108,6 +113,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--size", type=int, default=32, help="MiB")
     parser.add_argument("--holders", type=int, default=1)
     parser.add_argument("--slow", type=int, default=0, help="so many hosts have a tenth of the rate")
+    parser.add_argument("--apart", type=float, default=0.0, help="seconds between one host's start and the next one's")
+    parser.add_argument("--killed", type=float, default=0.0, help="the share of hosts that dies after half of T")
     parser.add_argument("--runs", type=int, default=1, help="of ours; the one in the middle counts")
     parser.add_argument("--stock", type=int, default=1, help="runs of bare libtorrent")
     parser.add_argument("--dir", type=Path, default=None, help="a disk for all hosts; default: each has its own memory")

@@ -74,24 +74,46 @@ class Ours:
         self._zookeeper.kill()
 
     def run(self, link_time: float) -> Outcome:
-        sent = self._sent()
-        cpu = self._cpu()
+        sent, cpu = self._sent(), self._cpu()
         watch = Watch({host.name: host for host in self.hosts}, self._scenario.bytes, self._published)
-        command = self._cli("bundle", "distribute", BUNDLE)
-        starts = {host.name: 0.0 for host in self.hosts}
-        with (self.home / "distribute.log").open("wb") as log:
-            process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.home)
-        missing = watch.wait(list(starts), PATIENCE * link_time + 20)
-        process.wait(20 if not missing else 0.1)
+        starts = {host.name: number * self._scenario.apart for number, host in enumerate(self.hosts)}
+        doomed = self.hosts[: round(self._scenario.killed * len(self.hosts))]
+        finishing = [host.name for host in self.hosts if host not in doomed]
+        told: list[subprocess.Popen[bytes]] = []
+        killed: list[Host] = []
+
+        def meanwhile() -> None:
+            if self._scenario.apart:
+                due = [name for name, start in starts.items() if start <= watch.now()]
+                told.extend(self._distribute("--supervisors", name) for name in due[len(told) :])
+            if watch.now() > link_time / 2:
+                for host in [host for host in doomed if host not in killed]:
+                    self._lab.cut(host)
+                    self._lab.kill(host.name)
+                    killed.append(host)
+
+        if not self._scenario.apart:
+            told.append(self._distribute())
+        missing = watch.wait(finishing, PATIENCE * link_time + max(starts.values()), meanwhile)
+        for process in told:
+            process.kill()
+            process.wait()
+        self.hosts = [host for host in self.hosts if host not in killed]
+        self._lab.remove(killed)
         return Outcome(
             starts=starts,
-            ends=watch.ends,
+            ends={name: end for name, end in watch.ends.items() if name in finishing},
             seeder_copies=(self._sent() - sent) / self._scenario.bytes,
             received_copies=sum(watch.copies(host.name) for host in self.hosts) / len(self.hosts),
             progress=watch.progress,
-            cpu_secs=(self._cpu() - cpu) / len(self.hosts),
+            cpu_secs=(self._cpu() - cpu) / len(self.hosts) if not killed else 0.0,
             failed=missing,
         )
+
+    def _distribute(self, *options: str) -> subprocess.Popen[bytes]:
+        with (self.home / "distribute.log").open("ab") as log:
+            command = self._cli("bundle", "distribute", BUNDLE, *options)
+            return subprocess.Popen(command, stdout=log, stderr=log, cwd=self.home)
 
     # inside
 

@@ -25,10 +25,6 @@ class Scenario:
     """So many hosts have a tenth of the rate."""
     killed: float = 0.0
     """The share of hosts that loses power when half of the time is over."""
-    holder_leaves: bool = False
-    """The holders lose power as soon as one copy has left them."""
-    liars: int = 0
-    """So many peers more, that offer everything and send garbage, or nothing."""
 
     @property
     def bytes(self) -> int:

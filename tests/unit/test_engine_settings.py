@@ -6,7 +6,7 @@ import libtorrent as lt
 import pytest
 
 from torrentdist.swarm.access import clean_addresses, filter_for
-from torrentdist.swarm.settings import SETTINGS, EngineConfig, port_of_user_agent, session_params, user_agent
+from torrentdist.swarm.settings import SETTINGS, EngineConfig, port_of_user_agent, requests, session_params, user_agent
 
 
 def test_every_setting_exists_and_has_a_reason() -> None:
@@ -33,6 +33,12 @@ def test_a_user_agent_tells_the_listening_port() -> None:
 def test_other_user_agents_tell_nothing(client: bytes) -> None:
     """If this failed, a stranger's client would be taken for a member, or break the bookkeeping."""
     assert port_of_user_agent(client) is None
+
+
+@pytest.mark.parametrize(("crowds", "expected"), [([], 4000), ([2], 16), ([4, 16], 2), ([1000], 2)])
+def test_the_largest_crowd_says_how_much_is_asked_at_a_time(crowds: list[int], expected: int) -> None:
+    """A small message would wait behind seconds of data, or a fast link between two would stay empty."""
+    assert expected == requests(crowds)
 
 
 def test_only_named_addresses_pass() -> None:

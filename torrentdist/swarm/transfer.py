@@ -23,7 +23,7 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest
 from torrentdist.model.views import PeerAddress, SwarmPlace, TransferPhase, TransferView
 from torrentdist.swarm.access import canonical_address
-from torrentdist.swarm.conductor import Conductor, Place, Sight
+from torrentdist.swarm.conductor import OWN, Conductor, Place, Sight
 from torrentdist.swarm.settings import port_of_user_agent
 from torrentdist.swarm.sources import Endpoint, SeenPeer, SourceLedger
 
@@ -60,6 +60,7 @@ class Transfer:
         """How many answers to flush_cache are still to come."""
         self._conductor = Conductor()
         self._priorities: list[int] = []
+        self._hurried: set[int] = set()
         self._finishing: set[str] | None = None
         """What is still awaited between the last piece and being done."""
         seeding = phase is TransferPhase.SEEDING
@@ -131,6 +132,8 @@ class Transfer:
                 return
             sight = Sight(status.pieces, copies, status.num_seeds, self.meta.piece_length)
             wanted = self._conductor.priorities(sight, time.monotonic())
+            for piece in self._hurried:
+                wanted[piece] = OWN
             if wanted != self._priorities:
                 self._priorities = wanted
                 self._handle.prioritize_pieces(wanted)
@@ -230,6 +233,7 @@ class Transfer:
 
     def hurry(self, piece: int) -> None:
         """Somebody on this host waits for this piece: before all others."""
+        self._hurried.add(piece)
         with contextlib.suppress(RuntimeError):
             if self._handle is not None and self.active:
                 self._handle.set_piece_deadline(piece, 0)
