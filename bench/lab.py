@@ -7,6 +7,7 @@ clean up. Must not do: touch the network or the files of the machine outside.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import signal
@@ -16,7 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, NoReturn
+from typing import IO
 
 INSIDE = "TORRENTDIST_LAB"
 BRIDGE = "10.77.0.1"
@@ -26,6 +27,7 @@ LATENCY_MS = 100
 """What a queue of a shaped link holds at most: beyond it packets are dropped, as a switch does."""
 _UNSHARE = ("unshare", "--net", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child")
 STOP_SECS = 10.0
+PR_SET_PDEATHSIG = 1
 
 
 def why_not() -> str:
@@ -41,15 +43,21 @@ def why_not() -> str:
 
 
 def enter(module: str, arguments: Sequence[str]) -> None:
-    """Return inside the private namespaces; outside of them, become the program that enters them."""
-    if os.environ.get(INSIDE):
-        del os.environ[INSIDE]
+    """Return inside the private namespaces; outside of them, run the same program inside and end with it."""
+    if os.environ.pop(INSIDE, None):
         return
-    _become([*_UNSHARE, sys.executable, "-m", module, *arguments])
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    command = [*_UNSHARE, sys.executable, "-m", module, *arguments]
+    inside = subprocess.Popen(command, env={**os.environ, INSIDE: "1"}, preexec_fn=_die_with_parent)
+    try:
+        sys.exit(inside.wait())
+    finally:
+        inside.kill()  # unshare shrugs off a SIGTERM; when it is killed, so is everything inside
+        inside.wait()
 
 
-def _become(command: Sequence[str]) -> NoReturn:
-    os.execvpe(command[0], list(command), {**os.environ, INSIDE: "1"})
+def _die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 @dataclass(frozen=True)
