@@ -89,7 +89,7 @@ def test_a_peer_that_does_not_listen_is_not_handed_out() -> None:
 
 def test_at_most_the_limit_is_handed_out_and_the_limit_is_used() -> None:
     """An answer would grow with the fleet, or leave a peer with few to ask."""
-    for shape in ((0, 200, 0), (200, 0, 0), (0, 0, 200), (1, 200, 3), (200, 1, 1)):
+    for shape in ((0, 20, 40), (200, 0, 0), (0, 0, 200), (40, 20, 3), (200, 1, 1)):
         holders, fetching, masters = shape
         here = crowd(holders, fetching, masters)
 
@@ -98,7 +98,7 @@ def test_at_most_the_limit_is_handed_out_and_the_limit_is_used() -> None:
 
 def test_a_fetching_peer_gets_a_mix() -> None:
     """All would hang on the masters, or nobody would be told of a holder (Kraken's slots full of empty peers)."""
-    here = crowd(holders=100, fetching=100, masters=40)
+    here = crowd(holders=100, fetching=20, masters=40)
     peers = say(here, "me", lacks(), source="10.2.0.1").swarms[D1].peers
     kinds = Counter((peer.role, peer.complete) for peer in peers)
 
@@ -107,9 +107,30 @@ def test_a_fetching_peer_gets_a_mix() -> None:
     assert kinds[PeerRole.SUPERVISOR, False] == 19
 
 
+def test_one_of_many_receivers_gets_its_neighbours_and_the_first_ones_get_holders() -> None:
+    """A holder would serve a thousand at a time, and a host would keep a connection to every other."""
+    here = crowd(holders=20, fetching=400, masters=3)
+    first = say(here, "f0", lacks(), source="10.2.0.1").swarms[D1].peers
+    last = say(here, "z", lacks(), source="10.2.0.2").swarms[D1].peers
+
+    assert 3 == sum(peer.role is PeerRole.MASTER for peer in first)
+    assert 0 == sum(peer.role is PeerRole.MASTER for peer in last)
+    assert 16 == sum(not peer.complete for peer in last)
+    assert 8 == sum(peer.complete for peer in last)
+
+
+def test_who_waits_for_long_gets_holders_whatever_its_place() -> None:
+    """A host whose neighbours all stall would never finish."""
+    here = crowd(fetching=400, masters=3)
+    say(here, "z", lacks(), source="10.2.0.2")
+    later = say(here, "z", lacks(), source="10.2.0.2", now=4.0).swarms[D1].peers
+
+    assert 3 == sum(peer.role is PeerRole.MASTER for peer in later)
+
+
 def test_every_master_of_a_small_cluster_is_handed_out() -> None:
     """With three masters a crowd of peers would hide the sure sources."""
-    here = crowd(holders=300, fetching=300, masters=3)
+    here = crowd(holders=300, fetching=20, masters=3)
     peers = say(here, "me", lacks(), source="10.2.0.1").swarms[D1].peers
 
     assert sum(peer.role is PeerRole.MASTER for peer in peers) == 3

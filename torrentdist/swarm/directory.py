@@ -253,7 +253,7 @@ class SwarmDirectory:
         if swarm is None or asker not in swarm.others[False]:
             return None
         to_come = (peer for peer in expected if peer not in swarm.others[True])
-        swarm.crowd.look(asker, lambda: swarm.progress(digest), to_come, now)
+        swarm.crowd.look(asker, swarm.progress, to_come, now)
         place = swarm.crowd.place(asker)
         return SwarmPlace(number=place.number, receivers=place.receivers) if place else None
 
@@ -261,7 +261,9 @@ class SwarmDirectory:
         """Who lacks something dials. Of those that have it all, only a client does, and masters only: an uploader is
         there for a moment, and may be where nobody can dial it."""
         if not entry.complete:
-            return self.handout(entry.digest, peer, now=now)
+            known = self._peers[peer]
+            near = self._swarms[entry.digest].near(known, Draw(known, now), self._seed(entry.digest, peer, now), now)
+            return self.handout(entry.digest, peer, now=now) if near is None else near
         if role is PeerRole.CLIENT:
             lacking = self.lacking(entry.digest, peer, now=now)
             return [address for address in lacking if address.role is PeerRole.MASTER]
@@ -347,7 +349,7 @@ class SwarmDirectory:
             peer.entries[entry.digest] = entry
             old = before.get(entry.digest)
             if old is None or old.complete is not entry.complete:
-                swarm = self._swarms.setdefault(entry.digest, Swarm())
+                swarm = self._swarms.setdefault(entry.digest, Swarm(entry.digest))
                 swarm.roster(peer.role, complete=not entry.complete).discard(peer)
                 swarm.roster(peer.role, complete=entry.complete).add(peer)
         for digest in before.keys() - peer.entries.keys():

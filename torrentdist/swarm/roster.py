@@ -10,12 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from ipaddress import IPv6Address, ip_address
+from itertools import islice
 from math import gcd
+from typing import Final
 
 from torrentdist.model.ids import Digest, PeerId
 from torrentdist.model.views import PeerAddress, PeerRole, SwarmEntry
 from torrentdist.swarm.conductor import Progress
 from torrentdist.swarm.crowd import Crowd
+
+COMPLETE_NEIGHBOURS: Final = 8
+HOLDERS: Final = 8
 
 
 @dataclass(eq=False)
@@ -52,6 +57,10 @@ class Roster:
             self._place[peer.id] = len(self._order)
             self._order.append(peer)
 
+    def get(self, peer: PeerId) -> Peer | None:
+        place = self._place.get(peer)
+        return None if place is None else self._order[place]
+
     def discard(self, peer: Peer) -> None:
         place = self._place.pop(peer.id, None)
         if place is None:
@@ -74,15 +83,29 @@ class Roster:
 
 
 class Swarm:
-    def __init__(self) -> None:
+    def __init__(self, digest: Digest) -> None:
+        self.digest = digest
         self.masters = {True: Roster(), False: Roster()}
         """By whether they are complete."""
         self.others = {True: Roster(), False: Roster()}
         self.crowd = Crowd()
 
-    def progress(self, digest: Digest) -> dict[PeerId, Progress]:
+    def near(self, asker: Peer, draw: Draw, seed: int, now: float) -> list[PeerAddress] | None:
+        """Whom one of many receivers may dial: its neighbours, a few that have it all, and holders if it has a share.
+        None: they are few, or it is no receiver."""
+        neighbours = self.crowd.neighbours(asker.id)
+        if neighbours is None or asker.id not in self.others[False]:
+            return None
+        there = (self.others[False].get(peer) for peer in neighbours)
+        known = list(draw.addresses((peer for peer in there if peer is not None), complete=False))
+        known += islice(draw.addresses(self.others[True].drawn(seed), complete=True), COMPLETE_NEIGHBOURS)
+        if self.crowd.needs_holders(asker.id, asker.entries[self.digest].done, now):
+            known += islice(draw.addresses(self.masters[True].drawn(seed), complete=True), HOLDERS)
+        return known
+
+    def progress(self) -> dict[PeerId, Progress]:
         """Of everybody but masters that lacks something."""
-        said = ((peer.id, peer.entries[digest]) for peer in self.others[False].drawn(0))
+        said = ((peer.id, peer.entries[self.digest]) for peer in self.others[False].drawn(0))
         return {peer: Progress(entry.done, entry.size) for peer, entry in said}
 
     def roster(self, role: PeerRole, *, complete: bool) -> Roster:
