@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,23 @@ def test_a_broadcast_over_slow_links_finishes_everywhere_and_leaves_nothing() ->
     assert answer["ratio"] < LOOSE
     assert _interfaces() == before
     assert "bench.swarm" not in _commands()
+
+
+def test_a_lab_whose_starter_is_killed_leaves_nothing() -> None:
+    """A run that crashes would leave daemons and interfaces to the machine's owner."""
+    before = _interfaces()
+    starter = subprocess.Popen([sys.executable, "-m", "bench.swarm", "--hosts", "2", "--size", "1"], cwd=ROOT)
+    deadline = time.monotonic() + LONGEST_SECS
+    while _commands().count("bench.swarm") < 2 and starter.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+    starter.kill()
+    if starter.wait() == NO_LAB:
+        pytest.skip("no namespaces on this machine")
+    while "bench.swarm" in _commands() and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+    assert "bench.swarm" not in _commands()
+    assert _interfaces() == before
 
 
 def _interfaces() -> set[str]:
