@@ -109,6 +109,17 @@ def test_every_share_has_one_receiver_at_most(members: dict[PeerId, int], expect
     assert len(set(shares)) == len(shares)
 
 
+def test_the_share_of_one_that_never_comes_is_taken_over_by_one_each() -> None:
+    """The others would wait for its pieces, or all fetch them at once."""
+    sight = Sight([True] * 60 + [False] * 4, [3] * 60 + [1] * 4, 1, PIECE)
+    conductors = [Conductor(place=Place(number, 16)) for number in range(16) if number not in (12, 13, 14, 15)]
+    before = [conductor.priorities(sight, now=0.0)[60:] for conductor in conductors]
+    after = [conductor.priorities(sight, now=1.0)[60:] for conductor in conductors]
+
+    assert [[LATER] * 4] * 12 == before
+    assert [1, 1, 1, 1] == [sum(wanted[piece] > LATER for wanted in after) for piece in range(4)]
+
+
 @given(
     have=st.lists(st.booleans(), min_size=1, max_size=80),
     number=st.integers(0, 30),

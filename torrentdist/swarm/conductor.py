@@ -19,6 +19,8 @@ OWN: Final = 7
 TAKEN_OVER: Final = 6
 PLAIN: Final = 4
 LATER: Final = 0
+RESHARE_SECS: Final = 0.5
+"""When no piece has left the holders for so long, the last ones are taken over too."""
 STALL_SECS: Final = 2.0
 """When no piece has left the holders for so long, the plan is over."""
 SHARES: Final = 24
@@ -117,14 +119,9 @@ class Conductor:
         others = [piece for piece in fresh if piece % place.shares != place.number]
         for piece in others:
             wanted[piece] = LATER
-        if not own and place.number < place.shares:
-            for piece in _taken_over(place, others, under_way):
+        under_way_already = len(others) <= place.shares * under_way and now - self._moved_at < RESHARE_SECS
+        if not own and place.number < place.shares and not under_way_already:
+            # What is left is shared out anew, so that hardly two take the same.
+            for piece in others[place.number :: place.shares][:under_way]:
                 wanted[piece] = TAKEN_OVER
         return wanted
-
-
-def _taken_over(place: Place, fresh: Sequence[int], under_way: int) -> list[int]:
-    """Of what is left, a few that others hardly choose too. The last ones are under way already: hands off."""
-    if len(fresh) <= place.shares * under_way:
-        return []
-    return sorted(fresh, key=lambda piece: hash((piece, place.number)))[:under_way]
