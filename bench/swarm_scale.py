@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import msgspec
 
 from torrentdist.model.ids import Digest, PeerId
+from torrentdist.model.plan import SwarmPlace
 from torrentdist.model.views import (
     PeerAddress,
     PeerRole,
@@ -17,7 +18,6 @@ from torrentdist.model.views import (
     SwarmAnswer,
     SwarmEntry,
     SwarmPeers,
-    SwarmPlace,
 )
 from torrentdist.swarm.directory import Limits, Periods
 

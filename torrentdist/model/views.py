@@ -11,6 +11,7 @@ import msgspec
 
 from torrentdist.model.ids import BundleId, Digest, JobId, MasterId, PeerId, SupervisorId
 from torrentdist.model.job import JobSpec
+from torrentdist.model.plan import SwarmPlace
 from torrentdist.model.records import BundleState, JobEvent, JobStatus
 
 
@@ -186,13 +187,6 @@ class SwarmAnnounce(View, frozen=True, kw_only=True):
     swarms: list[SwarmEntry] = []
     left: bool = False
     """True in the last request of a peer that goes away."""
-
-
-class SwarmPlace(View, frozen=True, kw_only=True):
-    """A receiver's place in the conductor's plan: it fetches its share from the holders first."""
-
-    number: int
-    receivers: int
 
 
 class SwarmPeers(View, frozen=True, kw_only=True):

@@ -21,6 +21,7 @@ import msgspec
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest, PeerId, peer_id
 from torrentdist.model.ids import digest as checked_digest
+from torrentdist.model.plan import SwarmPlace
 from torrentdist.model.views import (
     PeerAddress,
     PeerRole,
@@ -28,7 +29,6 @@ from torrentdist.model.views import (
     SwarmAnswer,
     SwarmEntry,
     SwarmPeers,
-    SwarmPlace,
 )
 from torrentdist.swarm.bounds import Limits, Periods
 from torrentdist.swarm.roster import Draw, Peer, Swarm, address_of

@@ -22,7 +22,8 @@ from torrentdist.bundle.metafile import Metafile
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.events import Fact, HashFailed, PeerConnected, PeerDropped
 from torrentdist.model.ids import Digest
-from torrentdist.model.views import PeerAddress, SwarmPlace, TransferPhase
+from torrentdist.model.plan import SwarmPlace
+from torrentdist.model.views import PeerAddress, TransferPhase
 from torrentdist.swarm import access, heap, settings, target, torrent
 from torrentdist.swarm.alerts import AlertPump
 from torrentdist.swarm.settings import EngineConfig

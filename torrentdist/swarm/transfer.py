@@ -21,7 +21,8 @@ from torrentdist.bundle.durable import disk_failure
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest
-from torrentdist.model.views import PeerAddress, SwarmPlace, TransferPhase, TransferView
+from torrentdist.model.plan import SwarmPlace
+from torrentdist.model.views import PeerAddress, TransferPhase, TransferView
 from torrentdist.swarm.access import canonical_address
 from torrentdist.swarm.conductor import OWN, Conductor, Place, Sight
 from torrentdist.swarm.settings import port_of_user_agent
