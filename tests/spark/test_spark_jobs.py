@@ -106,8 +106,8 @@ def test_a_spark_job_runs_from_its_bundle(cluster: Cluster, spark: Standalone, t
     upload_bundles(cluster, tmp_path)
     job = cluster.run("job", "submit", write_job(tmp_path / "job", spark, cluster.url("master-1"))).ok()["id"]
     try:
-        until(lambda: printed(cluster, job).startswith("{"), "what the driver prints", 60)
-        until(lambda: worker(cluster)["application"], "the application's id", 30)
+        until(lambda: printed(cluster, job).startswith("{"), "what the driver prints", 180)
+        until(lambda: worker(cluster)["application"], "the application's id", 60)
     except BaseException:
         print(worker(cluster), *(printed(cluster, job, stream)[-6000:] for stream in ("stdout", "stderr")), sep="\n")
         raise
