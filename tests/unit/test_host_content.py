@@ -34,6 +34,8 @@ class Swarm:
     error: TorrentdistError | None = None
     arrives: dict[int, bytes] = field(default_factory=dict)
     path: Path = Path()
+    refused: asyncio.Event = field(default_factory=asyncio.Event)
+    """Somebody looked at a piece that is there, and did not take it."""
 
     def has_piece(self, piece: int) -> bool:
         return piece in self.there
@@ -44,7 +46,7 @@ class Swarm:
             self.put(piece, self.arrives[piece])
 
     def save(self) -> None:
-        pass
+        self.refused.set()
 
     def put(self, piece: int, data: bytes) -> None:
         with open(self.path, "r+b") as file:
@@ -97,7 +99,8 @@ async def test_a_wrong_piece_is_never_given(bench: Bench) -> None:
         bench.swarm.put(number, bench.piece(number))
     bench.swarm.put(2, bytes(PIECE))
     reading = asyncio.create_task(read(bench))
-    await asyncio.sleep(0)
+    async with asyncio.timeout(10):
+        await bench.swarm.refused.wait()
     bench.swarm.put(2, bench.piece(2))
 
     assert bench.data == await reading
