@@ -16,6 +16,7 @@ from torrentdist.cluster.operations import SessionId
 from torrentdist.model.ids import BundleId, JobId
 from torrentdist.model.job import JobSpec, Resources
 from torrentdist.model.records import AssignmentRecord, WorkerAssignment
+from torrentdist.model.settings import WORKER_VARIABLES
 from torrentdist.supervisor import local_state, places
 from torrentdist.supervisor.barriers import HostLease, Seat
 from torrentdist.supervisor.guardian import clock, read_lease
@@ -180,6 +181,13 @@ def test_the_environment_is_the_hosts_the_jobs_and_ours(tmp_path: Path, content:
         env[name] for name in ("PATH", "LANG", "TORRENTDIST_WORKER", "TORRENTDIST_WORKERS", "TORRENTDIST_FENCING")
     )
     assert "TORRENTDIST_API_TOKEN_FILE" not in env
+
+
+def test_a_worker_may_run_our_programs(tmp_path: Path, content: Path) -> None:
+    """If this fails, `torrentdist` in a job ends with an unknown variable: what its own supervisor told it."""
+    env = environment({}, Homes(tmp_path), program(content), RUN)
+
+    assert set() == {name for name in env if name.startswith("TORRENTDIST_")} - WORKER_VARIABLES
 
 
 def test_a_worker_finds_its_bundles_whatever_it_did_before(tmp_path: Path, content: Path) -> None:

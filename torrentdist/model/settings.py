@@ -27,21 +27,11 @@ FLAG_ORIGIN = "command line"
 PREFIX = "TORRENTDIST_"
 SHORT_VARIABLES: Mapping[str, str] = {"TORRENTDIST_MASTERS": "client.masters"}
 
-WORKER_VARIABLES = frozenset(
-    PREFIX + name
-    for name in (
-        "JOB",
-        "WORKER",
-        "WORKERS",
-        "SLOT",
-        "FENCING",
-        "BUNDLE",
-        "DEPENDENCIES",
-        "PEERS_FILE",
-        "RUN",
-        "GATEWAY",
-    )
+_OF_WORKERS = (
+    *("JOB", "WORKER", "WORKERS", "SLOT", "RUN", "FENCING", "BUNDLE", "DEPENDENCIES"),
+    *("PEERS_FILE", "HEARTBEAT_FILE", "GATEWAY"),
 )
+WORKER_VARIABLES = frozenset(PREFIX + name for name in _OF_WORKERS)
 """What a worker is told by its supervisor. It is no configuration, and a worker may run our programs."""
 
 # Kubernetes puts variables like these into every pod for a service that is called torrentdist: they are not ours.
