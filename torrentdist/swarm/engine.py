@@ -139,7 +139,7 @@ class Engine:
 
     async def remove(self, digest: Digest) -> None:
         """Until it is out of the session and its files are closed. Its files stay."""
-        self._crowds.pop(digest, None)
+        self.crowd(digest, None)
         transfer = self._transfers.pop(digest, None)
         if transfer is not None:
             transfer.fail(TorrentdistError("closing", what="the transfer"))
@@ -224,7 +224,7 @@ class Engine:
         self.crowd(digest, place.receivers if place else None)
         if (transfer := self._transfers.get(digest)) is not None:
             transfer.take_place(place)
-            if self._conducting is None:
+            if place is not None and self._conducting is None:
                 self._conduct()
 
     # Inside.

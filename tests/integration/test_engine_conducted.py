@@ -1,0 +1,59 @@
+"""The conductor's plan in real engines: a holder on a slow link, and receivers that share its bundle."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from torrentdist.bundle.make import make_metafile
+from torrentdist.bundle.metafile import Metafile
+from torrentdist.model.plan import SwarmPlace
+from torrentdist.model.views import PeerAddress, PeerRole
+from torrentdist.swarm.engine import Engine, EngineConfig
+from torrentdist.testing.trees import some_bytes, write_tree
+
+MiB = 1024 * 1024
+DEADLINE_SECS = 60.0
+SLOW = EngineConfig(upload_limit=4 * MiB)
+
+
+async def broadcast(directory: Path, meta: Metafile, *, there: int, planned: int) -> float:
+    """`there` receivers take the first of `planned` places. Gives the copies that the holder sent."""
+    holder = Engine(SLOW)
+    receivers = [Engine(SLOW) for _ in range(there)]
+    try:
+        for engine in (holder, *receivers):
+            await engine.start()
+            engine.crowd(meta.digest, planned)
+        holder.seed(meta, directory / "holder")
+        peers = [PeerAddress(host="127.0.0.1", port=holder.port, role=PeerRole.MASTER, complete=True)]
+        peers += [PeerAddress(host="127.0.0.1", port=r.port, role=PeerRole.SUPERVISOR) for r in receivers]
+        transfers = []
+        for number, receiver in enumerate(receivers):
+            transfers.append(receiver.fetch(meta, directory / f"receiver-{number}", peers))
+            receiver.conduct(meta.digest, SwarmPlace(number=number, receivers=planned))
+        async with asyncio.timeout(DEADLINE_SECS):
+            await asyncio.gather(*(transfer.wait_done() for transfer in transfers))
+        return sum(transfer.view().sources.masters for transfer in transfers) / meta.size
+    finally:
+        for engine in (holder, *receivers):
+            await engine.close()
+
+
+def bundle(directory: Path) -> Metafile:
+    write_tree(directory / "holder" / "content", {"large.bin": some_bytes(12 * MiB, 5), "tiny": b"tiny"})
+    return make_metafile(directory / "holder" / "content")
+
+
+def test_the_holder_sends_little_more_than_one_copy(tmp_path: Path) -> None:
+    """Its link would carry the same pieces again and again, and everybody would wait for it."""
+    copies = asyncio.run(broadcast(tmp_path, bundle(tmp_path), there=4, planned=4))
+
+    assert copies < 1.3
+
+
+def test_the_share_of_a_member_that_never_comes_arrives_too(tmp_path: Path) -> None:
+    """A host that was told to fetch and can't would keep all the others from finishing."""
+    copies = asyncio.run(broadcast(tmp_path, bundle(tmp_path), there=3, planned=5))
+
+    assert copies < 3.0
