@@ -5,6 +5,7 @@ Always holds: the clock runs from before the command's process is started; every
 
 from __future__ import annotations
 
+import filecmp
 import json
 import os
 import secrets
@@ -107,7 +108,7 @@ class Ours:
             received_copies=sum(watch.copies(host.name) for host in self.hosts) / len(self.hosts),
             progress=watch.progress,
             cpu_secs=(self._cpu() - cpu) / len(self.hosts) if not killed else 0.0,
-            failed=missing,
+            failed=(*missing, *(name for name in finishing if name not in missing and not self._right(name))),
         )
 
     def _distribute(self, *options: str) -> subprocess.Popen[bytes]:
@@ -122,6 +123,11 @@ class Ours:
 
     def _published(self, name: str) -> bool:
         return os.path.lexists(self.home / name / "bundles" / self._digest)
+
+    def _right(self, name: str) -> bool:
+        """Whether what it published is what was uploaded, byte by byte."""
+        content = self.home / name / "bundles" / self._digest / "content"
+        return all(filecmp.cmp(file, content / file.name, shallow=False) for file in self._source.iterdir())
 
     def _start(self, host: Host, role: str) -> None:
         config = self.home / f"{host.name}.toml"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from torrentdist.bundle.content import verify_content
 from torrentdist.bundle.make import make_metafile
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.model.plan import SwarmPlace
@@ -17,8 +18,8 @@ DEADLINE_SECS = 60.0
 SLOW = EngineConfig(upload_limit=4 * MiB)
 
 
-async def broadcast(directory: Path, meta: Metafile, *, there: int, planned: int) -> float:
-    """`there` receivers take the first of `planned` places. Gives the copies that the holder sent."""
+async def broadcast(directory: Path, meta: Metafile, *, there: int, planned: int, first: int = 0) -> float:
+    """`there` receivers take so many of `planned` places from the `first` on. Gives the copies that the holder sent."""
     holder = Engine(SLOW)
     receivers = [Engine(SLOW) for _ in range(there)]
     try:
@@ -31,9 +32,12 @@ async def broadcast(directory: Path, meta: Metafile, *, there: int, planned: int
         transfers = []
         for number, receiver in enumerate(receivers):
             transfers.append(receiver.fetch(meta, directory / f"receiver-{number}", peers))
-            receiver.conduct(meta.digest, SwarmPlace(number=number, receivers=planned))
+            receiver.conduct(meta.digest, SwarmPlace(number=first + number, receivers=planned))
         async with asyncio.timeout(DEADLINE_SECS):
             await asyncio.gather(*(transfer.wait_done() for transfer in transfers))
+        for number in range(there):
+            content = directory / f"receiver-{number}" / "content"
+            assert [] == await asyncio.to_thread(verify_content, meta, content)
         return sum(transfer.view().sources.masters for transfer in transfers) / meta.size
     finally:
         for engine in (holder, *receivers):
@@ -55,5 +59,12 @@ def test_the_holder_sends_little_more_than_one_copy(tmp_path: Path) -> None:
 def test_the_share_of_a_member_that_never_comes_arrives_too(tmp_path: Path) -> None:
     """A host that was told to fetch and can't would keep all the others from finishing."""
     copies = asyncio.run(broadcast(tmp_path, bundle(tmp_path), there=3, planned=5))
+
+    assert copies < 3.0
+
+
+def test_a_receiver_without_a_share_is_not_done_before_it_has_everything(tmp_path: Path) -> None:
+    """With nothing to ask for it would look finished to libtorrent, and be published with holes."""
+    copies = asyncio.run(broadcast(tmp_path, bundle(tmp_path), there=2, planned=60, first=30))
 
     assert copies < 3.0

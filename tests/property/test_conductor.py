@@ -137,3 +137,20 @@ def test_a_plan_that_does_not_get_on_is_given_up(
     conductor.priorities(sight, now=0.0)
 
     assert LATER not in conductor.priorities(sight, now=10.0)
+
+
+@given(
+    have=st.lists(st.booleans(), min_size=1, max_size=80),
+    number=st.integers(0, 30),
+    receivers=st.integers(2, 60),
+    seeds=st.integers(0, 3),
+    data=st.data(),
+)
+def test_every_piece_is_always_wanted(
+    have: list[bool], number: int, receivers: int, seeds: int, data: st.DataObject
+) -> None:
+    """libtorrent calls a torrent finished when no missing piece has a priority; it would be published with holes."""
+    copies = data.draw(st.lists(st.integers(seeds, 5), min_size=len(have), max_size=len(have)))
+    wanted = Conductor(place=Place(number, receivers)).priorities(Sight(have, copies, seeds, PIECE), now=0.0)
+
+    assert 0 not in wanted

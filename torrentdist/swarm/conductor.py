@@ -18,7 +18,8 @@ OWN: Final = 7
 """libtorrent's highest priority."""
 TAKEN_OVER: Final = 6
 PLAIN: Final = 4
-LATER: Final = 0
+LATER: Final = 1
+"""Never 0: libtorrent calls a torrent finished when nothing that is missing has a priority."""
 RESHARE_SECS: Final = 0.5
 """When no piece has left the holders for so long, the last ones are taken over too."""
 STALL_SECS: Final = 2.0
@@ -108,7 +109,7 @@ class Conductor:
             self._fresh, self._moved_at = len(fresh), now
         wanted = [PLAIN] * len(sight.copies)
         place = self.place
-        if place is None or not fresh or now - self._moved_at > STALL_SECS:
+        if place is None or not fresh or not sight.seeds or now - self._moved_at > STALL_SECS:
             return wanted
         under_way = max(1, window(place.receivers) * BLOCK // sight.piece_length)
         own = [piece for piece in fresh if piece % place.shares == place.number]
