@@ -29,10 +29,12 @@ def story(node: str, *, digest: str = "d" * 64, at: float = 100.0) -> list[dict[
     return [line("download_started", **about, at=at), end]
 
 
-def test_what_cannot_be_used_is_left_out_and_counted(local_spark: SparkSession, tmp_path: Path) -> None:
-    """A torn line would end the report, or one of another release would be taken for something that it isn't."""
-    whole = story("h1")
-    odd: list[dict[str, Any] | str] = [
+@pytest.fixture(scope="module")
+def odd(local_spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> report.ReportView:
+    """The report over one good story, a file that is still written to, and everything that can be wrong with a line."""
+    top = tmp_path_factory.mktemp("odd")
+    lines: list[dict[str, Any] | str] = [
+        *story("h1"),
         '{"v":1,"event":"download_fini',
         '{"v":1,"event":"hash_failed"}',
         line("hash_failed", v=2, digest=["another", "type"]),
@@ -40,27 +42,27 @@ def test_what_cannot_be_used_is_left_out_and_counted(local_spark: SparkSession, 
         {**line("download_started", bundle="b", digest="e" * 64, size=1), "unknown": {"field": 1}},
         {**story("h1")[1], "seq": 1},  # type: ignore[dict-item]
     ]
-    write_lines(tmp_path / "in" / "host-1", [*whole, *odd])
-    write_lines(tmp_path / "in" / "host-1", story("h9"), name="_events-open.jsonl")
-    view = report.run_once(local_spark, str(tmp_path / "in"), tmp_path / "out")
-    table = {
-        row["reason"]: row["lines"] for row in local_spark.read.parquet(f"{tmp_path}/out/tables/skipped").collect()
-    }
-
-    assert {TORN: 2, OTHER_VERSION: 1, OTHER_KIND: 1, DUPLICATE: 1} == view.skipped == table
-    assert (3, 1, 2) == (view.events, view.hosts, view.bundles)
+    write_lines(top / "in" / "host-1", lines)
+    write_lines(top / "in" / "host-1", story("h9"), name="_events-open.jsonl")
+    return report.run_once(local_spark, str(top / "in"), top / "out")
 
 
-def test_the_page_needs_nothing_else_and_believes_no_name(local_spark: SparkSession, tmp_path: Path) -> None:
+def test_what_cannot_be_used_is_left_out_and_counted(local_spark: SparkSession, odd: report.ReportView) -> None:
+    """A torn line would end the report, or one of another release would be taken for something that it isn't."""
+    table = {row["reason"]: row["lines"] for row in local_spark.read.parquet(f"{odd.out}/tables/skipped").collect()}
+
+    assert {TORN: 2, OTHER_VERSION: 1, OTHER_KIND: 1, DUPLICATE: 1} == odd.skipped == table
+    assert (3, 1, 2) == (odd.events, odd.hosts, odd.bundles)
+
+
+def test_the_page_needs_nothing_else_and_believes_no_name(odd: report.ReportView) -> None:
     """A page that loads something shows nothing on a cut-off host; a bundle's name could run a script in it."""
-    write_lines(tmp_path / "in", story("h1"))
-    page = Path(report.run_once(local_spark, str(tmp_path / "in"), tmp_path / "out").page).read_text()
+    page = Path(odd.page).read_text()
 
     assert [] == re.findall(r"<script|<link|https?://|<b>&(?!amp)", page)
     assert "&lt;b&gt;&amp;" in page
     assert page.count("<svg") >= 2
-    assert ["out"] == [path.name for path in tmp_path.iterdir() if path.name not in ("in",)]
-    assert {"report.html", "tables"} == {path.name for path in (tmp_path / "out").iterdir()}
+    assert {"report.html", "tables"} == {path.name for path in Path(odd.out).iterdir()}
 
 
 def test_following_goes_on_where_it_was(local_spark: SparkSession, tmp_path: Path) -> None:

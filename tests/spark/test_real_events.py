@@ -1,0 +1,50 @@
+"""The report over what real daemons wrote, some of which were killed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cluster_fixtures import Cluster, NewCluster
+
+from torrentdist.spark import report
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SIZE = 3_000_000
+
+
+def test_a_report_of_a_real_cluster_says_what_happened(
+    new_cluster: NewCluster, local_spark: SparkSession, tmp_path: Path
+) -> None:
+    """Events that the daemons write and the pipeline that reads them would each be right, and not fit."""
+    cluster = new_cluster(masters=2)
+    old, new = live_through_a_failover(cluster, tmp_path)
+    view = report.run_once(local_spark, f"{cluster.dir}/*/events", tmp_path / "out")
+
+    def table(name: str, *columns: str) -> list[tuple[Any, ...]]:
+        found = local_spark.read.parquet(f"{tmp_path}/out/tables/{name}").collect()
+        return [tuple(row[column] for column in columns) for row in found]
+
+    assert (1, 4, 0) == (view.bundles, view.hosts, sum(view.skipped.values()))
+    assert {("master", 2, 2, SIZE), ("supervisor", 2, 2, SIZE)} == set(table("spread", "role", "hosts", "done", "size"))
+    assert all(0 <= secs < 60 for (secs,) in table("spread", "secs_100"))
+    assert {2 * SIZE} == {sum(parts) for parts in table("sources", "masters", "peers", "local")}
+    assert [(old, new)] == table("failovers", "previous", "current")
+    assert [("etl-1", SIZE, 0)] == table("savings", "bundle", "bytes", "same_bytes")
+    assert {"outside", "unnamed"} >= {rack for pair in table("racks", "from_rack", "to_rack") for rack in pair}
+
+
+def live_through_a_failover(cluster: Cluster, work: Path) -> tuple[str, str]:
+    """A bundle goes everywhere, the leader and a supervisor are killed, all come back. Who led, before and after."""
+    (work / "bundle").mkdir()
+    (work / "bundle" / "data").write_bytes(bytes(range(250)) * (SIZE // 250))
+    cluster.upload(work / "bundle", "etl-1", replicas=2)
+    cluster.run("bundle", "distribute", "etl-1", "--wait", "100%").ok()
+    old = cluster.leader()
+    cluster.kill(old, "supervisor-1")
+    new = cluster.leader()
+    cluster.start(old, "supervisor-1")
+    cluster.dev.down()
+    return old, new
