@@ -16,7 +16,8 @@ from cluster_fixtures import Cluster, running_cluster, until
 from torrentdist.bundle.make import make_metafile
 from torrentdist.testing.trees import some_bytes, write_tree
 
-LOST_SECS = 3.0
+LOST_SECS = 4.0
+"""Longer than masters that are started together take to see each other."""
 SIZE = 1024 * 1024
 LIMIT = SIZE
 JOB = 'name = "{name}"\ncommand = ["sleep", "1000"]\n'
