@@ -219,6 +219,10 @@ def test_jobs_are_steered_while_another_ones_submit_is_slow(cluster: Cluster, or
     wait_running(cluster, id_, 2)
     cluster.run("job", "rebalance", "etl", "--workers", "5").ok()
     spread = wait_running(cluster, id_, 5)
+    cluster.run("job", "deactivate", "etl").ok()
+    until(lambda: not running(cluster, id_), "they stop")
+    cluster.run("job", "activate", "etl").ok()
+    wait_running(cluster, id_, 5)
     drained = spread[0][0]
     cluster.run("supervisor", "drain", drained).ok()
     until(lambda: drained not in {s for s, _ in running(cluster, id_).values()}, "it is drained")
@@ -238,6 +242,7 @@ def test_jobs_are_steered_while_another_ones_submit_is_slow(cluster: Cluster, or
     for worker in range(5):
         stints = oracle.stints(id_, worker)
         assert all(stint.stopped for stint in stints)
+        assert stints[-1].said["env"]["TORRENTDIST_WORKERS"] == "5"
 
 
 def test_a_batch_job_ends_as_its_workers_do(cluster: Cluster, oracle: Oracle, tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def running(workers: int, *, on: dict[SupervisorId, tuple[int, ...]], up: tuple[
         id_: dataclasses.replace(
             entry,
             record=msgspec.structs.replace(
-                entry.record, workers=tuple(WorkerAssignment(job=J, worker=k) for k in on[id_])
+                entry.record, workers=tuple(WorkerAssignment(job=J, worker=k, of=workers) for k in on[id_])
             ),
         )
         for id_, entry in seen.assignments.items()

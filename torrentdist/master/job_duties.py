@@ -111,19 +111,21 @@ def assignment_ops(
     new = place(demands, hosts, placement(snapshot), respread)
     given: dict[SupervisorId, list[WorkerAssignment]] = {}
     for (job, k), host in sorted(new.items()):
-        given.setdefault(host, []).append(WorkerAssignment(job=job, worker=k, active=runs(jobs[job])))
+        given.setdefault(host, []).append(
+            WorkerAssignment(job=job, worker=k, active=runs(jobs[job]), of=jobs[job].workers)
+        )
     taking: list[Op] = []
     giving: list[Op] = []
     for id_ in sorted({*given, *snapshot.assignments}):
         entry = snapshot.assignments.get(id_)
-        record = entry.record if entry else AssignmentRecord()
+        before = entry.record if entry else AssignmentRecord()
         workers = tuple(given.get(id_, ()))
-        if workers == record.workers:
+        if workers == before.workers:
             continue
-        changed = msgspec.structs.replace(record, workers=workers, generation=record.generation + 1)
+        changed = msgspec.structs.replace(before, workers=workers, generation=before.generation + 1)
         data, path = encode(changed), paths.assignment(id_)
         op: Op = Set(path, data, entry.version) if entry else Create(path, data)
-        (giving if len(workers) > len(record.workers) else taking).append(op)
+        (giving if len(workers) > len(before.workers) else taking).append(op)
     return [*taking, *giving]
 
 

@@ -13,7 +13,7 @@ import structlog
 
 from torrentdist.cluster import paths
 from torrentdist.cluster.fence import Fence
-from torrentdist.cluster.operations import Create, Delete, Op, Set
+from torrentdist.cluster.operations import Create, Delete, Op, Set, TransactionFailed
 from torrentdist.cluster.snapshot import ClusterSnapshot
 from torrentdist.cluster.zookeeper import ZooKeeper
 from torrentdist.master.job_duties import placement
@@ -70,8 +70,12 @@ class Stories:
             story, path = self._known[job], paths.job_story(job)
             assert story is not None
             op: Op = Create(path, encode(story)) if self._written[job] is None else Set(path, encode(story))
-            await fence.commit([op])
-            self._written[job] = story
+            try:
+                await fence.commit([op])
+                self._written[job] = story
+            except TransactionFailed as exc:  # the job is gone, or an answer of before was lost: read it again
+                log.debug("a job's story is not as it was left", job=job, why=str(exc))
+                del self._known[job], self._written[job]
         return float("inf")
 
     async def _read(self, job: JobId) -> StoryRecord | None:

@@ -92,6 +92,8 @@ class WorkerAssignment(msgspec.Struct, frozen=True, kw_only=True):
     """0 to workers - 1: the resource that never has two holders."""
     active: bool = True
     """False: keep the place, but let nothing run."""
+    of: int = 0
+    """How many workers the job has now."""
 
 
 class AssignmentRecord(Record, frozen=True, kw_only=True):

@@ -390,4 +390,6 @@ def _run(handle: Handle, silent: bool) -> Run:
 
 def _program(place: Place, facts: JobFacts, contents: Mapping[BundleId, Path], gateway: str) -> Program:
     dependencies = {bundle: contents[bundle] for bundle in facts.dependencies}
-    return Program(place, facts.spec, facts.workers, contents[facts.bundle], dependencies, facts.bundle, gateway)
+    return Program(
+        place, facts.spec, place.of or facts.workers, contents[facts.bundle], dependencies, facts.bundle, gateway
+    )

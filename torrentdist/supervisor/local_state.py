@@ -64,6 +64,8 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     job: JobId
     worker: int
     slot: int
+    of: int = 0
+    """How many workers the job has, as the assignment said."""
     assigned: bool = True
     active: bool = True
     run: RunRecord | None = None

@@ -32,11 +32,13 @@ def follow(state: LocalState, record: AssignmentRecord) -> LocalState:
     places = []
     for place in state.places:
         worker = told.pop(place.key, None)
-        active = worker.active if worker is not None else place.active
-        places.append(replace(place, assigned=worker is not None, active=active))
+        if worker is None:
+            places.append(replace(place, assigned=False))
+        else:
+            places.append(replace(place, assigned=True, active=worker.active, of=worker.of))
     for key, worker in told.items():
         slot = free_slot({place.slot for place in places})
-        places.append(Place(job=key[0], worker=key[1], slot=slot, active=worker.active))
+        places.append(Place(job=key[0], worker=key[1], slot=slot, active=worker.active, of=worker.of))
     return _with_jobs(replace(state, generation=record.generation, places=tuple(places)))
 
 
@@ -49,8 +51,15 @@ def informed(state: LocalState, job: JobId, facts: JobFacts) -> LocalState:
 def _renewed(place: Place, facts: JobFacts) -> Place:
     if place.incarnation == facts.incarnation:
         return place
-    fresh = Place(job=place.job, worker=place.worker, slot=place.slot, assigned=place.assigned, active=place.active)
-    return replace(fresh, incarnation=facts.incarnation, run=place.run, fencing=place.fencing)
+    fresh = Place(job=place.job, worker=place.worker, slot=place.slot, of=place.of)
+    return replace(
+        fresh,
+        assigned=place.assigned,
+        active=place.active,
+        incarnation=facts.incarnation,
+        run=place.run,
+        fencing=place.fencing,
+    )
 
 
 def forgotten(state: LocalState, key: Key) -> LocalState:
