@@ -34,7 +34,7 @@ from torrentdist.master.job_duties import (
     settling_secs,
 )
 from torrentdist.master.job_stories import Stories
-from torrentdist.master.job_views import Reports, job_list, job_view
+from torrentdist.master.job_views import Reports, job_list, job_view, of_the_places
 from torrentdist.master.jobs import event_ops, find_job, submit_ops
 from torrentdist.master.leadership import Leadership
 from torrentdist.master.lifecycle import Event
@@ -186,16 +186,9 @@ class Jobs:
         return HeartbeatAnswer(HEARTBEAT_SECS, peers)
 
     def _reports(self, snapshot: ClusterSnapshot) -> Reports:
-        """What is said of workers by those who have them now. A host that died, or has lost one, may still be heard."""
         recent = time.monotonic() - FORGET_REPORTS_SECS
-        places = placement(snapshot)
-        return {
-            (report.job, report.worker): report
-            for id_, (at, body) in self._heard.items()
-            if at >= recent
-            for report in body.workers
-            if places.get((report.job, report.worker)) == id_
-        }
+        heard = {id_: body.workers for id_, (at, body) in self._heard.items() if at >= recent}
+        return of_the_places(heard, placement(snapshot))
 
     # the leader's loop
 

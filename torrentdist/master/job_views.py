@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from torrentdist.cluster.snapshot import ClusterSnapshot, JobEntry
 from torrentdist.master.job_duties import placement
@@ -12,6 +12,18 @@ from torrentdist.model.views import JobView, WorkerReport, WorkerState, WorkerVi
 
 Reports = Mapping[tuple[JobId, int], WorkerReport]
 """Of each worker, by the host that has it now."""
+
+
+def of_the_places(
+    heard: Mapping[SupervisorId, Iterable[WorkerReport]], places: Mapping[tuple[JobId, int], SupervisorId]
+) -> Reports:
+    """What is said of workers by those who have them now: a host that died, or has lost one, is heard for a while."""
+    return {
+        (report.job, report.worker): report
+        for host, reports in heard.items()
+        for report in reports
+        if places.get((report.job, report.worker)) == host
+    }
 
 
 def job_view(snapshot: ClusterSnapshot, entry: JobEntry, reports: Reports, server_now: float | None) -> JobView:
