@@ -11,7 +11,7 @@ import pytest
 from job_host import JobHost, Masters
 from zookeeper_fixtures import eventually, eventually_async
 
-from torrentdist.model.ids import JobId
+from torrentdist.model.ids import BundleId, JobId
 from torrentdist.model.job import Restart, RestartPolicy
 from torrentdist.model.views import WorkerState
 from torrentdist.supervisor.guardian import clock
@@ -202,3 +202,19 @@ async def test_a_backoff_outlives_its_supervisor(host: JobHost) -> None:
     await eventually(waits, 20.0)
 
     assert 1 == len(host.oracle.stints("crashes", 0))
+
+
+@pytest.mark.case("A21")
+async def test_a_place_is_given_up_in_the_middle_of_a_fetch(host: JobHost) -> None:
+    """If this fails, a bundle that doesn't arrive holds up a host that has other work meanwhile."""
+    host.job("etl")
+    host.masters.jobs["etl"] = msgspec.structs.replace(host.masters.jobs["etl"], bundle=BundleId("on-its-way"))
+    host.job("other")
+    await host.assign(("etl", 0))
+    await eventually(lambda: (r := host.masters.said("etl", 0)) is not None and r.detail == "for its bundles", 20.0)
+    await host.assign(("other", 0))
+    await host.running("other")
+    await eventually(lambda: host.masters.said("etl", 0) is None)
+
+    assert [] == host.oracle.stints("etl", 0)
+    assert not (host.data / "workers" / "etl").exists()
