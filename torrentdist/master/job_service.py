@@ -163,7 +163,9 @@ class Jobs:
     async def told(self, snapshot: ClusterSnapshot, wanted: str) -> JobView:
         """With its story."""
         view = self.view(snapshot, wanted)
-        return msgspec.structs.replace(view, events=await self._stories.events(view.id))
+        return msgspec.structs.replace(
+            view, events=await self._stories.events(view.id, leads=self._leadership.is_leader())
+        )
 
     def views(self, snapshot: ClusterSnapshot) -> list[JobView]:
         return job_list(snapshot, self._reports(snapshot), self._zookeeper.server_now())
@@ -206,8 +208,6 @@ class Jobs:
                 except TorrentdistError as error:
                     log.info("jobs wait", error=error.message)
                     wait = 1.0
-            else:
-                self._stories.forget()
             await self._pause(snapshot, wait)
 
     async def _tell(self, snapshot: ClusterSnapshot) -> float:

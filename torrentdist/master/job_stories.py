@@ -34,16 +34,20 @@ class Stories:
         self._known: dict[JobId, StoryRecord | None] = {}
         self._written: dict[JobId, StoryRecord | None] = {}
         self._write_at = 0.0
+        self._epoch = -1
 
-    def forget(self) -> None:
-        """Somebody else may lead meanwhile."""
-        self._known.clear()
-        self._written.clear()
+    def _begin(self, epoch: int) -> None:
+        """Somebody else may have told more since."""
+        if epoch != self._epoch:
+            self._epoch = epoch
+            self._known.clear()
+            self._written.clear()
 
     async def tell(
         self, snapshot: ClusterSnapshot, reports: Mapping[tuple[JobId, int], WorkerReport], fence: Fence
     ) -> float:
         """Go on with all stories; in how many seconds something is left to be written."""
+        self._begin(fence.epoch)
         places: dict[JobId, dict[int, SupervisorId]] = {}
         said: dict[JobId, dict[int, WorkerReport]] = {}
         for (job, worker), host in placement(snapshot).items():
@@ -88,10 +92,10 @@ class Stories:
         path = paths.job_story(job)
         return [Delete(path)] if await self._zookeeper.exists(path) is not None else []
 
-    async def events(self, job: JobId) -> list[JobEvent]:
+    async def events(self, job: JobId, *, leads: bool) -> list[JobEvent]:
         """Of one job, as far as this master knows; none while ZooKeeper is away."""
         try:
-            story = self._known.get(job) or await self._read(job)
+            story = (self._known.get(job) if leads else None) or await self._read(job)
         except TorrentdistError as error:
             log.info("a job's story cannot be read", job=job, reason=error.message)
             return []
