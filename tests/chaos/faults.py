@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import shutil
 import signal
 import time
 from collections import Counter
@@ -18,6 +17,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
+from chaos import disks
 from chaos.links import Links
 from chaos.load import Load, State
 from chaos.schedule import (
@@ -25,12 +25,14 @@ from chaos.schedule import (
     DISK,
     MASTERS,
     SUPERVISORS,
+    ClockJump,
     Cut,
     Drops,
     Event,
     Expire,
     Fault,
     Flip,
+    Full,
     Kill,
     Pause,
     Stop,
@@ -41,6 +43,7 @@ from kazoo.client import KazooClient
 from kazoo.handlers.threading import KazooTimeoutError
 
 DROP_SECS = 0.05
+DAY_SECS = 86_400.0
 EXPIRE_SECS = 20.0
 KNOCK_SECS = 2.0
 """A server that is paused may be the first that is asked, and has this long to answer."""
@@ -73,7 +76,7 @@ class Injector:
 
     async def _carry_out(self, fault: Fault) -> None:
         name = await asyncio.to_thread(self._world.resolve, fault.target)
-        if name in self._busy:
+        if name in self._busy or (isinstance(fault, Full) and not self._world.own_disks):
             self.left_out[type(fault).__name__] += 1
             return
         self._busy.add(name)
@@ -127,9 +130,17 @@ class Injector:
                 self._damage = await asyncio.to_thread(flip_somewhere, world.store(name), self._rng)
             case Wipe(secs=secs):
                 await world.end(name, signal.SIGKILL)
-                await asyncio.to_thread(shutil.rmtree, world.store(name))
+                await asyncio.to_thread(disks.wipe, world.store(name))
                 await asyncio.sleep(secs)
                 world.start(name)
+            case ClockJump(days=days, secs=secs):
+                world.set_clock(name, days * DAY_SECS)
+                await asyncio.sleep(secs)
+                world.set_clock(name, 0.0)
+            case Full(secs=secs):
+                await asyncio.to_thread(disks.fill, world.store(name))
+                await asyncio.sleep(secs)
+                await asyncio.to_thread(disks.empty, world.store(name))
 
     async def _server(self, fault: Fault, name: str, secs: float) -> None:
         server = self._world.server(name)

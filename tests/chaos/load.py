@@ -27,7 +27,7 @@ from torrentdist.model.ids import BundleId, MasterId
 
 PATIENCE_SECS = 30.0
 MIN_REPLICAS = 2
-EXPECTED_CODES = {"timed_out", "conflict", "disk_error"}
+EXPECTED_CODES = {"timed_out", "conflict", "disk_error", "disk_full"}
 
 
 class State(StrEnum):

@@ -20,7 +20,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from chaos import oracle, verdict
+from chaos import disks, oracle, verdict
 from chaos.faults import Injector, expendable
 from chaos.jobs import JobLoad
 from chaos.load import Load, State
@@ -92,6 +92,8 @@ async def _judge(world: World, load: Load, job: JobLoad, injector: Injector, rep
     report.ledger = dict(Counter(str(e.state) for e in load.ledger.values()))
     report.lost = sum(finding.startswith("LOST: ") and f"({State.ACKED})" in finding for finding in found)
     report.findings = found
+    if found:
+        world.keep_disks()
 
 
 def _judge_leaders(world: World, injector: Injector, report: Report) -> list[str]:
@@ -108,6 +110,7 @@ def _judge_leaders(world: World, injector: Injector, report: Report) -> list[str
 
 
 def main() -> int:
+    disks.enter("chaos.run")
     parser = argparse.ArgumentParser(prog="make chaos", description=__doc__)
     parser.add_argument("--time", type=float, default=600.0, help="seconds of faults")
     parser.add_argument("--seed", type=int, default=None, help="of the schedule; random by default")

@@ -95,7 +95,24 @@ class Wipe:
     secs: float
 
 
-Fault = Kill | Stop | Pause | Drops | Cut | Expire | Flip | Wipe
+@dataclass(frozen=True)
+class ClockJump:
+    """Its wall clock is off by so many days, and then right again."""
+
+    target: str
+    days: float
+    secs: float
+
+
+@dataclass(frozen=True)
+class Full:
+    """Its disk takes nothing more."""
+
+    target: str
+    secs: float
+
+
+Fault = Kill | Stop | Pause | Drops | Cut | Expire | Flip | Wipe | ClockJump | Full
 DISK = (Flip, Wipe)
 
 
@@ -137,6 +154,8 @@ def _fault(rng: random.Random) -> Fault:
         (2, lambda r: Expire(_daemon(r))),
         (2, lambda r: Flip(r.choice((LEADER, *DAEMONS)))),
         (1, lambda r: Wipe(_master(r), round(SESSION_SECS + r.uniform(1.0, 3.0), 2))),
+        (1, lambda r: ClockJump(_daemon(r), round(r.uniform(-1000.0, 1000.0), 1), _secs(r))),
+        (2, lambda r: Full(_daemon(r), _secs(r))),
     ]
     weights = [weight for weight, _ in makers]
     return rng.choices([make for _, make in makers], weights)[0](rng)

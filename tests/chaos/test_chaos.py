@@ -22,6 +22,9 @@ LONGEST_SECS = 600.0
 @pytest.mark.case("E2")
 @pytest.mark.case("E5")
 @pytest.mark.case("D16")
+@pytest.mark.case("E4")
+@pytest.mark.case("E6")
+@pytest.mark.case("E8")
 def test_a_minute_of_chaos_loses_nothing() -> None:
     """Broken, something that was acknowledged is lost, two masters led at once, or a daemon didn't come back."""
     tests = Path(__file__).parent.parent

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import os
 import re
+import shutil
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -19,6 +20,7 @@ from signal import SIGCONT, SIGKILL, Signals
 
 import httpx
 import msgspec
+from chaos import disks
 from chaos.links import Links
 from chaos.oracle import Sighting
 from chaos.schedule import DAEMONS, LEADER, MASTERS, SERVERS_LEADER, SESSION_SECS
@@ -28,11 +30,12 @@ from torrentdist.dev.processes import is_alive
 from torrentdist.dev.zookeeper import EmbeddedZooKeeper, ZooKeeperServer
 
 SETTINGS: dict[str, dict[str, object]] = {
-    "store": {"scrub_secs": 4.0},
+    "store": {"scrub_secs": 4.0, "reserve_bytes": 0},
     "replication": {"sync_secs": 5.0, "abandon_secs": 600.0},
     "zookeeper": {"operation_timeout_secs": 3.0},
 }
 LOOK_SECS = 0.1
+PROGRAM = Path(__file__).parent.parent / "skewed_clock.py"
 
 
 class LinkedCluster(DevCluster):
@@ -51,6 +54,11 @@ class LinkedCluster(DevCluster):
         finally:
             self.spec = spec
 
+    def command(self, name: str) -> list[str]:
+        """`torrentdist` with a clock that can be set."""
+        python, _, _, *rest = super().command(name)
+        return [python, str(PROGRAM), *rest]
+
     def returncode(self, name: str) -> int | None:
         child: subprocess.Popen[bytes] | None = self._children.get(self.member(name).pid)
         return child.wait(5.0) if child else None  # its first thread is gone; the others follow
@@ -67,6 +75,8 @@ class World:
         self.down: set[str] = set()
         """What a fault keeps from running now."""
         self.leader = ""
+        self.own_disks = False
+        """Whether every daemon has a file system to itself."""
         self._tasks: list[asyncio.Task[None]] = []
         self.cluster: LinkedCluster
 
@@ -81,6 +91,7 @@ class World:
             session_secs=SESSION_SECS,
             settings=SETTINGS,
         )
+        self.own_disks = await asyncio.to_thread(disks.mount_all, [self.store(name) for name in DAEMONS])
         self.cluster = LinkedCluster(spec, {name: links.addresses for name, links in self.links.items()})
         await asyncio.to_thread(self.cluster.up)
         self.urls = {name: self.cluster.member(name).url for name in DAEMONS}
@@ -175,8 +186,21 @@ class World:
         if not self.alive(name):
             self.cluster.start(name)
 
+    def keep_disks(self) -> None:
+        """What is on disks that end with this run, for whoever looks into a finding."""
+        for name in DAEMONS if self.own_disks else ():
+            shutil.copytree(self.store(name), self.store(name).with_suffix(".kept"), symlinks=True)
+
+    def set_clock(self, name: str, off_by: float) -> None:
+        fresh = self.cluster.config_of(name).with_suffix(".new")
+        fresh.write_text(str(off_by))
+        fresh.rename(fresh.with_suffix(".skew"))
+
     async def heal(self) -> None:
         for name in DAEMONS:
+            if self.own_disks:
+                disks.empty(self.store(name))
+            self.set_clock(name, 0.0)
             self.links[name].mend()
             self.signal(name, SIGCONT)
             self.start(name)

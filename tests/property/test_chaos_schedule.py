@@ -73,7 +73,7 @@ def test_every_kind_of_fault_comes_up() -> None:
     pauses = [fault.secs > SESSION_SECS for fault in faults if isinstance(fault, Pause)]
 
     assert {type(fault).__name__ for fault in faults} == {
-        "Kill", "Stop", "Pause", "Drops", "Cut", "Expire", "Flip", "Wipe",
+        "Kill", "Stop", "Pause", "Drops", "Cut", "Expire", "Flip", "Wipe", "ClockJump", "Full",
     }  # fmt: skip
     assert {True, False} == set(pauses)
     assert {fault.way for fault in faults if isinstance(fault, Cut)} == set(Way)
