@@ -36,6 +36,11 @@ def mount_all(stores: Sequence[Path]) -> bool:
     return True
 
 
+def unmount_all(stores: Sequence[Path]) -> None:
+    for store in stores:
+        subprocess.run(["umount", "-l", str(store)], check=True)
+
+
 def fill(store: Path) -> None:
     """The disk is as large as what is on it now."""
     disk = os.statvfs(store)

@@ -115,6 +115,9 @@ class World:
         await asyncio.to_thread(self.zookeeper.kill)
         for links in self.links.values():
             await links.close()
+        if self.own_disks:
+            self.own_disks = False
+            await asyncio.to_thread(disks.unmount_all, [self.store(name) for name in DAEMONS])
 
     # looking
 
