@@ -68,3 +68,35 @@ def test_a_receiver_without_a_share_is_not_done_before_it_has_everything(tmp_pat
     copies = asyncio.run(broadcast(tmp_path, bundle(tmp_path), there=2, planned=60, first=30))
 
     assert copies < 3.0
+
+
+async def fetch_with_holes(directory: Path, meta: Metafile) -> tuple[bool, list[str]]:
+    """Whether it counted as done while nobody wanted its second half, and what was wrong with it at the end."""
+    holder, receiver = Engine(EngineConfig()), Engine(EngineConfig())
+    try:
+        await holder.start()
+        await receiver.start()
+        holder.seed(meta, directory / "holder")
+        transfer = receiver.fetch(meta, directory / "receiver", [])
+        done = asyncio.create_task(transfer.wait_done())
+        async with asyncio.timeout(DEADLINE_SECS):
+            while transfer.handle is None:  # noqa: ASYNC110  # libtorrent adds it when it likes
+                await asyncio.sleep(0.01)
+            transfer.handle.prioritize_pieces([1] * (meta.num_pieces // 2) + [0] * (meta.num_pieces // 2 + 1))
+            transfer.add_peers([PeerAddress(host="127.0.0.1", port=holder.port, role=PeerRole.MASTER, complete=True)])
+            while not transfer.handle.status(0).is_finished:  # noqa: ASYNC110  # as libtorrent sees it
+                await asyncio.sleep(0.01)
+            early, _ = await asyncio.wait({done}, timeout=1.0)
+            transfer.handle.prioritize_pieces([1] * meta.num_pieces)
+            await done
+        damage = await asyncio.to_thread(verify_content, meta, directory / "receiver" / "content")
+        return bool(early), [str(each.path) for each in damage]
+    finally:
+        await receiver.close()
+        await holder.close()
+
+
+def test_what_libtorrent_calls_finished_is_done_only_when_it_is_whole(tmp_path: Path) -> None:
+    """A bundle with holes would be published, and passed on as verified."""
+
+    assert (False, []) == asyncio.run(fetch_with_holes(tmp_path, bundle(tmp_path)))

@@ -21,7 +21,7 @@ from torrentdist.client.http import MasterClient
 from torrentdist.client.peer import client_peer, seeding_home
 from torrentdist.client.progress import Phase, UploadProgress
 from torrentdist.model.config import SwarmConfig
-from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.errors import EXIT_DISK, TorrentdistError
 from torrentdist.model.ids import MAX_ID_LENGTH, BundleId, Digest
 from torrentdist.model.records import BundleState
 from torrentdist.model.views import BundleView, TransferPhase, UploadView
@@ -150,7 +150,7 @@ class _Upload:
                         moved_at = clock()
                         announce()
                         if opening is not None:
-                            opening.exception()  # the next one may succeed; the wait's own errors end the upload
+                            self._check_opened(opening)
                         opening = asyncio.create_task(self._reopen())
                     if clock() - opened_at > self.unreachable_secs and self._nobody_came(transfer):
                         sending = asyncio.create_task(send_content(self.client, self.meta, self.path, self._sent))
@@ -165,6 +165,12 @@ class _Upload:
 
     async def _reopen(self) -> BundleView:
         return await self.client.open_upload(self.id, self.meta.raw, self.min_replicas)
+
+    def _check_opened(self, opening: asyncio.Task[BundleView]) -> None:
+        """The next one may succeed, and the wait's own errors end the upload; but a full disk is no passing trouble."""
+        error = opening.exception()
+        if self.replicas == 0 and isinstance(error, TorrentdistError) and error.exit_code == EXIT_DISK:
+            raise error
 
     def _check_offered(self, transfer: Transfer) -> None:
         if transfer.view().phase is TransferPhase.FAILED:

@@ -181,7 +181,10 @@ class Transfer:
         if self._local is None and not checking:
             self._local = max(0, done - status.total_payload_download)
         if self._finishing is not None:
-            self._await_less("status")
+            # It may have been asked for before the last piece came. One that never says so leaves the transfer to its
+            # deadline: libtorrent calls finished what has holes, if nobody wants them.
+            if status.num_pieces >= self.meta.num_pieces:
+                self._await_less("status")
         elif self.active:
             self._view = self._changed(phase=TransferPhase.CHECKING if checking else TransferPhase.FETCHING)
         left = self.meta.size - done
@@ -210,8 +213,9 @@ class Transfer:
             self._count_sources()
 
     def on_finished(self) -> None:
-        """Every piece is verified. What is in libtorrent's cache goes to the files, and the last counters are read."""
-        if not self.active or self._handle is None or self._finishing is not None:
+        """Every wanted piece is verified. What is in libtorrent's cache goes to the files, and the last counters are
+        read. It may come again after pieces that nobody wanted before."""
+        if not self.active or self._handle is None or (self._finishing is not None and "status" not in self._finishing):
             return
         self._finishing = {"flush", "status"}
         self.look_at_peers()
