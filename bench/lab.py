@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+ROOT = Path(__file__).parent.parent
 INSIDE = "TORRENTDIST_LAB"
 BRIDGE = "10.77.0.1"
 NETWORK = 16
@@ -129,6 +130,7 @@ class Lab:
                 stdin=stdin,
                 stdout=subprocess.PIPE if stdin == subprocess.PIPE else log,
                 stderr=log,
+                cwd=ROOT,  # where `-m bench...` is found
             )
         self._processes[name] = process
         return process

@@ -27,7 +27,7 @@ def link_time(lab: Lab, scenario: Scenario, source: Path) -> float:
         lab.shape(client, scenario.rate)
     command = [sys.executable, "-m", "http.server", str(HTTP_PORT), "--directory", str(source)]
     lab.spawn(server, command, name="http-server")
-    fetch = [sys.executable, __file__, server.address, str(lab.dir / "http-copy")]
+    fetch = [sys.executable, "-m", "bench.swarm_peers", server.address, str(lab.dir / "http-copy")]
     name = next(path.name for path in source.iterdir())
     process = lab.spawn(client, [*fetch, name], name="http-client", stdin=subprocess.PIPE)
     seconds = float(line_of(process.stdout))
