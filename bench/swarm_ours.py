@@ -52,7 +52,7 @@ class Ours:
             self._start(host, "master")
         for host in self.holders:
             wait_until(lambda host=host: self._tells(host), f"start of {host.name}")  # type: ignore[misc]
-        wait_until(lambda: self._get("/leaderz") is not None, "a leader")
+        wait_until(lambda: any(self._get("/leaderz", host) is not None for host in self.holders), "a leader")
         for host in self.hosts:
             self._start(host, "supervisor")
         self._write_client()
