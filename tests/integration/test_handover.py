@@ -101,8 +101,14 @@ async def test_a_successor_that_dies_or_is_not_ready_keeps_nobody_from_leading(c
     await eventually(lambda: any(c.elector.is_leader() for c in (first, second, third)))
     leader = next(c for c in (first, second, third) if c.elector.is_leader())
     heir, spare = [c for c in (second, third) if c is not leader]
-    await eventually_async(heir.in_the_queue)  # it may just be stepping aside
-    place = await place_of(leader.zk, MasterId(heir.registration.record.id))
+    places: list[str | None] = []
+
+    async def found_its_place() -> bool:  # it may just be stepping aside
+        places.append(await place_of(leader.zk, MasterId(heir.registration.record.id)))
+        return places[-1] is not None
+
+    await eventually_async(found_its_place)
+    place = places[-1]
     assert place is not None
     await heir.elector.leave_queue()
     leader.elector.hand_over(place)

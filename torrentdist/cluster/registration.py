@@ -66,7 +66,7 @@ class Registration:
         self._what = "master" if master else "supervisor"
         self.path = paths.master(record.id) if isinstance(record, MasterRecord) else paths.supervisor(record.id)
         self._wake = asyncio.Event()
-        self._watching = False
+        self._watch: object | None = None
         self._task: asyncio.Task[None] | None = None
         self.registered = False
         self.on_change: list[Callable[[bool], None]] = []
@@ -121,11 +121,13 @@ class Registration:
 
     def _on_state(self, state: SessionState) -> None:
         if state is SessionState.LOST:
+            self._watch = None
             self._tell(False)
         self._wake.set()
 
-    def _on_change(self) -> None:
-        self._watching = False
+    def _on_change(self, watch: object) -> None:
+        if self._watch is watch:
+            self._watch = None
         self._wake.set()
 
     async def _run(self) -> None:
@@ -165,11 +167,16 @@ class Registration:
                     await self._make([Delete(self.path, found[1].version)])
 
     async def _look(self) -> tuple[bytes, Stat] | None:
-        # One watch at a time, however often this is asked; an answer that never came has placed none to rely on.
-        if self._watching:
+        # One watch at a time, however often this is asked. It may fire before the answer that placed it is looked at.
+        if self._watch is not None:
             return await self._zk.get(self.path)
-        found = await self._zk.get(self.path, self._on_change)
-        self._watching = found is not None
+        self._watch = watch = object()
+        found = None
+        try:
+            found = await self._zk.get(self.path, lambda: self._on_change(watch))
+        finally:
+            if found is None and self._watch is watch:
+                self._watch = None
         return found
 
     async def _rewrite(self, version: int) -> None:
