@@ -35,6 +35,7 @@ MAX_FETCHES = 64
 """Fetches that may be under way at once: each holds a thread while its plug-in works."""
 
 
+STOP_SECS = 5.0
 STALL_SECS = 60.0
 FIRST_PEERS_SECS = 0.3
 
@@ -311,6 +312,9 @@ class HostRuntime:
 
     async def _seed(self, digest: Digest) -> Transfer | None:
         transfer = self.engine.transfer(digest)
+        if transfer is not None and transfer.phase is not TransferPhase.SEEDING:
+            await self.engine.remove(digest)  # of a fetch that something else has overtaken: it lacks what is here
+            transfer = None
         if transfer is None:
             meta = await asyncio.to_thread(self.store.metafile, digest)
             if meta is None:
@@ -338,6 +342,7 @@ class HostRuntime:
         task = self._fetches.get(digest)
         if task is not None:
             task.cancel()
+            await asyncio.wait({task}, timeout=STOP_SECS)  # until then it may still begin what is to end
         await self.engine.remove(digest)
 
     async def stop_seeding(self, digest: Digest) -> None:

@@ -191,6 +191,8 @@ class Replicator:
             first = self._likely_holders(snapshot, bundle)
             if meta is None:
                 meta = await self._metafile_of(digest, first)
+            if digest in self._intake.over_http():
+                return  # since we began: its bytes come in order, and nobody else may write them
             if self._joins_uploads:
                 await self._runtime.fetch(bundle, meta)
             elif entry.record.state is BundleState.UPLOADING:
