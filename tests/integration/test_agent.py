@@ -152,7 +152,7 @@ def test_an_agent_is_known_by_all_masters_and_hears_of_others() -> None:
             await holder.agent.announce()
         async with peer_of(one.url, two.url) as peer, running(peer.agent):
             await until(lambda: peer.agent.picture.answered == 2)
-            picture = peer.agent.picture
+            picture = await peer.agent.announce()  # it is not told the addresses again, and knows them
 
         assert [(p.host, p.port, p.complete) for p in picture.swarms[D1].peers] == [("127.0.0.2", 7000, True)]
         assert picture.addresses == {"127.0.0.1", "127.0.0.2"}

@@ -44,6 +44,7 @@ class Swarms:
         self._wanted: set[Digest] = set()
         self._crowds: set[Digest] = set()
         self._facts: tuple[int, dict[Digest, SwarmFacts]] = (-1, {})
+        self._registered: tuple[int, frozenset[str]] = (-1, frozenset())
 
     def peers_at_hand(self, digest: Digest) -> list[PeerAddress]:
         return self.directory.handout(digest, self._me, now=time.monotonic())
@@ -78,16 +79,16 @@ class Swarms:
 
     def hear(self, announce: SwarmAnnounce, source: str) -> SwarmAnswer:
         snapshot = self._snapshot()
-        facts = self._known_facts(snapshot)
+        facts, registered = self._known_facts(snapshot), self._registered_hosts(snapshot)
         answer = self.directory.announce(
             announce,
             source_host=source,
             now=time.monotonic(),
             facts=lambda digest: facts.get(digest, SwarmFacts()),
             masters=[m.url for m in snapshot.masters.values()],
-            registered_hosts=_registered(snapshot),
+            registered_hosts=registered,
         )
-        self._runtime.allow_also(answer.addresses)
+        self._runtime.allow_also(self.directory.addresses(registered))
         for digest, said in answer.swarms.items():
             if said.place is not None:
                 self._crowds.add(digest)
@@ -114,13 +115,19 @@ class Swarms:
         return [f"{m.url}/announce/{key}" for _, m in sorted(snapshot.masters.items())]
 
     def _open_door(self) -> None:
-        self._runtime.allow_also(self.directory.addresses(_registered(self._snapshot())))
+        self._runtime.allow_also(self.directory.addresses(self._registered_hosts(self._snapshot())))
 
     def _known_facts(self, snapshot: ClusterSnapshot) -> dict[Digest, SwarmFacts]:
         """By digest, made once per revision of the snapshot: an announce names hundreds of them."""
         if self._facts[0] != snapshot.version:
             self._facts = (snapshot.version, _facts(snapshot))
         return self._facts[1]
+
+    def _registered_hosts(self, snapshot: ClusterSnapshot) -> frozenset[str]:
+        """The same object for as long as the snapshot is the same: it is asked for with each announce."""
+        if self._registered[0] != snapshot.version:
+            self._registered = (snapshot.version, _registered(snapshot))
+        return self._registered[1]
 
 
 def _may_complete(member: Member) -> bool:

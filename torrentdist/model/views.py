@@ -187,6 +187,8 @@ class SwarmAnnounce(View, frozen=True, kw_only=True):
     swarms: list[SwarmEntry] = []
     left: bool = False
     """True in the last request of a peer that goes away."""
+    addresses: str = ""
+    """The `addresses_tag` of this master's last answer."""
 
 
 class SwarmPeers(View, frozen=True, kw_only=True):
@@ -207,8 +209,9 @@ class SwarmAnswer(View, frozen=True, kw_only=True):
     you: str
     """The host under which the directory knows the peer."""
     swarms: dict[Digest, SwarmPeers] = {}
-    addresses: list[str] = []
-    """Every address that connections may be accepted from."""
+    addresses: list[str] | None = []
+    """Every address that connections may be accepted from; none: they are those of the tag that the announce named."""
+    addresses_tag: str = ""
     masters: list[str] = []
     """The URLs of all live masters."""
     wanted: list[Digest] = []

@@ -67,7 +67,7 @@ def merge(answers: Sequence[SwarmAnswer], before: SwarmPicture) -> SwarmPicture:
             swarms[digest] = _both(swarms[digest], said) if digest in swarms else said
     return SwarmPicture(
         masters=tuple(dict.fromkeys(url for answer in answers for url in answer.masters)),
-        addresses=frozenset(host for answer in answers for host in answer.addresses),
+        addresses=frozenset(host for answer in answers for host in answer.addresses or ()),
         swarms=MappingProxyType(swarms),
         wanted=frozenset(digest for answer in answers for digest in answer.wanted),
         interval=min(answer.interval for answer in answers),
@@ -244,7 +244,12 @@ class SwarmAgent:
             host = await self._own_address()
             master.told_at, master.due = self._clock(), math.inf
             request = SwarmAnnounce(
-                peer=self._peer, role=self._role, host=host, port=self._port(), swarms=self._swarms()
+                peer=self._peer,
+                role=self._role,
+                host=host,
+                port=self._port(),
+                swarms=self._swarms(),
+                addresses=master.answer.addresses_tag if master.answer else "",
             )
             try:
                 async with asyncio.timeout(self._deadline):
@@ -272,6 +277,9 @@ class SwarmAgent:
 
     def _answered(self, master: _Master, answer: SwarmAnswer) -> None:
         now = self._clock()
+        if answer.addresses is None:
+            known = master.answer.addresses if master.answer else []
+            answer = msgspec.structs.replace(answer, addresses=known)
         if master.problem:
             log.info("master %s answers announces again", master.url)
         master.failures, master.problem, master.alive_at, master.answer = 0, "", now, answer

@@ -7,7 +7,6 @@ plan can keep a swarm from finishing. Must not do: I/O, read a clock, or believe
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -32,9 +31,11 @@ BLOCKS_UNDER_WAY: Final = 32
 """What a receiver has asked for, of all its peers together: what a small message waits behind. 0.17 s at 25 Mbit/s."""
 FEWEST_BLOCKS: Final = 2
 SLOW: Final = 0.4
-"""A receiver that has less than this part of what the one in the middle has is no help to the others."""
+"""A receiver that gets on at less than this part of the pace of the one in the middle is no help to the others."""
 TELLING: Final = 0.03
 """Of the bundle; before the one in the middle has so much, nobody is slow."""
+SETTLED_SECS: Final = 1.5
+"""Whoever has been here for less may still be connecting."""
 
 
 @dataclass(frozen=True)
@@ -51,10 +52,15 @@ class Place:
 
 @dataclass(frozen=True)
 class Progress:
-    """What a receiver told of itself."""
+    """What a receiver told of itself, and since when it has been here."""
 
     done: int
     size: int
+    secs: float = SETTLED_SECS
+
+    @property
+    def pace(self) -> float:
+        return self.done / max(self.secs, SETTLED_SECS)
 
 
 def window(receivers: int) -> int:
@@ -74,13 +80,13 @@ def places_of(lacking: Mapping[PeerId, Progress], expected: Iterable[PeerId]) ->
 
 
 def _slow(lacking: Mapping[PeerId, Progress]) -> set[PeerId]:
-    if len(lacking) < 3:
+    settled = {peer: progress for peer, progress in lacking.items() if progress.secs >= SETTLED_SECS}
+    if len(settled) < 3:
         return set()
-    middle = statistics.median(progress.done for progress in lacking.values())
-    size = max(progress.size for progress in lacking.values())
-    if middle <= TELLING * size:
+    middle = sorted(settled.values(), key=lambda progress: progress.pace)[len(settled) // 2]
+    if middle.done <= TELLING * middle.size:
         return set()
-    return {peer for peer, progress in lacking.items() if progress.done < SLOW * middle}
+    return {peer for peer, progress in settled.items() if progress.pace < SLOW * middle.pace}
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ receivers cost no more than a few. Must not do: decide by anything but conductor
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from torrentdist.model.ids import PeerId
@@ -34,10 +35,10 @@ class Crowd:
             return
         found = lacking()
         self._made_at = now
-        self._places = places_of(found, expected)
         self._order = sorted(found)
         self._index = {peer: index for index, peer in enumerate(self._order)}
         self._since = {peer: self._since.get(peer, now) for peer in self._order}
+        self._places = places_of({p: replace(found[p], secs=now - self._since[p]) for p in self._order}, expected)
 
     def place(self, asker: PeerId) -> Place | None:
         return self._places.get(asker)

@@ -31,6 +31,7 @@ from torrentdist.model.views import (
     SwarmPeers,
 )
 from torrentdist.swarm.bounds import Limits, Periods
+from torrentdist.swarm.hosts import Hosts
 from torrentdist.swarm.roster import Draw, Peer, Swarm, address_of
 
 __all__ = ["MAX_PROBLEM_LENGTH", "Limits", "Member", "Periods", "SwarmDirectory", "SwarmFacts", "no_facts"]
@@ -94,8 +95,7 @@ class SwarmDirectory:
         self._limits = limits or Limits()
         self._peers: dict[PeerId, Peer] = {}
         self._swarms: dict[Digest, Swarm] = {}
-        self._hosts: Counter[str] = Counter()
-        self._hosts_version = 0
+        self._hosts = Hosts()
         self._fetching = 0
         self._memberships = 0
         self._announces = 0
@@ -129,11 +129,13 @@ class SwarmDirectory:
                     replicas=known.replicas,
                     place=place,
                 )
+        addresses = self.addresses(registered_hosts)
         return SwarmAnswer(
             interval=interval,
             you=host,
             swarms=swarms,
-            addresses=self.addresses(registered_hosts),
+            addresses=None if request.addresses == self._hosts.tag else addresses,
+            addresses_tag=self._hosts.tag,
             masters=list(masters),
         )
 
@@ -161,7 +163,7 @@ class SwarmDirectory:
             self._leave(gone, digest)
         self._memberships -= len(gone.entries)
         self._fetching -= gone.fetching
-        self._drop_host(gone.host)
+        self._hosts.drop(gone.host)
 
     def expire(self, now: float) -> list[PeerId]:
         """Forget the peers that were silent for too long, and say whom."""
@@ -205,14 +207,7 @@ class SwarmDirectory:
 
     def addresses(self, registered_hosts: Iterable[str] = ()) -> list[str]:
         """Every address that a connection may come from: all peers and the hosts given. A name is no address."""
-        known = dict.fromkeys(self._hosts)
-        known.update(dict.fromkeys(host for text in registered_hosts if (host := address_of(text))))
-        return list(known)
-
-    @property
-    def addresses_version(self) -> int:
-        """Changes whenever `addresses` does, so that a master can let a newcomer in at once."""
-        return self._hosts_version
+        return self._hosts.addresses(frozenset(registered_hosts))
 
     def counts(self, digest: Digest) -> SwarmCounts:
         swarm = self._swarms.get(digest)
@@ -316,8 +311,8 @@ class SwarmDirectory:
                 return f"its directory holds {self._memberships} memberships of swarms"
             if known is None and len(self._peers) >= self._limits.peers:
                 return f"its directory holds {len(self._peers)} peers"
-            if (known is None or known.host != host) and self._hosts[host] >= self._limits.peers_per_host:
-                return f"its directory holds {self._hosts[host]} peers of {host}"
+            if (known is None or known.host != host) and self._hosts.peers(host) >= self._limits.peers_per_host:
+                return f"its directory holds {self._hosts.peers(host)} peers of {host}"
             return ""
 
         if full():
@@ -333,10 +328,10 @@ class SwarmDirectory:
         if peer is None:
             peer = Peer(request.peer, request.role, host, request.port, now)
             self._peers[peer.id] = peer
-            self._add_host(host)
+            self._hosts.add(host)
         elif peer.host != host:
-            self._drop_host(peer.host)
-            self._add_host(host)
+            self._hosts.drop(peer.host)
+            self._hosts.add(host)
         peer.host, peer.port, peer.heard_at = host, request.port, now
         return peer
 
@@ -376,16 +371,6 @@ class SwarmDirectory:
             share = int.from_bytes(hashlib.blake2b(peer.id.encode(), digest_size=4).digest()) / 2**32
             peer.period = periods.seeding_secs * (1 - SEEDER_SPREAD * share)
         peer.alive_until = now + 2 * peer.period + periods.grace_secs
-
-    def _add_host(self, host: str) -> None:
-        self._hosts[host] += 1
-        self._hosts_version += self._hosts[host] == 1
-
-    def _drop_host(self, host: str) -> None:
-        self._hosts[host] -= 1
-        if not self._hosts[host]:
-            del self._hosts[host]
-            self._hosts_version += 1
 
     def _seed(self, digest: Digest, asker: PeerId, now: float) -> int:
         turn = int(now // self._periods.rotate_secs)
