@@ -208,3 +208,19 @@ def test_an_upload_bypasses_no_check(cluster: Cluster, tmp_path: Path) -> None:
     ]
     assert time.monotonic() - began < 20
     assert cluster.get("master-1", "/v1/bundles/refused") is None
+
+
+def test_a_large_metafile_comes_from_hosts_that_have_it(cluster: Cluster, tmp_path: Path) -> None:
+    """Three masters would send the metafile of a bundle of many files to each of a thousand hosts."""
+    source = tmp_path / "many"
+    write_tree(source, {f"{'a long name ' * 15}{number}": b"%d" % number for number in range(1500)})
+    uploaded = cluster.upload(source, "many-names")
+    for host in cluster.supervisors():
+        cluster.run("bundle", "distribute", "many-names", "--supervisors", host).ok()
+    url = f"{cluster.url(cluster.masters()[0])}/v1/bundles/many-names/metafile"
+    sent_on = cluster.http.get(url, params={"elsewhere": "true"})
+    from_host = cluster.http.get(sent_on.headers["location"])
+
+    assert cluster.http.get(url).content == from_host.content
+    assert uploaded["digest"] == sent_on.headers["x-digest"]
+    assert all(cluster.published(host, uploaded["digest"]) for host in cluster.supervisors())

@@ -216,7 +216,7 @@ def test_who_knows_the_addresses_is_not_told_them_again() -> None:
     after = say(here, "s1", lacks(), source="10.0.0.1", addresses=again.addresses_tag)
 
     assert ["10.0.0.1"] == first.addresses
-    assert again.addresses is None
+    assert not again.addresses
     assert ["10.0.0.1", "10.0.0.2"] == after.addresses
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 from collections.abc import Callable, Iterable, Sequence
 
 import httpx
@@ -34,14 +35,30 @@ def http_client(token: str | None) -> httpx.AsyncClient:
 
 
 class MasterLinks:
-    def __init__(self, http: httpx.AsyncClient, urls: Callable[[], Sequence[str]]) -> None:
+    """`me`: who asks. Each host asks the masters in its own order, so that no master has all of the questions."""
+
+    def __init__(self, http: httpx.AsyncClient, urls: Callable[[], Sequence[str]], me: str) -> None:
         self._http = http
-        self._urls = urls
+        self._urls: Callable[[], list[str]] = lambda: in_own_order(urls(), me)
 
     async def metafile(self, bundle: BundleId) -> Metafile:
-        """The metafile of a bundle that is available; `bundle_not_found` as soon as one master says so."""
-        raw = await self._first(f"/v1/bundles/{bundle}/metafile", self._urls())
-        return await asyncio.to_thread(parse_metafile, raw)
+        """The metafile of a bundle that is available; `bundle_not_found` as soon as one master says so. A master may
+        send us to another host for a large one; if that has it no more, the master must give it."""
+        path = f"/v1/bundles/{bundle}/metafile"
+        response = await self._answer(f"{path}?elsewhere=true", self._urls())
+        if response.is_redirect:
+            meta = await self._from_host(response.headers["location"], response.headers.get("x-digest", ""))
+            if meta is not None:
+                return meta
+            response = await self._answer(path, self._urls())
+        return await asyncio.to_thread(parse_metafile, response.content)
+
+    async def _from_host(self, url: str, digest: str) -> Metafile | None:
+        with contextlib.suppress(httpx.HTTPError, TorrentdistError):
+            response = await self._http.get(url)
+            meta = await asyncio.to_thread(parse_metafile, response.content) if response.status_code == 200 else None
+            return meta if meta is not None and meta.digest == digest else None
+        return None
 
     async def metafile_of(self, digest: Digest, first: Iterable[str] = ()) -> Metafile:
         """The metafile of this very content, from whoever has it, `first` before the others."""
@@ -68,6 +85,9 @@ class MasterLinks:
         return [Holder(m.id, m.url) for m in cluster.masters if m.id in view.holders]
 
     async def _first(self, path: str, urls: Sequence[str]) -> bytes:
+        return (await self._answer(path, urls)).content
+
+    async def _answer(self, path: str, urls: Sequence[str]) -> httpx.Response:
         said: list[TorrentdistError] = []
         silent: list[str] = []
         for url in urls:
@@ -76,12 +96,16 @@ class MasterLinks:
             except httpx.HTTPError as exc:
                 silent.append(f"{url}: {type(exc).__name__}")
                 continue
-            if response.status_code == 200:
-                return response.content
+            if response.status_code == 200 or response.is_redirect:
+                return response
             said.append(_error_of(response))
         if said:
             raise said[0]
         raise TorrentdistError("unreachable", detail=", ".join(silent) or "no master is known")
+
+
+def in_own_order(urls: Sequence[str], me: str) -> list[str]:
+    return sorted(urls, key=lambda url: hashlib.blake2b(f"{me} {url}".encode(), digest_size=8).digest())
 
 
 def _error_of(response: httpx.Response) -> TorrentdistError:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import FileResponse, Response
+from starlette.responses import FileResponse, RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
@@ -65,6 +65,8 @@ Handler = Callable[[Request], Awaitable[Response]]
 ALIVE = (BundleState.UPLOADING, BundleState.AVAILABLE, BundleState.LOST)
 MAX_ANNOUNCE_BYTES = 8 * 1024 * 1024
 LONGEST_POLL = 30.0
+LARGE_METAFILE = 256 * 1024
+"""Bytes; of larger ones a master gives the first, and hosts that have it give the others."""
 DEFAULT_FAILOVERS = 10
 
 
@@ -178,9 +180,14 @@ class MasterApi:
     async def metafile(self, request: Request) -> Response:
         entry = viewing.entry_of(self._m.snapshot(), _bundle(request), *viewing.LISTED)
         raw = await self._m.raw_metafile(entry.record.digest)
+        digest = entry.record.digest
+        if request.query_params.get("elsewhere") == "true" and len(raw) > LARGE_METAFILE:
+            host = self._m.swarms.another_host_with_metafile(digest)
+            if host is not None:
+                return RedirectResponse(f"{host}/v1/metafiles/{digest}", headers={"X-Digest": digest})
         if request.query_params.get("tracker") == "true":
-            raw = with_trackers(raw, self._m.swarms.tracker_urls(entry.record.digest))
-        return await _metafile_response(request, raw, entry.record.digest)
+            raw = with_trackers(raw, self._m.swarms.tracker_urls(digest))
+        return await _metafile_response(request, raw, digest)
 
     async def metafile_by_digest(self, request: Request) -> Response:
         digest = ids.digest(request.path_params["digest"])

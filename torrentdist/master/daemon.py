@@ -114,7 +114,7 @@ class Master:
         self._closing.push_async_callback(self.runtime.stop)
         http = http_client(self._token)
         self._closing.push_async_callback(http.aclose)
-        self.links = MasterLinks(http, self._other_masters)
+        self.links = MasterLinks(http, self._other_masters, self.id)
         await self._load_records(http)
         self.roles = Roles(http, self.snapshot, self.role)
         self.swarms = Swarms(

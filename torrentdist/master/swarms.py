@@ -16,7 +16,7 @@ from torrentdist.cluster.snapshot import ClusterSnapshot
 from torrentdist.host.runtime import HostRuntime
 from torrentdist.model.config import SwarmConfig
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.ids import BundleId, Digest, PeerId
+from torrentdist.model.ids import BundleId, Digest, PeerId, SupervisorId
 from torrentdist.model.records import BundleState
 from torrentdist.model.views import PeerAddress, PeerRole, SwarmAnnounce, SwarmAnswer, SwarmEntry
 from torrentdist.swarm.directory import Member, Periods, SwarmDirectory, SwarmFacts
@@ -43,6 +43,7 @@ class Swarms:
         self._snapshot = snapshot
         self._wanted: set[Digest] = set()
         self._crowds: set[Digest] = set()
+        self._turn = 0
         self._facts: tuple[int, dict[Digest, SwarmFacts]] = (-1, {})
         self._registered: tuple[int, frozenset[str]] = (-1, frozenset())
 
@@ -69,6 +70,14 @@ class Swarms:
     def seen_elsewhere(self, digest: Digest) -> bool:
         """Whether some peer has all of it: a supervisor's copy is a copy."""
         return any(member.entry.complete for member in self.directory.members(digest))
+
+    def another_host_with_metafile(self, digest: Digest) -> str | None:
+        """The URL of some supervisor in the swarm, which has the metafile since it is there; another one each time."""
+        supervisors = self._snapshot().supervisors
+        members = [m.peer for m in self.directory.members(digest) if m.role is PeerRole.SUPERVISOR]
+        urls = [s.url for peer in members if (s := supervisors.get(SupervisorId(peer))) is not None and s.url]
+        self._turn += 1
+        return urls[self._turn % len(urls)] if urls else None
 
     def want_metafile(self, digest: Digest) -> None:
         """No master has it: whoever is in the swarm is asked for it."""

@@ -209,8 +209,8 @@ class SwarmAnswer(View, frozen=True, kw_only=True):
     you: str
     """The host under which the directory knows the peer."""
     swarms: dict[Digest, SwarmPeers] = {}
-    addresses: list[str] | None = []
-    """Every address that connections may be accepted from; none: they are those of the tag that the announce named."""
+    addresses: list[str] = []
+    """Every address that connections may be accepted from; empty: those of the tag that the announce named."""
     addresses_tag: str = ""
     masters: list[str] = []
     """The URLs of all live masters."""

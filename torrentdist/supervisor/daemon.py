@@ -50,7 +50,8 @@ from torrentdist.supervisor.isolation import Isolation
 from torrentdist.supervisor.jobs import Jobs
 from torrentdist.supervisor.keeper import Keeper
 from torrentdist.supervisor.local_state import read_left
-from torrentdist.supervisor.output_api import OutputApi, output_app
+from torrentdist.supervisor.output_api import OutputApi
+from torrentdist.supervisor.outside import outside_app
 from torrentdist.supervisor.reporting import Reporting, job_facts
 from torrentdist.supervisor.serving import BundleServer
 from torrentdist.swarm.agent import SwarmAgent, SwarmPicture
@@ -117,7 +118,7 @@ class Supervisor:
             on_picture=self._on_picture,
         )
         self._agent = agent
-        self.links = MasterLinks(http, self._masters)
+        self.links = MasterLinks(http, self._masters, self.id)
         self._load_plugin()
         await self.runtime.start()
         self.runtime.poke = agent.poke
@@ -132,7 +133,7 @@ class Supervisor:
         log.info("supervisor started", gateway=self.gateway_url(), swarm_port=self.runtime.engine.port)
 
     def _bind_outside(self) -> socket.socket:
-        sock = bind_socket(self.config.api.listen, self.config.supervisor.port, what="the workers' output")
+        sock = bind_socket(self.config.api.listen, self.config.supervisor.port, what="other hosts")
         self._closing.callback(sock.close)
         return sock
 
@@ -140,7 +141,7 @@ class Supervisor:
         """The gateway, and what other hosts may ask."""
         self.output = OutputApi(jobs.homes, jobs.placed)
         self._web = WebServer(gateway_app(self, lambda: self._web), gateway)
-        self._outside = WebServer(output_app(self.output, self._token), outside)
+        self._outside = WebServer(outside_app(self.output, self.runtime.store, self._token), outside)
         for web in (self._web, self._outside):
             await web.start()
             self._closing.push_async_callback(web.stop)

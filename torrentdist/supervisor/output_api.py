@@ -1,6 +1,5 @@
 """What workers of this host have printed, over HTTP: for its own users on the gateway, for other hosts on api.listen.
 
-Always holds: beyond loopback nothing is answered without the cluster's token, and nothing but this is answered there.
 Must not do: read anything but the files that guardians keep of their workers' output.
 """
 
@@ -11,20 +10,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp
 
-from torrentdist.host.web import (
-    BearerAuth,
-    json_response,
-    number_parameter,
-    on_http_error,
-    on_torrentdist_error,
-    on_unexpected_error,
-)
+from torrentdist.host.web import json_response, number_parameter
 from torrentdist.model import ids
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.views import WorkerOutput
@@ -90,15 +80,3 @@ def _stream(request: Request) -> Stream:
         return Stream(text)
     except ValueError:
         raise TorrentdistError("invalid_request", detail=f"stream={text!r} is neither stdout nor stderr") from None
-
-
-def output_app(api: OutputApi, token: str | None) -> ASGIApp:
-    """What other hosts may ask of this one."""
-    handlers = {
-        TorrentdistError: on_torrentdist_error,
-        404: on_http_error,
-        405: on_http_error,
-        Exception: on_unexpected_error,
-    }
-    app = Starlette(routes=api.routes(), exception_handlers=handlers)
-    return BearerAuth(app, token, ()) if token is not None else app

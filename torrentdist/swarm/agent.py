@@ -67,7 +67,7 @@ def merge(answers: Sequence[SwarmAnswer], before: SwarmPicture) -> SwarmPicture:
             swarms[digest] = _both(swarms[digest], said) if digest in swarms else said
     return SwarmPicture(
         masters=tuple(dict.fromkeys(url for answer in answers for url in answer.masters)),
-        addresses=frozenset(host for answer in answers for host in answer.addresses or ()),
+        addresses=frozenset(host for answer in answers for host in answer.addresses),
         swarms=MappingProxyType(swarms),
         wanted=frozenset(digest for answer in answers for digest in answer.wanted),
         interval=min(answer.interval for answer in answers),
@@ -277,9 +277,8 @@ class SwarmAgent:
 
     def _answered(self, master: _Master, answer: SwarmAnswer) -> None:
         now = self._clock()
-        if answer.addresses is None:
-            known = master.answer.addresses if master.answer else []
-            answer = msgspec.structs.replace(answer, addresses=known)
+        if not answer.addresses and master.answer is not None and answer.addresses_tag == master.answer.addresses_tag:
+            answer = msgspec.structs.replace(answer, addresses=master.answer.addresses)
         if master.problem:
             log.info("master %s answers announces again", master.url)
         master.failures, master.problem, master.alive_at, master.answer = 0, "", now, answer

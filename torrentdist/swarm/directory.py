@@ -134,7 +134,7 @@ class SwarmDirectory:
             interval=interval,
             you=host,
             swarms=swarms,
-            addresses=None if request.addresses == self._hosts.tag else addresses,
+            addresses=[] if request.addresses == self._hosts.tag else addresses,
             addresses_tag=self._hosts.tag,
             masters=list(masters),
         )

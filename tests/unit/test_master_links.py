@@ -1,0 +1,62 @@
+"""A daemon's questions to the masters: whom it asks first, and what it does with a host that it is sent to."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import httpx
+import pytest
+
+from torrentdist.bundle.make import make_metafile
+from torrentdist.bundle.metafile import Metafile
+from torrentdist.host.links import MasterLinks, in_own_order
+from torrentdist.model.ids import BundleId
+
+MASTERS = ["http://m1:7", "http://m2:7", "http://m3:7"]
+
+
+def metafile_of(directory: Path) -> Metafile:
+    directory.mkdir()
+    (directory / "file").write_text(directory.name)
+    return make_metafile(directory)
+
+
+def test_each_host_asks_the_masters_in_its_own_order() -> None:
+    """One master would answer a thousand hosts, and the others none."""
+    first = [in_own_order(MASTERS, f"s{number}")[0] for number in range(300)]
+
+    assert all(first.count(master) > 60 for master in MASTERS)
+    assert in_own_order(MASTERS, "s1") == in_own_order(MASTERS[::-1], "s1")
+
+
+@pytest.mark.parametrize("at_host", ["has it", "is dead", "has it no more", "lies"])
+def test_a_metafile_comes_from_the_host_that_a_master_names_or_from_the_master(tmp_path: Path, at_host: str) -> None:
+    """A host that has died, or means ill, would keep others from a bundle that masters have."""
+    right, wrong = metafile_of(tmp_path / "right"), metafile_of(tmp_path / "wrong")
+    asked: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request.url.host)
+        if request.url.host != "s1":
+            if "elsewhere" in request.url.params:
+                location = f"http://s1:8/v1/metafiles/{right.digest}"
+                return httpx.Response(307, headers={"location": location, "x-digest": right.digest})
+            return httpx.Response(200, content=right.raw)
+        match at_host:
+            case "has it":
+                return httpx.Response(200, content=right.raw)
+            case "is dead":
+                raise httpx.ConnectError("refused", request=request)
+            case "has it no more":
+                return httpx.Response(404)
+        return httpx.Response(200, content=wrong.raw)
+
+    async def fetch() -> Metafile:
+        async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as http:
+            return await MasterLinks(http, lambda: MASTERS[:1], "s2").metafile(BundleId("b"))
+
+    got = asyncio.run(fetch())
+
+    assert right.digest == got.digest
+    assert (["m1", "s1"] if at_host == "has it" else ["m1", "s1", "m1"]) == asked
