@@ -74,6 +74,7 @@ class Engine:
         self._listening: asyncio.Future[int] | None = None
         self._allowed: frozenset[str] | None = None
         self._pulse: asyncio.TimerHandle | None = None
+        self._looking: asyncio.Task[None] | None = None
         self._quiet = 0
         self._conducting: asyncio.TimerHandle | None = None
         self._crowds: dict[Digest, int] = {}
@@ -178,10 +179,9 @@ class Engine:
         self._closed = True
         for task in self._tasks:
             task.cancel()
-        if self._pulse is not None:
-            self._pulse.cancel()
-        if self._conducting is not None:
-            self._conducting.cancel()
+        for timer in (self._pulse, self._conducting):
+            if timer is not None:
+                timer.cancel()
         for transfer in self._transfers.values():
             transfer.fail(TorrentdistError("closing", what="the engine"))
         if self._session is None or self._pump is None:
@@ -191,6 +191,8 @@ class Engine:
                 async with asyncio.TaskGroup() as group:
                     for digest in list(self._transfers):
                         group.create_task(self.remove(digest))
+                if self._looking is not None:
+                    await asyncio.shield(self._looking)
         except TimeoutError:
             # A disk that hangs. Destroying the session would wait for it, and hold up the whole interpreter.
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._session))
@@ -270,6 +272,10 @@ class Engine:
             pause = max(CONDUCT_SECS, pieces * CONDUCT_SECS_PER_PIECE)
             self._conducting = asyncio.get_running_loop().call_later(pause, self._conduct)
 
+    async def _look_at_peers(self) -> None:
+        for transfer in [transfer for transfer in self._transfers.values() if transfer.active]:
+            transfer.count_peers(await asyncio.to_thread(transfer.seen_peers))
+
     def _on_pulse(self) -> None:
         self._pulse = None
         if self._session is None:
@@ -279,9 +285,10 @@ class Engine:
         self._session.post_session_stats()
         for transfer in self._transfers.values():
             if transfer.active:
-                transfer.look_at_peers()
                 transfer.save()
             transfer.part()
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.get_running_loop().create_task(self._look_at_peers())
         busy = any(transfer.active or transfer.wants_to_part for transfer in self._transfers.values())
         self._quiet = 0 if busy else self._quiet + 1
         if self._quiet < QUIET_PULSES:

@@ -69,7 +69,9 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("smooth_connects", False, "dial at once, do not spread the dials over time"),
     Setting("handshake_timeout", 5, "a peer that accepts and says nothing holds a place for 5 s, not 10"),
     Setting("peer_connect_timeout", 5, "hosts of one network answer at once or are down"),
-    Setting("peer_timeout", 5, "60 s by default; the pieces of a host without power are asked of others within seconds"),
+    Setting(
+        "peer_timeout", 5, "60 s by default; the pieces of a host without power are asked of others within seconds"
+    ),
     Setting("tick_interval", 25, "500 ms by default show in every connection, and with a limit in every message"),
     Setting("close_redundant_connections", False, "peers whose wanted pieces are complete will need each other later"),
     # Sharing.

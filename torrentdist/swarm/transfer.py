@@ -203,14 +203,16 @@ class Transfer:
             self._only_seeds_since = time.monotonic()
         self._count_sources()
 
-    def look_at_peers(self) -> None:
-        """Who is connected and what each has sent. Waits a moment for libtorrent's network thread, which never waits
-        for a disk; the alert with the same news is of no use in Python."""
-        if self._handle is None:
-            return
+    def seen_peers(self) -> list[SeenPeer]:
+        """Who is connected and what each has sent, from any thread. Waits for libtorrent's network thread, which may
+        be busy for a while; the alert with the same news is of no use in Python."""
         with contextlib.suppress(RuntimeError):  # It may have left the session.
-            self._ledger.record(_seen_peers(self._handle))
-            self._count_sources()
+            return _seen_peers(self._handle) if self._handle is not None else []
+        return []
+
+    def count_peers(self, seen: Iterable[SeenPeer]) -> None:
+        self._ledger.record(seen)
+        self._count_sources()
 
     def on_finished(self) -> None:
         """Every wanted piece is verified. What is in libtorrent's cache goes to the files, and the last counters are
@@ -218,7 +220,7 @@ class Transfer:
         if not self.active or self._handle is None or (self._finishing is not None and "status" not in self._finishing):
             return
         self._finishing = {"flush", "status"}
-        self.look_at_peers()
+        self.count_peers(self.seen_peers())
         self._handle.post_status(0)
         self._flush(self._handle)
 
