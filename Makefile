@@ -40,9 +40,9 @@ bench: setup ## measure against peers; the last results stay in bench/
 bench-short: setup ## the same on less data; nothing is kept
 	@$(PY) -m bench --short
 
-swarm: setup ## a broadcast over slow links in namespaces: make swarm HOSTS=16 RATE=25 SIZE=32 HOLDERS=1
-	@$(PY) -m bench.swarm --hosts $(or $(HOSTS),16) --rate $(or $(RATE),25) --size $(or $(SIZE),32) \
-		--holders $(or $(HOLDERS),1) $(SWARM_ARGS)
+swarm: setup ## hosts on slow links in namespaces: make swarm HOSTS=16 RATE=25 SIZE=32 HOLDERS=1, or SCENARIO=killed
+	@$(PY) -m bench.swarm $(if $(SCENARIO),--scenario $(SCENARIO)) $(if $(HOSTS),--hosts $(HOSTS)) \
+		$(if $(RATE),--rate $(RATE)) $(if $(SIZE),--size $(SIZE)) $(if $(HOLDERS),--holders $(HOLDERS)) $(SWARM_ARGS)
 
 bench-spark: setup ## Spark's own --archives beside ours: make bench-spark [HOSTS=2,4,8] [RATE=50] [SIZE=32]
 	@$(PY) -m bench.spark --hosts $(or $(HOSTS),2,4,8) --rate $(or $(RATE),50) --size $(or $(SIZE),32)

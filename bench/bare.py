@@ -1,4 +1,6 @@
-"""The reference: libtorrent alone, tuned, one end of a pair as a process. `bare.py seed|fetch METAFILE HOME [PORT]`.
+"""The reference: libtorrent alone, tuned, one peer as a process.
+
+`bare.py seed METAFILE HOME`, `bare.py fetch METAFILE HOME OWN_PORT PORT...`: everything is on loopback.
 
 Always holds: a fetch ends when every byte is verified, written and synced. Must not do: import anything of ours (its
 process starts as quickly as one can), or use settings that are worse than what libtorrent can do.
@@ -15,7 +17,6 @@ import libtorrent as lt
 
 MIB = 1024 * 1024
 TUNED: dict[str, Any] = {
-    "listen_interfaces": "127.0.0.1:0",
     "alert_mask": lt.alert_category.status | lt.alert_category.storage | lt.alert_category.error,
     "enable_dht": False,
     "enable_lsd": False,
@@ -37,8 +38,9 @@ TUNED: dict[str, Any] = {
 }
 
 
-def new_session() -> lt.session:
-    return lt.session(lt.session_params(TUNED))  # type: ignore[call-overload]
+def new_session(port: int = 0) -> lt.session:
+    listen = {"listen_interfaces": f"127.0.0.1:{port}"}
+    return lt.session(lt.session_params({**TUNED, **listen}))  # type: ignore[call-overload]
 
 
 def new_params(metafile: str, home: str) -> lt.add_torrent_params:
@@ -60,12 +62,12 @@ def seed(metafile: str, home: str) -> None:
     sys.stdin.read()
 
 
-def fetch(metafile: str, home: str, port: int) -> None:
+def fetch(metafile: str, home: str, own: int, ports: list[int]) -> None:
     os.mkdir(home)
-    session = new_session()
+    session = new_session(own)
     params = new_params(metafile, home)
     params.flags = lt.torrent_flags.no_verify_files
-    params.peers = [("127.0.0.1", port)]
+    params.peers = [("127.0.0.1", port) for port in ports]
     handle = session.add_torrent(params)
     finished = False
     while True:
@@ -90,5 +92,5 @@ if __name__ == "__main__":
     if role == "seed":
         seed(rest[0], rest[1])
     else:
-        fetch(rest[0], rest[1], int(rest[2]))
+        fetch(rest[0], rest[1], int(rest[2]), [int(port) for port in rest[3:]])
     os._exit(0)  # Tearing the session down takes its time; nobody measures that.

@@ -11,6 +11,7 @@ import ctypes
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -150,10 +151,24 @@ class Lab:
         self._processes[name].kill()
         self._processes.pop(name).wait()
 
-    def cpu_secs(self, name: str) -> float:
-        """What a process has used of a processor so far."""
-        fields = Path(f"/proc/{self._processes[name].pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    def listens(self, port: int) -> bool:
+        """Whether something accepts connections on the bridge."""
+        with socket.socket() as probe:
+            return probe.connect_ex((BRIDGE, port)) == 0
+
+    def runs(self, name: str) -> bool:
+        """Whether it was started, and neither stopped nor killed."""
+        return name in self._processes
+
+    def cpu_secs(self, name: str) -> dict[str, float]:
+        """What each kind of thread of a process has used of a processor so far, by its name."""
+        used: dict[str, float] = {}
+        for stat in Path(f"/proc/{self._processes[name].pid}/task").glob("*/stat"):
+            before, _, after = stat.read_text().rpartition(")")
+            fields, kind = after.split(), before.partition("(")[2]
+            secs = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+            used[kind] = used.get(kind, 0.0) + secs
+        return used
 
     def log_of(self, name: str) -> str:
         return (self.dir / f"{name}.log").read_text(errors="replace")

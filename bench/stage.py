@@ -125,4 +125,4 @@ def bare_seeder(metafile: Path, home: Path) -> Iterator[int]:
 
 
 def bare_fetch(metafile: Path, home: Path, port: int) -> Ended:
-    return run([sys.executable, str(BARE), "fetch", str(metafile), str(home), str(port)], home.parent)
+    return run([sys.executable, str(BARE), "fetch", str(metafile), str(home), "0", str(port)], home.parent)

@@ -1,6 +1,7 @@
-"""One scenario in the lab: ours, bare libtorrent beside it, and T, the time of one plain HTTP transfer over one link.
+"""A case in the lab: ours, its peers beside it, and T, the time of one plain HTTP transfer over one link.
 
-`make swarm HOSTS=16 RATE=25 SIZE=32 HOLDERS=1`. The last line is JSON. Needs root, for the namespaces.
+`make swarm HOSTS=16 RATE=25 SIZE=32 HOLDERS=1` or `make swarm SCENARIO=killed`; `--list` names them all. The last line
+is JSON. Needs root, for the namespaces.
 """
 
 from __future__ import annotations
@@ -10,66 +11,142 @@ import json
 import logging
 import os
 import shutil
+import statistics
 import sys
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import structlog
 
 from bench import lab as labs
+from bench import swarm_unlimited
 from bench.lab import Lab
-from bench.swarm_ours import Ours
-from bench.swarm_peers import bare, link_time
+from bench.swarm_cases import CASES, By, Case
+from bench.swarm_ours import LOCAL, Ours
+from bench.swarm_peers import SETTINGS, STAGES, broadcast, lacking, link_time, patience
+from bench.swarm_picture import picture
+from bench.swarm_results import record
 from bench.swarm_scenario import MIB, Outcome, Scenario, median
+
+MISSED = 3
+UNLIMITED = "unlimited"
+"""Has no links, and so no lab: a module of its own."""
 
 
 def main() -> int:
     arguments = _parser().parse_args()
+    if arguments.scenario == UNLIMITED:
+        return swarm_unlimited.measured(
+            size=arguments.size, runs=arguments.runs, kept=arguments.record, disk=arguments.dir
+        )
+    if arguments.list:
+        for key, case in CASES.items():
+            print(f"{key:10} {case.what}")
+        print(f"{UNLIMITED:10} no limits on links, 4 GiB, 1:1 and 1:4 on loopback")
+        return 0
+    kinds = [kind for kind in arguments.peers.split(",") if kind]
+    if unknown := [kind for kind in kinds if kind not in SETTINGS]:
+        print(f"no such peer: {', '.join(unknown)}; there are {', '.join(SETTINGS)}", file=sys.stderr)
+        return 2
     if reason := labs.why_not() if not os.environ.get(labs.INSIDE) else "":
         print(f"no lab on this machine: {reason}", file=sys.stderr)
         return 2
+    if missing := lacking(kinds):
+        print(f"missing: {', '.join(missing)}; scripts/lab-peers installs them", file=sys.stderr)
+        return 2
     labs.enter("bench.swarm", sys.argv[1:])
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
-    scenario = Scenario(
-        hosts=arguments.hosts,
-        rate=arguments.rate,
-        size=arguments.size,
-        holders=arguments.holders,
-        slow=arguments.slow,
-        apart=arguments.apart,
-        killed=arguments.killed,
-    )
+    case = _case(arguments)
     lab = Lab(arguments.dir)
-    source = write_source(lab.dir / "source", scenario.size)
-    seconds = link_time(lab, scenario, source)
-    _say(f"one HTTP transfer over one link: {seconds:.2f} s")
-    ours = [run_ours(lab, scenario, source, seconds, arguments.keep) for _ in range(arguments.runs)]
-    stock = [bare(lab, scenario, source, "stock", n, seconds) for n in range(arguments.stock)]
-    _say(_lines("stock", stock, seconds))
-    best = median(ours)
-    answer = {
-        "hosts": scenario.hosts,
-        "rate": scenario.rate,
-        "size": scenario.size,
-        "holders": scenario.holders,
-        "link_time": round(seconds, 3),
-        "last_done": round(best.last_done, 3),
-        "ratio": round(best.last_done / seconds, 3),
-        "stock_ratio": round(median(stock).last_done / seconds, 3) if stock else None,
-        "seeder_copies": round(best.seeder_copies, 3),
-        "stock_seeder_copies": round(median(stock).seeder_copies, 3) if stock else None,
-        "longest": round(best.longest / seconds, 3),
-        "done": len(best.ends),
-        "cpu_secs": round(best.cpu_secs, 2),
-        "ratios": [round(outcome.last_done / seconds, 3) for outcome in ours],
-    }
+    source = write_source(lab.dir / "source", case.scenario.size)
+    measured = Measured(case, link_time(lab, case.scenario, source))
+    _say(f"T, one HTTP transfer over one link: {measured.link_time:.2f} s")
+    for _ in range(arguments.runs):
+        measured.run(lab, source, arguments.keep)
+    for kind in kinds:
+        measured.peers[kind] = run_peer(lab, case.scenario, source, kind, measured.link_time)
+        _say(_line(kind, measured.peers[kind], measured.link_time))
+    if arguments.picture:
+        outcomes = {"ours": median(measured.ours), **measured.peers}
+        arguments.picture.write_text(picture(case.what, outcomes, measured.link_time))
+    if arguments.record:
+        record(arguments.scenario or "main", measured.row())
+    answer = measured.answer()
     print(json.dumps(answer), flush=True)
-    return 0 if not best.failed else 3
+    return 0 if answer["met"] or (not arguments.scenario and not answer["failed"]) else MISSED
 
 
-def run_ours(lab: Lab, scenario: Scenario, source: Path, seconds: float, keep: Path | None) -> Outcome:
-    ours = Ours(lab, scenario, source)
+@dataclass
+class Measured:
+    """All runs of a case."""
+
+    case: Case
+    link_time: float
+    ours: list[Outcome] = field(default_factory=list)
+    base: list[Outcome] = field(default_factory=list)
+    peers: dict[str, Outcome] = field(default_factory=dict)
+
+    def run(self, lab: Lab, source: Path, keep: Path | None) -> None:
+        if self.case.base is not None:
+            self.base.append(run_ours(lab, self.case.base, source, self.link_time, None))
+            _say(_line("base", self.base[-1], self.link_time))
+        self.ours.append(run_ours(lab, self.case.scenario, source, self.link_time, keep))
+        _say(_line("ours", self.ours[-1], self.link_time))
+
+    def each(self) -> list[float]:
+        base = median(self.base) if self.base else None
+        return [self.case.measured(outcome, base, self.link_time) for outcome in self.ours]
+
+    def answer(self) -> dict[str, Any]:
+        best, scenario = median(self.ours), self.case.scenario
+        measured = statistics.median(self.each())
+        stock = self.peers.get("stock")
+        return {
+            "hosts": scenario.hosts,
+            "rate": scenario.rate,
+            "size": scenario.size,
+            "holders": scenario.holders,
+            "link_time": round(self.link_time, 3),
+            "last_done": round(best.last_done, 3),
+            "ratio": round(best.last_done / self.link_time, 3),
+            "stock_ratio": round(stock.last_done / self.link_time, 3) if stock else None,
+            "seeder_copies": round(best.seeder_copies, 3),
+            "stock_seeder_copies": round(stock.seeder_copies, 3) if stock else None,
+            "longest": round(best.longest / self.link_time, 3),
+            "done": len(best.ends),
+            "cpu_secs": round(best.cpu_secs, 2),
+            "python_secs": round(best.python_secs, 2),
+            "ratios": [round(outcome.last_done / self.link_time, 3) for outcome in self.ours],
+            "base_ratios": [round(outcome.last_done / self.link_time, 3) for outcome in self.base],
+            "measured": round(measured, 3),
+            "bar": self.case.bar,
+            "met": all(self.case.met(outcome, measured) for outcome in self.ours),
+            "failed": sorted({name for outcome in self.ours for name in outcome.failed}),
+            "peers": {
+                kind: {
+                    "ratio": round(outcome.last_done / self.link_time, 3),
+                    "seeder_copies": round(outcome.seeder_copies, 3),
+                    "failed": len(outcome.failed),
+                    "settings": SETTINGS[kind],
+                }
+                for kind, outcome in self.peers.items()
+            },
+        }
+
+    def row(self) -> dict[str, Any]:
+        kept = ("bar", "measured", "met", "failed", "seeder_copies", "cpu_secs", "python_secs", "link_time", "peers")
+        answer = self.answer()
+        each = [round(value, 3) for value in self.each()]
+        return {"what": self.case.what, "by": self.case.by.value, "each": each, **{key: answer[key] for key in kept}}
+
+
+def run_ours(
+    lab: Lab, scenario: Scenario, source: Path, seconds: float, keep: Path | None, distributor: str = ""
+) -> Outcome:
+    ours = Ours(lab, scenario, source, distributor)
     ours.up()
-    outcome = ours.run(seconds)
+    outcome = ours.run(seconds, patience("local" if distributor else "", scenario))
     ours.down()
     if keep is not None:
         shutil.copytree(ours.home, keep, dirs_exist_ok=True, ignore=shutil.ignore_patterns("objects"), symlinks=True)
@@ -77,8 +154,13 @@ def run_ours(lab: Lab, scenario: Scenario, source: Path, seconds: float, keep: P
             shutil.copy(log, keep)
         (keep / "progress.json").write_text(json.dumps({"ends": outcome.ends, "progress": outcome.progress}))
     shutil.rmtree(ours.home)
-    _say(_lines("ours", [outcome], seconds))
     return outcome
+
+
+def run_peer(lab: Lab, scenario: Scenario, source: Path, kind: str, seconds: float) -> Outcome:
+    if kind in STAGES:
+        return broadcast(lab, scenario, source, kind, seconds)
+    return run_ours(lab, scenario, source, seconds, None, LOCAL)
 
 
 def write_source(directory: Path, mib: int) -> Path:
@@ -90,15 +172,29 @@ def write_source(directory: Path, mib: int) -> Path:
     return directory
 
 
-def _lines(name: str, outcomes: list[Outcome], seconds: float) -> str:
-    return "\n".join(
-        f"{name}: last {o.last_done:.2f} s = {o.last_done / seconds:.3f} T, first {min(o.ends.values()):.2f} s, "
-        f"all but the last {sorted(o.ends.values())[-2 if len(o.ends) > 1 else -1]:.2f} s, longest of its own start "
-        f"{o.longest / seconds:.3f} T, "
-        f"seeder sent {o.seeder_copies:.2f} copies, a host received {o.received_copies:.3f}, "
-        f"cpu {o.cpu_secs:.2f} s a host" + (f", NOT DONE: {', '.join(o.failed)}" if o.failed else "")
-        for o in outcomes
-        if o.ends
+def _case(arguments: argparse.Namespace) -> Case:
+    """A named case, or one of its own; what is said beside its name replaces that much of it."""
+    said = {key: getattr(arguments, key) for key in ("hosts", "rate", "size", "holders", "slow", "apart", "killed")}
+    given = {key: value for key, value in said.items() if value is not None}
+    if arguments.scenario:
+        case = CASES[arguments.scenario]
+        base = replace(case.base, **{k: v for k, v in given.items() if k in ("rate", "size")}) if case.base else None
+        return replace(case, scenario=replace(case.scenario, **given), base=base)
+    scenario = Scenario(**given)
+    what = f"{scenario.hosts} hosts, {scenario.rate:g} Mbit/s, {scenario.size} MiB, {scenario.holders} holders"
+    return Case(what=what, scenario=scenario, bar=None, by=By.OWN_START if scenario.apart else By.LINK)
+
+
+def _line(name: str, o: Outcome, seconds: float) -> str:
+    failed = f", NOT DONE: {', '.join(o.failed)}" if o.failed else ""
+    if not o.ends:
+        return f"{name}: nobody is done"
+    ends = sorted(o.ends.values())
+    return (
+        f"{name}: last {o.last_done:.2f} s = {o.last_done / seconds:.3f} T, first {ends[0]:.2f} s, all but the last "
+        f"{ends[-2 if len(ends) > 1 else -1]:.2f} s, longest of its own start {o.longest / seconds:.3f} T, seeder sent "
+        f"{o.seeder_copies:.2f} copies, a host received {o.received_copies:.3f}, cpu {o.cpu_secs:.2f} s a host, "
+        f"{o.python_secs:.2f} s of it in the interpreter{failed}"
     )
 
 
@@ -108,15 +204,19 @@ def _say(text: str) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench.swarm", description=__doc__)
-    parser.add_argument("--hosts", type=int, default=16)
-    parser.add_argument("--rate", type=float, default=25.0, help="Mbit/s of every link, each way; 0: no limit")
-    parser.add_argument("--size", type=int, default=32, help="MiB")
-    parser.add_argument("--holders", type=int, default=1)
-    parser.add_argument("--slow", type=int, default=0, help="so many hosts have a tenth of the rate")
-    parser.add_argument("--apart", type=float, default=0.0, help="seconds between one host's start and the next one's")
-    parser.add_argument("--killed", type=float, default=0.0, help="the share of hosts that dies after half of T")
+    parser.add_argument("--list", action="store_true", help="the named scenarios")
+    parser.add_argument("--scenario", choices=[*CASES, UNLIMITED], help="a named one; the options below change it")
+    parser.add_argument("--hosts", type=int)
+    parser.add_argument("--rate", type=float, help="Mbit/s of every link, each way; 0: no limit")
+    parser.add_argument("--size", type=int, help="MiB")
+    parser.add_argument("--holders", type=int)
+    parser.add_argument("--slow", type=int, help="so many hosts have a tenth of the rate")
+    parser.add_argument("--apart", type=float, help="seconds between one host's start and the next one's")
+    parser.add_argument("--killed", type=float, help="the share of hosts that dies after half of T")
     parser.add_argument("--runs", type=int, default=1, help="of ours; the one in the middle counts")
-    parser.add_argument("--stock", type=int, default=1, help="runs of bare libtorrent")
+    parser.add_argument("--peers", default="stock", help=f"some of {','.join(SETTINGS)}; empty: none")
+    parser.add_argument("--picture", type=Path, help="where to draw how every host got on, as SVG")
+    parser.add_argument("--record", action="store_true", help="keep the row in bench/swarm.json and swarm.md")
     parser.add_argument("--dir", type=Path, default=None, help="a disk for all hosts; default: each has its own memory")
     parser.add_argument("--keep", type=Path, default=None, help="where to keep logs and progress")
     return parser

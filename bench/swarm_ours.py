@@ -12,13 +12,15 @@ import secrets
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-from bench.lab import BRIDGE, Host, Lab, wait_until
+from bench.lab import BRIDGE, Host, Lab, line_of, wait_until
 from bench.swarm_scenario import Outcome, Scenario
+from bench.swarm_story import LateStarts, OneCopyOut, PowerCut
 from bench.swarm_watch import Watch
 from torrentdist.dev.zookeeper import EmbeddedZooKeeper
 from torrentdist.host.address import read_address
@@ -28,13 +30,22 @@ SWARM_PORT = 7061
 BUNDLE = "swarm-1"
 PATIENCE = 8.0
 """A run is over after so many link times."""
+SLOW_PATIENCE = 20.0
+"""For hosts whose link takes ten of them."""
+
+
+LOCAL = "torrentdist.distributor.local:LocalCodeDistributor"
+BATCH = 8
+"""So many hosts start at a time: more would fight for this machine's processors until they time out."""
 
 
 class Ours:
-    def __init__(self, lab: Lab, scenario: Scenario, source: Path) -> None:
+    def __init__(self, lab: Lab, scenario: Scenario, source: Path, distributor: str = "") -> None:
+        """`distributor`: another plug-in than the swarm, which needs more link times."""
         self._lab = lab
         self._scenario = scenario
         self._source = source
+        self._distributor = distributor
         self.home = lab.dir / "ours"
         self.home.mkdir()
         self._token = self.home / "token"
@@ -43,6 +54,7 @@ class Ours:
         self._zookeeper = EmbeddedZooKeeper(self.home / "zookeeper", config=["clientPortAddress=0.0.0.0"])
         self.holders = lab.add([f"m{n}" for n in range(scenario.holders)])
         self.hosts = lab.add([f"s{n}" for n in range(scenario.hosts)])
+        self._false = lab.add([f"x{n}" for n in range(scenario.liars)])
         self._digest = ""
 
     def up(self) -> None:
@@ -53,15 +65,21 @@ class Ours:
         for host in self.holders:
             wait_until(lambda host=host: self._tells(host), f"start of {host.name}")  # type: ignore[misc]
         wait_until(lambda: any(self._get("/leaderz", host) is not None for host in self.holders), "a leader")
-        for host in self.hosts:
-            self._start(host, "supervisor")
         self._write_client()
         self._digest = self.upload(self._source, BUNDLE)
-        wait_until(lambda: self._supervisors() == len(self.hosts), "registration of the hosts", 120)
-        for number, host in enumerate([*self.holders, *self.hosts]):
-            slow = 0.1 if len(self.holders) <= number < len(self.holders) + self._scenario.slow else 1.0
-            if self._scenario.rate:
-                self._lab.shape(host, self._scenario.rate * slow)
+        if not self._scenario.alone:
+            for first in range(0, len(self.hosts), BATCH):
+                batch = self.hosts[first : first + BATCH]
+                for host in batch:
+                    self._start(host, "supervisor")
+                there = first + len(batch)
+                wait_until(lambda there=there: self._supervisors() >= there, "registration of the hosts", 120)  # type: ignore[misc]
+        if self._false:
+            self._start_false()
+        slow = self.hosts[: self._scenario.slow]
+        if self._scenario.rate:
+            for host in [*self.holders, *self.hosts, *self._false]:
+                self._lab.shape(host, self._scenario.rate * (0.1 if host in slow else 1.0))
 
     def upload(self, source: Path, bundle: str) -> str:
         """To every holder; its digest."""
@@ -69,70 +87,100 @@ class Ours:
         return str(made["digest"])
 
     def down(self) -> None:
-        members = [*self.hosts, *self.holders]
+        members = [*self.hosts, *self.holders, *self._false]
         self._lab.stop([host.name for host in members])
         self._lab.remove(members)
         self._zookeeper.kill()
 
-    def run(self, link_time: float) -> Outcome:
-        sent, cpu = self._sent(), self._cpu()
+    def run(self, link_time: float, patience: float = PATIENCE) -> Outcome:
+        sent = self._sent()
         watch = Watch({host.name: host for host in self.hosts}, self._scenario.bytes, self._published)
         starts = {host.name: number * self._scenario.apart for number, host in enumerate(self.hosts)}
-        doomed = self.hosts[: round(self._scenario.killed * len(self.hosts))]
-        finishing = [host.name for host in self.hosts if host not in doomed]
         told: list[subprocess.Popen[bytes]] = []
-        killed: list[Host] = []
+        late = LateStarts(starts if self._scenario.apart else {}, lambda name: told.append(self._distribute(name)))
+        doomed = self.hosts[: round(self._scenario.killed * len(self.hosts))]
+        death = PowerCut(self._lab, doomed, lambda watch: watch.now() > link_time / 2)
+        leave = PowerCut(self._lab, self.holders if self._scenario.leaving else [], self._one_copy_out())
 
         def meanwhile() -> None:
-            if self._scenario.apart:
-                due = [name for name, start in starts.items() if start <= watch.now()]
-                told.extend(self._distribute("--supervisors", name) for name in due[len(told) :])
-            if watch.now() > link_time / 2:
-                for host in [host for host in doomed if host not in killed]:
-                    self._lab.cut(host)
-                    self._lab.kill(host.name)
-                    killed.append(host)
+            for story in (late, death, leave):
+                story.step(watch)
 
-        if not self._scenario.apart:
+        cpu = self._cpu()
+        if self._scenario.alone:
+            self._download_everywhere()
+        elif not self._scenario.apart:
             told.append(self._distribute())
-        missing = watch.wait(finishing, PATIENCE * link_time + max(starts.values()), meanwhile)
+        slow = [host.name for host in self.hosts[: self._scenario.slow]]
+        finishing = [host.name for host in self.hosts if host not in doomed]
+        longest = patience * link_time + max(starts.values())
+        missing = watch.wait([name for name in finishing if name not in slow], longest, meanwhile)
+        used = self._cpu()
+        missing += watch.wait(slow, SLOW_PATIENCE * link_time)
         for process in told:
             process.kill()
             process.wait()
-        self.hosts = [host for host in self.hosts if host not in killed]
-        self._lab.remove(killed)
-        return Outcome(
+        outcome = Outcome(
             starts=starts,
             ends={name: end for name, end in watch.ends.items() if name in finishing},
-            seeder_copies=(self._sent() - sent) / self._scenario.bytes,
-            received_copies=sum(watch.copies(host.name) for host in self.hosts) / len(self.hosts),
+            seeder_copies=(leave.sent or self._sent() - sent) / self._scenario.bytes,
+            received_copies=sum(watch.copies(name) for name in finishing) / len(finishing),
             progress=watch.progress,
-            cpu_secs=(self._cpu() - cpu) / len(self.hosts) if not killed else 0.0,
+            cpu_secs=_mean(sum(used[name].values()) - sum(cpu[name].values()) for name in used if name in cpu),
+            python_secs=_mean(_python(used[name]) - _python(cpu[name]) for name in used if name in cpu),
             failed=(*missing, *(name for name in finishing if name not in missing and not self._right(name))),
+            aside=tuple(slow),
         )
+        self._bury([*death.dead, *leave.dead])
+        return outcome
 
-    def _distribute(self, *options: str) -> subprocess.Popen[bytes]:
+    def _bury(self, dead: list[Host]) -> None:
+        self._lab.remove(dead)
+        self.hosts = [host for host in self.hosts if host not in dead]
+        self.holders = [host for host in self.holders if host not in dead]
+
+    def _distribute(self, *hosts: str) -> subprocess.Popen[bytes]:
+        options = ["--supervisors", ",".join(hosts)] if hosts else []
         with (self.home / "distribute.log").open("ab") as log:
             command = self._cli("bundle", "distribute", BUNDLE, *options)
             return subprocess.Popen(command, stdout=log, stderr=log, cwd=self.home)
+
+    def _download_everywhere(self) -> None:
+        for host in self.hosts:
+            (self.home / host.name).mkdir()
+            command = self._cli("download", BUNDLE, str(self.home / host.name / "dest"))
+            self._lab.spawn(host, command, name=host.name)
 
     # inside
 
     def _data(self, host: Host) -> Path:
         return self.home / host.name
 
+    def _one_copy_out(self) -> OneCopyOut:
+        file = next(self._source.iterdir())
+        inside = Path("objects") / self._digest / "content" / file.name
+        return OneCopyOut(
+            file, lambda: [path for h in self.hosts if (path := self._data(h) / inside).exists()], self.holders
+        )
+
     def _published(self, name: str) -> bool:
-        return os.path.lexists(self.home / name / "bundles" / self._digest)
+        return os.path.lexists(self._visible(name))
+
+    def _visible(self, name: str) -> Path:
+        """What is there once it is published, and not before."""
+        home = self.home / name
+        return home / "dest" if self._scenario.alone else home / "bundles" / self._digest / "content"
 
     def _right(self, name: str) -> bool:
         """Whether what it published is what was uploaded, byte by byte."""
-        content = self.home / name / "bundles" / self._digest / "content"
+        content = self._visible(name)
         return all(filecmp.cmp(file, content / file.name, shallow=False) for file in self._source.iterdir())
 
     def _start(self, host: Host, role: str) -> None:
         config = self.home / f"{host.name}.toml"
         masters = ", ".join(f'"http://{m.address}:{API_PORT}"' for m in self.holders)
         port = f"port = {API_PORT}" if role == "master" else ""
+        plugin = f'[codedistributor]\nclass = "{self._distributor}"\n' if self._distributor else ""
         config.write_text(f"""
 [zookeeper]
 servers = ["{BRIDGE}:{self._zookeeper.servers[0].port}"]
@@ -147,8 +195,22 @@ masters = [{masters}]
 [{role}]
 id = "{host.name}"
 data_dir = "{self._data(host)}"
-""")
+{plugin}""")
         self._lab.spawn(host, [sys.executable, "-m", "torrentdist_cli", role, "--config", str(config)], name=host.name)
+
+    def _start_false(self) -> None:
+        """They lie and stall by turns, and are in the directory before anybody fetches."""
+        masters = [f"http://{m.address}:{API_PORT}" for m in self.holders]
+        told = self.home / "false.json"
+        told.write_text(json.dumps({"masters": masters, "token": self._token.read_text()}))
+        metafile = self.home / "metafile"
+        metafile.write_bytes(self._ask(f"/v1/bundles/{BUNDLE}/metafile").content)
+        for number, host in enumerate(self._false):
+            kind = ("lie", "stall")[number % 2]
+            arguments = [kind, str(told), host.name, host.address, str(SWARM_PORT), str(metafile)]
+            command = [sys.executable, "-m", "bench.swarm_false", *arguments]
+            process = self._lab.spawn(host, command, name=host.name, stdin=subprocess.PIPE)
+            line_of(process.stdout)
 
     def _tells(self, host: Host) -> bool:
         return read_address(self._data(host)) is not None
@@ -171,20 +233,25 @@ data_dir = "{self._data(host)}"
         return answer
 
     def _get(self, path: str, host: Host | None = None) -> str | None:
-        headers = {"Authorization": f"Bearer {self._token.read_text()}"}
-        address = (host or self.holders[0]).address
         try:
-            with httpx.Client(trust_env=False, timeout=5.0, headers=headers) as http:
-                response = http.get(f"http://{address}:{API_PORT}{path}")
-                return response.text if response.status_code == 200 else None
+            response = self._ask(path, host)
         except httpx.HTTPError:
             return None
+        return response.text if response.status_code == 200 else None
+
+    def _ask(self, path: str, host: Host | None = None) -> httpx.Response:
+        headers = {"Authorization": f"Bearer {self._token.read_text()}"}
+        with httpx.Client(trust_env=False, timeout=5.0, headers=headers) as http:
+            return http.get(f"http://{(host or self.holders[0]).address}:{API_PORT}{path}")
 
     def _supervisors(self) -> int:
         view = self._get("/v1/cluster")
         return len(json.loads(view)["supervisors"]) if view else 0
 
     def _sent(self) -> int:
+        """Payload, as the holders count it, or what went up their links if they have no swarm."""
+        if self._distributor:
+            return sum(host.sent() for host in self.holders)
         total = 0
         for host in self.holders:
             for _ in range(2):
@@ -197,5 +264,14 @@ data_dir = "{self._data(host)}"
             )
         return total
 
-    def _cpu(self) -> float:
-        return sum(self._lab.cpu_secs(host.name) for host in self.hosts)
+    def _cpu(self) -> dict[str, dict[str, float]]:
+        return {host.name: self._lab.cpu_secs(host.name) for host in self.hosts if self._lab.runs(host.name)}
+
+
+def _python(threads: dict[str, float]) -> float:
+    return sum(secs for kind, secs in threads.items() if not kind.startswith("libtorrent"))
+
+
+def _mean(values: Iterable[float]) -> float:
+    found = list(values)
+    return sum(found) / len(found) if found else 0.0

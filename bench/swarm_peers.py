@@ -1,22 +1,177 @@
-"""What stands beside ours in the same lab: bare libtorrent, and plain HTTP over one link, which is the unit of time."""
+"""What stands beside ours in the same lab, and one plain HTTP transfer over one link, which is the unit of time.
+
+Always holds: everybody is started and idle before the clock, and begins at the same moment; each has the settings that
+served it best here, and SETTINGS says which. Must not do: hand a peer less than its users would.
+"""
 
 from __future__ import annotations
 
 import http.client
+import os
+import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import libtorrent as lt
 
-from bench.lab import Lab, line_of
+from bench.lab import BRIDGE, Host, Lab, line_of, wait_until
 from bench.swarm_scenario import Outcome, Scenario
 from bench.swarm_watch import Watch
 
 BARE = Path(__file__).with_name("swarm_bare.py")
 HTTP_PORT = 8000
+TRACKER_PORT = 6969
 PATIENCE = 8.0
+TUNED_PIECE = 32 * 1024
+ARIA2 = (
+    "--seed-ratio=0.0 --bt-max-peers=0 --bt-tracker-interval=5 --file-allocation=none --enable-dht=false "
+    "--bt-enable-lpd=false --enable-peer-exchange=true --disable-ipv6=true --listen-port=6881 --no-conf "
+    "--console-log-level=error --summary-interval=0 --show-console-readout=false"
+)
+NGINX = "sendfile on; tcp_nopush on; one worker for each processor"
+NEEDS = {"aria2": ("aria2c", "opentracker"), "nginx": ("nginx",)}
+"""Programs that a machine may lack; scripts/lab-peers installs them."""
+
+
+@dataclass
+class Stage:
+    """One host that has the file, and those that want it."""
+
+    lab: Lab
+    source: Path
+    dir: Path
+    seeder: Host
+    hosts: list[Host]
+    beside: list[str] = field(default_factory=list)
+    """Processes of nobody's host."""
+
+    @property
+    def file(self) -> Path:
+        return next(self.source.iterdir())
+
+    def home(self, host: Host) -> Path:
+        """`done` in it says that the host has everything."""
+        return self.dir / host.name
+
+    def others(self, host: Host) -> list[str]:
+        return [one.address for one in [self.seeder, *self.hosts] if one is not host]
+
+
+Roles = tuple[list[str], Callable[[Host], list[str]]]
+"""What the seeder runs, and what a host runs: each says so when it is ready, and begins when it is sent a line."""
+
+
+def libtorrent(kind: str) -> Callable[[Stage], Roles]:
+    def stage(stage: Stage) -> Roles:
+        metafile = stage.dir / "metafile"
+        _write_metafile(stage.file, metafile, lt.create_torrent.v2_only, TUNED_PIECE if kind == "tuned" else 0)
+
+        def process(role: str, home: Path, host: Host, *peers: str) -> list[str]:
+            return [sys.executable, str(BARE), role, kind, str(metafile), str(home), host.address, *peers]
+
+        seeding = process("seed", stage.source, stage.seeder)
+        return seeding, lambda host: process("fetch", stage.home(host), host, *stage.others(host))
+
+    return stage
+
+
+def aria2(stage: Stage) -> Roles:
+    """Its peers come from opentracker, on a host whose link nobody limits; it wants a metafile of version 1."""
+    metafile, hook, offered = stage.dir / "metafile", stage.dir / "hook", stage.dir / "offered"
+    tracker = f"http://{BRIDGE}:{TRACKER_PORT}/announce"
+    digest = _write_metafile(stage.file, metafile, lt.create_torrent.v1_only, 0, tracker)
+    (stage.dir / "whitelist").write_text(f"{digest}\n")
+    hook.write_text('#!/bin/sh\n: >"$(dirname "$3")/done"\n')
+    hook.chmod(0o755)
+    offered.mkdir()
+    os.link(stage.file, offered / stage.file.name)
+    stage.dir.chmod(0o755)
+    stage.beside.append("opentracker")
+    command = ["opentracker", "-i", BRIDGE, "-p", str(TRACKER_PORT), "-d", str(stage.dir), "-w", "whitelist"]
+    stage.lab.spawn(None, command, name="opentracker")
+    wait_until(lambda: stage.lab.listens(TRACKER_PORT), "the tracker")
+    command = ["aria2c", *ARIA2.split(), str(metafile)]
+    seeding = _on_command([*command, f"--dir={offered}", "--bt-seed-unverified=true"], at_once=True)
+    return seeding, lambda host: _on_command(
+        [*command, f"--dir={stage.home(host)}", f"--on-bt-download-complete={hook}"]
+    )
+
+
+def nginx(stage: Stage) -> Roles:
+    config = stage.dir / "nginx.conf"
+    config.write_text(f"""
+daemon off; user root; worker_processes auto; pid {stage.dir}/nginx.pid; error_log stderr;
+events {{ worker_connections 4096; }}
+http {{ access_log off; sendfile on; tcp_nopush on; client_body_temp_path {stage.dir}/body;
+  server {{ listen {stage.seeder.address}:{HTTP_PORT}; root {stage.source}; }} }}
+""")
+    seeding = _on_command(["nginx", "-c", str(config)], at_once=True)
+    fetch = [sys.executable, "-m", "bench.swarm_peers", stage.seeder.address, stage.file.name]
+    return seeding, lambda host: [*fetch, str(stage.home(host))]
+
+
+SETTINGS = {
+    "stock": "libtorrent as it ships, its own piece length; everybody is told everybody's address",
+    "tuned": "TUNED of bench/swarm_bare.py and pieces of 32 KiB; everybody is told everybody's address",
+    "aria2": f"aria2c {ARIA2}; opentracker with a whitelist",
+    "nginx": f"HTTP from one nginx: {NGINX}",
+    "local": "our own LocalCodeDistributor: every host copies from a holder over HTTP",
+}
+STAGES: dict[str, Callable[[Stage], Roles]] = {
+    "stock": libtorrent("stock"),
+    "tuned": libtorrent("tuned"),
+    "aria2": aria2,
+    "nginx": nginx,
+}
+FROM_ONE = ("nginx", "local")
+"""These take as many link times as there are hosts."""
+
+
+def patience(kind: str, scenario: Scenario) -> float:
+    return scenario.hosts + 4.0 if kind in FROM_ONE else PATIENCE
+
+
+def broadcast(lab: Lab, scenario: Scenario, source: Path, kind: str, seconds: float) -> Outcome:
+    """One run of a peer of ours."""
+    names = [f"{kind}-{number}" for number in range(scenario.hosts)]
+    stage = Stage(lab, source, lab.dir / kind, lab.add([f"{kind}-seed"])[0], lab.add(names))
+    stage.dir.mkdir()
+    seeding, fetching = STAGES[kind](stage)
+    everybody = [stage.seeder, *stage.hosts]
+    processes = [lab.spawn(stage.seeder, seeding, name=stage.seeder.name, stdin=subprocess.PIPE)]
+    for host in stage.hosts:
+        stage.home(host).mkdir()
+        processes.append(lab.spawn(host, fetching(host), name=host.name, stdin=subprocess.PIPE))
+    for host in everybody if scenario.rate else []:
+        lab.shape(host, scenario.rate)
+    for process in processes:
+        line_of(process.stdout)
+    hosts = {host.name: host for host in stage.hosts}
+    before = stage.seeder.sent()
+    watch = Watch(hosts, scenario.bytes, lambda name: (stage.home(hosts[name]) / "done").exists())
+    for process in processes[1:]:
+        _go(process)
+    missing = watch.wait(names, patience(kind, scenario) * seconds + 20)
+    outcome = Outcome(
+        starts=dict.fromkeys(names, 0.0),
+        ends=watch.ends,
+        seeder_copies=(stage.seeder.sent() - before) / scenario.bytes,
+        received_copies=sum(watch.copies(name) for name in names) / len(names),
+        progress=watch.progress,
+        failed=missing,
+    )
+    lab.stop([*(host.name for host in everybody), *stage.beside])
+    lab.remove(everybody)
+    shutil.rmtree(stage.dir)
+    return outcome
+
+
+def lacking(kinds: list[str]) -> list[str]:
+    return [program for kind in kinds for program in NEEDS.get(kind, ()) if not shutil.which(program)]
 
 
 def link_time(lab: Lab, scenario: Scenario, source: Path) -> float:
@@ -27,80 +182,55 @@ def link_time(lab: Lab, scenario: Scenario, source: Path) -> float:
         lab.shape(client, scenario.rate)
     command = [sys.executable, "-m", "http.server", str(HTTP_PORT), "--directory", str(source)]
     lab.spawn(server, command, name="http-server")
-    fetch = [sys.executable, "-m", "bench.swarm_peers", server.address, str(lab.dir / "http-copy")]
     name = next(path.name for path in source.iterdir())
-    process = lab.spawn(client, [*fetch, name], name="http-client", stdin=subprocess.PIPE)
+    home = lab.dir / "http-copy"
+    home.mkdir()
+    fetch = [sys.executable, "-m", "bench.swarm_peers", server.address, name, str(home)]
+    process = lab.spawn(client, fetch, name="http-client", stdin=subprocess.PIPE)
+    line_of(process.stdout)
+    _go(process)
     seconds = float(line_of(process.stdout))
     lab.stop(["http-server", "http-client"])
-    (lab.dir / "http-copy").unlink()
+    shutil.rmtree(home)
     lab.remove([server, client])
     return seconds
 
 
-def fetch_by_http(address: str, target: str, name: str) -> float:
-    for _ in range(100):
+def fetch_by_http(address: str, name: str, home: Path) -> float:
+    """Everything that a client needs is there before it says that it is ready."""
+    connection = http.client.HTTPConnection(address, HTTP_PORT, timeout=3600)
+    for _ in range(200):
         try:
-            connection = http.client.HTTPConnection(address, HTTP_PORT, timeout=600)
             connection.connect()
             break
         except OSError:
             time.sleep(0.05)
+    print("ready", flush=True)
+    sys.stdin.readline()
     began = time.monotonic()
     connection.request("GET", f"/{name}")
     response = connection.getresponse()
-    with open(target, "wb") as out:
+    with (home / name).open("wb") as out:
         while data := response.read(65536):
             out.write(data)
+    (home / "done").touch()
     return time.monotonic() - began
 
 
-def make_stock_metafile(source: Path, target: Path) -> None:
-    """As libtorrent makes one by itself, for version 2 alone."""
-    file = next(source.iterdir())
-    made = lt.create_torrent(lt.list_files(str(file)), 0, lt.create_torrent.v2_only)
-    lt.set_piece_hashes(made, str(source))
+def _write_metafile(file: Path, target: Path, version: int, piece: int, tracker: str = "") -> str:
+    """As libtorrent makes one by itself; its info-hash of version 1."""
+    made = lt.create_torrent(lt.list_files(str(file)), piece, version)
+    if tracker:
+        made.add_tracker(tracker)
+    lt.set_piece_hashes(made, str(file.parent))
     target.write_bytes(lt.bencode(made.generate()))
+    return str(lt.load_torrent_buffer(target.read_bytes()).info_hashes.v1)
 
 
-def bare(lab: Lab, scenario: Scenario, source: Path, kind: str, number: int, seconds: float) -> Outcome:
-    """Everybody is started and idle before the clock, knows everybody, and begins at the same moment."""
-    metafile = lab.dir / "stock.torrent"
-    if not metafile.exists():
-        make_stock_metafile(source, metafile)
-    names = [f"{kind}{number}-{n}" for n in range(scenario.hosts)]
-    seeder = lab.add([f"{kind}{number}-seed"])[0]
-    hosts = lab.add(names)
-    homes = {host.name: lab.dir / f"bare-{host.name}" for host in hosts}
-    peers = [seeder.address, *(host.address for host in hosts)]
-    seeding = [sys.executable, str(BARE), "seed", kind, str(metafile), str(source), seeder.address]
-    processes = [lab.spawn(seeder, seeding, name=seeder.name, stdin=subprocess.PIPE)]
-    for host in hosts:
-        if scenario.rate:
-            lab.shape(host, scenario.rate)
-        others = [peer for peer in peers if peer != host.address]
-        command = [sys.executable, str(BARE), "fetch", kind, str(metafile), str(homes[host.name]), host.address]
-        processes.append(lab.spawn(host, [*command, *others], name=host.name, stdin=subprocess.PIPE))
-    if scenario.rate:
-        lab.shape(seeder, scenario.rate)
-    for process in processes:
-        line_of(process.stdout)
-    watch = Watch({host.name: host for host in hosts}, scenario.bytes, lambda name: (homes[name] / "done").exists())
-    for process in processes[1:]:
-        _go(process)
-    missing = watch.wait(names, PATIENCE * seconds + 20)
-    copies = sum(watch.copies(name) for name in names) / len(names)
-    _go(processes[0])
-    sent = int(line_of(processes[0].stdout))
-    lab.stop([host.name for host in [seeder, *hosts]])
-    lab.remove([seeder, *hosts])
-    return Outcome(
-        starts=dict.fromkeys(names, 0.0),
-        ends=watch.ends,
-        seeder_copies=sent / scenario.bytes,
-        received_copies=copies,
-        progress=watch.progress,
-        failed=missing,
-    )
+def _on_command(command: list[str], *, at_once: bool = False) -> list[str]:
+    """A program that knows nothing of the lab's start signal."""
+    wait = "" if at_once else "read -r go; "
+    return ["sh", "-c", f'echo ready; {wait}exec "$@" >/dev/null', "sh", *command]
 
 
 def _go(process: subprocess.Popen[bytes]) -> None:
@@ -110,4 +240,4 @@ def _go(process: subprocess.Popen[bytes]) -> None:
 
 
 if __name__ == "__main__":
-    print(fetch_by_http(*sys.argv[1:4]), flush=True)
+    print(fetch_by_http(sys.argv[1], sys.argv[2], Path(sys.argv[3])), flush=True)

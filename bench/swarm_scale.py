@@ -1,75 +1,195 @@
-"""Control traffic on paper, from the product's own records and periods: what masters hear and say as a fleet grows.
+"""What a large fleet takes: its time in the simulator, and what each master hears, says and computes meanwhile.
 
-Always holds: sizes are of real encoded messages. Must not do: pretend to know times; those come from the lab.
+`python -m bench.swarm_scale` prints the tables; `--check` holds the simulator against the lab's last recorded runs.
+Always holds: times are of the product's own decisions on a virtual clock, sizes are of real encoded messages, and
+processor time is of the product's directory on this machine.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
+import statistics
+import time
 from dataclasses import dataclass
 
 import msgspec
 
+from bench.swarm_results import HERE
+from bench.swarm_simulation import World, crowd
 from torrentdist.model.ids import Digest, PeerId
-from torrentdist.model.plan import SwarmPlace
-from torrentdist.model.views import (
-    PeerAddress,
-    PeerRole,
-    SwarmAnnounce,
-    SwarmAnswer,
-    SwarmEntry,
-    SwarmPeers,
-)
-from torrentdist.swarm.directory import Limits, Periods
+from torrentdist.model.views import PeerRole, SwarmAnnounce, SwarmEntry
+from torrentdist.swarm.directory import Limits, Periods, SwarmDirectory
 
 DIGEST = Digest("a" * 64)
+MASTERS = 3
 HASH = 32
 MIB = 1024 * 1024
+LINK_TIME = 11.2
+"""Of the lab: 32 MiB over 25 Mbit/s, in 1024 pieces."""
+FLEETS = {100: 1024, 1_000: 512, 10_000: 128, 100_000: 32}
+"""Hosts, and so many pieces that the simulator is done within ten minutes: fewer make it look slower than it is."""
+ASKED = 50
+LIMITS = Limits(peers=1 << 20, peers_per_swarm=1 << 20, memberships=1 << 20)
+"""What a master refuses otherwise: its own limits are an answer of their own to what breaks first."""
+
+
+@dataclass(frozen=True)
+class Broadcast:
+    hosts: int
+    pieces: int
+    ratio: float
+    """Of the last host, by T, from the first announce on."""
+    copies: float
+    busiest: int
+    """Announces in the busiest second, at each master."""
+    seconds: float
+    """That the simulation took."""
+
+
+def simulate(hosts: int, pieces: int, *, link_time: float = LINK_TIME, joins_per_sec: float = 0.0) -> Broadcast:
+    """`joins_per_sec`: how many hosts the masters can give the metafile to; 0: all at once."""
+    began = time.perf_counter()
+    tick = link_time / pieces
+    receivers = crowd(hosts)
+    for number, receiver in enumerate(receivers):
+        receiver.joins = receiver.announces_at = int(number / joins_per_sec / tick) if joins_per_sec else 0
+    world = World(pieces, receivers, tick_secs=tick, piece_length=32 * MIB // pieces)
+    finished = world.run(limit=100 * pieces)
+    assert finished, f"{hosts} hosts are not done in 100 link times"
+    return Broadcast(
+        hosts,
+        pieces,
+        world.tick / pieces,
+        world.sent_by_holders.total() / pieces,
+        max(world.announces.values()),
+        time.perf_counter() - began,
+    )
 
 
 @dataclass(frozen=True)
 class Load:
+    """Of one master, while everybody fetches one bundle. Supervisors are known to it before."""
+
     hosts: int
-    announces_per_sec: float
-    """At each master, while everybody fetches."""
     period: float
-    master_mbit: float
-    """What each master sends in answers."""
-    metafile_mib: float
-    """What masters send in metafiles, once, for a bundle of 2048 pieces."""
+    announces: float
+    answer_bytes: int
+    first_bytes: int
+    """Of the answer to one that does not know the cluster's addresses yet."""
+    known_secs: float
+    """Of its processor, for the announce of a host that is in the swarm."""
+    new_secs: float
+    """For that of one that comes into it."""
+
+    @property
+    def mbit(self) -> float:
+        return self.announces * self.answer_bytes * 8 / 1e6
+
+    @property
+    def processor(self) -> float:
+        return self.announces * self.known_secs
 
 
 def load(hosts: int) -> Load:
-    periods, limits = Periods(), Limits()
+    periods = Periods()
+    directory = SwarmDirectory(periods=periods, limits=LIMITS)
+    registered = frozenset(_host(number) for number in range(hosts + ASKED))
+    for number in range(hosts):
+        directory.hear(_announce(number, ""), source_host="", now=number * 1e-6)
+    tag, first, _ = _answered(directory, registered, 0, "", 1.0)
+    known = [_answered(directory, registered, number, tag, 1.0 + 0.01 * number) for number in range(ASKED)]
+    new = [_answered(directory, registered, hosts + number, tag, 2.0) for number in range(ASKED)]
     period = max(periods.fetching_secs, hosts / periods.fetching_per_sec)
-    peers = [
-        PeerAddress(host=f"10.0.{n // 250}.{n % 250}", port=7061, role=PeerRole.SUPERVISOR)
-        for n in range(min(hosts, limits.handout))
-    ]
-    answer = SwarmAnswer(
-        interval=period,
-        you="10.0.0.1",
-        swarms={DIGEST: SwarmPeers(peers=peers, replicas=3, place=SwarmPlace(number=1, receivers=hosts))},
-        addresses=[f"10.{n // 62500}.{n // 250 % 250}.{n % 250}" for n in range(hosts)],
-        masters=[f"http://10.9.0.{n}:7060" for n in range(3)],
+    return Load(
+        hosts,
+        period,
+        hosts / period,
+        max(said for _, said, _ in known),
+        first,
+        statistics.mean(secs for _, _, secs in known),
+        statistics.mean(secs for _, _, secs in new),
+    )
+
+
+def _answered(
+    directory: SwarmDirectory, registered: frozenset[str], number: int, tag: str, now: float
+) -> tuple[str, int, float]:
+    """The tag of the addresses, the bytes of the answer, and the time that it took."""
+    began = time.perf_counter()
+    answer = directory.announce(
+        _announce(number, tag),
+        source_host="",
+        now=now,
+        masters=["http://10.9.0.1:7060"] * MASTERS,
+        registered_hosts=registered,
     )
     said = len(msgspec.json.encode(answer))
-    return Load(hosts, hosts / period, period, said * 8 * hosts / period / 1e6, hosts * 2048 * HASH / MIB)
+    return answer.addresses_tag, said, time.perf_counter() - began
 
 
-def announce_bytes() -> int:
+def _announce(number: int, tag: str) -> SwarmAnnounce:
     entry = SwarmEntry(digest=DIGEST, complete=False, done=1 << 24, size=1 << 25, rate=3e6)
-    announce = SwarmAnnounce(peer=PeerId("s1"), role=PeerRole.SUPERVISOR, port=7061, host="10.0.0.1", swarms=[entry])
-    return len(msgspec.json.encode(announce))
+    return SwarmAnnounce(
+        peer=PeerId(f"s{number}"),
+        role=PeerRole.SUPERVISOR,
+        port=7061,
+        host=_host(number),
+        swarms=[entry],
+        addresses=tag,
+    )
+
+
+def _host(number: int) -> str:
+    return f"10.{number // 62500}.{number // 250 % 250}.{1 + number % 250}"
+
+
+def check() -> str:
+    """The recorded broadcasts at8 to at48 beside the simulator; starting and publishing cost what one host takes."""
+    rows = json.loads((HERE / "swarm.json").read_text())
+    alone = rows["at1"]
+    extra = alone["measured"] - 1.0
+    lines = ["| hosts | lab | simulator | difference |", "|---|---|---|---|"]
+    for hosts in (8, 16, 32, 48):
+        row = rows[f"at{hosts}"]
+        simulated = simulate(hosts, 512, link_time=row["link_time"]).ratio + extra
+        off = simulated / row["measured"] - 1
+        lines.append(f"| {hosts} | {row['measured']:.2f} T | {simulated:.2f} T | {off:+.0%} |")
+    return "\n".join(lines)
 
 
 def main() -> None:
-    print(f"an announce has {announce_bytes()} bytes without HTTP headers\n")
-    print("| hosts | announces/s per master | every | answers, Mbit/s | metafiles, MiB |\n|---|---|---|---|---|")
-    for hosts in (100, 1_000, 10_000, 100_000):
+    parser = argparse.ArgumentParser(prog="python -m bench.swarm_scale", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="the simulator beside the lab, and nothing else")
+    parser.add_argument("--hosts", type=int, nargs="*", default=list(FLEETS), help="the sizes of the fleet")
+    parser.add_argument("--pieces", type=int, help="of the bundle; default: fewer for a larger fleet")
+    parser.add_argument("--load", action="store_true", help="what masters have to do, and no simulation")
+    arguments = parser.parse_args()
+    if arguments.check:
+        print(check())
+        return
+    head = "every | heard/s | answer, kB | first, kB | Mbit/s | known, ms | processor | new, ms | metafiles, MiB"
+    print(f"| hosts | {head} |")
+    print("|---|---|---|---|---|---|---|---|---|---|")
+    for hosts in arguments.hosts:
         at = load(hosts)
         print(
-            f"| {hosts:,} | {at.announces_per_sec:.0f} | {at.period:.0f} s "
-            f"| {at.master_mbit:,.1f} | {at.metafile_mib:,.1f} |"
+            f"| {hosts:,} | {at.period:.0f} s | {at.announces:.0f} | {at.answer_bytes / 1000:.1f} "
+            f"| {at.first_bytes / 1000:.0f} | {at.mbit:,.1f} | {at.known_secs * 1e3:.2f} | {at.processor:.0%} "
+            f"| {at.new_secs * 1e3:.1f} | {hosts * 2048 * HASH / MASTERS / MIB:,.0f} |",
+            flush=True,
+        )
+    if arguments.load:
+        return
+    print("\n| hosts | pieces | last host | holders sent | busiest second, heard | simulated in |")
+    print("|---|---|---|---|---|---|")
+    for hosts in arguments.hosts:
+        pieces = arguments.pieces or FLEETS.get(hosts, 256)
+        seen = simulate(hosts, pieces)
+        print(
+            f"| {hosts:,} | {pieces} | {seen.ratio:.2f} T | {seen.copies:.2f} | {seen.busiest:,} "
+            f"| {seen.seconds:.0f} s |",
+            flush=True,
         )
 
 

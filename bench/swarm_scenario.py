@@ -25,6 +25,12 @@ class Scenario:
     """So many hosts have a tenth of the rate."""
     killed: float = 0.0
     """The share of hosts that loses power when half of the time is over."""
+    liars: int = 0
+    """So many more peers say that they have it all; one sends rubbish, the next nothing, and so on."""
+    leaving: bool = False
+    """All holders, who are all the masters, lose power as soon as the hosts have one copy between them."""
+    alone: bool = False
+    """The hosts have no supervisor: each runs `torrentdist download`."""
 
     @property
     def bytes(self) -> int:
@@ -46,12 +52,16 @@ class Outcome:
     progress: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     """Of every host: moments, and sizes of the bundle that had come down its link."""
     cpu_secs: float = 0.0
-    """Of all processes of an average host, from the command to the end."""
+    """Of an average host's process, from the command to the end of the last that is measured."""
+    python_secs: float = 0.0
+    """What of that was not libtorrent's threads."""
     failed: tuple[str, ...] = ()
+    aside: tuple[str, ...] = ()
+    """Hosts that had to finish too, but are not what is measured: those on slow links."""
 
     @property
     def last_done(self) -> float:
-        return max(self.ends.values(), default=float("nan"))
+        return max((end for host, end in self.ends.items() if host not in self.aside), default=float("nan"))
 
     @property
     def longest(self) -> float:

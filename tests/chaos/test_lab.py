@@ -21,7 +21,7 @@ LOOSE = 2.0
 def test_a_broadcast_over_slow_links_finishes_everywhere_and_leaves_nothing() -> None:
     """Hosts would wait for each other's pieces for ever, or the machine would keep interfaces and processes."""
     before = _interfaces()
-    command = [sys.executable, "-m", "bench.swarm", "--hosts", "4", "--rate", "25", "--size", "8", "--stock", "0"]
+    command = [sys.executable, "-m", "bench.swarm", "--hosts", "4", "--rate", "25", "--size", "8", "--peers", ""]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=LONGEST_SECS, check=False, text=True)
     if ended.returncode == NO_LAB:
         pytest.skip(ended.stderr)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from swarm_simulation import World, crowd
 
+from bench.swarm_simulation import World, crowd
 from torrentdist.model.ids import PeerId
 from torrentdist.swarm.conductor import LATER, SHARES, Conductor, Place, Progress, Sight, places_of
 from torrentdist.swarm.graph import FULL_MESH, neighbours

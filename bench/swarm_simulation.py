@@ -1,0 +1,235 @@
+"""A broadcast on a virtual clock: up to 100,000 receivers whose every decision is the product's own function.
+
+Time goes in ticks; in each, every link carries so many pieces each way. A peer serves who got least of it first; a
+receiver asks some of those it knows for the piece of the highest priority, then the rarest, as libtorrent does. It
+announces as often as a master tells it to, and looks at what the others have as often as the engine does. Must not do:
+decide anything that conductor.py, crowd.py or graph.py decide.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from torrentdist.model.ids import PeerId
+from torrentdist.swarm.bounds import Periods
+from torrentdist.swarm.conductor import BLOCK, OWN, Conductor, Progress, Sight
+from torrentdist.swarm.crowd import Crowd
+
+NEVER = 1 << 60
+ASKS = 8
+"""Of its peers that have something for it, a receiver asks so many in a tick."""
+LEVELS = 3
+"""Rarity is told apart up to 2**LEVELS - 1 copies."""
+Rank = tuple[int, ...]
+"""Sets of pieces as the bits of numbers, the most wanted first."""
+
+
+@dataclass(eq=False)
+class Receiver:
+    id: PeerId
+    joins: int = 0
+    dies: int = NEVER
+    every: int = 1
+    """Its link carries a piece each way in so many ticks' turns."""
+    conductor: Conductor = field(default_factory=Conductor)
+    done_at: int | None = None
+    have: int = 0
+    knows: dict[int, None] = field(default_factory=dict)
+    """Indexes of the receivers that it is connected to."""
+    holders: bool = True
+    wanted: Rank = ()
+    looks_at: int = 0
+    announces_at: int = 0
+
+    def there(self, tick: int) -> bool:
+        return self.joins <= tick < self.dies
+
+
+@dataclass
+class World:
+    pieces: int
+    receivers: list[Receiver]
+    holders: int = 1
+    holders_leave: int = NEVER
+    uplink: int = 1
+    """Pieces per tick."""
+    seed: int = 0
+    tick_secs: float = 0.125
+    look_secs: float = 0.1
+    piece_length: int = 2 * BLOCK
+    periods: Periods = field(default_factory=Periods)
+    sent_by_holders: Counter[int] = field(default_factory=Counter)
+    announces: Counter[int] = field(default_factory=Counter)
+    """By second: what each master hears."""
+    tick: int = 0
+
+    def __post_init__(self) -> None:
+        self._crowd = Crowd()
+        self._chance = random.Random(self.seed)
+        self._full = (1 << self.pieces) - 1
+        self._index = {receiver.id: index for index, receiver in enumerate(self.receivers)}
+        self._arriving = sorted(range(len(self.receivers)), key=lambda index: -self.receivers[index].joins)
+        self._alive: dict[int, Receiver] = {}
+        self._lacking: dict[int, Receiver] = {}
+        self._served: Counter[tuple[int, int]] = Counter()
+        for receiver in self.receivers:
+            receiver.announces_at = receiver.joins
+
+    def run(self, limit: int) -> bool:
+        """Whether everybody that lives has everything before the limit."""
+        while self.tick < limit:
+            self._come_and_go()
+            if not self._lacking and not self._arriving:
+                return True
+            self._announce()
+            self._deliver(self._ask())
+            self.tick += 1
+        return False
+
+    def _come_and_go(self) -> None:
+        while self._arriving and self.receivers[self._arriving[-1]].joins <= self.tick:
+            index = self._arriving.pop()
+            self._alive[index] = self._lacking[index] = self.receivers[index]
+        for index in [index for index, receiver in self._alive.items() if receiver.dies <= self.tick]:
+            del self._alive[index]
+            self._lacking.pop(index, None)
+
+    def _announce(self) -> None:
+        """Who is due tells how far it is, and hears its place and whom to dial."""
+        now = self.tick * self.tick_secs
+        period = max(self.periods.fetching_secs, len(self._lacking) / self.periods.fetching_per_sec)
+        for index, receiver in self._lacking.items():
+            if receiver.announces_at > self.tick:
+                continue
+            receiver.announces_at = self.tick + max(1, round(period / self.tick_secs))
+            self.announces[int(now)] += 1
+            self._crowd.look(receiver.id, self._progress, (), now)
+            receiver.conductor.place = self._crowd.place(receiver.id)
+            receiver.holders = self._crowd.needs_holders(receiver.id, receiver.have.bit_count(), now)
+            near = self._crowd.neighbours(receiver.id)
+            for other in self._lacking if near is None else (self._index[peer] for peer in near):
+                if other != index and other in self._alive:
+                    receiver.knows[other] = self.receivers[other].knows[index] = None
+
+    def _progress(self) -> dict[PeerId, Progress]:
+        size = self.pieces * self.piece_length
+        return {r.id: Progress(r.have.bit_count() * self.piece_length, size) for r in self._lacking.values()}
+
+    def _ask(self) -> dict[int, list[tuple[int, int]]]:
+        """By source, who asks it for what; holders are numbered below zero."""
+        seeds = self.holders if self.tick < self.holders_leave else 0
+        asked: dict[int, list[tuple[int, int]]] = {}
+        for index, receiver in self._lacking.items():
+            if self.tick % receiver.every:
+                continue
+            known = [other for other in receiver.knows if other in self._alive]
+            if receiver.looks_at <= self.tick:
+                receiver.looks_at = self.tick + max(1, round(self.look_secs / self.tick_secs))
+                self._look(receiver, known, seeds if receiver.holders else 0)
+            missing = self._full & ~receiver.have
+            self._chance.shuffle(known)
+            sources = [*(range(-seeds, 0) if receiver.holders else ()), *known]
+            asks = ASKS + seeds
+            for source in sources:
+                there = self._full if source < 0 else self.receivers[source].have
+                if piece := self._pick(receiver.wanted, there & missing):
+                    missing &= ~piece
+                    asked.setdefault(source, []).append((index, piece))
+                    asks -= 1
+                    if not asks:
+                        break
+        return asked
+
+    def _look(self, receiver: Receiver, known: Iterable[int], seeds: int) -> None:
+        """Its priorities, by what is among the connected now."""
+        counts = [0] * LEVELS
+        full = 0
+        for other in known:
+            carry = self.receivers[other].have
+            if carry == self._full:
+                full += 1
+                continue
+            for level in range(LEVELS):
+                counts[level], carry = counts[level] ^ carry, counts[level] & carry
+            counts = [count | carry for count in counts]  # many are as good as very many
+        seeds += full
+        copies = [self._exactly(counts, number) for number in range(1 << LEVELS)]
+        told = [seeds + 1] * self.pieces
+        for piece in _bits(copies[0]):
+            told[piece] = seeds
+        have = [bool(receiver.have >> piece & 1) for piece in range(self.pieces)]
+        sight = Sight(have, told, seeds, self.piece_length)
+        wanted = receiver.conductor.priorities(sight, self.tick * self.tick_secs)
+        receiver.wanted = _ranks(wanted, copies, seeds)
+
+    def _exactly(self, counts: list[int], number: int) -> int:
+        found = self._full
+        for level, count in enumerate(counts):
+            found &= count if number >> level & 1 else ~count
+        return found
+
+    def _pick(self, ranks: Rank, there: int) -> int:
+        """One piece of the first rank that has any, at random."""
+        if not there:
+            return 0
+        for rank in ranks:
+            if found := rank & there:
+                above = found >> (start := self._chance.randrange(self.pieces)) << start
+                found = above or found
+                return found & -found
+        return 0
+
+    def _deliver(self, asked: dict[int, list[tuple[int, int]]]) -> None:
+        room = dict.fromkeys(self._alive, self.uplink)
+        for source in sorted(asked, key=lambda _: self._chance.random()):
+            if source >= 0 and self.tick % self.receivers[source].every:
+                continue
+            requests = asked[source]
+            self._chance.shuffle(requests)
+            requests.sort(key=lambda request, source=source: self._served[source, request[0]])  # type: ignore[misc]
+            sent = 0
+            for index, piece in requests:
+                receiver = self.receivers[index]
+                if room[index] and not piece & receiver.have:
+                    room[index] -= 1
+                    sent += 1
+                    self._served[source, index] += 1
+                    self._receive(index, receiver, piece)
+                    if source < 0:
+                        self.sent_by_holders[piece] += 1
+                if sent == self.uplink:
+                    break
+
+    def _receive(self, index: int, receiver: Receiver, piece: int) -> None:
+        receiver.have |= piece
+        if receiver.have == self._full:
+            receiver.done_at = self.tick
+            del self._lacking[index]
+
+
+def _ranks(wanted: list[int], copies: list[int], seeds: int) -> Rank:
+    """Pieces by libtorrent's order: the highest priority whatever its rarity, then copies times what lacks of 8."""
+    levels: dict[int, int] = {}
+    for piece, priority in enumerate(wanted):
+        levels[priority] = levels.get(priority, 0) | 1 << piece
+    ranks: dict[int, int] = {}
+    for priority, pieces in levels.items():
+        for number, rarity in enumerate(copies):
+            if found := pieces & rarity:
+                key = 0 if priority == OWN else (seeds + number) * (8 - priority)
+                ranks[key] = ranks.get(key, 0) | found
+    return tuple(ranks[key] for key in sorted(ranks))
+
+
+def _bits(pieces: int) -> Iterable[int]:
+    while pieces:
+        lowest = pieces & -pieces
+        yield lowest.bit_length() - 1
+        pieces ^= lowest
+
+
+def crowd(size: int) -> list[Receiver]:
+    return [Receiver(PeerId(f"s{number:06}")) for number in range(size)]

@@ -1,0 +1,121 @@
+"""No limits on links: `bundle distribute` to hosts on loopback, against bare tuned libtorrent that syncs too.
+
+Both carry the same bytes with the same metafile onto the same disk, and take turns. The clock of ours runs from the
+command to its end, that of the reference from the start of its first fetching process to the end of its last.
+Must not do: give the reference peers that know less than ours do; everybody knows everybody.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from bench.pair import write_content
+from bench.stage import BARE, bare_seeder, cluster_of, torrentdist
+from bench.swarm_results import record
+from torrentdist.bundle.durable import sync_filesystem
+from torrentdist.dev.cluster import DevCluster
+
+BAR = 0.8
+LONGEST_SECS = 900.0
+MISSED = 3
+FORMS = (1, 4)
+SIZE = 4096
+"""MiB."""
+
+
+def measure(directory: Path, *, mib: int, hosts: int, runs: int) -> dict[str, Any]:
+    ours, bare = [], []
+    for turn in range(runs):
+        with _uploaded(directory / f"turn-{turn}", mib, hosts) as (cluster, held):
+            bare.append(_bare(directory, held, hosts))
+            ours.append(_ours(cluster))
+        _say(f"{mib} MiB to {hosts}: ours {ours[-1]:.1f} s, bare {bare[-1]:.1f} s")
+        shutil.rmtree(directory / f"turn-{turn}")
+    speeds = [reference / own for own, reference in zip(ours, bare, strict=True)]
+    return {
+        "what": f"no limits, {mib} MiB, 1:{hosts} on loopback, speed",
+        "bar": BAR,
+        "by": "of bare tuned libtorrent's",
+        "measured": round(statistics.median(speeds), 3),
+        "met": statistics.median(speeds) >= BAR,
+        "each": [round(speed, 3) for speed in speeds],
+        "ours_secs": [round(seconds, 2) for seconds in ours],
+        "bare_secs": [round(seconds, 2) for seconds in bare],
+        "failed": [],
+        "seeder_copies": None,
+        "peers": {},
+    }
+
+
+@contextmanager
+def _uploaded(directory: Path, mib: int, hosts: int) -> Iterator[tuple[DevCluster, Path]]:
+    """A cluster whose one master holds the bundle, and where it has it."""
+    with cluster_of(directory / "cluster", masters=1, supervisors=hosts) as cluster:
+        source = directory / "source"
+        write_content(source, mib, 0)
+        answer = torrentdist(cluster, "upload", str(source / "content"), "--id", "big-1", "--min-replicas", "1").answer
+        shutil.rmtree(source)
+        yield cluster, cluster.dir / "master-1" / "objects" / str(answer["digest"])
+
+
+def _ours(cluster: DevCluster) -> float:
+    ended = torrentdist(cluster, "bundle", "distribute", "big-1")
+    assert not ended.answer["failed"], ended.answer
+    return ended.seconds
+
+
+def _bare(directory: Path, held: Path, hosts: int) -> float:
+    homes = [directory / f"bare-{number}" for number in range(hosts)]
+    own = _free_ports(hosts)
+    sync_filesystem(directory)
+    with ExitStack() as stack:
+        ports = [stack.enter_context(bare_seeder(held / "metafile", held)), *own]
+        began = time.perf_counter()
+        fetching = []
+        for home, port in zip(homes, own, strict=True):
+            others = [str(other) for other in ports if other != port]
+            command = [sys.executable, str(BARE), "fetch", str(held / "metafile"), str(home), str(port), *others]
+            fetching.append(subprocess.Popen(command))
+            stack.callback(fetching[-1].kill)
+        codes = [process.wait(LONGEST_SECS) for process in fetching]
+        seconds = time.perf_counter() - began
+    assert not any(codes), codes
+    for home in homes:
+        shutil.rmtree(home)
+    return seconds
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [int(one.getsockname()[1]) for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def measured(*, size: int | None, runs: int, kept: bool, disk: Path | None) -> int:
+    """Both forms; `disk`: where there is room for six times the size. 0 if both bars are met."""
+    met = True
+    for hosts in FORMS:
+        with tempfile.TemporaryDirectory(prefix="torrentdist-unlimited-", dir=disk) as directory:
+            row = measure(Path(directory), mib=size or SIZE, hosts=hosts, runs=runs)
+        if kept:
+            record(f"unlimited-{hosts}", row)
+        met = met and bool(row["met"])
+        print(json.dumps(row), flush=True)
+    return 0 if met else MISSED
