@@ -161,17 +161,17 @@ class Lab:
         return name in self._processes
 
     def cpu_secs(self, name: str) -> dict[str, float]:
-        """What each kind of thread of a process has used of a processor so far, by its name."""
-        used: dict[str, float] = {}
-        for stat in Path(f"/proc/{self._processes[name].pid}/task").glob("*/stat"):
-            before, _, after = stat.read_text().rpartition(")")
-            fields, kind = after.split(), before.partition("(")[2]
-            secs = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-            used[kind] = used.get(kind, 0.0) + secs
-        return used
+        """What a process has used of a processor so far: its first thread, and all of them."""
+        pid = self._processes[name].pid
+        return {"first": _used(Path(f"/proc/{pid}/task/{pid}/stat")), "all": _used(Path(f"/proc/{pid}/stat"))}
 
     def log_of(self, name: str) -> str:
         return (self.dir / f"{name}.log").read_text(errors="replace")
+
+
+def _used(stat: Path) -> float:
+    fields = stat.read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def wait_until(condition: Callable[[], bool], what: str, seconds: float = 60.0) -> None:

@@ -157,15 +157,18 @@ def play(role: str, kind: str, raw: bytes, home: Path, port: int) -> None:
     os._exit(0)  # The reference's session may take its time to go; nobody measures that.
 
 
-def command(role: str, kind: str, metafile: Path, home: Path, port: int = 0) -> list[str]:
+def command(role: str, kind: str, metafile: Path, home: Path, port: int = 0, *, changed: str = "") -> list[str]:
+    """`changed`: other settings than ours, for bench/swarm_with.py."""
     parts = ["--role", role, "--kind", kind, "--metafile", metafile, "--home", home, "--port", port]
-    return [sys.executable, __file__, *map(str, parts)]
+    run = ["-m", "bench.swarm_with", changed, "bench.pair"] if changed else [__file__]
+    return [sys.executable, *run, *map(str, parts)]
 
 
 @contextmanager
-def seeder(kind: str, metafile: Path, home: Path) -> Iterator[int]:
+def seeder(kind: str, metafile: Path, home: Path, *, changed: str = "") -> Iterator[int]:
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen(command("seed", kind, metafile, home), text=True, **pipes) as process:  # type: ignore[call-overload]
+    seeding = command("seed", kind, metafile, home, changed=changed)
+    with subprocess.Popen(seeding, text=True, **pipes) as process:  # type: ignore[call-overload]
         try:
             yield int(process.stdout.readline())
         finally:

@@ -63,7 +63,7 @@ def main() -> int:
     measured = Measured(case, link_time(lab, case.scenario, source))
     _say(f"T, one HTTP transfer over one link: {measured.link_time:.2f} s")
     for _ in range(arguments.runs):
-        measured.run(lab, source, arguments.keep)
+        measured.run(lab, source, arguments.keep, arguments.changed)
     for kind in kinds:
         measured.peers[kind] = run_peer(lab, case.scenario, source, kind, measured.link_time)
         _say(_line(kind, measured.peers[kind], measured.link_time))
@@ -87,11 +87,12 @@ class Measured:
     base: list[Outcome] = field(default_factory=list)
     peers: dict[str, Outcome] = field(default_factory=dict)
 
-    def run(self, lab: Lab, source: Path, keep: Path | None) -> None:
+    def run(self, lab: Lab, source: Path, keep: Path | None, changed: str) -> None:
         if self.case.base is not None:
-            self.base.append(run_ours(lab, self.case.base, source, self.link_time, None))
+            self.base.append(run_ours(lab, self.case.base, source, self.link_time))
             _say(_line("base", self.base[-1], self.link_time))
-        self.ours.append(run_ours(lab, self.case.scenario, source, self.link_time, keep))
+        outcome = run_ours(lab, self.case.scenario, source, self.link_time, keep=keep, changed=changed)
+        self.ours.append(outcome)
         _say(_line("ours", self.ours[-1], self.link_time))
 
     def each(self) -> list[float]:
@@ -142,9 +143,16 @@ class Measured:
 
 
 def run_ours(
-    lab: Lab, scenario: Scenario, source: Path, seconds: float, keep: Path | None, distributor: str = ""
+    lab: Lab,
+    scenario: Scenario,
+    source: Path,
+    seconds: float,
+    *,
+    keep: Path | None = None,
+    distributor: str = "",
+    changed: str = "",
 ) -> Outcome:
-    ours = Ours(lab, scenario, source, distributor)
+    ours = Ours(lab, scenario, source, distributor=distributor, changed=changed)
     ours.up()
     outcome = ours.run(seconds, patience("local" if distributor else "", scenario))
     ours.down()
@@ -160,7 +168,7 @@ def run_ours(
 def run_peer(lab: Lab, scenario: Scenario, source: Path, kind: str, seconds: float) -> Outcome:
     if kind in STAGES:
         return broadcast(lab, scenario, source, kind, seconds)
-    return run_ours(lab, scenario, source, seconds, None, LOCAL)
+    return run_ours(lab, scenario, source, seconds, distributor=LOCAL)
 
 
 def write_source(directory: Path, mib: int) -> Path:
@@ -217,6 +225,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--peers", default="stock", help=f"some of {','.join(SETTINGS)}; empty: none")
     parser.add_argument("--picture", type=Path, help="where to draw how every host got on, as SVG")
     parser.add_argument("--record", action="store_true", help="keep the row in bench/swarm.json and swarm.md")
+    parser.add_argument("--with", dest="changed", default="", help="other settings of ours: bench/swarm_with.py")
     parser.add_argument("--dir", type=Path, default=None, help="a disk for all hosts; default: each has its own memory")
     parser.add_argument("--keep", type=Path, default=None, help="where to keep logs and progress")
     return parser

@@ -18,7 +18,7 @@ from typing import Any
 
 import httpx
 
-from bench.lab import BRIDGE, Host, Lab, line_of, wait_until
+from bench.lab import BRIDGE, ROOT, Host, Lab, line_of, wait_until
 from bench.swarm_scenario import Outcome, Scenario
 from bench.swarm_story import LateStarts, OneCopyOut, PowerCut
 from bench.swarm_watch import Watch
@@ -40,8 +40,11 @@ BATCH = 8
 
 
 class Ours:
-    def __init__(self, lab: Lab, scenario: Scenario, source: Path, distributor: str = "") -> None:
-        """`distributor`: another plug-in than the swarm, which needs more link times."""
+    def __init__(self, lab: Lab, scenario: Scenario, source: Path, *, distributor: str = "", changed: str = "") -> None:
+        """`distributor`: another plug-in than the swarm, which needs more link times. `changed`: settings of libtorrent
+        and the like that are not ours, for bench/swarm_with.py."""
+        program = ["-m", "bench.swarm_with", changed, "torrentdist_cli"] if changed else ["-m", "torrentdist_cli"]
+        self._program = [sys.executable, *program]
         self._lab = lab
         self._scenario = scenario
         self._source = source
@@ -126,8 +129,8 @@ class Ours:
             seeder_copies=(leave.sent or self._sent() - sent) / self._scenario.bytes,
             received_copies=sum(watch.copies(name) for name in finishing) / len(finishing),
             progress=watch.progress,
-            cpu_secs=_mean(sum(used[name].values()) - sum(cpu[name].values()) for name in used if name in cpu),
-            python_secs=_mean(_python(used[name]) - _python(cpu[name]) for name in used if name in cpu),
+            cpu_secs=_mean(used[name]["all"] - cpu[name]["all"] for name in used if name in cpu),
+            python_secs=_mean(used[name]["first"] - cpu[name]["first"] for name in used if name in cpu),
             failed=(*missing, *(name for name in finishing if name not in missing and not self._right(name))),
             aside=tuple(slow),
         )
@@ -143,7 +146,7 @@ class Ours:
         options = ["--supervisors", ",".join(hosts)] if hosts else []
         with (self.home / "distribute.log").open("ab") as log:
             command = self._cli("bundle", "distribute", BUNDLE, *options)
-            return subprocess.Popen(command, stdout=log, stderr=log, cwd=self.home)
+            return subprocess.Popen(command, stdout=log, stderr=log, cwd=ROOT)
 
     def _download_everywhere(self) -> None:
         for host in self.hosts:
@@ -196,7 +199,7 @@ masters = [{masters}]
 id = "{host.name}"
 data_dir = "{self._data(host)}"
 {plugin}""")
-        self._lab.spawn(host, [sys.executable, "-m", "torrentdist_cli", role, "--config", str(config)], name=host.name)
+        self._lab.spawn(host, [*self._program, role, "--config", str(config)], name=host.name)
 
     def _start_false(self) -> None:
         """They lie and stall by turns, and are in the directory before anybody fetches."""
@@ -223,10 +226,10 @@ data_dir = "{self._data(host)}"
 
     def _cli(self, *arguments: str) -> list[str]:
         config = ["--config", str(self.home / "client.toml"), "-o", "json"]
-        return [sys.executable, "-m", "torrentdist_cli", *arguments, *config]
+        return [*self._program, *arguments, *config]
 
     def _command(self, *arguments: str) -> dict[str, Any]:
-        ended = subprocess.run(self._cli(*arguments), capture_output=True, cwd=self.home, text=True)
+        ended = subprocess.run(self._cli(*arguments), capture_output=True, cwd=ROOT, text=True)
         if ended.returncode:
             raise RuntimeError(f"{arguments}: {ended.stderr}")
         answer: dict[str, Any] = json.loads(ended.stdout)
@@ -266,10 +269,6 @@ data_dir = "{self._data(host)}"
 
     def _cpu(self) -> dict[str, dict[str, float]]:
         return {host.name: self._lab.cpu_secs(host.name) for host in self.hosts if self._lab.runs(host.name)}
-
-
-def _python(threads: dict[str, float]) -> float:
-    return sum(secs for kind, secs in threads.items() if not kind.startswith("libtorrent"))
 
 
 def _mean(values: Iterable[float]) -> float:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from bench.swarm_scenario import Outcome
 
-WIDTH, HEIGHT, GAP, LEFT, TOP, BOTTOM = 250, 180, 22, 44, 46, 40
+WIDTH, HEIGHT, GAP, LEFT, TOP, BOTTOM = 250, 180, 36, 44, 46, 40
 COLOURS = ("#1f6f8b", "#b5532a", "#6b6b6b", "#7a5195", "#4f7d3a", "#a8893a")
 LONGEST = 3.0
 """Link times: what takes longer runs out of its panel, and its end stands above it."""

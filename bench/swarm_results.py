@@ -30,7 +30,7 @@ def page(rows: dict[str, Any]) -> str:
         "Recorded by `--record`. T is one HTTP transfer of the same bytes over one such link, in the same run;",
         "the clock runs from the command to the published directory. `make swarm SCENARIO=name` is a row.",
         "",
-        "| scenario | what | bar | measured | met | runs | holders sent | beside it | cores, load before |",
+        "| scenario | what | bar | measured | met | runs | holders sent | beside it | cores |",
         "|---|---|---|---|---|---|---|---|---|",
         *(_row(key, row) for key, row in rows.items()),
     ]
@@ -52,6 +52,6 @@ def _row(key: str, row: dict[str, Any]) -> str:
         for name, peer in row["peers"].items()
     )
     copies = "" if row["seeder_copies"] is None else f"{row['seeder_copies']:.2f}"
-    where = f"{row['conditions']['cores']}, {row['conditions']['load before']}"
+    where = row["conditions"]["cores"]
     met = "yes" if row["met"] else "**missed**"
     return f"| {key} | {row['what']} | {bar} | {measured} | {met} | {runs} | {copies} | {peers} | {where} |"

@@ -54,7 +54,7 @@ class Outcome:
     cpu_secs: float = 0.0
     """Of an average host's process, from the command to the end of the last that is measured."""
     python_secs: float = 0.0
-    """What of that was not libtorrent's threads."""
+    """What of that its event loop took; libtorrent has threads of its own."""
     failed: tuple[str, ...] = ()
     aside: tuple[str, ...] = ()
     """Hosts that had to finish too, but are not what is measured: those on slow links."""

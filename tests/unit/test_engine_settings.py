@@ -6,7 +6,15 @@ import libtorrent as lt
 import pytest
 
 from torrentdist.swarm.access import clean_addresses, filter_for
-from torrentdist.swarm.settings import SETTINGS, EngineConfig, port_of_user_agent, requests, session_params, user_agent
+from torrentdist.swarm.settings import (
+    SETTINGS,
+    EngineConfig,
+    listen_interface,
+    port_of_user_agent,
+    requests,
+    session_params,
+    user_agent,
+)
 
 
 def test_every_setting_exists_and_has_a_reason() -> None:
@@ -47,3 +55,20 @@ def test_only_named_addresses_pass() -> None:
     asked = ["10.0.0.1", "10.0.0.2", "10.0.0.3", "2001:db8::1", "2001:db8::2"]
 
     assert [0, 0, 1, 0, 1] == [rules.access(address) for address in asked]
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+def test_an_engine_that_listens_everywhere_has_one_port(host: str) -> None:
+    """libtorrent would take another port on each address: the others would be told that of loopback."""
+    pack = dict(session_params(EngineConfig(listen_host=host), host).settings)
+    port = port_of_user_agent(str(pack["user_agent"]).encode())
+
+    assert port
+    assert pack["listen_interfaces"] == listen_interface(host, port)
+
+
+def test_an_engine_on_one_address_leaves_its_port_to_libtorrent() -> None:
+    """Another process could take a port between our choice and libtorrent's."""
+    pack = dict(session_params(EngineConfig(), "127.0.0.1").settings)
+
+    assert "127.0.0.1:0" == pack["listen_interfaces"]

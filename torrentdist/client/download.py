@@ -170,8 +170,7 @@ class _Download:
         if not found and known:
             # No master answers: those that had it at the last try may have it still.
             peer.engine.allow({address.host for address in known})
-        transfer = peer.engine.fetch(meta, part.home, found or known)
-        peer.agent.poke()
+        transfer = peer.fetch(meta, part.home, found or known)
         try:
             await self._until_done(transfer)
         finally:

@@ -64,6 +64,16 @@ class ClientPeer:
         await self.announce()
         return self.peers(meta.digest)
 
+    def fetch(self, meta: Metafile, home: Path, peers: list[PeerAddress]) -> Transfer:
+        """By the masters' plan, if many fetch at the same time."""
+        swarm = self.agent.picture.swarms.get(meta.digest)
+        place = swarm.place if swarm else None
+        self.engine.crowd(meta.digest, place.receivers if place else None)
+        transfer = self.engine.fetch(meta, home, peers)
+        self.engine.conduct(meta.digest, place)
+        self.agent.poke()
+        return transfer
+
     def peers(self, digest: Digest) -> list[PeerAddress]:
         swarm = self.agent.picture.swarms.get(digest)
         return list(swarm.peers) if swarm else []
@@ -78,8 +88,10 @@ class ClientPeer:
         self.engine.allow(picture.addresses)
         for digest, swarm in picture.swarms.items():
             transfer = self.engine.transfer(digest)
-            if transfer is not None and swarm.peers:
-                transfer.add_peers(swarm.peers)
+            if transfer is not None:
+                self.engine.conduct(digest, swarm.place)
+                if swarm.peers:
+                    transfer.add_peers(swarm.peers)
         for digest in picture.wanted:
             transfer = self.engine.transfer(digest)
             if transfer is not None and digest not in self._offers:

@@ -7,6 +7,7 @@ EngineConfig. Must not do: hold a value without a reason.
 from __future__ import annotations
 
 import ipaddress
+import socket
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -128,11 +129,22 @@ def port_of_user_agent(client: bytes) -> int | None:
     return int(digits) if name.startswith(b"torrentdist/") and digits.isdigit() and len(digits) < 6 else None
 
 
+def one_port(host: str) -> int:
+    """A free port for all addresses of this machine; 0 for a specific one, where libtorrent finds one by itself. On all
+    of them it takes another port for each address, and only one of those is told to the others."""
+    address = ipaddress.ip_address(host)
+    if not address.is_unspecified:
+        return 0
+    with socket.create_server((host, 0), family=socket.AF_INET6 if address.version == 6 else socket.AF_INET) as probe:
+        return int(probe.getsockname()[1])
+
+
 def session_params(config: EngineConfig, host: str) -> lt.session_params:
+    port = config.port or one_port(host)
     pack: Any = {setting.key: setting.value for setting in SETTINGS}
     pack["alert_mask"] = ALERTS
-    pack["user_agent"] = user_agent(config.port)
-    pack["listen_interfaces"] = listen_interface(host, config.port)
+    pack["user_agent"] = user_agent(port)
+    pack["listen_interfaces"] = listen_interface(host, port)
     if not ipaddress.ip_address(host).is_unspecified:
         pack["outgoing_interfaces"] = host
     if config.upload_limit:

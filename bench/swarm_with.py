@@ -1,0 +1,36 @@
+"""Runs a module of ours with other settings: `python -m bench.swarm_with KEY=VALUE,... MODULE ARGUMENT...`.
+
+A key is one of libtorrent's, or `piece_length` (of what is made), or `blocks` (what a receiver asks for at a time, of
+all its peers together). Always holds: nothing but these changes. Must not do: be part of the product; what a setting is
+worth is measured with it, and what is better becomes the default.
+"""
+
+from __future__ import annotations
+
+import runpy
+import sys
+
+from torrentdist.bundle import make
+from torrentdist.swarm import conductor, settings
+
+
+def apply(overrides: dict[str, int]) -> None:
+    for key, value in overrides.items():
+        if key == "piece_length":
+            make.choose_piece_length = lambda _, value=value: value  # type: ignore[misc]
+        elif key == "blocks":
+            conductor.BLOCKS_UNDER_WAY = value  # type: ignore[misc]
+        else:
+            changed = settings.Setting(key, value, "measured")
+            settings.SETTINGS = (*(s for s in settings.SETTINGS if s.key != key), changed)  # type: ignore[misc]
+
+
+def parsed(text: str) -> dict[str, int]:
+    return {key: int(value) for key, value in (pair.split("=") for pair in text.split(",") if pair)}
+
+
+if __name__ == "__main__":
+    _, overrides, module, *arguments = sys.argv
+    apply(parsed(overrides))
+    sys.argv = [module, *arguments]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
