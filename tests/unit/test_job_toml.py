@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from torrentdist.client.jobs import read_job
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.job import JobSpec, Restart, RestartPolicy, parse_job
 from torrentdist.model.overrides import with_overrides
@@ -65,3 +68,26 @@ def test_a_spec_survives_its_overrides() -> None:
     spec: JobSpec = parse_job(PLAIN, origin="job.toml")
 
     assert spec == with_overrides(spec, None, None, {})
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "message"),
+    [
+        (None, "job_file_missing", "{dir} has no job.toml, so it is no job"),
+        (PLAIN + "comand = []", "job_invalid", "{dir}/job.toml:3: Object contains unknown field `comand`"),
+        (PLAIN, "job_invalid", "{dir}/job.toml:2: command: there is no ./run here"),
+        (PLAIN.replace("./run", "./plain"), "job_invalid", "{dir}/job.toml:2: command: ./plain is not executable"),
+    ],
+)
+def test_a_directory_that_is_no_job_says_so_and_where(
+    tmp_path: Path, text: str | None, code: str, message: str
+) -> None:
+    """The user would be sent to the cluster's configuration, or learn of it after the upload."""
+    (tmp_path / "plain").touch(mode=0o644)
+    if text is not None:
+        (tmp_path / "job.toml").write_text(text)
+    with pytest.raises(TorrentdistError) as caught:
+        read_job(tmp_path)
+
+    assert (code, message.format(dir=tmp_path)) == (caught.value.code, caught.value.message)
+    assert "docs/jobs.md" in caught.value.hint

@@ -121,7 +121,7 @@ class Jobs:
             raise TorrentdistError("not_ready", detail=f"bundle {bundle} is still on its way to this master")
         text = await asyncio.to_thread(_read_text, stored.content / FILE_NAME)
         if text is None:
-            raise TorrentdistError("config_missing", detail=f"bundle {bundle} has no {FILE_NAME}, so it is no job")
+            raise TorrentdistError("job_file_missing", what=f"bundle {bundle}")
         return stored.content, self._validation.parse(text, f"{bundle}/{FILE_NAME}")
 
     async def happen(self, mutation: Mutation | None, wanted: str, event: Event) -> bytes:
@@ -274,4 +274,4 @@ def _read_text(path: Path) -> str | None:
     except (FileNotFoundError, IsADirectoryError):
         return None
     except (OSError, UnicodeDecodeError) as exc:
-        raise TorrentdistError("config_invalid", origin=FILE_NAME, detail=str(exc)) from exc
+        raise TorrentdistError("job_invalid", origin=FILE_NAME, detail=str(exc)) from exc

@@ -47,6 +47,8 @@ ERRORS: Mapping[str, ErrorKind] = {
     "changed_while_reading": ErrorKind(9, 409, "{path} changed while it was being read", "Wait until nobody writes to it, then upload again."),
     "path_not_found": ErrorKind(3, 404, "{path} does not exist", "Check the path."),
     "config_invalid": ErrorKind(2, 400, "{origin}: {detail}", "`torrentdist config show --origin` lists every key and where its value comes from."),
+    "job_invalid": ErrorKind(2, 400, "{origin}: {detail}", "docs/jobs.md lists every key of a job.toml with its values. Nothing was uploaded or changed."),
+    "job_file_missing": ErrorKind(2, 400, "{what} has no job.toml, so it is no job", "Write one (docs/jobs.md shows it: name and command are enough), or `torrentdist upload` it as a bundle."),
     "config_missing": ErrorKind(2, 400, "{detail}", "Set it in the configuration file, a TORRENTDIST_* variable or a flag."),
     "secret_invalid": ErrorKind(2, 500, "{path} cannot be used as a secret: {detail}", "Put the secret alone into a file that only its owner can read: chmod 600 {path}"),
     "plugin_invalid": ErrorKind(2, 400, "codedistributor.class {name!r} cannot be used: {detail}", "Give it as package.module:Class; the class needs the methods of torrentdist.distributor.CodeDistributor."),

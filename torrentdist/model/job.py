@@ -78,17 +78,17 @@ class JobSpec(Part, frozen=True, kw_only=True):
 
 
 def parse_job(text: str, *, origin: str) -> JobSpec:
-    """The job in `text`; `config_invalid` names `origin`, the key and, where it can be found, the line."""
+    """The job in `text`; `job_invalid` names `origin`, the key and, where it can be found, the line."""
     try:
         spec = msgspec.convert(spelled_out(msgspec.toml.decode(text)), JobSpec)
     except msgspec.ValidationError as exc:
         raise _invalid(text, origin, str(exc)) from None
     except msgspec.DecodeError as exc:
-        raise TorrentdistError("config_invalid", origin=origin, detail=str(exc)) from None
+        raise TorrentdistError("job_invalid", origin=origin, detail=str(exc)) from None
     problems = problems_of(spec)
     if problems:
         key, detail = problems[0]
-        raise TorrentdistError("config_invalid", origin=_place(text, origin, key), detail=f"{key}: {detail}")
+        raise TorrentdistError("job_invalid", origin=place_in(text, origin, key), detail=f"{key}: {detail}")
     return spec
 
 
@@ -139,12 +139,13 @@ def _invalid(text: str, origin: str, detail: str) -> TorrentdistError:
     """msgspec says `... unknown field `x` - at `$.restart``: the last name that stands in the file is where to look."""
     quoted = [part.strip("$.[]") for part in detail.split("`")[1::2]]
     path = quoted[0] if "unknown field" in detail else quoted[-1] if quoted else ""
-    places = (_place(text, origin, key) for key in reversed(path.split(".")))
+    places = (place_in(text, origin, key) for key in reversed(path.split(".")))
     place = next((place for place in places if place != origin), origin)
-    return TorrentdistError("config_invalid", origin=place, detail=detail)
+    return TorrentdistError("job_invalid", origin=place, detail=detail)
 
 
-def _place(text: str, origin: str, key: str) -> str:
+def place_in(text: str, origin: str, key: str) -> str:
+    """`origin` with the line of the key, where that can be found."""
     for number, line in enumerate(text.splitlines(), 1):
         if key and line.strip().lstrip("[").startswith(key):
             return f"{origin}:{number}"

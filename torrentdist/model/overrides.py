@@ -27,13 +27,13 @@ def with_overrides(spec: JobSpec, name: str | None, workers: int | None, conf: M
         for part in tables:
             table = table.setdefault(part, {})
             if not isinstance(table, dict):
-                raise TorrentdistError("config_invalid", origin=f"--conf {key}", detail=f"{part} has no keys")
+                raise TorrentdistError("job_invalid", origin=f"--conf {key}", detail=f"{part} has no keys")
         table[last] = text
     try:
         changed = msgspec.convert(spelled_out(document), JobSpec, strict=False)  # not strict: flags are texts
     except msgspec.ValidationError as exc:
-        raise TorrentdistError("config_invalid", origin="--conf", detail=str(exc)) from None
+        raise TorrentdistError("job_invalid", origin="--conf", detail=str(exc)) from None
     problems = problems_of(changed)
     if problems:
-        raise TorrentdistError("config_invalid", origin=problems[0][0], detail=problems[0][1])
+        raise TorrentdistError("job_invalid", origin=problems[0][0], detail=problems[0][1])
     return changed
