@@ -34,10 +34,11 @@ from torrentdist.cluster.zookeeper import ZooKeeper
 from torrentdist.dev.zookeeper import EmbeddedZooKeeper
 from torrentdist.host.web import WebServer, bind_socket, json_response, on_torrentdist_error
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ha_views import SightView
 from torrentdist.model.ids import BundleId, JobId, MasterId, StoreId, SupervisorId
 from torrentdist.model.job import JobSpec
 from torrentdist.model.records import AssignmentRecord, JobStatus, MasterRecord, WorkerAssignment, encode
-from torrentdist.model.views import HealthView, HeartbeatBody, JobView, WorkerReport
+from torrentdist.model.views import HeartbeatBody, JobView, WorkerReport
 from torrentdist.supervisor.guardian import birth_of
 from torrentdist.supervisor.processes import left_of
 from torrentdist.supervisor.reporting import HeartbeatAnswer
@@ -55,6 +56,8 @@ class Masters:
         self.heard: list[HeartbeatBody] = []
         self.answer = HeartbeatAnswer(interval=0.2)
         self.blind = False
+        self.newest: int | None = 0
+        """The assignment that they know of."""
         self.leader: str | None = None
         """Another one that leads; None: this one."""
         self.url = ""
@@ -63,7 +66,7 @@ class Masters:
         routes = [
             Route("/v1/jobs/{job}", self._job),
             Route("/v1/heartbeat", self._heartbeat, methods=["POST"]),
-            Route("/readyz", self._readyz),
+            Route("/v1/sight", self._sight),
         ]
         app = Starlette(routes=routes, exception_handlers={TorrentdistError: on_torrentdist_error})
         self._server = WebServer(app, bind_socket("127.0.0.1", 0, what="a test's master"))
@@ -85,9 +88,8 @@ class Masters:
         self.heard.append(msgspec.json.decode(await request.body(), type=HeartbeatBody))
         return json_response(self.answer)
 
-    async def _readyz(self, _: Request) -> Response:
-        failing = {"zookeeper": "the session is suspended"} if self.blind else {}
-        return json_response(HealthView(ok=not failing, failing=failing), status=503 if failing else 200)
+    async def _sight(self, _: Request) -> Response:
+        return json_response(SightView(sees=not self.blind, newest=self.newest))
 
     def said(self, job: str, worker: int) -> WorkerReport | None:
         """What was reported last of a worker."""

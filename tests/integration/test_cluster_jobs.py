@@ -176,24 +176,36 @@ def leftovers(cluster: Cluster) -> list[str]:
 def test_an_outage_of_zookeeper_and_the_leader_after_it_touch_no_worker(
     cluster: Cluster, oracle: Oracle, tmp_path: Path
 ) -> None:
-    """If this fails, every job stops or moves whenever ZooKeeper is restarted."""
+    """If this fails, every job stops or moves whenever ZooKeeper is restarted, or away for longer than a session."""
     cluster.heal()
     submitted = cluster.run("job", "submit", made(tmp_path / "outage", oracle, "outage")).ok()
     places = wait_running(cluster, submitted["id"])
     session = cluster.dev.spec.session_secs
 
+    def runs_on(seconds: float) -> bool:
+        return throughout(lambda: all(birth_of(pid) is not None for _, pid in places.values()), seconds)
+
     cluster.kill("zookeeper-1")
-    ran_on = throughout(lambda: all(birth_of(pid) is not None for _, pid in places.values()), 1.5 * session)
+    ran_on = runs_on(1.5 * session)
     cluster.dev.start("zookeeper-1")
     cluster.leader()
-    ran_after = throughout(lambda: all(birth_of(pid) is not None for _, pid in places.values()), 1.5 * session)
+    ran_after = runs_on(1.5 * session)
     after = wait_running(cluster, submitted["id"])
+    cluster.dev.signal("zookeeper-1", signal.SIGSTOP)
+    ran_on_frozen = runs_on(2 * session)
+    cluster.dev.signal("zookeeper-1", signal.SIGCONT)
+    cluster.leader()
+    ran_after_frozen = runs_on(1.5 * session)
+    after_frozen = wait_running(cluster, submitted["id"])
     cluster.run("job", "kill", "outage", "-w", "0").ok()
     until(lambda: job(cluster, submitted["id"]) is None, "it is removed", PATIENCE_SECS)
 
     assert ran_on, "a worker stopped though nobody could have taken its place"
     assert ran_after
     assert after == places
+    assert ran_on_frozen
+    assert ran_after_frozen, "a worker stopped because its session was lost in an outage that all saw"
+    assert after_frozen == places
     assert [len(oracle.stints(submitted["id"], k)) for k in range(WORKERS)] == [1] * WORKERS
 
 

@@ -168,7 +168,7 @@ async def test_an_outage_that_all_masters_see_ends_no_worker(
         await host.assign(("etl", 0))
         await host.running("etl")
         own_zookeeper.servers[0].pause()
-        host.masters.blind = True
+        host.masters.blind, host.masters.newest = True, 1
         until = clock() + 2 * SESSION_SECS
         await eventually(lambda: host.oracle.stints("etl", 0)[-1].last > until, 3 * SESSION_SECS)
         host.masters.blind = False
@@ -177,6 +177,71 @@ async def test_an_outage_that_all_masters_see_ends_no_worker(
         (stint,) = host.oracle.stints("etl", 0)
 
         assert stint.last - sees_again < PROOF_SECS + SESSION_SECS / 6
+    finally:
+        own_zookeeper.servers[0].resume()
+        await host.close()
+
+
+@pytest.mark.case("D10")
+async def test_an_outage_longer_than_every_session_ends_no_worker(
+    tmp_path: Path, own_zookeeper: EmbeddedZooKeeper, connect: Connect
+) -> None:
+    """If this fails, a ZooKeeper that is frozen or cut off from everybody for a while stops every job."""
+    zk = await connect(servers=own_zookeeper.addresses, chroot="/a")
+    host = JobHost(tmp_path, zk, own_zookeeper.addresses, "/a")
+    try:
+        await host.open()
+        host.job("etl")
+        host.job("moved")
+        await host.assign(("etl", 0), ("moved", 0))
+        await host.running("etl")
+        await host.running("moved")
+        before = await host.barrier_owner("etl")
+        own_zookeeper.servers[0].pause()
+        host.masters.blind, host.masters.newest = True, 1
+        until = clock() + 2 * SESSION_SECS
+        await eventually(lambda: host.oracle.stints("etl", 0)[-1].last > until, 3 * SESSION_SECS)
+        own_zookeeper.servers[0].resume()
+        host.masters.blind = False
+        until = clock() + PROOF_SECS + 2 * SESSION_SECS
+        await eventually(lambda: host.oracle.stints("etl", 0)[-1].last > until, 5 * SESSION_SECS)
+        after = await host.barrier_owner("etl")
+        # Started again, it still knows that they are its own.
+        pids = [host.oracle.stints(name, 0)[0].pid for name in ("etl", "moved")]
+        await host.end(signal.SIGKILL)
+        host.masters.heard.clear()
+        await host.start()
+        await eventually(lambda: (r := host.masters.said("etl", 0)) is not None and r.pid == pids[0])
+
+        assert after not in (None, before), "the session was not lost: the test shows nothing"
+        await host.assign(("etl", 0))
+        await host.ended("moved")
+        assert [pids[0], pids[1]] == [stint.pid for name in ("etl", "moved") for stint in host.oracle.stints(name, 0)]
+        assert host.alive("etl")
+    finally:
+        own_zookeeper.servers[0].resume()
+        await host.close()
+
+
+@pytest.mark.case("D10")
+@pytest.mark.parametrize("newest", [2, None], ids=["later", "unknown"])
+async def test_what_may_have_been_given_to_others_is_not_proven(
+    tmp_path: Path, own_zookeeper: EmbeddedZooKeeper, connect: Connect, newest: int | None
+) -> None:
+    """If this fails, a worker that was moved just before an outage runs on beside the other one."""
+    host = JobHost(tmp_path, await connect(servers=own_zookeeper.addresses, chroot="/a"), own_zookeeper.addresses, "/a")
+    try:
+        await host.open()
+        host.job("etl")
+        await host.assign(("etl", 0))
+        await host.running("etl")
+        own_zookeeper.servers[0].pause()
+        host.masters.blind, host.masters.newest = True, newest
+        frozen = clock()
+        await host.ended("etl")
+        (stint,) = host.oracle.stints("etl", 0)
+
+        assert stint.last - frozen < SESSION_SECS * LEASE_SHARE
     finally:
         own_zookeeper.servers[0].resume()
         await host.close()

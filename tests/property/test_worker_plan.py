@@ -14,6 +14,7 @@ from torrentdist.model.ids import JobId
 from torrentdist.model.job import OnIsolation, Restart, RestartPolicy
 from torrentdist.supervisor.workers import (
     Barrier,
+    CarryOver,
     Destroy,
     Forget,
     Key,
@@ -37,6 +38,7 @@ from torrentdist.supervisor.workers import (
 KEYS: list[Key] = [(JobId("a"), 0), (JobId("b"), 0)]
 TIMEOUT = 10.0
 GRACE = 3.0
+ENDING = 1.0
 
 
 @dataclasses.dataclass
@@ -64,7 +66,7 @@ class World(RuleBasedStateMachine):
 
     @property
     def lease(self) -> Lease:
-        return Lease(self.session, self.sent + TIMEOUT / 2, self.sent + 0.6 * TIMEOUT, self.proven)
+        return Lease(self.session, self.sent + TIMEOUT / 2, self.sent + 0.6 * TIMEOUT, self.proven, ENDING)
 
     def workers(self) -> list[Worker]:
         return [real.worker for real in self.real.values()]
@@ -84,13 +86,16 @@ class World(RuleBasedStateMachine):
     def carry_out(self, action: object) -> bool:
         match action:
             case TakeBarrier(key):
-                assert self.real[key].worker.wants_to_run
+                worker = self.real[key].worker
+                assert worker.wants_to_run or self.is_kept_by_the_proof(worker)
                 self.change(key, barrier=Barrier.ASKED)
             case ReleaseBarrier(key):
                 assert self.real[key].worker.run is None, "a barrier is given back under a worker"
                 self.change(key, barrier=Barrier.FREE)
             case Start(key):
                 self.start(key)
+            case CarryOver(key, session):
+                self.carry_over(key, session)
             case Stop(key):
                 self.measure(key, Measure.STOP)
             case Kill(key):
@@ -115,6 +120,19 @@ class World(RuleBasedStateMachine):
         assert not worker.life.ended
         assert worker.launch is not None
         self.change(key, run=Run(worker.launch.incarnation, self.session, GRACE, worker.launch.on_isolation))
+
+    def is_kept_by_the_proof(self, worker: Worker) -> bool:
+        run = worker.run
+        in_time = self.now < self.proven + ENDING
+        return run is not None and run.session != self.session and worker.assigned and in_time
+
+    def carry_over(self, key: Key, session: int) -> None:
+        worker = self.real[key].worker
+        assert self.is_kept_by_the_proof(worker), "taken over into a session without a proof of the time between"
+        assert worker.barrier is Barrier.HELD, "taken over without its barrier"
+        assert self.now < self.lease.stop
+        assert worker.run is not None
+        self.change(key, run=dataclasses.replace(worker.run, session=session))
 
     def measure(self, key: Key, measure: Measure) -> None:
         run = self.real[key].worker.run
@@ -234,7 +252,7 @@ class World(RuleBasedStateMachine):
         """Unless it is being killed by a guardian that has stopped working."""
         for real in self.real.values():
             run = real.worker.run
-            if run is not None and not real.deaf:
+            if run is not None and not real.deaf and not self.is_kept_by_the_proof(real.worker):
                 assert real.worker.barrier is Barrier.HELD
                 assert run.session == self.session
 
@@ -243,7 +261,22 @@ class World(RuleBasedStateMachine):
         for real in self.real.values():
             run = real.worker.run
             if run is not None and not real.deaf and run.on_isolation is OnIsolation.STOP:
-                assert self.now < self.lease.kill_at
+                assert self.now < self.lease.limits(run, assigned=real.worker.assigned)[1]
+
+    @invariant()
+    def what_was_taken_from_this_host_ends_with_the_lease(self) -> None:
+        """A proof says nothing of it: somebody else waits for its barrier."""
+        for real in self.real.values():
+            run = real.worker.run
+            if run is not None and not (real.deaf or real.worker.assigned) and run.on_isolation is OnIsolation.STOP:
+                assert self.now < self.lease.kill
+
+    @invariant()
+    def what_can_be_taken_over_is(self) -> None:
+        for real in self.real.values():
+            run = real.worker.run
+            if run is not None and run.measure is Measure.NONE and run.session != self.session:
+                assert real.worker.barrier is not Barrier.HELD or self.now >= self.lease.stop
 
     @invariant()
     def nobody_who_shall_not_run_is_left_alone(self) -> None:

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ from torrentdist.supervisor.guardian import birth_of, clock
 from torrentdist.supervisor.output import Stream, read_output
 from torrentdist.supervisor.processes import Living, Status
 
-SESSION = 77
 R1, R2 = (f"r{number}-{os.getpid()}" for number in (1, 2))
 """Processes are found by their run's name on the whole machine, where others may run these tests too."""
 LONG = 60.0
@@ -35,17 +34,16 @@ class Ward:
         self.started: list[Living] = []
         self.grant(LONG)
 
-    def grant(self, stop: float, kill: float | None = None, session: int = SESSION) -> float:
+    def grant(self, stop: float, kill: float | None = None, runs: Sequence[str] = (R1, R2)) -> float:
         """A lease from now; returns when everything has to be gone."""
         now = clock()
         times = (now + stop, now + (stop if kill is None else kill))
-        orders = {"session": session, "strict": times, "lenient": (now + LONG, now + LONG)}
-        guardian.write_whole(str(self.lease), msgspec.json.encode(orders))
+        guardian.write_whole(str(self.lease), msgspec.json.encode({"runs": dict.fromkeys(runs, times)}))
         return times[1]
 
     def orders(self, *command: str, run: str = R1, **more: Any) -> None:
         spec = {
-            "run": run, "session": SESSION, "lenient": False, "lease_file": str(self.lease), "argv": command,
+            "run": run, "lease_file": str(self.lease), "argv": command,
             "cwd": str(self.home), "env": {"PATH": os.environ["PATH"], processes.RUN_MARK: run}, "memory_bytes": 0,
             "grace": 5.0, "log_bytes": 1000, "log_files": 3, **more,
         }  # fmt: skip
@@ -187,35 +185,25 @@ def test_a_renewed_lease_is_noticed_when_the_old_one_ends(ward: Ward) -> None:
     assert second <= ward.status().at < second + 3.0
 
 
-def test_another_session_is_no_lease(ward: Ward) -> None:
+def test_the_lease_of_another_run_is_none(ward: Ward) -> None:
     """If this fails, a worker of a lost session lives on by the lease of the next one, without a barrier."""
     first = ward.grant(0.3)
     living = ward.start("sleep", "60")
-    ward.grant(LONG, session=SESSION + 1)
+    ward.grant(LONG, runs=[R2])
     ward.end_of(living)
 
     assert ward.status().at < first + 3.0
 
 
-def test_one_that_may_run_isolated_keeps_to_the_other_lease(ward: Ward) -> None:
-    """If this fails, on_isolation = "run" changes nothing."""
-    ward.grant(0.1)
-    living = ward.start("sleep", "60", lenient=True)
-    processes.send(living, signal.SIGUSR1)
-    ward.end_of(living)
-
-    assert "kill" == ward.status().reason
-
-
-@pytest.mark.parametrize("why", ["lease", "session", "orders", "door"])
+@pytest.mark.parametrize("why", ["lease", "run", "orders", "door"])
 def test_a_guardian_that_comes_too_late_starts_nothing(ward: Ward, why: str) -> None:
     """If this fails, a start that was overtaken by events runs a worker that nobody knows of."""
     ward.orders("touch", str(ward.home / "ran"))
     match why:
         case "lease":
             ward.grant(-1.0)
-        case "session":
-            ward.grant(LONG, session=SESSION + 1)
+        case "run":
+            ward.grant(LONG, runs=[R2])
         case "orders":
             ward.orders("touch", str(ward.home / "ran"), run=R2)
         case "door":

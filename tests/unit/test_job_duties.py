@@ -9,7 +9,16 @@ from records_of import bundle, job, snapshot, supervisor
 
 from torrentdist.cluster.operations import Op, Set
 from torrentdist.cluster.snapshot import ClusterSnapshot, JobEntry
-from torrentdist.master.job_duties import Happened, assignment_ops, cleanup_ops, happened, next_due, ops_of
+from torrentdist.master.foresight import foreseen
+from torrentdist.master.job_duties import (
+    Happened,
+    assignment_ops,
+    cleanup_ops,
+    drain_ops,
+    happened,
+    next_due,
+    ops_of,
+)
 from torrentdist.master.lifecycle import Due, Replicated
 from torrentdist.model.ids import JobId, SupervisorId
 from torrentdist.model.records import (
@@ -99,7 +108,38 @@ def test_a_new_leader_moves_nobody_for_an_absence() -> None:
     """D17: after an outage every supervisor is absent for a moment, and all workers would be moved."""
     seen = running(2, on={H1: (0,), H2: (1,)}, up=())
 
-    assert [] == assignment_ops(seen, forgiven=[H1, H2])
+    assert [] == assignment_ops(seen, settled=False)
+
+
+def test_until_it_has_settled_a_leader_moves_nobody_at_all() -> None:
+    """D10, C6: a host that runs by the word that nobody is moved would run what another one has just been given."""
+    seen = running(5, on={H1: (0, 1, 2), H2: ()}, up=("h1", "h2"))
+    (drain,) = drain_ops(seen, H1, True)
+    drained = foreseen(seen, [drain])
+    fewer = {H1: msgspec.structs.replace(seen.supervisors[H1], slots=1), H2: seen.supervisors[H2]}
+
+    for world in (seen, drained, dataclasses.replace(seen, supervisors=fewer)):
+        assert {0, 1, 2} <= set(placed(assignment_ops(world, settled=False), world)["h1"])
+    assert {"h1": (), "h2": (0, 1, 2, 3)} == placed(assignment_ops(drained), drained)
+
+
+def test_a_rebalance_waits_until_the_leader_has_settled() -> None:
+    """D10, C6: the same, by a rebalance that came due during an outage."""
+    seen = running(1, on={H1: (0,), H2: ()}, up=("h1", "h2"))
+    pending = Pending(step=PendingStep.REBALANCE, due=10.0, workers=3)
+    record = msgspec.structs.replace(seen.jobs[J].record, status=JobStatus.REBALANCING, pending=pending)
+    seen = dataclasses.replace(seen, jobs={J: dataclasses.replace(seen.jobs[J], record=record)})
+
+    assert [] == happened(seen, {}, server_now=11.0, max_wait_secs=60.0, settled=False)
+    assert [Happened(J, Due(11.0))] == happened(seen, {}, server_now=11.0, max_wait_secs=60.0)
+
+
+def test_a_silent_supervisors_workers_move_if_there_is_a_place() -> None:
+    """C4: a host that hangs with its session alive would keep its workers from running anywhere."""
+    seen = running(3, on={H1: (0, 1), H2: (2,)}, up=("h1", "h2"))
+
+    assert {"h1": (), "h2": (0, 1, 2)} == placed(assignment_ops(seen, silent=[H1]), seen)
+    assert [] == assignment_ops(seen, silent=[H1, H2]), "when all are silent it is the leader who hears nothing"
 
 
 def test_what_is_taken_away_stands_before_what_is_given() -> None:

@@ -13,12 +13,13 @@ import pytest
 
 from torrentdist.cluster import paths
 from torrentdist.cluster.operations import SessionId
+from torrentdist.model.ha_views import SightView
 from torrentdist.model.ids import BundleId, JobId
-from torrentdist.model.job import JobSpec, Resources
+from torrentdist.model.job import JobSpec, OnIsolation, Resources
 from torrentdist.model.records import AssignmentRecord, WorkerAssignment
 from torrentdist.model.settings import WORKER_VARIABLES
 from torrentdist.supervisor import local_state, places
-from torrentdist.supervisor.barriers import HostLease, Seat
+from torrentdist.supervisor.barriers import Seat
 from torrentdist.supervisor.guardian import clock, read_lease
 from torrentdist.supervisor.isolation import is_proof
 from torrentdist.supervisor.launching import (
@@ -35,9 +36,10 @@ from torrentdist.supervisor.leasing import LeaseFile
 from torrentdist.supervisor.local_state import JobFacts, LocalState, Place, RunRecord
 from torrentdist.supervisor.output import Stream, read_output
 from torrentdist.supervisor.processes import boot_id
-from torrentdist.supervisor.workers import Life
+from torrentdist.supervisor.workers import Lease, Life, Run
 
 ETL = JobId("etl")
+BLIND = SightView(sees=False, newest=4)
 RUN = RunRecord(
     id="run-1", incarnation="1", session=7, fencing=42, grace_secs=1.0, lenient=False, started_at=0.0,
     needs=(BundleId("b"),),
@@ -244,37 +246,59 @@ def test_output_is_one_sequence_over_its_files(tmp_path: Path) -> None:
 # leases
 
 
+SESSION = 7
+NEVER = (float("-inf"), float("-inf"))
+
+
+def of(isolation: OnIsolation = OnIsolation.STOP, session: int = SESSION) -> Run:
+    return Run("1", session, 1.0, isolation)
+
+
 def test_a_proof_prolongs_what_the_barriers_allow_and_never_shortens_it(tmp_path: Path) -> None:
     """If this fails, an outage that all see ends workers, or a late proof takes time away."""
-    file, now = LeaseFile(tmp_path / "guard" / "lease.json"), clock()
-    path = str(tmp_path / "guard" / "lease.json")
-    lease = HostLease(7, now + 1.0, now + 2.0, extent=5.0)
-    offset = clock() - time.monotonic()
-    file.write(lease, float("-inf"))
-    assert (now + 1.0, now + 2.0) == pytest.approx(read_lease(path, 7, lenient=False))
-    stop, kill = read_lease(path, 7, lenient=True)
-    assert (now + 5.0, now + 6.0) == pytest.approx((stop, kill), abs=0.5)
-    file.write(lease, now - offset + 3.0)
+    path, now = tmp_path / "guard" / "lease.json", clock()
+    file, ahead = LeaseFile(path), clock() - time.monotonic()
+    runs = {"here": (of(), True), "taken": (of(), False), "before": (of(session=6), True)}
+    granted, proven = (now + 1.0, now + 2.0), (now + 3.0, now + 3.5)
+    for moment, here, before in ((now, granted, (now, now + 0.5)), (now + 3.0, proven, proven)):
+        file.write(Lease(SESSION, *granted, proven=moment, ending=0.5), 5.0, runs)
+        read = {name: read_lease(str(path), name) for name in ("here", "taken", "before", "unknown")}
+        expected = {"here": here, "taken": granted, "before": before, "unknown": NEVER}
 
-    assert (now + 3.0, now + 4.0) == pytest.approx(read_lease(path, 7, lenient=False), abs=0.01)
-    assert (float("-inf"), float("-inf")) == read_lease(path, 8, lenient=False)
-    assert (now + 3.0 - offset, now + 4.0 - offset) == pytest.approx(file.read(7), abs=0.01)
+        assert {name: pytest.approx(limits) for name, limits in expected.items()} == read
+    assert (proven[0] - ahead, proven[1] - ahead) == pytest.approx(file.read(SESSION), abs=0.01)
+    assert NEVER == file.read(8)
+
+
+def test_one_that_runs_on_when_isolated_hears_of_us_now_and_then(tmp_path: Path) -> None:
+    """If this fails, on_isolation = "run" changes nothing, or outlives its supervisor or its session for ever."""
+    path, now = tmp_path / "lease.json", clock()
+    runs = {"run": (of(OnIsolation.RUN), True), "before": (of(OnIsolation.RUN, session=6), True)}
+    LeaseFile(path).write(Lease(SESSION, now + 1.0, now + 2.0, ending=1.0), 5.0, runs)
+
+    assert (now + 5.0, now + 6.0) == pytest.approx(read_lease(str(path), "run"), abs=0.5)
+    assert (0.0, 0.0) == read_lease(str(path), "before")
 
 
 @pytest.mark.case("D10")
 @pytest.mark.parametrize(
-    ("blind", "proof"),
+    ("said", "proof"),
     [
-        ({"a": True, "b": True, "c": True}, True),
-        ({"a": True, "b": True}, False),
-        ({"a": True, "b": True, "c": False}, False),
+        ({"a": BLIND, "b": BLIND, "c": BLIND}, True),
+        ({"a": BLIND, "b": BLIND}, False),
+        ({"a": BLIND, "b": BLIND, "c": SightView(sees=True, newest=4)}, False),
+        ({"a": BLIND, "b": BLIND, "c": SightView(sees=False, newest=5)}, False),
+        ({"a": BLIND, "b": BLIND, "c": SightView(sees=False, newest=None)}, False),
+        ({"a": BLIND, "b": BLIND, "c": SightView(sees=False, newest=3)}, True),
         ({}, False),
     ],
 )
-def test_only_all_masters_together_prove_that_nobody_leads(blind: Mapping[str, bool], proof: bool) -> None:
-    """If this fails, a host on the wrong side of a partition runs what a leader on the other side has moved."""
-    assert proof is is_proof(["a", "b", "c"], blind)
-    assert not is_proof([], blind)
+def test_only_all_masters_together_prove_that_nobody_was_given_our_place(
+    said: Mapping[str, SightView], proof: bool
+) -> None:
+    """If this fails, a host on the wrong side of a partition runs what a leader has moved, or is about to."""
+    assert proof is is_proof(["a", "b", "c"], said, 4)
+    assert not is_proof([], said, 4)
 
 
 def test_no_two_workers_have_one_barrier() -> None:

@@ -1,7 +1,8 @@
 """The life of a daemon process: start, run until told to stop, stop within a limit.
 
 Always holds: the first SIGTERM or SIGINT stops cleanly; a second one, or `shutdown_secs` without an end, forces the
-exit. A part of the daemon that dies takes the whole process down with its error: nothing limps on half alive.
+exit. A part of the daemon that dies takes the whole process down with its error, and so does a loop that is stuck:
+nothing limps on half alive.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Protocol
 
 import structlog
 
+from torrentdist.host.watchdog import Watchdog
 from torrentdist.model.errors import TorrentdistError
 
 log = structlog.get_logger(__name__)
@@ -48,6 +50,8 @@ async def _live(daemon: Daemon, shutdown_secs: float) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number)
+    stuck = Watchdog()
+    stuck.start()
     waiting = asyncio.create_task(told.wait())
     starting = asyncio.create_task(daemon.start())
     try:
@@ -65,6 +69,7 @@ async def _live(daemon: Daemon, shutdown_secs: float) -> None:
     finally:
         waiting.cancel()
         await daemon.stop()
+        stuck.stop()
 
 
 def run_daemon(daemon: Daemon, *, shutdown_secs: float) -> None:

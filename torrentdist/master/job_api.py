@@ -14,6 +14,7 @@ from torrentdist.master.jobs import find_job
 from torrentdist.master.lifecycle import Activate, Deactivate, Kill, Rebalance
 from torrentdist.master.openapi import Operation
 from torrentdist.model import ids
+from torrentdist.model.ha_views import SightView
 from torrentdist.model.views import HeartbeatBody, JobView, UnusedView
 
 if TYPE_CHECKING:
@@ -81,6 +82,11 @@ class JobApi:
         body = decode_body(await read_body(request, MAX_BODY_BYTES), HeartbeatBody)
         return json_response(self._m.jobs.hear(body))
 
+    async def sight(self, request: Request) -> Response:
+        supervisor = ids.supervisor_id(request.query_params.get("supervisor", ""))
+        within = number_parameter(request, "within", 1.0, low=0.0, high=10.0)
+        return json_response(await self._m.jobs.sight(supervisor, within))
+
     def _only_leader_unless_any(self, request: Request) -> None:
         """What the workers do is reported to the leader; others know the records and the places only."""
         if request.query_params.get("any") != "true":
@@ -107,4 +113,5 @@ JOB_OPERATIONS: tuple[Operation, ...] = (
     Operation("POST", "/v1/prune", "prune", UnusedView, "remove the bundles that nobody uses"),
     Operation("POST", "/v1/heartbeat", "heartbeat", HeartbeatAnswer, "what a supervisor's workers do, to the leader",
               body=HeartbeatBody),
+    Operation("GET", "/v1/sight", "sight", SightView, "whether it sees ZooKeeper, asked by a host that sees none"),
 )  # fmt: skip

@@ -1,8 +1,8 @@
 """What the leader owes the jobs: replication waited for, what is due done, workers placed. Pure.
 
 Always holds: a job starts only when all of its bundles have reached their minimum, or its wait is over; a deadline is
-ZooKeeper's; a worker has one place. A place is lost only with the supervisor's registration, which ZooKeeper ends, and
-not in the first seconds of a leader: after an outage supervisors need time to register again.
+ZooKeeper's; a worker has one place, and changes it only when the leader has listened for a while: after an outage
+supervisors need time to register again, and run their workers by the word that nobody moves any (0008-isolation.md).
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ from torrentdist.model.job import RestartPolicy
 from torrentdist.model.records import AssignmentRecord, JobStatus, WorkerAssignment, encode
 from torrentdist.model.views import WorkerReport, WorkerState
 
-SETTLE_SECS = 3.0
+SETTLE_SECS = 4.0
+"""More than a proof of isolation is good for."""
 
 
 def settling_secs(session_secs: float) -> float:
-    """For so long a leader listens without a gap before it takes an absence for one: 0008-isolation.md needs it."""
+    """For so long a leader listens without a gap before it moves anybody: 0008-isolation.md needs it."""
     return SETTLE_SECS + session_secs / 6
 
 
@@ -52,10 +53,13 @@ def happened(
     *,
     server_now: float,
     max_wait_secs: float,
+    settled: bool = True,
 ) -> list[Happened]:
+    """`settled`: the leader has listened for long enough to move workers."""
     events: list[Happened] = []
     for id_, entry in sorted(snapshot.jobs.items()):
-        events += [Happened(id_, event) for event in _events(snapshot, entry, reports, server_now, max_wait_secs)]
+        if settled or entry.record.status is not JobStatus.REBALANCING:
+            events += [Happened(id_, event) for event in _events(snapshot, entry, reports, server_now, max_wait_secs)]
     return events
 
 
@@ -97,17 +101,19 @@ def placement(snapshot: ClusterSnapshot) -> dict[Worker, SupervisorId]:
 
 
 def assignment_ops(
-    snapshot: ClusterSnapshot, respread: Collection[JobId] = (), *, forgiven: Collection[SupervisorId] = ()
+    snapshot: ClusterSnapshot,
+    respread: Collection[JobId] = (),
+    *,
+    silent: Collection[SupervisorId] = (),
+    settled: bool = True,
 ) -> list[Op]:
     """The assignments as they should be, as the changes that lead there. What is taken away stands before what is
     given, so that a batch that is cut short leaves a worker without a place rather than with two.
 
-    `forgiven`: supervisors whose absence is not held against them yet; their workers keep their places."""
+    `silent`: supervisors that are registered and say nothing. Until it has `settled` nobody changes places."""
     jobs = {id_: e.record for id_, e in snapshot.jobs.items() if keeps_places(e.record)}
     demands = [Demand(id_, job.workers, frozenset(int(k) for k in job.exits)) for id_, job in sorted(jobs.items())]
-    hosts = [Host(id_, s.slots, _draining(snapshot, id_)) for id_, s in sorted(snapshot.supervisors.items())]
-    absent = [(id_, e) for id_, e in sorted(snapshot.assignments.items()) if id_ not in snapshot.supervisors]
-    hosts += [Host(id_, len(entry.record.workers)) for id_, entry in absent if id_ in forgiven]
+    hosts = _hosts(snapshot, silent) if settled else _hosts_as_they_are(snapshot, silent)
     new = place(demands, hosts, placement(snapshot), respread)
     given: dict[SupervisorId, list[WorkerAssignment]] = {}
     for (job, k), host in sorted(new.items()):
@@ -129,13 +135,27 @@ def assignment_ops(
     return [*taking, *giving]
 
 
-def ops_of(snapshot: ClusterSnapshot, what: Happened, *, forgiven: Collection[SupervisorId] = ()) -> list[Op]:
+def _hosts(snapshot: ClusterSnapshot, silent: Collection[SupervisorId]) -> list[Host]:
+    return [
+        Host(id_, record.slots, draining=_draining(snapshot, id_), silent=id_ in silent)
+        for id_, record in sorted(snapshot.supervisors.items())
+    ]
+
+
+def _hosts_as_they_are(snapshot: ClusterSnapshot, silent: Collection[SupervisorId]) -> list[Host]:
+    """So that every worker stays where it is, and only hosts that take part get more."""
+    open_hosts = {host.id: host.slots for host in _hosts(snapshot, silent) if not (host.draining or host.silent)}
+    used = {id_: len(entry.record.workers) for id_, entry in snapshot.assignments.items()}
+    return [Host(id_, max(open_hosts.get(id_, 0), used.get(id_, 0))) for id_ in sorted({*open_hosts, *used})]
+
+
+def ops_of(snapshot: ClusterSnapshot, what: Happened, *, silent: Collection[SupervisorId] = ()) -> list[Op]:
     """What an event changes. The end of a rebalance moves workers first and is noted last: a leader that dies in the
     middle leaves it pending for the next one."""
     ops = [*event_ops(snapshot, what.job, what.event)]
     before = snapshot.jobs[what.job].record
     if ops and isinstance(what.event, Due) and before.status is JobStatus.REBALANCING:
-        return [*assignment_ops(foreseen(snapshot, ops), [what.job], forgiven=forgiven), *ops]
+        return [*assignment_ops(foreseen(snapshot, ops), [what.job], silent=silent), *ops]
     return ops
 
 

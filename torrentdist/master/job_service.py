@@ -7,7 +7,6 @@ report is soft state that a new leader hears again within a heartbeat, and judge
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import secrets
 import time
 from collections.abc import Sequence
@@ -41,10 +40,12 @@ from torrentdist.master.lifecycle import Event
 from torrentdist.master.once import Mutation
 from torrentdist.master.pruning import prune_ops, unused
 from torrentdist.master.sight import Sight
+from torrentdist.master.silence import Silence
 from torrentdist.master.validating import Validation
 from torrentdist.model import ids
 from torrentdist.model.config import Config
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ha_views import SightView
 from torrentdist.model.ids import BundleId, JobId, SupervisorId
 from torrentdist.model.job import FILE_NAME, JobSpec
 from torrentdist.model.overrides import with_overrides
@@ -97,6 +98,9 @@ class Jobs:
         self._heard: dict[SupervisorId, tuple[float, HeartbeatBody]] = {}
         self._wake = asyncio.Event()
         self._stories = Stories(zookeeper)
+        self._silence = Silence(config.jobs.silent_secs)
+        self._in_doubt = False
+        """Workers may have been placed otherwise than the mirror shows."""
 
     # what users ask
 
@@ -176,6 +180,7 @@ class Jobs:
         self._leadership.fence()
         before = self._heard.get(body.supervisor)
         self._heard[body.supervisor] = (time.monotonic(), body)
+        self._silence.heard(body.supervisor, time.monotonic())
         if before is None or before[1].workers != body.workers:
             self._wake.set()
         snapshot = self._mirror.snapshot
@@ -186,6 +191,15 @@ class Jobs:
                 if worker.job in peers and host is not None:
                     peers[worker.job][str(worker.worker)] = host.host
         return HeartbeatAnswer(HEARTBEAT_SECS, peers)
+
+    async def sight(self, supervisor: SupervisorId, within: float) -> SightView:
+        """What a supervisor that sees no ZooKeeper has to know to let its workers run on."""
+        sees = await self._sight.sees(within)
+        snapshot = self._mirror.snapshot
+        if self._in_doubt or not snapshot.present:
+            return SightView(sees=sees, newest=None)
+        entry = snapshot.assignments.get(supervisor)
+        return SightView(sees=sees, newest=0 if entry is None else entry.record.generation)
 
     def _reports(self, snapshot: ClusterSnapshot) -> Reports:
         recent = time.monotonic() - FORGET_REPORTS_SECS
@@ -198,16 +212,20 @@ class Jobs:
         while True:
             snapshot = self._mirror.snapshot
             wait = LOOK_SECS
-            if self._leadership.is_leader() and snapshot.present:
-                try:
+            try:
+                if self._in_doubt:
+                    await self._resync()
+                    wait = 0.0
+                elif self._leadership.is_leader() and snapshot.present:
                     busy = await self._round(snapshot)
                     wait = 0.0 if busy else min(self._until_due(snapshot), await self._tell(snapshot))
-                except TransactionFailed as exc:
-                    log.debug("a job's record changed under the leader", why=str(exc))
-                    await self._resync()
-                except TorrentdistError as error:
-                    log.info("jobs wait", error=error.message)
-                    wait = 1.0
+            except TransactionFailed as exc:
+                log.debug("a job's record changed under the leader", why=str(exc))
+                self._in_doubt = True
+                wait = 0.0
+            except TorrentdistError as error:
+                log.info("jobs wait", error=error.message)
+                wait = 1.0
             await self._pause(snapshot, wait)
 
     async def _tell(self, snapshot: ClusterSnapshot) -> float:
@@ -227,6 +245,7 @@ class Jobs:
         due = next_due(snapshot, self._zookeeper.server_now() or 0.0, self._max_wait)
         settling = self._settling_secs - self._listened_for()
         look = min(LOOK_SECS, settling + 0.01) if settling > 0 else LOOK_SECS
+        look = min(look, self._silence.due_in(time.monotonic()) + 0.01)
         return look if due is None else min(look, due + 0.01)
 
     def _listened_for(self) -> float:
@@ -234,27 +253,31 @@ class Jobs:
         return min(self._leadership.led_for(), self._sight.seen_for())
 
     async def _resync(self) -> None:
-        with contextlib.suppress(TorrentdistError):
-            await self._mirror.sync(5.0)
+        await self._mirror.sync(5.0)
+        self._in_doubt = False
 
     async def _round(self, snapshot: ClusterSnapshot) -> bool:
         """One step; True if something was changed, so that the next step looks at what came of it."""
         now = self._zookeeper.server_now()
         if now is None:
             return False
-        forgiven = snapshot.assignments.keys() if self._listened_for() < self._settling_secs else ()
-        events = happened(snapshot, self._reports(snapshot), server_now=now, max_wait_secs=self._max_wait)
+        listened = self._listened_for()
+        settled = listened >= self._settling_secs
+        silent = self._silence.of(snapshot.supervisors, time.monotonic(), listened)
+        events = happened(
+            snapshot, self._reports(snapshot), server_now=now, max_wait_secs=self._max_wait, settled=settled
+        )
         for event in events:
-            await self._commit(ops_of(snapshot, event, forgiven=forgiven))
+            await self._commit(ops_of(snapshot, event, silent=silent))
             log.info("job", job=event.job, happened=type(event.event).__name__)
-        ops = [] if events else assignment_ops(snapshot, forgiven=forgiven)
+        ops = [] if events else assignment_ops(snapshot, silent=silent, settled=settled)
         if ops:
             log.info("workers placed", supervisors=len(ops))
         if not events and not ops:
             ops = cleanup_ops(snapshot, now, self._keep_secs)
         await self._commit(ops)
         if events or ops:
-            await self._mirror.sync(5.0)
+            await self._resync()
         return bool(events or ops)
 
     async def _commit(self, ops: Sequence[Op]) -> None:
@@ -264,6 +287,7 @@ class Jobs:
                 whole += await self._stories.ending(JobId(paths.name(op.path)))
             whole.append(op)
         fence = self._leadership.fence()
+        self._in_doubt |= bool(whole)
         for begin in range(0, len(whole), BATCH):
             await fence.commit(whole[begin : begin + BATCH])
 

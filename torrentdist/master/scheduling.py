@@ -2,7 +2,7 @@
 
 Always holds: no supervisor gets more workers than it has slots; a worker that runs stays where it is while its
 supervisor is there and takes part; what must move goes where the fewest workers are, of its own job first. With too
-few slots the rest stays without a place, and nobody is moved for it.
+few slots the rest stays without a place, and nobody is moved for it; those of a silent supervisor stay with it then.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ class Host:
     id: SupervisorId
     slots: int
     draining: bool = False
+    silent: bool = False
+    """It is there, and nothing is heard from it."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,8 @@ def place(
     demands: Sequence[Demand], hosts: Sequence[Host], current: Placement, respread: Collection[JobId] = ()
 ) -> dict[Worker, SupervisorId]:
     """The new placement. `respread`: jobs that are being rebalanced; only these give up places for an even spread."""
-    free = {host.id: host.slots for host in hosts if not host.draining}
+    free = {host.id: host.slots for host in hosts if not (host.draining or host.silent)}
+    silent = {host.id: host.slots for host in hosts if host.silent and not host.draining}
     per_job: dict[JobId, Counter[SupervisorId]] = {demand.job: Counter() for demand in demands}
     placed: dict[Worker, SupervisorId] = {}
     waiting: list[Worker] = []
@@ -57,8 +60,12 @@ def place(
             waiting.append(worker)
     for worker in waiting:
         best = _best(worker[0], free, per_job)
+        before = current.get(worker)
         if best is not None:
             put(worker, best)
+        elif before is not None and silent.get(before, 0) > 0:
+            placed[worker] = before
+            silent[before] -= 1
     for job in sorted(respread):
         _even_out(job, placed, free, per_job.get(job, Counter()))
     return placed

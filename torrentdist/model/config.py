@@ -125,6 +125,9 @@ class JobsConfig(Section, frozen=True, kw_only=True):
     """A plug-in that may refuse jobs, `package.module:Class`. Empty: none."""
     defaults: dict[str, Any] = {}
     """What holds for jobs that don't say otherwise: keys of job.toml."""
+    silent_secs: float = 30.0
+    """A supervisor that is registered, but from which the leader hears nothing for so long, loses its workers to
+    others. 0: never."""
     keep_secs: float = 7 * 24 * 3600.0
     """How long a finished or failed job is still listed, and what a supervisor that is gone was to run remembered."""
 

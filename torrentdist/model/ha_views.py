@@ -52,6 +52,15 @@ class DialView(View, frozen=True, kw_only=True):
     detail: str = ""
 
 
+class SightView(View, frozen=True, kw_only=True):
+    """GET /v1/sight: what a master that sees no ZooKeeper either can prove to a supervisor."""
+
+    sees: bool
+    """ZooKeeper has answered a question in time."""
+    newest: int | None
+    """The generation of the supervisor's newest assignment; None: there may be one that this master doesn't know."""
+
+
 class FailoverView(View, frozen=True, kw_only=True):
     """`ha failovers`"""
 

@@ -115,6 +115,9 @@ RULES: dict[str, Rule] = {
     "replication.tombstone_secs": PERIOD,
     "requests.keep_secs": PERIOD,
     "jobs.validator": Rule(lambda name: not name or bool(_PLUGIN.fullmatch(name)), "package.module:Class, or empty"),
+    "jobs.silent_secs": Rule(
+        lambda value: value == 0 or (math.isfinite(value) and value >= 5), "5 seconds or more, or 0 for never"
+    ),
     "jobs.keep_secs": PERIOD,
     "codedistributor.class": Rule(lambda name: bool(_PLUGIN.fullmatch(name)), "package.module:Class"),
     "events.file_bytes": COUNT,

@@ -18,7 +18,7 @@ import structlog
 from torrentdist.cluster import paths
 from torrentdist.cluster.operations import SessionId, SessionState
 from torrentdist.cluster.rebalance.requests import Answer, Commit, Done, Errand, Kind, ask
-from torrentdist.cluster.rebalance.tenure import NEVER, Lease, Tenure
+from torrentdist.cluster.rebalance.tenure import NEVER, STOP_SHARE, Lease, Tenure
 from torrentdist.cluster.zookeeper import ZooKeeper
 from torrentdist.model.ids import new_random_id
 from torrentdist.supervisor.fencing import fencing_of
@@ -113,6 +113,11 @@ class Barriers:
     @property
     def kill_at(self) -> float:
         return self.lease.end - KILL_SHARE * self.lease.timeout
+
+    @property
+    def ending_secs(self) -> float:
+        """Between the two, with any lease."""
+        return (STOP_SHARE - KILL_SHARE) * self.lease.timeout
 
     def host_lease(self) -> HostLease:
         lease = self.lease

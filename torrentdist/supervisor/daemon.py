@@ -156,7 +156,7 @@ class Supervisor:
             self.runtime.store,
             left,
             facts=lambda job: job_facts(http, self._masters(), job),
-            isolation=Isolation(http, lambda: [m.url for m in self.mirror.snapshot.masters.values()]),
+            isolation=Isolation(http, self.id, lambda: {m.id: m.url for m in self.mirror.snapshot.masters.values()}),
             on_needs=self._keep,
             log_keep_secs=self.config.supervisor.log_keep_secs,
             applications=lambda on_change: Applications(self._host(), on_change),

@@ -64,14 +64,11 @@ def _stat_of(pid: int) -> list[str] | None:
         return None
 
 
-def read_lease(path: str, session: int, lenient: bool) -> tuple[float, float]:
-    """Until when to run, and when to be gone; NEVER if there is no lease for this session."""
+def read_lease(path: str, run: str) -> tuple[float, float]:
+    """Until when to run, and when to be gone; NEVER if there is no lease for this run."""
     try:
         with open(path, encoding="ascii") as file:
-            lease = json.load(file)
-        if lease["session"] != session:
-            return NEVER, NEVER
-        stop, kill = lease["lenient" if lenient else "strict"]
+            stop, kill = json.load(file)["runs"][run]
         return float(stop), float(kill)
     except (OSError, ValueError, KeyError, TypeError):
         return NEVER, NEVER
@@ -237,7 +234,7 @@ class Guardian:
     # its time
 
     def _lease(self) -> tuple[float, float]:
-        return read_lease(self._spec["lease_file"], self._spec["session"], self._spec["lenient"])
+        return read_lease(self._spec["lease_file"], self._spec["run"])
 
     def _keep_time(self) -> None:
         if self._code is not None:

@@ -1,48 +1,97 @@
 """Whether workers may run on without ZooKeeper: only while nobody can have been given their places.
 
-Always holds: the proof needs every master that this host knows, each of them saying now that it sees no ZooKeeper; one
-that doesn't answer may be leading elsewhere. docs/decisions/0008-isolation.md has the argument.
+Always holds: a proof needs every master that this host knows, each of them saying now that it sees no ZooKeeper and
+knows of no later assignment than the one that is carried out here; and it counts only if what it prolongs was still
+good when it was asked for. docs/decisions/0008-isolation.md has the argument.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Mapping
 
 import httpx
 import msgspec
 
-from torrentdist.model.views import HealthView
+from torrentdist.model.ha_views import SightView
+from torrentdist.model.ids import MasterId, SupervisorId
+from torrentdist.supervisor.barriers import Barriers
+from torrentdist.supervisor.guardian import NEVER, clock
 
-PROOF_SECS = 2.0
+PROOF_SECS = 3.0
 """How long a proof is good for, from before it was asked for. Less than any silence after which a leader moves work."""
 ASK_AGAIN_SECS = 0.5
 ANSWER_SECS = 1.0
 WITHIN_SECS = 0.3
 """A master that gets no answer from ZooKeeper for so long sees none: a frozen server keeps every connection open."""
+LOOK_SECS = 1.0
+FORGET_SECS = 600.0
+"""A master that is not registered any more may come back, and lead before this host hears of it."""
 
 
-def is_proof(known: Collection[str], blind: Mapping[str, bool]) -> bool:
-    """`blind`: of those that answered, whether they see no ZooKeeper."""
-    return bool(known) and all(blind.get(url, False) for url in known)
+def is_proof(known: Collection[str], said: Mapping[str, SightView], generation: int) -> bool:
+    """`generation`: of the assignment that is carried out here."""
+    return bool(known) and all(url in said and _proves(said[url], generation) for url in known)
+
+
+def _proves(view: SightView, generation: int) -> bool:
+    return not view.sees and view.newest is not None and view.newest <= generation
 
 
 class Isolation:
     """`masters`: the URLs of all that were registered when this host last knew."""
 
-    def __init__(self, http: httpx.AsyncClient, masters: Callable[[], Sequence[str]]) -> None:
+    def __init__(
+        self, http: httpx.AsyncClient, supervisor: SupervisorId, masters: Callable[[], Mapping[MasterId, str]]
+    ) -> None:
         self._http = http
+        self._supervisor = supervisor
         self._masters = masters
+        self._known: dict[MasterId, tuple[str, float]] = {}
+        self.proven = NEVER
+        """Until when nobody can have been given what is assigned here, on the host's clock."""
 
-    async def may_run_isolated(self) -> bool:
-        known = list(self._masters())
-        answers = await asyncio.gather(*(self._is_blind(url) for url in known))
-        return is_proof(known, {url: blind for url, blind in zip(known, answers, strict=True) if blind is not None})
+    async def watch(
+        self, barriers: Barriers, busy: Callable[[], bool], generation: Callable[[], int], on_proof: Callable[[], None]
+    ) -> None:
+        """While writes stay unanswered, see whether the masters are as blind as we are."""
+        while True:
+            self._look(time.monotonic())
+            asking = busy() and self._in_the_dark(barriers)
+            if asking:
+                asked, good_until = clock(), self._good_until(barriers)
+                if await self._may_run_isolated(generation()) and asked < good_until:
+                    self.proven = asked + PROOF_SECS
+                    on_proof()
+            timeout = barriers.lease.timeout
+            await asyncio.sleep(ASK_AGAIN_SECS if asking else min(LOOK_SECS, max(0.05, timeout / 20)))
 
-    async def _is_blind(self, url: str) -> bool | None:
+    def _in_the_dark(self, barriers: Barriers) -> bool:
+        if not barriers.leased:
+            return clock() < self._good_until(barriers)
+        return time.monotonic() > barriers.lease.renewal + barriers.lease.timeout / 40
+
+    def _good_until(self, barriers: Barriers) -> float:
+        """After that, everything here may have been given to others long ago."""
+        lease = barriers.host_lease().kill if barriers.leased else NEVER
+        return max(lease, self.proven + barriers.ending_secs)
+
+    def _look(self, now: float) -> None:
+        self._known |= {id_: (url, now) for id_, url in self._masters().items()}
+        self._known = {id_: known for id_, known in self._known.items() if now - known[1] < FORGET_SECS}
+
+    async def _may_run_isolated(self, generation: int) -> bool:
+        known = [url for url, _ in self._known.values()]
+        answers = await asyncio.gather(*(self._ask(url) for url in known))
+        said = {url: view for url, view in zip(known, answers, strict=True) if view is not None}
+        return is_proof(known, said, generation)
+
+    async def _ask(self, url: str) -> SightView | None:
+        params = {"supervisor": self._supervisor, "within": f"{WITHIN_SECS:g}"}
         try:
             async with asyncio.timeout(ANSWER_SECS):
-                response = await self._http.get(f"{url}/readyz", params={"within": f"{WITHIN_SECS:g}"})
-            return "zookeeper" in msgspec.json.decode(response.content, type=HealthView).failing
+                response = await self._http.get(f"{url}/v1/sight", params=params)
+            return msgspec.json.decode(response.content, type=SightView) if response.status_code == 200 else None
         except (httpx.HTTPError, msgspec.MsgspecError, TimeoutError):
             return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ import structlog
 from torrentdist.bundle.store import Store
 from torrentdist.cluster.zookeeper import ZooKeeper
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.ids import BundleId, new_random_id
+from torrentdist.model.ids import BundleId
 from torrentdist.model.job import JobKind, OnIsolation
 from torrentdist.model.views import WorkerReport
 from torrentdist.supervisor import local_state, places, workers
@@ -27,8 +27,16 @@ from torrentdist.supervisor.applications import Applications, Driver
 from torrentdist.supervisor.assigning import Assigning, Facts
 from torrentdist.supervisor.barriers import Barriers, Seat, resource_of
 from torrentdist.supervisor.guardian import clock
-from torrentdist.supervisor.isolation import ASK_AGAIN_SECS, PROOF_SECS, Isolation
-from torrentdist.supervisor.launching import Homes, Program, clean_up, drop_old_output, drop_orphans, prepare
+from torrentdist.supervisor.isolation import Isolation
+from torrentdist.supervisor.launching import (
+    Homes,
+    clean_up,
+    drop_old_output,
+    drop_orphans,
+    new_run,
+    prepare,
+    program_of,
+)
 from torrentdist.supervisor.leasing import LeaseFile
 from torrentdist.supervisor.ledger import Ledger
 from torrentdist.supervisor.local_state import JobFacts, Left, Place, RunRecord
@@ -36,6 +44,7 @@ from torrentdist.supervisor.processes import Status
 from torrentdist.supervisor.pulse import Pulse
 from torrentdist.supervisor.running import Handle, Running
 from torrentdist.supervisor.workers import (
+    CarryOver,
     Destroy,
     Forget,
     Key,
@@ -83,7 +92,6 @@ class Jobs:
         self._boot = left.boot
         self._ledger = Ledger(store.data_dir, left.state, self._changed)
         self.assigning = Assigning(self._ledger, facts, on_needs)
-        self._proven = float("-inf")
         self._pulse = Pulse()
         self._starts: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
@@ -110,7 +118,10 @@ class Jobs:
             ("workers", self.run()),
             ("barriers", self.barriers.run()),
             ("assigning", self.assigning.run()),
-            ("isolation", self.watch_isolation()),
+            (
+                "isolation",
+                self._isolation.watch(self.barriers, lambda: self.busy, lambda: self.generation, self._changed),
+            ),
             ("output", self.watch_output()),
             ("applications", self.applications.run(self.drivers)),
         ]
@@ -177,10 +188,12 @@ class Jobs:
             now = time.monotonic()
             found, lease = self._workers(), self._lease()
             await self._note_arrivals(found)
-            for action in workers.plan(found, lease, now):
+            actions = workers.plan(found, lease, now)
+            for action in actions:
                 await self._carry_out(action)
             self._use_barriers()
-            self._write_lease(lease)
+            self._write_lease()
+            await self._note_carried({a.key: a.session for a in actions if isinstance(a, CarryOver)})
             pause = min(workers.due_at(found, lease, now) - now, self._patience(found))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(0.005, pause)):
@@ -193,6 +206,12 @@ class Jobs:
             if worker.bundles_here and place is not None and not place.fetched_at:
                 key, at = worker.key, time.time()
                 await self._ledger.note(lambda state, key=key, at=at: places.fetched(state, key, at))  # type: ignore[misc]
+
+    async def _note_carried(self, sessions: dict[Key, int]) -> None:
+        """After their guardians know: until this is on disk, a restart of ours ends them."""
+        if sessions:
+            log.info("workers run on in a new session", workers=len(sessions))
+            await self._ledger.note(lambda state: places.carried(state, sessions))
 
     def _patience(self, found: list[Worker]) -> float:
         if any(w.assigned and w.launch is not None and not w.bundles_here for w in found):
@@ -234,11 +253,20 @@ class Jobs:
         session, stop, kill = self.barriers.session, self.barriers.lease.stop, self.barriers.kill_at
         if self._inherited is not None and self._inherited[0] == session and not self.barriers.leased:
             _, stop, kill = self._inherited
-        return Lease(session, stop, kill, self._proven)
+        proven = self._isolation.proven - (clock() - time.monotonic())
+        return Lease(session, stop, kill, proven, self.barriers.ending_secs)
 
-    def _write_lease(self, lease: Lease) -> None:
-        if self.busy and self.barriers.leased:
-            self.lease_file.write(self.barriers.host_lease(), lease.proven)
+    def _write_lease(self) -> None:
+        proven, ending = self._isolation.proven, self.barriers.ending_secs
+        if self.busy and (self.barriers.leased or clock() < proven):
+            host = self.barriers.host_lease()
+            lease = Lease(host.session, host.stop, host.kill, proven, ending)
+            self.lease_file.write(lease, host.extent, self._runs())
+
+    def _runs(self) -> dict[str, tuple[Run, bool]]:
+        """Each with whether it is assigned here."""
+        found = [(place, self.running.get(place.key)) for place in self._ledger.state.places]
+        return {h.run.id: (_run(h, silent=False), place.assigned) for place, h in found if h is not None}
 
     async def _carry_out(self, action: workers.Action) -> None:
         match action:
@@ -248,6 +276,8 @@ class Jobs:
                 self.barriers.release(resource_of(key))
             case Start(key):
                 self._begin(key)
+            case CarryOver(key, session):
+                self.running.carry_over(key, session)
             case Stop(key, reason):
                 log.info("stopping a worker", job=key[0], worker=key[1], reason=reason)
                 self.running.stop(key)
@@ -270,17 +300,7 @@ class Jobs:
         assert place is not None
         assert session is not None
         facts = self._ledger.state.jobs[place.job]
-        run = RunRecord(
-            id=new_random_id("run"),
-            incarnation=facts.incarnation,
-            session=session,
-            fencing=0,
-            grace_secs=facts.spec.stop_grace_secs,
-            lenient=facts.spec.on_isolation is OnIsolation.RUN,
-            started_at=clock(),
-            since=time.time(),
-            needs=tuple(sorted(facts.needs)),
-        )
+        run = new_run(facts, session)
         self.running.begin(key, run, self.homes.guard(key))
         self._use_barriers()
         task = asyncio.create_task(self._start(key, facts, run), name=f"start {key}")
@@ -296,13 +316,12 @@ class Jobs:
             contents = {bundle: self._content(bundle) for bundle in facts.needs}
             if place is None or self.barriers.session != run.session or not all(contents.values()):
                 raise TorrentdistError("closing", what=f"worker {key[1]} of {key[0]}")
-            program = _program(
-                place, facts, {b: path for b, path in contents.items() if path is not None}, self.gateway
-            )
+            here = {bundle: path for bundle, path in contents.items() if path is not None}
+            program = program_of(place, facts, here, self.gateway)
             await asyncio.to_thread(prepare, self.homes, program, run)
             await self._ledger.commit(lambda state: places.started(state, key, run))
-            self._write_lease(self._lease())
             self.running.begin(key, run, self.homes.guard(key))
+            self._write_lease()
             self.running.launch(key)
             log.info("worker started", job=key[0], worker=key[1], slot=place.slot, fencing=fencing)
         except (TorrentdistError, TimeoutError, OSError) as error:
@@ -337,20 +356,6 @@ class Jobs:
         ran = status.at - run.started_at
         return workers.after_exit(before, facts.spec.restart, code, ran, status.at), status.detail
 
-    # isolation
-
-    async def watch_isolation(self) -> None:
-        """While writes stay unanswered, see whether the masters are as blind as we are."""
-        while True:
-            lease = self.barriers.lease
-            asking = self.busy and self.barriers.leased and time.monotonic() > lease.renewal + lease.timeout / 40
-            if asking:
-                asked = time.monotonic()
-                if await self._isolation.may_run_isolated():
-                    self._proven = asked + PROOF_SECS
-                    self._changed()
-            await asyncio.sleep(ASK_AGAIN_SECS if asking else min(1.0, max(0.05, lease.timeout / 20)))
-
     async def watch_output(self) -> None:
         while True:
             await asyncio.to_thread(drop_orphans, self.homes, self.placed())
@@ -364,7 +369,7 @@ class Jobs:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(PROLONG_SECS):
                 await self.barriers.mark()
-                self._write_lease(self._lease())
+                self._write_lease()
 
     async def close(self) -> None:
         """Let go of the workers: whoever comes next finds them, or their guardians end them."""
@@ -386,10 +391,3 @@ def _run(handle: Handle, silent: bool) -> Run:
     run = handle.run
     isolation = OnIsolation.RUN if run.lenient else OnIsolation.STOP
     return Run(run.incarnation, run.session, run.grace_secs, isolation, handle.measure, handle.measured_at, silent)
-
-
-def _program(place: Place, facts: JobFacts, contents: Mapping[BundleId, Path], gateway: str) -> Program:
-    dependencies = {bundle: contents[bundle] for bundle in facts.dependencies}
-    return Program(
-        place, facts.spec, place.of or facts.workers, contents[facts.bundle], dependencies, facts.bundle, gateway
-    )

@@ -22,10 +22,10 @@ import msgspec
 from torrentdist.bundle.durable import write_durably
 from torrentdist.host.files import confined_file
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.ids import BundleId, JobId
-from torrentdist.model.job import JobKind, JobSpec
-from torrentdist.supervisor.guardian import LOCK, SPEC, STATUS, write_whole
-from torrentdist.supervisor.local_state import Place, RunRecord
+from torrentdist.model.ids import BundleId, JobId, new_random_id
+from torrentdist.model.job import JobKind, JobSpec, OnIsolation
+from torrentdist.supervisor.guardian import LOCK, SPEC, STATUS, clock, write_whole
+from torrentdist.supervisor.local_state import JobFacts, Place, RunRecord
 from torrentdist.supervisor.processes import GUARDIAN_LOG, RUN_MARK, close_door
 from torrentdist.supervisor.pulse import FILE as HEARTBEAT
 from torrentdist.supervisor.spark_submit import GATEWAY, find_submit, spark_command, spark_environment
@@ -51,6 +51,28 @@ class Program:
     """That `content` is of."""
     gateway: str = ""
     """The URL of this host's."""
+
+
+def program_of(place: Place, facts: JobFacts, contents: Mapping[BundleId, Path], gateway: str) -> Program:
+    dependencies = {bundle: contents[bundle] for bundle in facts.dependencies}
+    return Program(
+        place, facts.spec, place.of or facts.workers, contents[facts.bundle], dependencies, facts.bundle, gateway
+    )
+
+
+def new_run(facts: JobFacts, session: int) -> RunRecord:
+    """A start of now; its fencing number is still to be had."""
+    return RunRecord(
+        id=new_random_id("run"),
+        incarnation=facts.incarnation,
+        session=session,
+        fencing=0,
+        grace_secs=facts.spec.stop_grace_secs,
+        lenient=facts.spec.on_isolation is OnIsolation.RUN,
+        started_at=clock(),
+        since=time.time(),
+        needs=tuple(sorted(facts.needs)),
+    )
 
 
 @dataclass(frozen=True)
@@ -104,8 +126,6 @@ def _orders(homes: Homes, program: Program, run: RunRecord) -> dict[str, object]
     env = environment(os.environ, homes, program, run)
     return {
         "run": run.id,
-        "session": run.session,
-        "lenient": run.lenient,
         "lease_file": str(homes.lease),
         "argv": _argv(program, work, env),
         "cwd": str(work),

@@ -6,7 +6,7 @@ another incarnation starts its workers' lives anew. Pure: no I/O, no clock.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -73,6 +73,18 @@ def _with_jobs(state: LocalState) -> LocalState:
 
 def started(state: LocalState, key: Key, run: RunRecord) -> LocalState:
     return changed(state, key, lambda place: replace(place, run=run, fencing=run.fencing, detail=""))
+
+
+def carried(state: LocalState, sessions: Mapping[Key, int]) -> LocalState:
+    """What runs in these places belongs to these sessions now."""
+
+    def moved(place: Place) -> Place:
+        session = sessions.get(place.key)
+        if place.run is None or session is None:
+            return place
+        return replace(place, run=replace(place.run, session=session))
+
+    return replace(state, places=tuple(map(moved, state.places)))
 
 
 def not_started(state: LocalState, key: Key, detail: str, not_before: float) -> LocalState:

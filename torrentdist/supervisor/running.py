@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import structlog
 
 from torrentdist.supervisor import processes
@@ -83,6 +84,10 @@ class Running:
         """It was started by a process before us, and may still run."""
         self.begin(key, run, home)
         self._spawn(f"adoption of {key}", self._adopt(key, self._handles[key]))
+
+    def carry_over(self, key: Key, session: int) -> None:
+        handle = self._handles[key]
+        handle.run = msgspec.structs.replace(handle.run, session=session)
 
     def abort(self, key: Key) -> None:
         """What `begin` announced was not launched."""

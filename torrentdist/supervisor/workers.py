@@ -1,8 +1,8 @@
 """What a supervisor does next about each of its workers: a pure plan, values in and actions out.
 
 Always holds: a worker is started only while its barrier is held and the lease lasts; it is stopped before the lease
-ends, and killed when its barrier is lost; a barrier is given back only when nothing of the worker runs any more.
-Pure: no I/O, no clock.
+ends, and killed when its barrier is lost, unless it is proven that nobody can have been given its place; a barrier is
+given back only when nothing of the worker runs any more. Pure: no I/O, no clock.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from torrentdist.model.job import OnIsolation, Restart, RestartPolicy
 from torrentdist.model.views import WorkerState
 
 Key = tuple[JobId, int]
+NEVER = float("-inf")
 
 PATIENCE_SECS = 2.0
 """How long a guardian may take beyond what it was told, before the next harder measure."""
@@ -103,17 +104,18 @@ class Lease:
     """From then on the workers have to be stopping."""
     kill: float
     """By then they have to be gone."""
-    proven: float = float("-inf")
-    """Until when nobody can have been given their places, although ZooKeeper is away."""
+    proven: float = NEVER
+    """Until when nobody can have been given what is assigned here, although ZooKeeper is away."""
+    ending: float = 0.0
+    """How much time there is for the end of what only the proof keeps."""
 
-    @property
-    def stop_at(self) -> float:
-        return max(self.stop, self.proven)
-
-    @property
-    def kill_at(self) -> float:
-        """With as much time for the end as there is without a proof."""
-        return max(self.kill, self.proven + (self.kill - self.stop)) if self.proven > self.stop else self.kill
+    def limits(self, run: Run, *, assigned: bool) -> tuple[float, float]:
+        """When this run has to be stopping, and by when to be gone. A proof holds across sessions; it says nothing of
+        what the leader has taken from this host."""
+        stop, kill = (self.stop, self.kill) if run.session == self.session else (NEVER, NEVER)
+        if assigned and self.proven > stop:
+            return self.proven, max(kill, self.proven + self.ending)
+        return stop, kill
 
 
 @dataclass(frozen=True)
@@ -129,6 +131,14 @@ class ReleaseBarrier:
 @dataclass(frozen=True)
 class Start:
     key: Key
+
+
+@dataclass(frozen=True)
+class CarryOver:
+    """Its session was lost, its barrier has been taken again in this one: it belongs to that from now on."""
+
+    key: Key
+    session: int
 
 
 @dataclass(frozen=True)
@@ -155,7 +165,7 @@ class Forget:
     key: Key
 
 
-Action = TakeBarrier | ReleaseBarrier | Start | Stop | Kill | Destroy | Forget
+Action = TakeBarrier | ReleaseBarrier | Start | CarryOver | Stop | Kill | Destroy | Forget
 
 
 def plan(workers: Iterable[Worker], lease: Lease, now: float) -> list[Action]:
@@ -165,11 +175,12 @@ def plan(workers: Iterable[Worker], lease: Lease, now: float) -> list[Action]:
 
 def due_at(workers: Iterable[Worker], lease: Lease, now: float) -> float:
     """When to plan again if nothing happens."""
-    moments = [lease.stop_at, lease.kill_at]
+    moments = [lease.stop, lease.kill]
     for worker in workers:
         moments.append(worker.life.not_before)
-        if worker.run is not None and worker.run.measure is not Measure.NONE:
-            moments.append(_next_measure_at(worker.run))
+        if worker.run is not None:
+            moments += lease.limits(worker.run, assigned=worker.assigned)
+            moments += [_next_measure_at(worker.run)] if worker.run.measure is not Measure.NONE else []
     return min((moment for moment in moments if moment > now), default=float("inf"))
 
 
@@ -194,6 +205,8 @@ def _about_run(worker: Worker, run: Run, lease: Lease, now: float) -> Action | N
         if harder:
             return Destroy(worker.key)
         return None if run.measure is Measure.KILL else Kill(worker.key, lost)
+    if run.session != lease.session and (action := _into_the_session_of_now(worker, run, lease, now)):
+        return action
     if run.measure is not Measure.NONE:
         return _harder(worker, run, now)
     reason = _why_stop(worker, run, lease, now)
@@ -202,13 +215,23 @@ def _about_run(worker: Worker, run: Run, lease: Lease, now: float) -> Action | N
 
 def _lost(worker: Worker, run: Run, lease: Lease, now: float) -> str:
     """Why it must be gone by now."""
+    _, kill = lease.limits(run, assigned=worker.assigned)
     if lease.session != run.session:
-        return "the session is over"
+        return "the session is over" if now >= kill else ""
     if worker.barrier in (Barrier.FREE, Barrier.ASKED):
         return "the barrier is lost"
-    if now >= lease.kill_at and run.on_isolation is OnIsolation.STOP:
+    if now >= kill and run.on_isolation is OnIsolation.STOP:
         return "isolated"
     return ""
+
+
+def _into_the_session_of_now(worker: Worker, run: Run, lease: Lease, now: float) -> Action | None:
+    """What it takes that a run which only the proof keeps stands behind its barrier again."""
+    if lease.session is None or run.measure not in (Measure.NONE, Measure.STOP):
+        return None
+    if worker.barrier is Barrier.FREE:
+        return TakeBarrier(worker.key)
+    return CarryOver(worker.key, lease.session) if worker.barrier is Barrier.HELD and now < lease.stop else None
 
 
 def _why_stop(worker: Worker, run: Run, lease: Lease, now: float) -> str:
@@ -220,7 +243,8 @@ def _why_stop(worker: Worker, run: Run, lease: Lease, now: float) -> str:
         return "another job of this name"
     if run.silent:
         return "silent"
-    if now >= lease.stop_at and run.on_isolation is OnIsolation.STOP:
+    stop, _ = lease.limits(run, assigned=worker.assigned)
+    if now >= stop and (run.on_isolation is OnIsolation.STOP or run.session != lease.session):
         return "isolated"
     return ""
 

@@ -1,0 +1,43 @@
+"""Which supervisors have fallen silent: registered in ZooKeeper, but without a heartbeat to this leader for too long.
+
+Always holds: silence counts from what this leader could have heard itself: not from before its election, a gap in its
+own sight of ZooKeeper, or the moment at which it saw the supervisor first. Must not do: know clocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import structlog
+
+from torrentdist.model.ids import SupervisorId
+
+log = structlog.get_logger(__name__)
+
+
+class Silence:
+    """`limit`: in seconds; 0: nobody is ever called silent. Every `now` is of one monotonic clock."""
+
+    def __init__(self, limit: float) -> None:
+        self._limit = limit or float("inf")
+        self._since: dict[SupervisorId, float] = {}
+        self._silent: frozenset[SupervisorId] = frozenset()
+
+    def heard(self, supervisor: SupervisorId, now: float) -> None:
+        self._since[supervisor] = now
+
+    def of(self, registered: Collection[SupervisorId], now: float, listened: float) -> frozenset[SupervisorId]:
+        """`listened`: for how long we have without a gap."""
+        self._since = {id_: self._since.get(id_, now) for id_ in registered}
+        silent = frozenset(id_ for id_, since in self._since.items() if min(now - since, listened) > self._limit)
+        for id_ in sorted(silent - self._silent):
+            log.warning(
+                "a supervisor is silent, its workers move", supervisor=id_, seconds=round(now - self._since[id_])
+            )
+        self._silent = silent
+        return silent
+
+    def due_in(self, now: float) -> float:
+        """When another one may be."""
+        waits = (since + self._limit - now for id_, since in self._since.items() if id_ not in self._silent)
+        return max(0.0, min(waits, default=float("inf")))
