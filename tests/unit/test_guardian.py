@@ -265,3 +265,20 @@ def test_it_needs_nothing_but_the_standard_library() -> None:
     loaded = subprocess.run([sys.executable, "-IS", "-c", script], check=True, capture_output=True, text=True).stdout
 
     assert not {name.partition(".")[0] for name in loaded.split()} & {"torrentdist", "msgspec", "asyncio", "kazoo"}
+
+
+@pytest.mark.case("E4")
+def test_a_lease_is_renewed_on_a_full_disk(tmp_path: Path) -> None:
+    """If this fails, a disk that others fill ends every worker of the host."""
+    path = tmp_path / "lease.json"
+    temporary = tmp_path / f"lease.json.{os.getpid()}.tmp"
+    temporary.symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space"):
+        guardian.write_whole(str(path), b"{}")
+    path.write_bytes(msgspec.json.encode({"runs": {R1: (100.0, 200.0), R2: (100.0, 200.0)}}))
+    temporary.symlink_to("/dev/full")
+    guardian.write_whole(str(path), msgspec.json.encode({"runs": {R1: (300.0, 400.0)}}))
+
+    assert (300.0, 400.0) == guardian.read_lease(str(path), R1)
+    assert guardian.NEVER == guardian.read_lease(str(path), R2)[0]
+    assert [path] == list(tmp_path.iterdir())

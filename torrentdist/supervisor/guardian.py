@@ -7,6 +7,7 @@ has to be quick and small), or outlive a tree that it has not seen the end of.
 
 import contextlib
 import ctypes
+import errno
 import fcntl
 import json
 import os
@@ -22,6 +23,7 @@ SPEC, STATUS, LOCK = "spec.json", "status.json", "lock"
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 KILL_PERIOD_SECS = 0.01
+READ_TRIES = 5
 CHUNK = 65536
 NEVER = float("-inf")
 CANNOT_START = 127
@@ -66,12 +68,16 @@ def _stat_of(pid: int) -> list[str] | None:
 
 def read_lease(path: str, run: str) -> tuple[float, float]:
     """Until when to run, and when to be gone; NEVER if there is no lease for this run."""
-    try:
-        with open(path, encoding="ascii") as file:
-            stop, kill = json.load(file)["runs"][run]
-        return float(stop), float(kill)
-    except (OSError, ValueError, KeyError, TypeError):
-        return NEVER, NEVER
+    for _ in range(READ_TRIES):
+        try:
+            with open(path, encoding="ascii") as file:
+                stop, kill = json.load(file)["runs"][run]
+            return float(stop), float(kill)
+        except ValueError:  # it may just be written over
+            time.sleep(KILL_PERIOD_SECS)
+        except (OSError, KeyError, TypeError):
+            break
+    return NEVER, NEVER
 
 
 class Log:
@@ -292,11 +298,28 @@ class Guardian:
 
 
 def write_whole(path: str, data: bytes) -> None:
-    """Readers see the old content or the new one. It need not survive the host."""
+    """Readers see the old content or the new one. It need not survive the host.
+
+    On a full disk a small file is written over instead, which takes no room; who reads then may have to look again."""
     temporary = f"{path}.{os.getpid()}.tmp"
-    with open(temporary, "wb") as file:
-        file.write(data)
-    os.rename(temporary, path)
+    try:
+        with open(temporary, "wb") as file:
+            file.write(data)
+        os.rename(temporary, path)
+    except OSError as exc:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        if exc.errno not in (errno.ENOSPC, errno.EDQUOT) or not os.path.exists(path):
+            raise
+        _write_over(path, data)
+
+
+def _write_over(path: str, data: bytes) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.pwrite(fd, data.ljust(os.fstat(fd).st_size), 0)
+    finally:
+        os.close(fd)
 
 
 def _become_worker(spec: dict[str, Any], guardian: int, stdout: int, stderr: int) -> None:

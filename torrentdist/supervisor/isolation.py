@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Collection, Mapping
+from typing import Protocol
 
 import httpx
 import msgspec
@@ -39,6 +40,21 @@ def _proves(view: SightView, generation: int) -> bool:
     return not view.sees and view.newest is not None and view.newest <= generation
 
 
+class Host(Protocol):
+    """What runs here."""
+
+    @property
+    def busy(self) -> bool: ...
+
+    @property
+    def generation(self) -> int:
+        """Of the assignment that is carried out."""
+        ...
+
+    def proven(self) -> None:
+        """It may go on for longer."""
+
+
 class Isolation:
     """`masters`: the URLs of all that were registered when this host last knew."""
 
@@ -52,18 +68,16 @@ class Isolation:
         self.proven = NEVER
         """Until when nobody can have been given what is assigned here, on the host's clock."""
 
-    async def watch(
-        self, barriers: Barriers, busy: Callable[[], bool], generation: Callable[[], int], on_proof: Callable[[], None]
-    ) -> None:
+    async def watch(self, barriers: Barriers, host: Host) -> None:
         """While writes stay unanswered, see whether the masters are as blind as we are."""
         while True:
             self._look(time.monotonic())
-            asking = busy() and self._in_the_dark(barriers)
+            asking = host.busy and self._in_the_dark(barriers)
             if asking:
                 asked, good_until = clock(), self._good_until(barriers)
-                if await self._may_run_isolated(generation()) and asked < good_until:
+                if await self._may_run_isolated(host.generation) and asked < good_until:
                     self.proven = asked + PROOF_SECS
-                    on_proof()
+                    host.proven()
             timeout = barriers.lease.timeout
             await asyncio.sleep(ASK_AGAIN_SECS if asking else min(LOOK_SECS, max(0.05, timeout / 20)))
 

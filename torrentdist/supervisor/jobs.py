@@ -118,10 +118,7 @@ class Jobs:
             ("workers", self.run()),
             ("barriers", self.barriers.run()),
             ("assigning", self.assigning.run()),
-            (
-                "isolation",
-                self._isolation.watch(self.barriers, lambda: self.busy, lambda: self.generation, self._changed),
-            ),
+            ("isolation", self._isolation.watch(self.barriers, self)),
             ("output", self.watch_output()),
             ("applications", self.applications.run(self.drivers)),
         ]
@@ -188,11 +185,10 @@ class Jobs:
             now = time.monotonic()
             found, lease = self._workers(), self._lease()
             await self._note_arrivals(found)
-            actions = workers.plan(found, lease, now)
-            for action in actions:
+            for action in (actions := workers.plan(found, lease, now)):
                 await self._carry_out(action)
             self._use_barriers()
-            self._write_lease()
+            self._renew_lease()
             await self._note_carried({a.key: a.session for a in actions if isinstance(a, CarryOver)})
             pause = min(workers.due_at(found, lease, now) - now, self._patience(found))
             with contextlib.suppress(TimeoutError):
@@ -217,6 +213,9 @@ class Jobs:
         if any(w.assigned and w.launch is not None and not w.bundles_here for w in found):
             return WAITING_LOOK_SECS
         return 1.0 if self.busy else LOOK_SECS
+
+    def proven(self) -> None:
+        self._wake.set()
 
     def _changed(self) -> None:
         self._wake.set()
@@ -262,6 +261,13 @@ class Jobs:
             host = self.barriers.host_lease()
             lease = Lease(host.session, host.stop, host.kill, proven, ending)
             self.lease_file.write(lease, host.extent, self._runs())
+
+    def _renew_lease(self) -> None:
+        """When that fails, the guardians end their workers in time."""
+        try:
+            self._write_lease()
+        except OSError as error:
+            log.error("the workers' lease cannot be written", reason=str(error))
 
     def _runs(self) -> dict[str, tuple[Run, bool]]:
         """Each with whether it is assigned here."""
@@ -369,7 +375,7 @@ class Jobs:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(PROLONG_SECS):
                 await self.barriers.mark()
-                self._write_lease()
+                self._renew_lease()
 
     async def close(self) -> None:
         """Let go of the workers: whoever comes next finds them, or their guardians end them."""

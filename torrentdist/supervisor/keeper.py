@@ -79,7 +79,10 @@ class Keeper:
     async def run(self) -> None:
         while True:
             for action in keeping.plan(self._state(), time.monotonic()):
-                await self._carry_out(action)
+                try:
+                    await self._carry_out(action)
+                except TorrentdistError as error:  # a full disk; the next round sees it again
+                    log.warning("not done yet", what=type(action).__name__, error=error.code, detail=error.message)
             try:
                 async with asyncio.timeout(self._until_next_retry()):
                     await self._wake.wait()
@@ -111,10 +114,11 @@ class Keeper:
                 self._fetches[bundle] = asyncio.create_task(self._fetch(bundle), name=f"keep {bundle}")
             case Drop(digest):
                 log.info("bundle removed", digest=digest)
-                for bundle in self._runtime.store.names(digest):
-                    self._requested.discard(bundle)
+                names = self._runtime.store.names(digest)
+                self._requested -= names
+                await self._runtime.drop(digest)  # first: what it frees may be what the names need
+                for bundle in names:
                     await asyncio.to_thread(self._runtime.store.unbind, bundle)
-                await self._runtime.drop(digest)
             case StopSeeding(digest):
                 await self._runtime.stop_seeding(digest)
 
