@@ -210,7 +210,6 @@ def test_an_outage_of_zookeeper_and_the_leader_after_it_touch_no_worker(
 
 
 @pytest.mark.case("A18")
-@pytest.mark.case("A19")
 def test_jobs_are_steered_while_another_ones_submit_is_slow(cluster: Cluster, oracle: Oracle, tmp_path: Path) -> None:
     """If this fails, a command of `job` does not do what it says, or waits for somebody else's submit."""
     cluster.heal()

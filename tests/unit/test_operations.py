@@ -96,7 +96,7 @@ def test_supervisors_are_chosen_by_name_or_by_all_labels() -> None:
 
 
 def test_distributing_twice_writes_once() -> None:
-    """A19: a repeated command would make every supervisor look at an unchanged assignment."""
+    """A repeated command would make every supervisor look at an unchanged assignment."""
     seen = snapshot([bundle("a")], supervisors=[supervisor("s1"), supervisor("s2")], assigned={"s1": ["a"]})
     (op,) = distribution_ops(seen, A, None, {})
 

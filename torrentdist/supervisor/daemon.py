@@ -159,6 +159,7 @@ class Supervisor:
             isolation=Isolation(http, self.id, lambda: {m.id: m.url for m in self.mirror.snapshot.masters.values()}),
             on_needs=self._keep,
             log_keep_secs=self.config.supervisor.log_keep_secs,
+            trouble=self._trouble,
             applications=lambda on_change: Applications(self._host(), on_change),
         )
 
@@ -286,6 +287,10 @@ class Supervisor:
         """Those of the configuration, and those that ZooKeeper knows."""
         registered = [m.url for m in self.mirror.snapshot.masters.values()]
         return list(dict.fromkeys([*registered, *self.config.client.masters]))
+
+    def _trouble(self, bundle: BundleId) -> str:
+        error = self.keeper.error(bundle)
+        return "" if error is None else error.message
 
     def _keep(self) -> None:
         """What the assignment names, and what its workers need."""

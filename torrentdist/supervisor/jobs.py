@@ -42,6 +42,7 @@ from torrentdist.supervisor.ledger import Ledger
 from torrentdist.supervisor.local_state import JobFacts, Left, Place, RunRecord
 from torrentdist.supervisor.processes import Status
 from torrentdist.supervisor.pulse import Pulse
+from torrentdist.supervisor.reports import report_of
 from torrentdist.supervisor.running import Handle, Running
 from torrentdist.supervisor.workers import (
     CarryOver,
@@ -83,7 +84,10 @@ class Jobs:
         on_needs: Callable[[], None],
         applications: Callable[[Callable[[], None]], Applications],
         log_keep_secs: float,
+        trouble: Callable[[BundleId], str],
     ) -> None:
+        """`trouble`: why a bundle could not be fetched; empty if it may yet come."""
+        self._trouble = trouble
         self._log_keep_secs = log_keep_secs
         self._store = store
         self._isolation = isolation
@@ -149,24 +153,10 @@ class Jobs:
         return [self._report(place, now) for place in self._ledger.state.places]
 
     def _report(self, place: Place, now: float) -> WorkerReport:
-        state, waits = workers.state_of(self._worker(place), now)
-        handle = self.running.get(place.key)
-        return WorkerReport(
-            job=place.job,
-            worker=place.worker,
-            state=state,
-            pid=handle.pid if handle is not None else 0,
-            slot=place.slot,
-            exit_code=place.exit_code,
-            restarts=place.restarts,
-            fencing=place.fencing,
-            since=handle.run.since if handle is not None else 0.0,
-            fetched_at=place.fetched_at,
-            ended_at=place.ended_at,
-            detail=place.detail or waits,
-            application=self.applications.of(place.key).id,
-            ui=self.applications.of(place.key).ui if handle is not None else "",
-        )
+        handle, facts = self.running.get(place.key), self._ledger.state.jobs.get(place.job)
+        worker, application = self._worker(place), self.applications.of(place.key)
+        missing = [] if facts is None else [self._trouble(b) for b in sorted(facts.needs) if self._content(b) is None]
+        return report_of(place, worker, handle, application, next(filter(None, missing), ""), now)
 
     def drivers(self) -> list[Driver]:
         """Of the Spark jobs that run here."""

@@ -18,6 +18,8 @@ from torrentdist.model.views import WorkerState
 Key = tuple[JobId, int]
 NEVER = float("-inf")
 
+FOR_BUNDLES = "for its bundles"
+
 PATIENCE_SECS = 2.0
 """How long a guardian may take beyond what it was told, before the next harder measure."""
 
@@ -292,7 +294,7 @@ def state_of(worker: Worker, now: float) -> tuple[WorkerState, str]:
     if worker.launch is None:
         return WorkerState.WAITING, "for the job's record"
     if not worker.bundles_here:
-        return WorkerState.WAITING, "for its bundles"
+        return WorkerState.WAITING, FOR_BUNDLES
     if now < worker.life.not_before:
         return WorkerState.BACKOFF, ""
     return WorkerState.WAITING, "" if worker.barrier is Barrier.HELD else "for its barrier"
