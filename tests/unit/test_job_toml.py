@@ -75,8 +75,10 @@ def test_a_spec_survives_its_overrides() -> None:
     [
         (None, "job_file_missing", "{dir} has no job.toml, so it is no job"),
         (PLAIN + "comand = []", "job_invalid", "{dir}/job.toml:3: Object contains unknown field `comand`"),
-        (PLAIN, "job_invalid", "{dir}/job.toml:2: command: there is no ./run here"),
+        (PLAIN, "job_invalid", "{dir}/job.toml:2: command: there is no ./run in the bundle"),
         (PLAIN.replace("./run", "./plain"), "job_invalid", "{dir}/job.toml:2: command: ./plain is not executable"),
+        (PLAIN.replace("./run", "plain"), "job_invalid", "{dir}/job.toml:2: command: plain is not executable"),
+        (PLAIN.replace("./run", "../x"), "job_invalid", "{dir}/job.toml:2: command: there is no ../x in the bundle"),
     ],
 )
 def test_a_directory_that_is_no_job_says_so_and_where(

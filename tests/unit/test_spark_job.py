@@ -124,7 +124,7 @@ def test_a_file_that_is_missing_is_named_before_the_upload(tmp_path: Path) -> No
     (tmp_path / "job.toml").write_text(JOB.format(top="", spark=""))
     (tmp_path / "app.py").touch()
 
-    with pytest.raises(TorrentdistError, match=r"py_files: there is no lib\.zip here"):
+    with pytest.raises(TorrentdistError, match=r"py_files: there is no lib\.zip in the bundle"):
         read_job(tmp_path)
 
 

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import msgspec
 
+from torrentdist.bundle.job_files import file_problem
 from torrentdist.client.http import MasterClient
 from torrentdist.client.progress import UploadProgress
 from torrentdist.client.upload import upload
 from torrentdist.model.config import SwarmConfig
 from torrentdist.model.errors import EXIT_UNAVAILABLE, TorrentdistError
 from torrentdist.model.ids import BundleId, SupervisorId
-from torrentdist.model.job import FILE_NAME, JobKind, JobSpec, parse_job, place_in
+from torrentdist.model.job import FILE_NAME, JobSpec, parse_job, place_in
 from torrentdist.model.overrides import with_overrides
 from torrentdist.model.records import ENDED
-from torrentdist.model.spark_job import files_of
 from torrentdist.model.views import JobView
 
 SUBMIT_SECS = 30.0
@@ -35,27 +35,11 @@ def read_job(directory: Path) -> JobSpec:
     except (OSError, UnicodeDecodeError) as exc:
         raise TorrentdistError("job_invalid", origin=str(path), detail=str(exc)) from exc
     spec = parse_job(text, origin=str(path))
-    if spec.kind is JobKind.SPARK:
-        _check_files(directory, text, path, spec)
-        return spec
-    program = spec.command[0] if spec.command else ""
-    if "/" in program and not program.startswith("/"):
-        found = directory / program
-        if not found.is_file():
-            raise _invalid(text, path, "command", f"there is no {program} here")
-        if not found.stat().st_mode & 0o100:
-            raise _invalid(text, path, "command", f"{program} is not executable")
+    problem = file_problem(directory, spec)
+    if problem is not None:
+        key, detail = problem
+        raise TorrentdistError("job_invalid", origin=place_in(text, str(path), key), detail=f"{key}: {detail}")
     return spec
-
-
-def _check_files(directory: Path, text: str, path: Path, spec: JobSpec) -> None:
-    for key, name, _ in files_of(spec.command, spec.spark):
-        if not (directory / name).is_file():
-            raise _invalid(text, path, key, f"there is no {name} here")
-
-
-def _invalid(text: str, path: Path, key: str, detail: str) -> TorrentdistError:
-    return TorrentdistError("job_invalid", origin=place_in(text, str(path), key), detail=f"{key}: {detail}")
 
 
 def job_in(what: str) -> JobSpec | None:

@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
+from torrentdist.bundle.job_files import file_problem
 from torrentdist.bundle.store import Store
 from torrentdist.cluster import paths
 from torrentdist.cluster.mirror import Mirror
@@ -108,6 +109,9 @@ class Jobs:
         bundle = ids.bundle_id(body.bundle)
         content, parsed = await self._spec_of(bundle)
         spec = with_overrides(parsed, body.name, body.workers, body.conf)
+        problem = await asyncio.to_thread(file_problem, content, spec)
+        if problem is not None:
+            raise TorrentdistError("job_invalid", origin=f"{bundle}/{FILE_NAME}", detail=": ".join(problem))
         await self._validation.check(spec, content)
         job = ids.job_id(f"{spec.name}-{secrets.token_hex(4)}")
         return await self._changes.make(

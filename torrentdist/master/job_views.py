@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from torrentdist.cluster.snapshot import ClusterSnapshot, JobEntry
 from torrentdist.master.job_duties import placement
+from torrentdist.master.lifecycle import keeps_places
 from torrentdist.model.ids import JobId, SupervisorId
 from torrentdist.model.records import JobRecord
 from torrentdist.model.views import JobView, WorkerReport, WorkerState, WorkerView
@@ -41,7 +42,7 @@ def job_view(snapshot: ClusterSnapshot, entry: JobEntry, reports: Reports, serve
         workers=workers,
         created_at=job.created_at,
         due_in=due_in,
-        reason=job.reason or _shortage(workers),
+        reason=job.reason or (_shortage(workers) if keeps_places(job) else ""),
         spec=job.spec,
     )
 
@@ -53,7 +54,7 @@ def job_list(snapshot: ClusterSnapshot, reports: Reports, server_now: float | No
 
 def _shortage(workers: list[WorkerView]) -> str:
     without = sum(worker.state is WorkerState.UNASSIGNED for worker in workers)
-    return f"{without} of {len(workers)} workers have no slot" if 0 < without < len(workers) else ""
+    return f"{without} of {len(workers)} workers have no slot" if without else ""
 
 
 def _worker_view(job: JobRecord, k: int, place: SupervisorId | None, reports: Reports) -> WorkerView:

@@ -1,0 +1,37 @@
+"""Whether the files that a job names are in its directory, and whether its program can be run.
+
+Always holds: a program without a slash may be one of the host's PATH, which nobody here knows; any other is a file of
+the bundle. Must not do: read the files.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from torrentdist.model.job import JobKind, JobSpec
+from torrentdist.model.spark_job import files_of
+
+
+def file_problem(directory: Path, spec: JobSpec) -> tuple[str, str] | None:
+    """(key, what is wrong with its file), or None."""
+    if spec.kind is JobKind.SPARK:
+        names = [(key, name) for key, name, _ in files_of(spec.command, spec.spark)]
+        missing = next(((key, name) for key, name in names if _inside(directory, name) is None), None)
+        return None if missing is None else (missing[0], f"there is no {missing[1]} in the bundle")
+    program = spec.command[0]
+    if program.startswith("/"):
+        return None
+    found = _inside(directory, program)
+    if found is None:
+        return ("command", f"there is no {program} in the bundle") if "/" in program else None
+    return None if found.stat().st_mode & 0o100 else ("command", f"{program} is not executable")
+
+
+def _inside(directory: Path, name: str) -> Path | None:
+    """The regular file of that name that does not leave the directory."""
+    try:
+        root = directory.resolve(strict=True)
+        found = (root / name).resolve(strict=True)
+    except (OSError, RuntimeError, ValueError):
+        return None
+    return found if found.is_relative_to(root) and found.is_file() else None
