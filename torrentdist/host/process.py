@@ -51,7 +51,6 @@ async def _live(daemon: Daemon, shutdown_secs: float) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number)
     stuck = Watchdog()
-    stuck.start()
     waiting = asyncio.create_task(told.wait())
     starting = asyncio.create_task(daemon.start())
     try:
@@ -61,6 +60,7 @@ async def _live(daemon: Daemon, shutdown_secs: float) -> None:
             await asyncio.wait({starting})
             return
         starting.result()
+        stuck.start()
         failing = asyncio.create_task(daemon.failed())
         await asyncio.wait({waiting, failing}, return_when=asyncio.FIRST_COMPLETED)
         if failing.done():

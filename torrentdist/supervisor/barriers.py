@@ -1,7 +1,8 @@
 """The barriers of this host's workers in ZooKeeper: the resource groups' own (cluster/rebalance/tenure.py), at work.
 
 Always holds: a barrier is deleted only by us, when the plan gave it back; the lease counts from before the sending of
-the last acknowledged write of this session; a session counts only when it has been saved, to be taken up after a crash.
+the last acknowledged write of this session; a session counts only when it was saved, to be taken up after a crash, if
+there was room.
 Must not do: decide what is wanted.
 """
 

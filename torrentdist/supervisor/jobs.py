@@ -375,7 +375,10 @@ class Jobs:
         await self.running.close()
 
     async def _save_seat(self, seat: Seat) -> None:
-        await asyncio.to_thread(local_state.save_seat, self.homes.data_dir, self._boot, seat)
+        try:
+            await asyncio.to_thread(local_state.save_seat, self.homes.data_dir, self._boot, seat)
+        except OSError as error:  # the next process won't find it, and the workers end with the lease
+            log.error("the session cannot be written down", reason=str(error))
 
 
 def _launch(facts: JobFacts) -> Launch:

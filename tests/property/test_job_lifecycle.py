@@ -1,0 +1,238 @@
+"""The lives of jobs on leaders that die at any moment, against a model: what was asked for, and what is due when.
+
+The decisions are the real ones; a leader carries them out operation by operation, and may die after each of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Sequence
+
+import msgspec
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from records_of import bundle, snapshot, supervisor
+
+from torrentdist.cluster import paths
+from torrentdist.cluster.operations import Delete, Op
+from torrentdist.cluster.snapshot import ClusterSnapshot
+from torrentdist.master.foresight import foreseen
+from torrentdist.master.job_duties import assignment_ops, drain_ops, happened, ops_of, placement
+from torrentdist.master.jobs import event_ops, submit_ops
+from torrentdist.master.lifecycle import Activate, Deactivate, Event, Kill, Rebalance, keeps_places, runs
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import BundleId, JobId, SupervisorId
+from torrentdist.model.job import JobSpec, Restart, RestartPolicy
+from torrentdist.model.records import JobStatus, SupervisorRecord
+from torrentdist.model.views import WorkerReport, WorkerState
+
+NAMES = ["a", "b"]
+HOSTS = [SupervisorId(name) for name in ("h1", "h2", "h3")]
+MAX_WAIT = 20.0
+
+
+class World(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 1000.0
+        self.seen = snapshot([bundle("code", holders=["m1"])])
+        self.jobs = 0
+        self.due: dict[str, float] = {}
+        """When what was asked for has to happen, by the clock of whoever asked."""
+        self.ended: dict[tuple[JobId, int], WorkerReport] = {}
+        self.gone_at: dict[JobId, float] = {}
+
+    @initialize(slots=st.lists(st.integers(0, 3), min_size=3, max_size=3))
+    def hosts_are_up(self, slots: list[int]) -> None:
+        for host, count in zip(HOSTS, slots, strict=True):
+            self._set_host(host, msgspec.structs.replace(supervisor(host), slots=count))
+
+    def _set_host(self, host: SupervisorId, record: SupervisorRecord | None) -> None:
+        rest = {id_: known for id_, known in self.seen.supervisors.items() if id_ != host}
+        self.seen = dataclasses.replace(self.seen, supervisors=rest if record is None else {**rest, host: record})
+
+    # a transaction, and a leader's round
+
+    def _commit(self, ops: Sequence[Op]) -> None:
+        for op in ops:
+            if isinstance(op, Delete):
+                gone = JobId(paths.name(op.path))
+                kept = {id_: entry for id_, entry in self.seen.jobs.items() if id_ != gone}
+                self.gone_at[gone] = self.now
+                self.seen = dataclasses.replace(self.seen, jobs=kept)
+                continue
+            before = self.seen
+            self.seen = foreseen(before, [op])
+            name = JobId(paths.name(op.path))
+            if paths.parent(op.path) == paths.JOBS:  # ZooKeeper gives the time
+                entry = dataclasses.replace(self.seen.jobs[name], mtime=self.now)
+                self.seen = dataclasses.replace(self.seen, jobs={**self.seen.jobs, name: entry})
+
+    def _round(self, settled: bool, dies_after: int | None = None) -> bool:
+        """What a leader does once; `dies_after` so many operations."""
+        events = happened(self.seen, self.ended, server_now=self.now, max_wait_secs=MAX_WAIT, settled=settled)
+        ops = [*ops_of(self.seen, events[0])] if events else [*assignment_ops(self.seen, settled=settled)]
+        self._commit(ops if dies_after is None else ops[:dies_after])
+        return bool(ops)
+
+    def _lead(self) -> None:
+        for _ in range(200):
+            if not self._round(settled=True):
+                return
+        raise AssertionError("a leader never comes to rest")
+
+    @rule(settled=st.booleans(), rounds=st.integers(0, 3), dies_after=st.integers(0, 4))
+    def a_leader_dies_at_work(self, settled: bool, rounds: int, dies_after: int) -> None:
+        for _ in range(rounds):
+            self._round(settled)
+        self._round(settled, dies_after)
+
+    @rule()
+    def a_leader_lives(self) -> None:
+        self._lead()
+        self._all_is_done()
+
+    @rule()
+    def a_leader_has_not_settled(self) -> None:
+        """D10, D17: it may give places, and takes none away from what goes on."""
+        before, live = placement(self.seen), dict(self.seen.jobs)
+        for _ in range(50):
+            if not self._round(settled=False):
+                break
+        after = placement(self.seen)
+
+        for worker, host in before.items():
+            record = self.seen.jobs[worker[0]].record if worker[0] in self.seen.jobs else None
+            goes_on = record is not None and keeps_places(record) and worker[1] < record.workers
+            if goes_on and str(worker[1]) not in record.exits and live[worker[0]].record.workers == record.workers:  # type: ignore[union-attr]
+                assert host == after.get(worker), "a worker was moved by a leader that has not settled"
+
+    # what users ask
+
+    @rule(name=st.sampled_from(NAMES), workers=st.integers(1, 4), active=st.booleans(), batch=st.booleans())
+    def submit(self, name: str, workers: int, active: bool, batch: bool) -> None:
+        self.jobs += 1
+        policy = RestartPolicy.NEVER if batch else RestartPolicy.ALWAYS
+        spec = JobSpec(name=name, command=("true",), workers=workers, restart=Restart(policy=policy))
+        taken = any(entry.record.name == name and entry.record.live for entry in self.seen.jobs.values())
+        job = JobId(f"{name}-{self.jobs}")
+        try:
+            self._commit(submit_ops(self.seen, job, BundleId("code"), spec, self.now, activate=active))
+        except TorrentdistError as error:
+            refused = error.code
+        else:
+            refused = ""
+        assert ("job_exists" if taken else "") == refused
+
+    def _ask(self, name: str, event: Event) -> bool:
+        try:
+            self._commit(event_ops(self.seen, name, event))
+        except TorrentdistError as error:
+            if error.code not in ("job_state", "job_not_found"):
+                raise
+            return False
+        return True
+
+    def _live(self, name: str) -> str:
+        return next((id_ for id_, e in self.seen.jobs.items() if e.record.name == name and e.record.live), name)
+
+    @rule(name=st.sampled_from(NAMES), wait=st.floats(0.0, 30.0))
+    def kill(self, name: str, wait: float) -> None:
+        """The last kill counts."""
+        job = self._live(name)
+        if self._ask(job, Kill(self.now, wait)):
+            self.due[job] = self.now + wait
+
+    @rule(name=st.sampled_from(NAMES), wait=st.floats(0.0, 30.0), workers=st.integers(0, 5))
+    def rebalance(self, name: str, wait: float, workers: int) -> None:
+        job = self._live(name)
+        if self._ask(job, Rebalance(self.now, wait, workers)):
+            self.due[job] = self.now + wait
+
+    @rule(name=st.sampled_from(NAMES), on=st.booleans())
+    def switch(self, name: str, on: bool) -> None:
+        self._ask(self._live(name), Activate(self.now) if on else Deactivate(self.now))
+
+    @rule(host=st.sampled_from(HOSTS), draining=st.booleans())
+    def drain(self, host: SupervisorId, draining: bool) -> None:
+        self._commit(drain_ops(self.seen, host, draining))
+
+    # what happens
+
+    @rule(seconds=st.floats(0.0, 40.0))
+    def time_passes(self, seconds: float) -> None:
+        self.now += seconds
+
+    @rule(host=st.sampled_from(HOSTS), slots=st.integers(-1, 3))
+    def a_host_comes_or_goes(self, host: SupervisorId, slots: int) -> None:
+        self._set_host(host, None if slots < 0 else msgspec.structs.replace(supervisor(host), slots=slots))
+
+    @rule(data=st.data(), code=st.integers(0, 1))
+    def a_worker_ends(self, data: st.DataObject, code: int) -> None:
+        places = sorted(placement(self.seen))
+        if places:
+            job, worker = data.draw(st.sampled_from(places))
+            entry = self.seen.jobs.get(job)
+            if entry is not None and runs(entry.record):
+                report = WorkerReport(job=job, worker=worker, state=WorkerState.ENDED, exit_code=code)
+                self.ended[job, worker] = report
+
+    # what must always be
+
+    @invariant()
+    def nobody_has_two_places(self) -> None:
+        counts = Counter((w.job, w.worker) for entry in self.seen.assignments.values() for w in entry.record.workers)
+
+        assert all(count == 1 for count in counts.values()), counts
+
+    @invariant()
+    def what_is_pending_keeps_its_moment(self) -> None:
+        """A4, A5: whoever leads, and however often."""
+        for id_, entry in self.seen.jobs.items():
+            if entry.record.pending is not None:
+                assert self.due[id_] == entry.record.pending.due
+        for job, at in self.gone_at.items():
+            assert at >= self.due[job], "a job is gone before its delay is over"
+
+    @invariant()
+    def names_are_given_once(self) -> None:
+        """A3: a killed job keeps its name until it is gone."""
+        names = Counter(entry.record.name for entry in self.seen.jobs.values() if entry.record.live)
+
+        assert all(count == 1 for count in names.values())
+
+    def _all_is_done(self) -> None:
+        """After a leader has come to rest."""
+        world = self.seen
+        for id_, entry in world.jobs.items():
+            job = entry.record
+            assert job.status is not JobStatus.SUBMITTED
+            assert job.pending is None or self.now < self.due[id_], "what is due is not done"
+        for host, assignment in world.assignments.items():
+            workers = assignment.record.workers
+            record = world.supervisors.get(host)
+            room = 0 if record is None or assignment.record.draining else record.slots
+            assert len(workers) <= room
+            for worker in workers:
+                assert keeps_places(world.jobs[worker.job].record)
+                assert worker.active is runs(world.jobs[worker.job].record), (
+                    "a killed job runs, or an active one doesn't"
+                )
+        self._no_slot_is_wasted(world)
+
+    def _no_slot_is_wasted(self, world: ClusterSnapshot) -> None:
+        open_hosts = [
+            record.slots
+            for id_, record in world.supervisors.items()
+            if not (id_ in world.assignments and world.assignments[id_].record.draining)
+        ]
+        jobs = [entry.record for entry in world.jobs.values() if keeps_places(entry.record)]
+        wanted = sum(len({str(k) for k in range(job.workers)} - job.exits.keys()) for job in jobs)
+
+        assert min(sum(open_hosts), wanted) == len(placement(world))
+
+
+World.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestWorld = World.TestCase
