@@ -78,6 +78,8 @@ class Mirror:
         self._plan = plan
         self._tree = Tree()
         self._stale: set[Look] = set()
+        self._again: set[Look] = set()
+        """Of the stale ones those whose watch is in place."""
         self._touched: set[str] = set()
         self._marks = 0
         """How often something was found stale; a round has dealt with all marks from before it began."""
@@ -153,8 +155,17 @@ class Mirror:
             known += [Look(path, Aspect.CHILDREN) for path in self._tree.children]
             self._mark([*self._plan.roots(), *known])
 
+    def look_again(self, path: str) -> None:
+        """Read a record once more though its watch is silent, in case that was lost on the way."""
+        look = Look(path, Aspect.DATA)
+        if look not in self._stale:
+            self._mark([look])
+            self._again.add(look)
+
     def _mark(self, looks: Iterable[Look]) -> None:
+        looks = list(looks)
         self._stale.update(looks)
+        self._again.difference_update(looks)
         self._marks += 1
         self._wake.set()
 
@@ -210,7 +221,8 @@ class Mirror:
     async def _read_data(self, look: Look) -> None:
         path = look.path
         # A leader's keep-alive writes its election znode all the time, and never changes it.
-        watch = None if paths.parent(path) == paths.ELECTION else self._watch(look)
+        watch = None if paths.parent(path) == paths.ELECTION or look in self._again else self._watch(look)
+        self._again.discard(look)
         node = await self._zk.get(path, watch)
         while node is None and self._plan.is_root(look):
             if await self._zk.exists(path, self._watch(look)) is None:

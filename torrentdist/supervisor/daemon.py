@@ -17,6 +17,7 @@ import httpx
 import structlog
 
 from torrentdist import __version__
+from torrentdist.cluster import paths
 from torrentdist.cluster.entering import CONNECT_SECS, enter
 from torrentdist.cluster.mirror import Mirror, of_supervisor
 from torrentdist.cluster.operations import SessionId, SessionState
@@ -317,9 +318,11 @@ class Supervisor:
                 if self.jobs is not None:
                     await self.jobs.assigning.assign(assignment.record)
                 self._keep()
-            with contextlib.suppress(TimeoutError):
+            try:
                 async with asyncio.timeout(LOOK_SECS):
                     await self.mirror.changed(snapshot.version)
+            except TimeoutError:
+                self.mirror.look_again(paths.assignment(self.id))
 
 
 def run(config: Config) -> None:
