@@ -143,12 +143,12 @@ def test_every_job_has_an_id_of_its_own_across_failovers(trio: Cluster, tmp_path
     trio.upload(source, "code", replicas=3)
     body = b'{"bundle": "code", "activate": false}'
     seen, made = [], []
-    for n in range(3):
+    for n in range(2):
         leader, standby = trio.leader(), trio.standbys()[0]
         send_unread(trio.url(leader), "POST", "/v1/jobs", f"a19-{n}", body)
-        if n % 2 == 0:
+        if n == 0:  # the other time before the answer can have been made
             until(lambda s=standby: trio.get(s, "/v1/jobs/again?any=true"), "the job is made")  # type: ignore[misc]
-            seen.append((n, trio.get(standby, "/v1/jobs/again?any=true")["id"]))
+            seen.append(trio.get(standby, "/v1/jobs/again?any=true")["id"])
         trio.kill(leader)
         made.append(retry(trio, "POST", "/v1/jobs", f"a19-{n}", body)["id"])
         listed = [job["id"] for job in trio.get(trio.leader(), "/v1/jobs")]
@@ -158,8 +158,8 @@ def test_every_job_has_an_id_of_its_own_across_failovers(trio: Cluster, tmp_path
 
         assert [made[-1]] == listed
 
-    assert 3 == len(set(made))
-    assert [(n, made[n]) for n in (0, 2)] == seen
+    assert 2 == len(set(made))
+    assert seen == made[:1]
 
 
 def test_who_has_written_reads_it_at_every_master(trio: Cluster, tmp_path: Path) -> None:
