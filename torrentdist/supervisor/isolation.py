@@ -1,7 +1,7 @@
 """Whether workers may run on without ZooKeeper: only while nobody can have been given their places.
 
 Always holds: a proof needs every master that this host knows, each of them saying now that it sees no ZooKeeper and
-knows of no later assignment than the one that is carried out here; and it counts only if what it prolongs was still
+knows of no other assignment than the one that is carried out here; and it counts only if what it prolongs was still
 good when it was asked for. docs/decisions/0008-isolation.md has the argument.
 """
 
@@ -37,7 +37,7 @@ def is_proof(known: Collection[str], said: Mapping[str, SightView], generation: 
 
 
 def _proves(view: SightView, generation: int) -> bool:
-    return not view.sees and view.newest is not None and view.newest <= generation
+    return not view.sees and view.newest == generation
 
 
 class Host(Protocol):
