@@ -37,9 +37,9 @@ class Watchdog:
     """Over the running loop, on a thread of its own."""
 
     def __init__(
-        self, patience: int = PATIENCE, look_secs: float = LOOK_SECS, end: Callable[[], None] = give_up
+        self, patience: int | None = None, look_secs: float = LOOK_SECS, end: Callable[[], None] = give_up
     ) -> None:
-        self._patience = patience
+        self._patience = PATIENCE if patience is None else patience
         self._look_secs = look_secs
         self._end = end
         self._loop = asyncio.get_running_loop()
