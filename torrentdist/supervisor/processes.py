@@ -7,6 +7,7 @@ only on positive evidence: its guardian said so, or none lives and no process of
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import signal
@@ -96,7 +97,12 @@ def close_door(home: Path) -> bool:
     """See to it that no guardian of this home starts anything any more. False: one is at work."""
     if not home.is_dir():
         return True
-    fd = os.open(home / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fd = os.open(home / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as exc:
+        if exc.errno in (errno.ENOSPC, errno.EDQUOT):  # nobody can be sure yet
+            return False
+        raise
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         (home / SPEC).unlink(missing_ok=True)

@@ -157,9 +157,12 @@ class Reporting:
         self._said, self.heard_at = body.workers, time.monotonic()
         self._interval = min(LONGEST_INTERVAL_SECS, max(SETTLE_SECS, answer.interval))
         jobs = {report.job for report in body.workers}
-        for job, hosts in answer.peers.items():
-            if job in jobs:
-                await asyncio.to_thread(write_peers, self._jobs.homes, job, hosts)
+        try:
+            for job, hosts in answer.peers.items():
+                if job in jobs:
+                    await asyncio.to_thread(write_peers, self._jobs.homes, job, hosts)
+        except OSError as error:  # with the next answer it is tried again
+            log.warning("workers are not told where the others are", reason=str(error))
 
     async def _tell_leader(self, body: HeartbeatBody) -> HeartbeatAnswer | None:
         """To the master that led last; then to whom it names, then to the others."""
