@@ -203,7 +203,9 @@ async def test_c6_never_two_holders(
         for chaos in groups:
             await endure(chaos)
     else:
-        await asyncio.gather(*map(endure, groups))
+        async with asyncio.TaskGroup() as both:
+            for chaos in groups:
+                both.create_task(endure(chaos))
 
     for chaos in groups:
         assert [] == chaos.oracle.overlaps()
