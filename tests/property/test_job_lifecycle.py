@@ -57,6 +57,7 @@ class World(RuleBasedStateMachine):
 
     def _commit(self, ops: Sequence[Op]) -> None:
         for op in ops:
+            self.nobody_has_two_places()  # the leader may die here
             if isinstance(op, Delete):
                 gone = JobId(paths.name(op.path))
                 kept = {id_: entry for id_, entry in self.seen.jobs.items() if id_ != gone}
