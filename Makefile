@@ -31,7 +31,7 @@ format: setup ## put the sources into the house's format
 	@$(PY) -m ruff check --fix --quiet $(SOURCES)
 	@$(PY) -m ruff format $(SOURCES)
 
-docs: setup ## generate docs/cli.md, docs/configuration.md and docs/errors.md
+docs: setup ## generate docs/cli.md, configuration.md, errors.md and election.md
 	@$(PY) scripts/reference.py
 
 bench: setup ## measure against peers; the last results stay in bench/

@@ -1,4 +1,4 @@
-"""Generates docs/cli.md, docs/configuration.md and docs/errors.md from the code; with --check, says which are stale.
+"""Generates docs/cli.md, configuration.md, errors.md and election.md from the code; with --check, says which are stale.
 
 Always holds: the pages depend on our code alone, not on the terminal or on click's layout of help pages.
 """
@@ -15,6 +15,8 @@ from typing import Any, get_origin
 import click
 import msgspec
 
+from torrentdist.cluster import term
+from torrentdist.cluster.term import NEXT, Phase
 from torrentdist.model import config as config_module
 from torrentdist.model.config import Config
 from torrentdist.model.errors import ERRORS
@@ -166,17 +168,43 @@ def type_name(kind: Any) -> str:
 
 def meanings() -> dict[str, str]:
     """The text that stands under each key in model/config.py."""
-    tree = ast.parse(Path(config_module.__file__).read_text(encoding="utf-8"))
     sections = {type(getattr(Config(), name)).__name__: name for name in Config.__struct_fields__}
-    found = {}
-    for node in tree.body:
-        if not isinstance(node, ast.ClassDef) or node.name not in sections:
+    return {
+        f"{sections[kind]}.{name.rstrip('_')}": meaning
+        for kind, name, meaning in documented(config_module.__file__)
+        if kind in sections
+    }
+
+
+def documented(file: str) -> Iterator[tuple[str, str, str]]:
+    """Class, attribute and the text that stands under it."""
+    for node in ast.parse(Path(file).read_text(encoding="utf-8")).body:
+        if not isinstance(node, ast.ClassDef):
             continue
         for field, text in zip(node.body, node.body[1:], strict=False):
             match field, text:
-                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(meaning))):
-                    found[f"{sections[node.name]}.{name.rstrip('_')}"] = " ".join(meaning.split())
-    return found
+                case (
+                    ast.AnnAssign(target=ast.Name(id=name)) | ast.Assign(targets=[ast.Name(id=name)]),
+                    ast.Expr(value=ast.Constant(value=str(meaning))),
+                ):
+                    yield node.name, name, " ".join(meaning.split())
+
+
+ELECTION = """\
+A master is in one of these phases; `ha roles` shows them as `STATE`, the leading one as `leader` and queued ones as `standby`. There is no other way from one to another than
+those of the picture, which is drawn from the table that the elector obeys (`torrentdist/cluster/term.py`)."""
+
+
+def election_page() -> str:
+    texts = {name: meaning for kind, name, meaning in documented(term.__file__) if kind == Phase.__name__}
+    ways = [f"    {one.value} --> {other.value}: {why}" for one, after in NEXT.items() for other, why in after.items()]
+    start = f"    [*] --> {Phase.OUT.value}"
+    return page(
+        "A master's election",
+        ELECTION,
+        "\n".join(["```mermaid", "stateDiagram-v2", start, *ways, "```"]),
+        table(("phase", "meaning"), ((f"`{phase.value}`", texts[phase.name]) for phase in Phase)),
+    )
 
 
 def errors_page() -> str:
@@ -192,7 +220,12 @@ def errors_page() -> str:
 
 
 def main() -> int:
-    pages = {"cli.md": cli_page(), "configuration.md": configuration_page(), "errors.md": errors_page()}
+    pages = {
+        "cli.md": cli_page(),
+        "configuration.md": configuration_page(),
+        "errors.md": errors_page(),
+        "election.md": election_page(),
+    }
     stale = [
         name
         for name, text in pages.items()

@@ -30,21 +30,36 @@ class Phase(StrEnum):
     OUT = "out"
     """Not in the queue, and not meant to be."""
     QUEUED = "queued"
+    """Watches its predecessor only, and fetches whatever it lacks."""
     ELECTED = "elected"
     """First in the queue, but not known to be ready: acts on nothing."""
     LEADING = "leading"
+    """Has raised the epoch, and acts as long as its lease lasts."""
     PAUSED = "paused"
     """Gave way, or could not queue; queues again soon."""
 
 
-NEXT: Mapping[Phase, frozenset[Phase]] = {
-    Phase.OUT: frozenset({Phase.QUEUED}),
-    Phase.QUEUED: frozenset({Phase.ELECTED, Phase.PAUSED, Phase.OUT}),
-    Phase.ELECTED: frozenset({Phase.LEADING, Phase.QUEUED, Phase.PAUSED, Phase.OUT}),
-    Phase.LEADING: frozenset({Phase.QUEUED, Phase.PAUSED, Phase.OUT}),
-    Phase.PAUSED: frozenset({Phase.QUEUED, Phase.OUT}),
+NEXT: Mapping[Phase, Mapping[Phase, str]] = {
+    Phase.OUT: {Phase.QUEUED: "registered"},
+    Phase.QUEUED: {
+        Phase.ELECTED: "first in the queue",
+        Phase.PAUSED: "could not queue",
+        Phase.OUT: "leaves the queue",
+    },
+    Phase.ELECTED: {
+        Phase.LEADING: "ready, and the epoch is raised",
+        Phase.QUEUED: "not first any more",
+        Phase.PAUSED: "lacks a live job's bundle",
+        Phase.OUT: "leaves the queue",
+    },
+    Phase.LEADING: {
+        Phase.QUEUED: "lease, session or znode lost",
+        Phase.PAUSED: "gives way to who lacks nothing",
+        Phase.OUT: "stops, or hands over",
+    },
+    Phase.PAUSED: {Phase.QUEUED: "after a while", Phase.OUT: "leaves the queue"},
 }
-"""The only changes of phase that there are. LEADING is reached from ELECTED alone."""
+"""The only changes of phase that there are, and why. LEADING is reached from ELECTED alone."""
 
 
 class TermRecord(Record, frozen=True, kw_only=True):
