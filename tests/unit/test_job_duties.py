@@ -19,8 +19,10 @@ from torrentdist.master.job_duties import (
     next_due,
     ops_of,
 )
+from torrentdist.master.job_replication import lacking
 from torrentdist.master.lifecycle import Due, Replicated
 from torrentdist.model.ids import JobId, SupervisorId
+from torrentdist.model.job import JobSpec, Replication
 from torrentdist.model.records import (
     AssignmentRecord,
     JobRecord,
@@ -84,6 +86,33 @@ def test_the_wait_for_replicas_ends_as_configured() -> None:
     assert started == happened(alone, {}, server_now=5.0, max_wait_secs=0.0)
     assert started == happened(alone, {}, server_now=5.0, max_wait_secs=5.0)
     assert [] == happened(alone, {}, server_now=5.0, max_wait_secs=-1.0)
+
+
+def test_a_jobs_own_word_about_replicas_stands_over_the_clusters() -> None:
+    """A7: a job that must not run on the last copy, or must run at once, could not say so."""
+
+    def waiting(**own: object) -> ClusterSnapshot:
+        entry = job("j", ["code"], JobStatus.REPLICATING)
+        spec = JobSpec(name="j", command=("x",), replication=msgspec.convert(own, Replication))
+        record = msgspec.structs.replace(entry.record, spec=spec)
+        return snapshot(
+            [bundle("code", holders=["m1", "m2"])],
+            masters=["m1", "m2"],
+            jobs=[dataclasses.replace(entry, record=record)],
+        )
+
+    def starts(own: dict[str, object], now: float, max_wait: float) -> bool:
+        return happened(waiting(**own), {}, server_now=now, max_wait_secs=max_wait) == [Happened(J, Replicated(now))]
+
+    few: dict[str, object] = {"min_count": 3}
+
+    assert starts({}, 5.0, -1.0)
+    assert not starts(few, 5.0, 60.0)
+    assert starts(few | {"max_wait_secs": 0.0}, 5.0, 60.0)
+    assert not starts(few | {"max_wait_secs": -1.0}, 500.0, 60.0)
+    assert 2.0 == next_due(waiting(**few, max_wait_secs=7.0), 5.0, 60.0)
+    assert None is next_due(waiting(**few, max_wait_secs=-1.0), 5.0, 60.0)
+    assert lacking(waiting(**few), waiting(**few).jobs[J].record) == "bundle code has 2 of 3 replicas"
 
 
 def test_a_new_leader_finds_what_is_pending() -> None:

@@ -16,10 +16,11 @@ from torrentdist.cluster import paths
 from torrentdist.cluster.operations import Create, Delete, Op, Set
 from torrentdist.cluster.snapshot import ClusterSnapshot, JobEntry
 from torrentdist.master.foresight import foreseen
+from torrentdist.master.job_replication import lacking, wait_ends
 from torrentdist.master.jobs import event_ops
 from torrentdist.master.lifecycle import Due, Event, Replicated, Replicating, WorkerEnded, keeps_places, runs
 from torrentdist.master.scheduling import Demand, Host, Worker, place
-from torrentdist.model.ids import BundleId, JobId, SupervisorId
+from torrentdist.model.ids import JobId, SupervisorId
 from torrentdist.model.job import RestartPolicy
 from torrentdist.model.records import AssignmentRecord, JobStatus, WorkerAssignment, encode
 from torrentdist.model.views import WorkerReport, WorkerState
@@ -39,12 +40,6 @@ class Happened:
 
     job: JobId
     event: Event
-
-
-def replicated(snapshot: ClusterSnapshot, bundles: Collection[BundleId]) -> bool:
-    """A6: all of them, each on as many masters as it wants."""
-    entries = [(b, snapshot.bundles.get(b)) for b in bundles]
-    return all(e is not None and len(snapshot.holders(b)) >= e.record.min_replicas for b, e in entries)
 
 
 def happened(
@@ -74,9 +69,9 @@ def _events(
     if job.status is JobStatus.SUBMITTED:
         return [Replicating(now)]
     if job.status is JobStatus.REPLICATING:
-        waited = now - entry.mtime
-        over = max_wait >= 0 and waited >= max_wait
-        return [Replicated(now)] if over or replicated(snapshot, job.needs) else []
+        end = wait_ends(entry, max_wait)
+        over = end is not None and now >= end
+        return [Replicated(now)] if over or not lacking(snapshot, job) else []
     if job.pending is not None and now >= job.pending.due:
         return [Due(now)]
     if job.status is JobStatus.ACTIVE and job.spec is not None and job.spec.restart.policy is not RestartPolicy.ALWAYS:
@@ -90,9 +85,8 @@ def _events(
 def next_due(snapshot: ClusterSnapshot, server_now: float, max_wait_secs: float) -> float | None:
     """In how many seconds there is something to do though nothing changes."""
     moments = [e.record.pending.due for e in snapshot.jobs.values() if e.record.pending is not None]
-    if max_wait_secs >= 0:
-        waiting = (e for e in snapshot.jobs.values() if e.record.status is JobStatus.REPLICATING)
-        moments += [e.mtime + max_wait_secs for e in waiting]
+    ends = (wait_ends(entry, max_wait_secs) for entry in snapshot.jobs.values())
+    moments += [end for end in ends if end is not None]
     return max(0.0, min(moments) - server_now) if moments else None
 
 

@@ -17,6 +17,7 @@ from torrentdist.cluster.operations import Create, Delete, Op, Set, TransactionF
 from torrentdist.cluster.snapshot import ClusterSnapshot
 from torrentdist.cluster.zookeeper import ZooKeeper
 from torrentdist.master.job_duties import placement
+from torrentdist.master.job_replication import lacking
 from torrentdist.master.job_story import continued
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import JobId, SupervisorId
@@ -60,7 +61,12 @@ class Stories:
             if job not in self._known:
                 self._known[job] = self._written[job] = await self._read(job)
             self._known[job] = continued(
-                self._known[job], entry, places.get(job, {}), said.get(job, {}), now=time.time()
+                self._known[job],
+                entry,
+                places.get(job, {}),
+                said.get(job, {}),
+                now=time.time(),
+                lacking=lacking(snapshot, entry.record),
             )
         return await self._write(fence)
 

@@ -36,25 +36,29 @@ Reports = Mapping[int, WorkerReport]
 
 
 def continued(
-    story: StoryRecord | None, entry: JobEntry, places: Places, reports: Reports, *, now: float
+    story: StoryRecord | None, entry: JobEntry, places: Places, reports: Reports, *, now: float, lacking: str = ""
 ) -> StoryRecord:
-    """The story with what is new; the same object if nothing is."""
+    """The story with what is new; the same object if nothing is. `lacking`: what its replication lacks."""
     old = story or StoryRecord(status=JobStatus.SUBMITTED)
-    new = [*_lifecycle(story, entry), *_places(old, entry.record, places, now), *_reported(old, places, reports)]
+    new = [
+        *_lifecycle(story, entry, lacking),
+        *_places(old, entry.record, places, now),
+        *_reported(old, places, reports),
+    ]
     if not new and story is not None and story.status is entry.record.status:
         return story
     new.sort(key=lambda event: event.at)
     return StoryRecord(status=entry.record.status, events=(*old.events, *new)[-MOST_EVENTS:])
 
 
-def _lifecycle(story: StoryRecord | None, entry: JobEntry) -> Iterator[JobEvent]:
+def _lifecycle(story: StoryRecord | None, entry: JobEntry, lacking: str) -> Iterator[JobEvent]:
     job, told = entry.record, JobStatus.SUBMITTED if story is None else story.status
     if story is None:
         yield JobEvent(at=job.created_at, event=K.SUBMITTED, detail=f"bundle {job.bundle}")
     if told is job.status or job.status in NOT_STARTED:
         return
     if told in NOT_STARTED and job.status is not JobStatus.FAILED:
-        yield JobEvent(at=entry.mtime, event=K.REPLICATED)
+        yield JobEvent(at=entry.mtime, event=K.REPLICATED, detail=lacking and f"not waited for longer: {lacking}")
     yield JobEvent(at=entry.mtime, event=TOLD_AS[job.status], detail=_about(job))
 
 

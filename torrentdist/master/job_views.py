@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from torrentdist.cluster.snapshot import ClusterSnapshot, JobEntry
 from torrentdist.master.job_duties import placement
+from torrentdist.master.job_replication import lacking
 from torrentdist.master.lifecycle import keeps_places
 from torrentdist.model.ids import JobId, SupervisorId
 from torrentdist.model.records import JobRecord
@@ -42,7 +43,7 @@ def job_view(snapshot: ClusterSnapshot, entry: JobEntry, reports: Reports, serve
         workers=workers,
         created_at=job.created_at,
         due_in=due_in,
-        reason=job.reason or (_shortage(workers) if keeps_places(job) else ""),
+        reason=job.reason or (_shortage(workers) if keeps_places(job) else "") or _lacking(snapshot, job),
         spec=job.spec,
     )
 
@@ -50,6 +51,10 @@ def job_view(snapshot: ClusterSnapshot, entry: JobEntry, reports: Reports, serve
 def job_list(snapshot: ClusterSnapshot, reports: Reports, server_now: float | None) -> list[JobView]:
     entries = sorted(snapshot.jobs.values(), key=lambda entry: (entry.record.name, entry.record.created_at))
     return [job_view(snapshot, entry, reports, server_now) for entry in entries]
+
+
+def _lacking(snapshot: ClusterSnapshot, job: JobRecord) -> str:
+    return lacking(snapshot, job) if job.live else ""
 
 
 def _shortage(workers: list[WorkerView]) -> str:

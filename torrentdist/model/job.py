@@ -17,6 +17,7 @@ from torrentdist.model.spark_job import SparkSpec, spark_problems
 
 FILE_NAME = "job.toml"
 MAX_WORKERS = 10_000
+NO_WAIT = "must be a number of seconds, or -1 for no limit"
 
 
 class JobKind(StrEnum):
@@ -54,6 +55,15 @@ class Resources(Part, frozen=True, kw_only=True):
     """0: no limit."""
 
 
+class Replication(Part, frozen=True, kw_only=True):
+    """Before it runs; what is not given is the cluster's."""
+
+    min_count: int = 0
+    """Masters that must hold each of its bundles; 0: as many as the bundle was uploaded for."""
+    max_wait_secs: float | None = None
+    """How long to wait for that; 0: no wait, -1: for ever."""
+
+
 class JobSpec(Part, frozen=True, kw_only=True):
     name: str
     kind: JobKind = JobKind.PROCESS
@@ -71,6 +81,7 @@ class JobSpec(Part, frozen=True, kw_only=True):
     env: dict[str, str] = {}
     dependencies: tuple[BundleId, ...] = ()
     resources: Resources = Resources()
+    replication: Replication = Replication()
     spark: SparkSpec = SparkSpec()
     """Of a job of kind spark, whose command is its main file and the arguments."""
     kill_wait_secs: float = 30.0
@@ -119,6 +130,8 @@ def problems_of(spec: JobSpec) -> list[tuple[str, str]]:
         ("max_backoff_secs", spec.restart.max_backoff_secs < spec.restart.backoff_secs, "is less than backoff_secs"),
         ("limit", spec.restart.limit < -1, "must be -1 or more"),
         ("memory_bytes", spec.resources.memory_bytes < 0, "must be 0 or more"),
+        ("min_count", spec.replication.min_count < 0, "must be 0 or more"),
+        ("max_wait_secs", (spec.replication.max_wait_secs or 0) < 0 and spec.replication.max_wait_secs != -1, NO_WAIT),
         ("command", any("\0" in part for part in spec.command), "must not hold a NUL character"),
     ]
     found = [(key, detail) for key, bad, detail in checks if bad]
