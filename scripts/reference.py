@@ -191,8 +191,9 @@ def documented(file: str) -> Iterator[tuple[str, str, str]]:
 
 
 ELECTION = """\
-A master is in one of these phases; `ha roles` shows them as `STATE`, the leading one as `leader` and queued ones as `standby`. There is no other way from one to another than
-those of the picture, which is drawn from the table that the elector obeys (`torrentdist/cluster/term.py`)."""
+A master is in one of these phases; `ha roles` shows them as `STATE`, the leading one as `leader` and queued ones as
+`standby`. There is no other way from one to another than those of the picture, which is drawn from the table that the
+elector obeys (`torrentdist/cluster/term.py`)."""
 
 
 def election_page() -> str:

@@ -37,6 +37,6 @@ def test_a_job_without_any_slot_says_so(status: JobStatus, note: str) -> None:
     """If this fails, a job that cannot run for want of slots looks like one that is about to."""
     entry = job("j", ["b"], status)
     entry = dataclasses.replace(entry, record=msgspec.structs.replace(entry.record, workers=2))
-    view = job_view(snapshot([bundle("b")], jobs=[entry]), entry, {}, 0.0)
+    view = job_view(snapshot([bundle("b", holders=["m1"])], jobs=[entry]), entry, {}, 0.0)
 
     assert note == view.reason
