@@ -11,6 +11,7 @@ from kazoo.client import KazooClient
 from kazoo.security import OPEN_ACL_UNSAFE
 from zookeeper_fixtures import Connect
 
+from torrentdist.client.zookeeper_probe import Door, door_of
 from torrentdist.cluster import acl
 from torrentdist.cluster.operations import Create
 from torrentdist.cluster.zookeeper import ZooKeeper
@@ -50,6 +51,26 @@ async def test_others_are_refused(
     assert codes == ["forbidden", "forbidden"]
     assert stranger == ["NoAuthError"] * 4
     await acl.check_tree(owner)
+
+
+async def test_the_doctor_asks_as_a_stranger(
+    zookeeper: EmbeddedZooKeeper, chroot: str, connect: Connect, auth_file: str
+) -> None:
+    """If this fails, the doctor calls a tree closed that anybody can write."""
+
+    async def door(path: str) -> Door:
+        server = zookeeper.servers[0]
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        try:
+            return await door_of(reader, writer, path)
+        finally:
+            writer.close()
+
+    before = await door(chroot)
+    await connect(auth_file=auth_file)
+    await connect(chroot=f"{chroot}-open")
+
+    assert [Door.ABSENT, Door.CLOSED, Door.OPEN] == [before, await door(chroot), await door(f"{chroot}-open")]
 
 
 def _raw_attempts(address: str, chroot: str) -> list[str]:

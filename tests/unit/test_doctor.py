@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import struct
 
 import msgspec
 import pytest
@@ -25,6 +26,7 @@ from torrentdist.client.diagnosis import (
     parse_mode,
     parse_settings,
 )
+from torrentdist.client.zookeeper_probe import Door, NotUnderstood, door_in
 from torrentdist.model.config import ZooKeeperConfig
 from torrentdist.model.doctor_views import Finding, Verdict, exit_code, worst
 from torrentdist.model.errors import TorrentdistError
@@ -113,6 +115,8 @@ def test_four_letter_words_are_read() -> None:
         (60.0, {}, [("session", WARN)]),
         (10.0, {"syncLimit": 5}, [("session", OK), ("sync limit", WARN)]),
         (10.0, {"syncLimit": 4}, [("session", OK)]),
+        (10.0, {"maxClientCnxns": 0}, [("session", OK)]),
+        (10.0, {"maxClientCnxns": 3}, [("session", OK), ("connections", WARN)]),
     ],
 )
 def test_timeouts_that_do_not_fit_each_other_are_told(
@@ -136,10 +140,46 @@ def test_an_ensemble_with_one_server_down_works_and_one_without_any_does_not() -
     assert verdicts(judge_limits(up, ZooKeeperConfig())) == [("session", WARN)]
 
 
-def test_an_open_tree_is_a_warning() -> None:
+@pytest.mark.parametrize(
+    ("auth_file", "door", "expected"),
+    [
+        ("", Door.OPEN, WARN),
+        ("", Door.ABSENT, WARN),
+        ("", None, WARN),
+        ("", Door.CLOSED, FAIL),
+        ("/a", Door.OPEN, FAIL),
+        ("/a", Door.CLOSED, OK),
+        ("/a", Door.ABSENT, OK),
+        ("/a", None, OK),
+    ],
+)
+def test_a_tree_that_is_open_or_closed_against_the_configuration_is_told(
+    auth_file: str, door: Door | None, expected: Verdict
+) -> None:
     """If this fails, nobody notices that anybody may run code on every host."""
-    assert judge_access(ZooKeeperConfig()).verdict is WARN
-    assert judge_access(ZooKeeperConfig(auth_file="/a")).verdict is OK
+    assert judge_access(ZooKeeperConfig(auth_file=auth_file), door).verdict is expected
+
+
+@pytest.mark.parametrize(
+    ("error", "acls", "expected"),
+    [
+        (0, [(31, "world", "anyone")], Door.OPEN),
+        (0, [(1, "world", "anyone"), (31, "digest", "x:y")], Door.CLOSED),
+        (0, [(31, "digest", "x:y"), (2, "world", "anyone")], Door.OPEN),
+        (-102, [], Door.CLOSED),
+        (-101, [], Door.ABSENT),
+    ],
+)
+def test_what_a_stranger_may_do_is_read_from_zookeepers_answer(
+    error: int, acls: list[tuple[int, str, str]], expected: Door
+) -> None:
+    """If this fails, an open tree passes for a closed one."""
+    entries = [struct.pack(">ii", p, len(s)) + s.encode() + struct.pack(">i", len(i)) + i.encode() for p, s, i in acls]
+    data = struct.pack(">iqi", 1, 7, error) + (b"" if error else struct.pack(">i", len(acls)) + b"".join(entries))
+
+    assert door_in(data) is expected
+    with pytest.raises(NotUnderstood):
+        door_in(data[:-1] if not error else data[:11])
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from torrentdist.client.zookeeper_probe import Door
 from torrentdist.model.config import ZooKeeperConfig
 from torrentdist.model.doctor_views import Finding, Verdict
 from torrentdist.model.errors import (
@@ -25,6 +26,8 @@ LEAST_FILES = 1024
 """A daemon needs a descriptor for each peer, each client and each file that it serves."""
 GOOD_FILES = 8192
 LOW_DISK_SHARE = 0.05
+LEAST_CONNECTIONS = 10
+"""A master, a supervisor, members of resource groups, all on one host, and each again while it reconnects."""
 CLOCK_SECS = 2.0
 """More than any clock that is kept by NTP is off. People compare logs by it; nothing is decided by it."""
 
@@ -138,12 +141,25 @@ def judge_limits(server: ServerFacts, config: ZooKeeperConfig) -> list[Finding]:
         detail = f"syncLimit x tickTime is {lag / 1000:g} s, not less than the session's {granted / 1000:g} s"
         hint = "Lower syncLimit: a server that is cut off must stop serving before sessions can have expired."
         findings.append(warning("sync limit", server.address, detail, hint))
+    if 0 < server.settings.get("maxClientCnxns", 0) < LEAST_CONNECTIONS:
+        detail = f"maxClientCnxns is {server.settings['maxClientCnxns']} for all of a host's connections"
+        hint = f"Set it to {LEAST_CONNECTIONS} or more, or 0: each daemon has one, commands come and go."
+        findings.append(warning("connections", server.address, detail, hint))
     return findings
 
 
-def judge_access(config: ZooKeeperConfig) -> Finding:
+def judge_access(config: ZooKeeperConfig, door: Door | None) -> Finding:
+    """`door`: what a stranger may do with the tree; None if nobody could tell."""
+    if door is Door.OPEN and config.auth_file:
+        detail = "open to everybody, although zookeeper.auth_file is set: whoever reaches it can run code on every host"
+        return failure("acl", config.chroot, detail, "Start a master once with --repair-acls.", EXIT_NOT_ALLOWED)
+    if door is Door.CLOSED and not config.auth_file:
+        hint = "Set zookeeper.auth_file to a copy of the one that the masters use."
+        return failure("acl", config.chroot, "closed, and no zookeeper.auth_file is set here", hint, EXIT_NOT_ALLOWED)
     if config.auth_file:
-        return Finding(check="acl", subject=config.chroot, detail="only who has zookeeper.auth_file may write")
+        seen = {Door.CLOSED: ", as a stranger was told", Door.ABSENT: "; there is no tree yet"}
+        found = f"only who has zookeeper.auth_file may write{seen.get(door, '') if door else ''}"
+        return Finding(check="acl", subject=config.chroot, detail=found)
     hint = "Set zookeeper.auth_file everywhere, then start a master once with --repair-acls."
     return warning("acl", config.chroot, "open: whoever reaches ZooKeeper can run code on every host", hint)
 

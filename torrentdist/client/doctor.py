@@ -1,7 +1,8 @@
 """Looks at a host and its cluster from outside, everything at once, and tells what is wrong.
 
 Always holds: it is done within a minute, whatever hangs; it changes nothing; a check that itself fails is a finding.
-Must not do: judge (diagnosis.py does), or know a ZooKeeper client: what it asks a server takes four letters.
+Must not do: judge (diagnosis.py does), or know a ZooKeeper client: what it asks a server takes four letters, or one
+question.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from torrentdist import __version__
 from torrentdist.client import diagnosis
 from torrentdist.client.diagnosis import DiskFacts, MasterFacts, ServerFacts
 from torrentdist.client.transport import Broken, Request, ask, new_http, read_token
+from torrentdist.client.zookeeper_probe import Door, NotUnderstood, door_of
 from torrentdist.model.config import Config, ZooKeeperConfig
 from torrentdist.model.doctor_views import Finding, Verdict
 from torrentdist.model.errors import EXIT_UNAVAILABLE, EXIT_USAGE, TorrentdistError
@@ -122,7 +124,8 @@ async def zookeeper(config: ZooKeeperConfig) -> list[Finding]:
     for server in servers:
         if server.mode:
             findings += diagnosis.judge_limits(server, config)
-    return [*findings, diagnosis.judge_access(config)]
+    serving = [server.address for server in servers if server.mode]
+    return [*findings, diagnosis.judge_access(config, await _door(serving[0], config) if serving else None)]
 
 
 async def _server(address: str, config: ZooKeeperConfig) -> ServerFacts:
@@ -135,13 +138,30 @@ async def _server(address: str, config: ZooKeeperConfig) -> ServerFacts:
 
 
 async def _four_letters(address: str, word: str, config: ZooKeeperConfig) -> str:
+    async with _connected(address, config) as (reader, writer):
+        writer.write(word.encode())
+        return (await reader.read(-1)).decode(errors="replace")
+
+
+async def _door(address: str, config: ZooKeeperConfig) -> Door | None:
+    """None if that cannot be found out."""
+    try:
+        async with _connected(address, config) as (reader, writer):
+            return await door_of(reader, writer, config.chroot)
+    except (OSError, TimeoutError, NotUnderstood):
+        return None
+
+
+@asynccontextmanager
+async def _connected(
+    address: str, config: ZooKeeperConfig
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     name, _, port = address.rpartition(":")
     async with asyncio.timeout(PROBE_SECS):
         context = _tls(config) if config.tls_ca else None
         reader, writer = await asyncio.open_connection(name.strip("[]"), int(port), ssl=context)
         try:
-            writer.write(word.encode())
-            return (await reader.read(-1)).decode(errors="replace")
+            yield reader, writer
         finally:
             writer.close()
 
