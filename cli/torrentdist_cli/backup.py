@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, cast
 import click
 
 from torrentdist.bundle.durable import write_durably
-from torrentdist.client.http import MasterClient
 from torrentdist.model.backup import decode_backup
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ha_views import BackupView, RestoreView
+from torrentdist_cli.asking import masters
 from torrentdist_cli.command import Command
 from torrentdist_cli.output import facts, show
 from torrentdist_cli.run import run
@@ -40,7 +40,7 @@ def backup(session: Session, file: Path) -> None:
     """
 
     async def fetch() -> bytes:
-        async with MasterClient(session.config().client) as client:
+        async with masters(session.config().client) as client:
             return await client.backup()
 
     data = run(fetch())

@@ -10,6 +10,7 @@ import click
 from torrentdist.client.http import MasterClient
 from torrentdist.model.ids import BundleId, bundle_id
 from torrentdist.model.views import BundleView
+from torrentdist_cli.asking import masters
 from torrentdist_cli.command import Command, Group, Lazy
 from torrentdist_cli.output import facts, grid, show, show_all
 from torrentdist_cli.run import run
@@ -37,7 +38,7 @@ def ls(session: Session) -> None:
     """
 
     async def fetch() -> list[BundleView]:
-        async with MasterClient(session.config().client) as client:
+        async with masters(session.config().client) as client:
             return await client.bundles()
 
     views = run(fetch())
@@ -96,7 +97,7 @@ def _ask(session: Session, id: str, call: Call) -> BundleView:
     name = bundle_id(id)
 
     async def ask() -> BundleView:
-        async with MasterClient(session.config().client) as client:
+        async with masters(session.config().client) as client:
             return await call(client, name)
 
     return run(ask())

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from torrentdist.client.http import MasterClient
 from torrentdist.model.views import BundleCounts, ClusterView
+from torrentdist_cli.asking import masters
 from torrentdist_cli.command import Command
 from torrentdist_cli.output import facts, grid, show
 from torrentdist_cli.run import run
@@ -25,7 +25,7 @@ def cluster(session: Session) -> None:
 
 
 async def _cluster(session: Session) -> ClusterView:
-    async with MasterClient(session.config().client) as client:
+    async with masters(session.config().client) as client:
         return await client.cluster()
 
 

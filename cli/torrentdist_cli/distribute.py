@@ -6,10 +6,10 @@ import click
 
 from torrentdist.client.distribute import distribute as distribute_bundle
 from torrentdist.client.distribute import hosts_needed
-from torrentdist.client.http import MasterClient
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import SupervisorId, bundle_id, supervisor_id
 from torrentdist.model.views import DistributeView
+from torrentdist_cli.asking import masters
 from torrentdist_cli.command import Command
 from torrentdist_cli.fleet import fleet_display
 from torrentdist_cli.output import facts, grid, show
@@ -45,7 +45,7 @@ def distribute(
         raise click.UsageError("--supervisors and --label exclude each other")
 
     async def work() -> DistributeView:
-        async with MasterClient(session.config().client) as client:
+        async with masters(session.config().client) as client:
             with fleet_display(session) as progress:
                 return await distribute_bundle(
                     client,

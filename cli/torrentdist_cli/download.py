@@ -8,9 +8,9 @@ from pathlib import Path
 import click
 
 from torrentdist.client.download import download as download_bundle
-from torrentdist.client.http import MasterClient
 from torrentdist.model.ids import BundleId, bundle_id
 from torrentdist.model.views import DownloadView
+from torrentdist_cli.asking import masters
 from torrentdist_cli.command import Command
 from torrentdist_cli.output import facts, show
 from torrentdist_cli.progress import Show, transfer_display
@@ -56,7 +56,7 @@ async def _download(
     session: Session, name: BundleId, dest: Path, timeout: float, seed_for: float, force: bool, progress: Show
 ) -> DownloadView:
     config = session.config()
-    async with MasterClient(config.client) as client:
+    async with masters(config.client) as client:
         return await download_bundle(
             client,
             config,

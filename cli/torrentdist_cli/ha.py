@@ -11,6 +11,7 @@ import click
 from torrentdist.client.http import MasterClient
 from torrentdist.model.ha_views import FailoverView, RoleView
 from torrentdist.model.ids import master_id
+from torrentdist_cli.asking import masters
 from torrentdist_cli.command import Command, Group, Lazy
 from torrentdist_cli.output import facts, grid, show, show_all
 from torrentdist_cli.run import run
@@ -85,7 +86,7 @@ def transfer(session: Session, master: str) -> None:
 
 def _ask(session: Session, call: Callable[[MasterClient], Awaitable[T]]) -> T:
     async def ask() -> T:
-        async with MasterClient(session.config().client) as client:
+        async with masters(session.config().client) as client:
             return await call(client)
 
     return run(ask())

@@ -12,6 +12,7 @@ from torrentdist.client import jobs as client_jobs
 from torrentdist.client.http import MasterClient
 from torrentdist.model.ids import job_id
 from torrentdist.model.views import JobView, WorkerState
+from torrentdist_cli.asking import masters
 from torrentdist_cli.command import Command, Group, Lazy
 from torrentdist_cli.output import facts, grid, show, show_all
 from torrentdist_cli.progress import transfer_display
@@ -48,7 +49,7 @@ def submit(
 
     async def work() -> JobView:
         config = session.config()
-        async with MasterClient(config.client) as client:
+        async with masters(config.client) as client:
             with transfer_display(session) as progress:
                 return await client_jobs.submit(
                     client,
@@ -146,7 +147,7 @@ def kill(session: Session, name: str, wait: float | None) -> None:
 
 
 async def _with_client(session: Session, work: Callable[[MasterClient], Awaitable[T]]) -> T:
-    async with MasterClient(session.config().client) as client:
+    async with masters(session.config().client) as client:
         return await work(client)
 
 

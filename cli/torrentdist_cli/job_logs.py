@@ -8,9 +8,9 @@ from typing import Any
 import click
 import msgspec
 
-from torrentdist.client.http import MasterClient
 from torrentdist.client.job_logs import STREAMS, LogLine, Wanted, follow_logs, read_logs
 from torrentdist.model.ids import job_id
+from torrentdist_cli.asking import masters
 from torrentdist_cli.command import Command
 from torrentdist_cli.output import show_all
 from torrentdist_cli.run import run
@@ -48,7 +48,7 @@ def logs(
             found.append(_view(line))
 
     async def work() -> None:
-        async with MasterClient(session.config().client) as client:
+        async with masters(session.config().client) as client:
             read = follow_logs if follow else read_logs
             await read(client, job, wanted, emit, lambda text: click.echo(text, err=True))
 

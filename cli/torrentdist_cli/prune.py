@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from torrentdist.client.http import MasterClient
 from torrentdist.client.transport import Broken, Request, ask, new_http
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.views import PruneView, UnusedView
+from torrentdist_cli.asking import masters
 from torrentdist_cli.command import Command
 from torrentdist_cli.output import show
 from torrentdist_cli.run import run
@@ -45,7 +45,7 @@ def prune(session: Session, older_than: float, cluster: bool, dry_run: bool) -> 
 def _prune_cluster(session: Session, older_than: float, dry_run: bool) -> None:
     async def work() -> UnusedView:
         params = {"older_than": f"{older_than:g}", "dry_run": "true" if dry_run else "false"}
-        async with MasterClient(session.config().client) as client:
+        async with masters(session.config().client) as client:
             return await client.mutate("POST", "/v1/prune", UnusedView, params=params, timeout=_SECS)
 
     view = run(work())

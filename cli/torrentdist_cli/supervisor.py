@@ -34,14 +34,14 @@ def ls(session: Session) -> None:
 
     With -q: their ids.
     """
-    from torrentdist.client.http import MasterClient
     from torrentdist.model.views import ClusterView
+    from torrentdist_cli.asking import masters
     from torrentdist_cli.cluster import supervisors_table
     from torrentdist_cli.output import show_all
     from torrentdist_cli.run import run
 
     async def fetch() -> ClusterView:
-        async with MasterClient(session.config().client) as client:
+        async with masters(session.config().client) as client:
             return await client.cluster()
 
     view = run(fetch())
@@ -77,15 +77,15 @@ def undrain(session: Session, id: str) -> None:
 def _steer(
     session: Session, text: str, act: Callable[[MasterClient, SupervisorId], Awaitable[None]], sentence: str
 ) -> None:
-    from torrentdist.client.http import MasterClient
     from torrentdist.model.ids import supervisor_id
+    from torrentdist_cli.asking import masters
     from torrentdist_cli.output import show
     from torrentdist_cli.run import run
 
     name = supervisor_id(text)
 
     async def work() -> None:
-        async with MasterClient(session.config().client) as client:
+        async with masters(session.config().client) as client:
             await act(client, name)
 
     run(work())

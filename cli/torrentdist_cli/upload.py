@@ -11,6 +11,7 @@ from torrentdist.client.upload import upload as upload_bundle
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, MasterId, bundle_id
 from torrentdist.model.views import UploadView
+from torrentdist_cli.asking import masters
 from torrentdist_cli.command import Command
 from torrentdist_cli.output import facts, show
 from torrentdist_cli.progress import Show, transfer_display
@@ -49,7 +50,7 @@ async def _upload(
     session: Session, path: Path, name: BundleId | None, min_replicas: int | None, timeout: float, progress: Show
 ) -> tuple[UploadView, list[MasterId]]:
     config = session.config()
-    async with MasterClient(config.client) as client:
+    async with masters(config.client) as client:
         view = await upload_bundle(
             client, path, name, min_replicas=min_replicas, timeout=timeout, progress=progress, swarm=config.swarm
         )

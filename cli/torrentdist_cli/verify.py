@@ -12,10 +12,10 @@ import msgspec
 
 from torrentdist.bundle.content import Damage, verify_copy
 from torrentdist.bundle.metafile import Metafile
-from torrentdist.client.http import MasterClient
 from torrentdist.client.progress import Phase, TransferProgress
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest, bundle_id
+from torrentdist_cli.asking import masters
 from torrentdist_cli.command import Command
 from torrentdist_cli.output import grid, show
 from torrentdist_cli.progress import Show, transfer_display
@@ -64,7 +64,7 @@ def verify(session: Session, id: str, path: Path) -> None:
 
 
 async def _verify(session: Session, name: BundleId, path: Path, progress: Show) -> VerifyView:
-    async with MasterClient(session.config().client) as client:
+    async with masters(session.config().client) as client:
         meta = await client.metafile(name)
     damaged = [DamagedPath(found.path, found.reason) for found in await _compare(meta, path, progress)]
     return VerifyView(name, meta.digest, unicode_path(path), damaged)

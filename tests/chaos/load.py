@@ -58,7 +58,6 @@ class Load:
         self.done: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
         self.findings: list[str] = []
-        self._seen = 0
         self.journal: list[str] = []
         """What was refused when, for whoever looks into a finding."""
         self._numbers = iter(range(1_000_000))
@@ -89,11 +88,9 @@ class Load:
 
     @contextlib.asynccontextmanager
     async def client(self) -> AsyncIterator[MasterClient]:
-        """As one user has it, who knows what he has seen: a master that is behind doesn't answer him with the past."""
+        """As each command of one user has its own: what the one before has seen is in the user's cache."""
         async with MasterClient(self.config.client) as client:
-            client._seen = self._seen
             yield client
-            self._seen = max(self._seen, client._seen)
 
     def in_state(self, *states: State) -> list[Entry]:
         return [entry for entry in self.ledger.values() if entry.state in states]

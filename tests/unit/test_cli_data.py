@@ -104,6 +104,8 @@ def answers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Answers
             self.send_header("Content-Length", str(len(body)))
             if isinstance(found, bytes):
                 self.send_header("X-Digest", str(routes["digest"]))
+            if "stale" in routes:
+                self.send_header("X-Stale", str(routes["stale"]))
             self.end_headers()
             self.wfile.write(body)
 
@@ -238,6 +240,19 @@ def test_old_records_are_shown_as_such(answers: Answers, capsys: Capture) -> Non
 
     assert "stale" in (shown := out_of(capsys, "cluster"))
     assert "1m30s old: ZooKeeper is away" in shown
+
+
+@pytest.mark.parametrize("args", ["bundle ls", "bundle show etl-42", "cluster", "supervisor ls", "ha leader"])
+def test_what_comes_from_old_records_is_said_to_on_every_command(answers: Answers, capsys: Capture, args: str) -> None:
+    """Somebody would look for what he has just done, and not know that the masters can't have heard of it."""
+    leads = LeaderView(leader=MasterId("m1"), epoch=7, since=1.0)
+    answers.update({"GET /v1/bundles": [BUNDLE], "GET /v1/bundles/etl-42": BUNDLE, "GET /v1/cluster": CLUSTER})
+    answers.update({"GET /v1/leader": leads, "stale": 7})
+    code = main([*args.split(), "-q"])
+    printed = capsys.readouterr()
+
+    assert (code, "warning" in printed.out) == (0, False)
+    assert printed.err == "warning: the records behind this are 7 s old: ZooKeeper is away\n"
 
 
 def test_the_doctor_without_a_cluster_names_what_is_wrong_and_what_to_do(capsys: Capture) -> None:

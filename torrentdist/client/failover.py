@@ -2,7 +2,8 @@
 
 Always holds: a search ends by its deadline; a leader that is named is followed at once; whoever is elected but not
 ready is asked again in place, with growing waits; otherwise nobody is asked twice in a round, and there is one wait
-per full round. A master that is silent or knows no leader never ends the search as long as others can be asked.
+per full round. A master that is silent or knows no leader never ends the search as long as others can be asked, and old
+records will do only when a full round has shown that nobody has newer ones.
 Must not do: I/O, reading a clock, drawing random numbers; all of these come in as values.
 """
 
@@ -24,6 +25,8 @@ class Said(StrEnum):
     NOT_LEADER = "not_leader"
     NOT_READY = "not_ready"
     """It leads, or is about to, and asks for patience."""
+    BEHIND = "behind"
+    """It cannot show what we have seen."""
     UNABLE = "unable"
     """It answers but cannot help now: no leader known, ZooKeeper away, shutting down."""
 
@@ -83,6 +86,10 @@ class Search:
     silent: int = 0
     rounds: int = 0
     patience: int = 0
+    behind: bool = False
+    """Somebody answers, but cannot show what we have seen."""
+    content: bool = False
+    """Nobody can, so from now on what there is will do."""
     answers: tuple[tuple[str, str], ...] = ()
     """The last answer of each master, for the error message."""
 
@@ -141,6 +148,7 @@ def _remember(search: Search, reply: Reply) -> Search:
         answers=tuple(answers.items()),
         heard=search.heard or heard,
         ever_heard=search.ever_heard or heard,
+        behind=search.behind or reply.said is Said.BEHIND,
     )
 
 
@@ -183,6 +191,7 @@ def _next_round(search: Search, now: float, jitter: float, policy: Policy) -> tu
         rounds=search.rounds + 1,
         patience=0,
         named=None,
+        content=search.behind,
     )
     return _ask_in_time(fresh, Ask(first, wait), now)
 

@@ -21,10 +21,11 @@ import msgspec
 from torrentdist.bundle.metafile import Metafile, parse_metafile
 from torrentdist.client import failover
 from torrentdist.client.failover import Reply, Said
-from torrentdist.client.memory import Remembered, memory_path, recall, remember
+from torrentdist.client.freshness import Seen, Stale
+from torrentdist.client.memory import Remembered, cache_dir, memory_path, recall, remember
 from torrentdist.client.transport import (
     REQUEST_ID_HEADER,
-    SEEN_HEADER,
+    STALE_HEADER,
     Broken,
     Request,
     decode,
@@ -72,7 +73,9 @@ class MasterClient:
         self._recalled = recall(self._path)
         self._learned = list(self._recalled.masters)
         self._start: str | None = self._recalled.leader
-        self._seen = 0
+        self._seen = Seen(cache_dir(), self._recalled.cluster)
+        self.stale: Stale | None = None
+        """What is to be said of the last answer to a read."""
         self.http: httpx.AsyncClient = new_http(self.masters)
         token = read_token(config.token_file)
         if token:
@@ -87,9 +90,10 @@ class MasterClient:
         await self.close()
 
     async def close(self) -> None:
-        seen = Remembered(masters=self._learned, leader=self._start)
-        if seen != self._recalled:
-            await asyncio.to_thread(remember, self._path, seen)
+        found = Remembered(masters=self._learned, leader=self._start, cluster=self._seen.cluster)
+        if found != self._recalled:
+            await asyncio.to_thread(remember, self._path, found)
+        await asyncio.to_thread(self._seen.keep)
         await self.http.aclose()
 
     @property
@@ -245,7 +249,7 @@ class MasterClient:
             if error.code not in _ANOTHER_MAY_KNOW:
                 raise error
             failed[:] = [error]
-            return Reply(Said.NOTHING, error.message)
+            return Reply(Said.BEHIND if error.extra.get("behind") else Said.NOTHING, error.message)
 
         def fail(search: failover.Search, unsure: bool) -> TorrentdistError:
             if not failed:
@@ -295,7 +299,7 @@ class MasterClient:
                 await asyncio.sleep(action.wait)
             secs = max(0.1, min(request.timeout, deadline - clock()))
             try:
-                response = await self._send(action.url, replace(request, timeout=secs))
+                response = await self._send(action.url, replace(request, timeout=secs), search.content)
                 error = error_in(response)
                 if error is None:
                     result = parse(response)
@@ -309,15 +313,25 @@ class MasterClient:
             search, action = failover.step(search, reply, clock(), random.random())
         raise fail(search, unsure)
 
-    async def _send(self, url: str, request: Request) -> httpx.Response:
-        """Say which transaction was seen last, so that a master behind it doesn't answer with the past."""
-        if self._seen:
-            request = replace(request, headers={**request.headers, SEEN_HEADER: str(self._seen)})
-        response = await send(self.http, url, request)
-        seen = response.headers.get(SEEN_HEADER, "")
-        if seen.isascii() and seen.isdigit():
-            self._seen = max(self._seen, int(seen[:20]))
+    async def _send(self, url: str, request: Request, content: bool) -> httpx.Response:
+        """Have what was seen shown, unless we are `content` with what there is."""
+        while True:
+            demand = {} if content else self._seen.demand()
+            response = await send(self.http, url, replace(request, headers={**request.headers, **demand}))
+            succeeded = response.status_code < 400
+            told = self._seen.hear(demand, response.headers, answers=succeeded and not content)
+            if told or request.method != "GET":
+                break
+        if succeeded and request.method == "GET":
+            self.stale = _stale(response, content and self._seen.behind(response.headers))
         return response
+
+
+def _stale(response: httpx.Response, behind: bool) -> Stale | None:
+    age = response.headers.get(STALE_HEADER, "")
+    if age.isascii() and age.isdigit():
+        return Stale(float(age), behind)
+    return Stale(None, behind) if behind else None
 
 
 def _judge_refusal(error: TorrentdistError) -> Reply:

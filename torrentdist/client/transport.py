@@ -24,6 +24,10 @@ CONNECT_SECS = 2.0
 """A live host takes a connection at once; a dead one behind a firewall never does."""
 SEEN_HEADER = "X-Zxid"
 """The highest ZooKeeper transaction that an answer shows, and that a client has seen."""
+CLUSTER_HEADER = "X-Cluster"
+"""Whose transaction that is."""
+STALE_HEADER = "X-Stale"
+"""How many seconds old the records are that an answer is made of, while its master sees no ZooKeeper."""
 REQUEST_ID_HEADER = "X-Request-Id"
 
 

@@ -358,5 +358,5 @@ def master_app(master: Master, token: str | None) -> ASGIApp:
             Exception: on_unexpected_error,
         },
     )
-    fresh = MarkStale(Fresh(app, master.mirror, master.leadership.is_leader), master.records.stale_secs)
+    fresh = MarkStale(Fresh(app, master.mirror, master.records, master.leadership.is_leader), master.records.stale_secs)
     return BearerAuth(fresh, token, ("/livez", "/announce/")) if token is not None else fresh

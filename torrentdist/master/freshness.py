@@ -17,11 +17,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from torrentdist.cluster.mirror import Mirror
 from torrentdist.host.web import json_response
+from torrentdist.master.saved import Records
 from torrentdist.model.errors import TorrentdistError
 
 ZXID = "X-Zxid"
+CLUSTER = "X-Cluster"
 CATCH_UP_SECS = 2.0
-"""Less than a client waits for an answer, so that it can ask another master."""
+"""Less than a client waits for an answer, so that it can ask another master. Who has been cut off from ZooKeeper for
+longer does not try."""
 _MAX_ZXID = 2**63 - 1
 _GATED = "/v1/"
 _LEADERS = "/v1/uploads/"
@@ -66,9 +69,10 @@ def confirmed(handler: Handler, mirror: Mirror) -> Handler:
 class Fresh:
     """`leads`: whether this master leads now."""
 
-    def __init__(self, app: ASGIApp, mirror: Mirror, leads: Callable[[], bool]) -> None:
+    def __init__(self, app: ASGIApp, mirror: Mirror, records: Records, leads: Callable[[], bool]) -> None:
         self._app = app
         self._mirror = mirror
+        self._records = records
         self._leads = leads
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -78,23 +82,31 @@ class Fresh:
 
         async def with_zxid(message: Message) -> None:
             # At least what the answer shows: a higher one than that asks for more than is needed, never for less.
-            if message["type"] == "http.response.start" and self._mirror.applied_zxid:
-                MutableHeaders(scope=message)[ZXID] = str(self._mirror.applied_zxid)
+            if message["type"] == "http.response.start" and (shown := self._records.zxid()):
+                headers = MutableHeaders(scope=message)
+                headers[ZXID] = str(shown)
+                if cluster := self._records.snapshot().cluster:
+                    headers[CLUSTER] = cluster.id
             await send(message)
 
+        headers = Headers(scope=scope)
         try:
             if answered_here(scope["method"], scope["path"], self._leads()):
-                await self._catch_up(seen(Headers(scope=scope).get(ZXID)))
+                await self._catch_up(seen(headers.get(ZXID)), headers.get(CLUSTER))
         except TorrentdistError as error:
             await json_response(error.to_wire(), status=error.http_status)(scope, receive, with_zxid)
             return
         await self._app(scope, receive, with_zxid)
 
-    async def _catch_up(self, zxid: int) -> None:
+    async def _catch_up(self, zxid: int, cluster: str | None) -> None:
         """After a sync all is there that anybody has seen; what is asked for beyond is of another, lost ensemble."""
-        if zxid <= self._mirror.applied_zxid:
+        own = self._records.snapshot().cluster
+        if zxid <= self._records.zxid() or (cluster and own and cluster != own.id):
             return
         try:
+            if self._records.cut_off_secs() > CATCH_UP_SECS:
+                raise TorrentdistError("zookeeper_unavailable", detail="this master is cut off")
             await self._mirror.sync_to(zxid, CATCH_UP_SECS)
         except TorrentdistError as error:
-            raise TorrentdistError("not_ready", detail=f"it is behind what you have seen: {error.message}") from None
+            detail = f"it is behind what you have seen: {error.message}"
+            raise TorrentdistError("not_ready", extra={"behind": True}, detail=detail) from None

@@ -121,7 +121,7 @@ class Records:
         self._on_disk: SavedRecords | None = None
         self._written: tuple[int, float] = (0, float("-inf"))
         """The revision that was written last, and when."""
-        self._cut_off_at: float | None = None
+        self._cut_off_at = None if zookeeper.state is SessionState.CONNECTED else time.monotonic()
         zookeeper.on_state.append(self._on_state)
 
     async def load(self) -> None:
@@ -143,6 +143,12 @@ class Records:
             return dataclasses.replace(self._on_disk.snapshot, version=FROM_FILE, leader=None, election=())
         return self._mirror.snapshot
 
+    def zxid(self) -> int:
+        """Every transaction up to this one is in the answers."""
+        if self.from_file():
+            return self._on_disk.zxid if self._on_disk is not None else 0
+        return self._mirror.applied_zxid
+
     def from_file(self) -> bool:
         self._mirrored = self._mirrored or self._mirror.snapshot.present
         return not self._mirrored
@@ -151,7 +157,11 @@ class Records:
         """How old the answers are; None: as fresh as can be, or there is nothing to be old."""
         if self.from_file():
             return max(0.0, time.time() - self._on_disk.saved_at) if self._on_disk is not None else None
-        return None if self._cut_off_at is None else time.monotonic() - self._cut_off_at
+        return None if self._cut_off_at is None else self.cut_off_secs()
+
+    def cut_off_secs(self) -> float:
+        """For how long ZooKeeper has been out of reach."""
+        return 0.0 if self._cut_off_at is None else time.monotonic() - self._cut_off_at
 
     def file(self) -> bytes:
         """For a leader, who leaves the writing to others."""
