@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
 from zookeeper_fixtures import Connect, eventually
@@ -10,7 +11,7 @@ from zookeeper_fixtures import Connect, eventually
 from torrentdist.cluster import paths
 from torrentdist.cluster.backup import make_backup, read_records, restore
 from torrentdist.cluster.election import Elector
-from torrentdist.cluster.operations import Create, Set
+from torrentdist.cluster.operations import Create, NodeExists, Set
 from torrentdist.cluster.zookeeper import ZooKeeper
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import MasterId
@@ -73,6 +74,22 @@ async def test_who_leads_the_empty_tree_meanwhile_is_deposed_and_leads_again_abo
 
     assert caught.value.code == "leadership_lost"
     assert (await read_records(zk))[0][paths.CLUSTER] == encode(ClusterRecord(id="c", announce_key="k"))
+
+
+async def test_a_daemon_that_makes_a_parent_meanwhile_is_no_obstacle(connect: Connect, chroot: str) -> None:
+    """If this fails, a restore beside running masters is refused now and then, because one of them was faster."""
+    old = await populated(connect, chroot, epoch=3)
+    await old.ensure(paths.JOBS)
+    await old.create(f"{paths.JOBS}/j", b"job")
+    backup = await make_backup(old)
+    new, daemon = await connect(), await connect()
+    read = asyncio.create_task(restore(new, backup))
+    while not read.done() and await daemon.exists(f"{paths.BUNDLES}/b0") is None:
+        with contextlib.suppress(NodeExists):
+            await daemon.create(paths.JOBS)  # as a new leader does, at any moment
+    await read
+
+    assert (await read_records(new))[0][f"{paths.JOBS}/j"] == b"job"
 
 
 async def test_it_is_refused_where_others_records_are_and_can_be_run_again(connect: Connect, chroot: str) -> None:

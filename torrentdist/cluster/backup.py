@@ -75,15 +75,11 @@ async def restore(zk: ZooKeeper, backup: Backup) -> RestoreView:
     """`tree_not_empty` unless there is nothing but what daemons write by themselves, or what an earlier run wrote."""
     began = time.monotonic()
     zk.write_in(records.SCHEMA)  # as they were
-    there, _ = await read_records(zk)
-    strange = obstacle(there, backup)
-    if strange is not None:
-        raise TorrentdistError("tree_not_empty", path=strange)
-    for path in paths.PARENTS:
-        await zk.ensure(path)
-    there, _ = await read_records(zk)
-    for batch in creations(backup, there):
-        await _commit(zk, batch)
+    for _ in range(_ATTEMPTS):
+        if await _filled(zk, backup):
+            break
+    else:
+        raise TorrentdistError("not_ready", detail="daemons write faster than the tree can be filled")
     epoch = await _complete(zk, backup)
     return RestoreView(
         cluster=backup.cluster,
@@ -93,13 +89,23 @@ async def restore(zk: ZooKeeper, backup: Backup) -> RestoreView:
     )
 
 
-async def _commit(zk: ZooKeeper, batch: list[Create]) -> None:
+async def _filled(zk: ZooKeeper, backup: Backup) -> bool:
+    """Whether all records are there now; False: a running daemon has made one of the parents meanwhile, look again."""
+    there, _ = await read_records(zk)
+    strange = obstacle(there, backup)
+    if strange is not None:
+        raise TorrentdistError("tree_not_empty", path=strange)
+    for path in paths.PARENTS:
+        await zk.ensure(path)
+    there, _ = await read_records(zk)
     try:
-        await zk.commit(batch)
+        for batch in creations(backup, there):
+            await zk.commit(batch)
     except TransactionFailed as exc:
         if isinstance(exc.reason, NodeExists):
-            raise TorrentdistError("tree_not_empty", path=exc.op.path) from exc
+            return False
         raise TorrentdistError("zookeeper_unavailable", detail=str(exc)) from exc
+    return True
 
 
 async def _complete(zk: ZooKeeper, backup: Backup) -> int:
