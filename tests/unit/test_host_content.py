@@ -37,8 +37,8 @@ class Swarm:
     refused: asyncio.Event = field(default_factory=asyncio.Event)
     """Somebody looked at a piece that is there, and did not take it."""
 
-    def has_piece(self, piece: int) -> bool:
-        return piece in self.there
+    def run_from(self, piece: int, most: int) -> int:
+        return next((n for n in range(most) if piece + n not in self.there), most)
 
     def hurry(self, piece: int) -> None:
         self.hurried.append(piece)
@@ -91,6 +91,15 @@ async def test_pieces_are_given_as_they_come(bench: Bench) -> None:
     bench.swarm.put(0, bench.piece(0))
 
     assert bench.piece(0) == await anext(stream)
+
+
+async def test_what_is_there_is_given_at_once(bench: Bench) -> None:
+    """Each piece of a large bundle would cost several turns of threads, on every host at the same time."""
+    [file] = bench.meta.files
+    for number in (0, 1, 2, 4):
+        bench.swarm.put(number, bench.piece(number))
+
+    assert bench.data[: 3 * PIECE] == await anext(bench.content.read_all(file))
 
 
 async def test_a_wrong_piece_is_never_given(bench: Bench) -> None:

@@ -31,7 +31,8 @@ PATIENCE_SECS = 10.0
 class Pieces(Protocol):
     """What a transfer knows of its pieces."""
 
-    def has_piece(self, piece: int) -> bool: ...
+    def run_from(self, piece: int, most: int) -> int:
+        """How many pieces from this one on are verified, `most` at most, as far as was known a moment ago."""
 
     def hurry(self, piece: int) -> None:
         """It is needed before all others."""
@@ -73,19 +74,24 @@ class HostContent:
                 async for data in _plain(path, start, end):
                     yield data
                 return
-            number = start // self.meta.piece_length
-            offset = number * self.meta.piece_length
-            piece = await self._wait_for(file, path, number, patience)
-            yield piece[start - offset : end - offset]
-            start = offset + len(piece)
+            length = self.meta.piece_length
+            number = start // length
+            # Many at a time: each time costs a turn of several threads, here and at whoever passes it on.
+            most = min(-(-end // length) - number, max(1, CHUNK // length))
+            data = await self._wait_for(file, path, number, most, patience)
+            offset = number * length
+            yield data[start - offset : end - offset]
+            start = offset + len(data)
 
-    async def _wait_for(self, file: FileEntry, path: Path, number: int, patience: float) -> bytes:
+    async def _wait_for(self, file: FileEntry, path: Path, number: int, most: int, patience: float) -> bytes:
+        """The pieces from `number` on that are here, one at least."""
         index, began, hurried = self._first_piece[file.path] + number, time.monotonic(), False
         while True:
             pieces = self.pieces()
-            if pieces is None or pieces.has_piece(index) or self.published():
-                data = await asyncio.to_thread(self._verified, file, path, number)
-                if data is not None:
+            run = most if pieces is None or self.published() else pieces.run_from(index, most)
+            if run:
+                data = await asyncio.to_thread(self._verified, file, path, number, run)
+                if data:
                     return data
                 if pieces is not None:
                     pieces.save()
@@ -96,23 +102,29 @@ class HostContent:
                 hurried = True
             await asyncio.sleep(PLUGIN_LOOK_SECS if pieces is None else LOOK_SECS)
 
-    def _verified(self, file: FileEntry, path: Path, number: int) -> bytes | None:
-        """The piece, if its bytes are there and right."""
-        length = self.meta.piece_length
-        wanted = min(length, file.size - number * length)
+    def _verified(self, file: FileEntry, path: Path, number: int, count: int) -> bytes:
+        """The pieces from `number` on, up to the first whose bytes aren't there or aren't right."""
+        length, found = self.meta.piece_length, []
         try:
             with open(path, "rb") as stream:
-                data = os.pread(stream.fileno(), wanted, number * length)
+                for piece in range(number, number + count):
+                    data = os.pread(stream.fileno(), min(length, file.size - piece * length), piece * length)
+                    if not self._is_right(file, piece, data):
+                        break
+                    found.append(data)
         except OSError:
-            return None
-        if len(data) < wanted:
-            return None
+            pass
+        return b"".join(found)
+
+    def _is_right(self, file: FileEntry, number: int, data: bytes) -> bool:
+        length = self.meta.piece_length
+        if len(data) < min(length, file.size - number * length):
+            return False
         blocks = merkle.leaves(memoryview(data))
         if file.size <= length:
-            return data if merkle.root(blocks) == file.root else None
-        layer = self.meta.piece_layers[file.root]
-        expected = layer[number * merkle.HASH : (number + 1) * merkle.HASH]
-        return data if merkle.piece_hash(blocks, length) == expected else None
+            return merkle.root(blocks) == file.root
+        expected = self.meta.piece_layers[file.root][number * merkle.HASH : (number + 1) * merkle.HASH]
+        return merkle.piece_hash(blocks, length) == expected
 
 
 async def _plain(path: Path, start: int, end: int) -> AsyncIterator[bytes]:

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from starlette.requests import Request
-from starlette.responses import FileResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import RedirectResponse, Response, StreamingResponse
 
 from torrentdist.bundle.metafile import FileEntry, Metafile, parse_metafile
-from torrentdist.host.files import file_response
+from torrentdist.host.files import LargeFile, file_response
 from torrentdist.host.web import json_response, on_torrentdist_error
 from torrentdist.model import ids
 from torrentdist.model.errors import ERRORS, TorrentdistError
@@ -79,7 +79,7 @@ class BundleServer:
             await asyncio.to_thread(self._runtime.store.touch, meta.digest)
         growing = await self._archives.get(content, kind)
         if growing is not None and growing.whole and growing.path.exists():
-            return FileResponse(growing.path, media_type=kind.media_type, headers=headers)
+            return LargeFile(growing.path, media_type=kind.media_type, headers=headers)
         if (size := size_of(meta, kind)) is not None:
             headers["content-length"] = str(size)
         body = archive(meta, kind, content.read_all) if growing is None else growing.follow()

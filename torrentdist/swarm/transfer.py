@@ -29,6 +29,7 @@ from torrentdist.swarm.settings import port_of_user_agent
 from torrentdist.swarm.sources import Endpoint, SeenPeer, SourceLedger
 
 PART_SECS: Final = 5.0
+LOOK_SECS: Final = 0.1
 _CHECKING = (
     lt.torrent_status.checking_files,
     lt.torrent_status.checking_resume_data,
@@ -62,6 +63,9 @@ class Transfer:
         self._conductor = Conductor()
         self._priorities: list[int] = []
         self._hurried: set[int] = set()
+        self._have: list[bool] = []
+        """Which pieces were there when it looked last."""
+        self._looked_at = float("-inf")
         self._finishing: set[str] | None = None
         """What is still awaited between the last piece and being done."""
         seeding = phase is TransferPhase.SEEDING
@@ -128,6 +132,7 @@ class Transfer:
             return
         with contextlib.suppress(RuntimeError):  # It may have left the session.
             status = self._handle.status(lt.torrent_handle.query_pieces)
+            self._see(status.pieces)
             copies = self._handle.piece_availability()
             if len(copies) != len(status.pieces) or not copies:
                 return
@@ -230,13 +235,19 @@ class Transfer:
         if self.active and self._finishing is None and self._flushes == 0 and self._handle is not None:
             self._flush(self._handle)
 
-    def has_piece(self, piece: int) -> bool:
-        """Whether it is verified; it need not be in the files yet."""
+    def run_from(self, piece: int, most: int) -> int:
+        """How many pieces from this one on are verified, `most` at most; they need not be in the files yet. It may
+        miss those of the last moment: asking libtorrent for each would hold up whoever asks."""
         if self.phase is TransferPhase.SEEDING:
-            return True
-        with contextlib.suppress(RuntimeError):  # It may have left the session.
-            return self._handle is not None and self._handle.have_piece(piece)
-        return False
+            return most
+        if time.monotonic() - self._looked_at > LOOK_SECS and self._handle is not None:
+            with contextlib.suppress(RuntimeError):  # It may have left the session.
+                self._see(self._handle.status(lt.torrent_handle.query_pieces).pieces)
+        end = min(piece + most, len(self._have))
+        return next((p for p in range(piece, end) if not self._have[p]), max(piece, end)) - piece
+
+    def _see(self, have: list[bool]) -> None:
+        self._have, self._looked_at = have, time.monotonic()
 
     def hurry(self, piece: int) -> None:
         """Somebody on this host waits for this piece: before all others."""
