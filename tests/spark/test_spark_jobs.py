@@ -13,6 +13,11 @@ import pytest
 from cluster_fixtures import Cluster, running_cluster, until
 from spark.conftest import WORKERS, Standalone
 
+import torrentdist.spark
+
+FOUND = Path(torrentdist.spark.__file__).parent
+"""Where Spark finds the data source: in an installation that is the place of all packages, in a clone it is not."""
+
 APP = """
 import json, os, sys, time
 
@@ -22,7 +27,6 @@ if not os.path.exists("tried"):
 
 from pyspark.sql import SparkSession
 from torrentdist.spark import add_bundle, bundle_path
-from torrentdist.spark.datasource import register
 
 spark = SparkSession.builder.getOrCreate()
 add_bundle(spark, "model-7")
@@ -33,7 +37,6 @@ def look(_):
     return [(featured.NAME, (bundle_path("model-7") / "weights").read_text(), open("extra/inside").read(), os.getcwd())]
 
 seen = spark.sparkContext.parallelize(range(8), 8).mapPartitions(look).collect()
-register(spark)
 tables = {
     name: [row.asDict() for row in spark.read.format("torrentdist").option("masters", sys.argv[1]).load(name).collect()]
     for name in ("masters", "supervisors", "bundles", "replicas", "jobs", "workers")
@@ -43,6 +46,26 @@ print(json.dumps({"seen": sorted({s[:3] for s in seen}), "executors": len({s[3] 
 while not os.path.exists("go"):
     time.sleep(0.05)
 spark.stop()
+"""
+
+CONNECTED = """
+import json
+from pyspark.sql import SparkSession
+from pyspark.sql.functions import udf
+from torrentdist.spark import add_bundle
+
+spark = SparkSession.builder.getOrCreate()
+add_bundle(spark, "model-7")
+add_bundle(spark, "features", python=True)
+
+@udf("string")
+def look(_):
+    import featured
+    from torrentdist.spark import bundle_path
+    return featured.NAME + " " + (bundle_path("model-7") / "weights").read_text()
+
+seen = spark.range(0, 8, 1, 8).select(look("id")).collect()
+print(json.dumps([type(spark).__module__, sorted({row[0] for row in seen})]))
 """
 
 JOB = """
@@ -56,6 +79,7 @@ backoff_secs = 0.1
 [env]
 SPARK_LOCAL_IP = "127.0.0.1"
 SPARK_LOCAL_DIRS = "{local}"
+PYTHONPATH = "{found}"
 
 [spark]
 master = "{spark}"
@@ -81,7 +105,7 @@ def upload_bundles(cluster: Cluster, work: Path) -> None:
 
 def write_job(directory: Path, spark: Standalone, masters: str) -> Path:
     directory.mkdir()
-    text = JOB.format(masters=masters, local=directory.parent / "local", spark=spark.url, cores=WORKERS)
+    text = JOB.format(masters=masters, local=directory.parent / "local", spark=spark.url, cores=WORKERS, found=FOUND)
     (directory / "job.toml").write_text(text)
     (directory / "app.py").write_text(APP)
     with tarfile.open(directory / "extra.tar", "w") as tar:
@@ -145,3 +169,20 @@ def test_a_second_driver_is_refused_with_the_reason(cluster: Cluster, spark: Sta
 
     assert 2 == ran.code
     assert "a Spark job has one worker, which is its driver" in ran.stderr
+
+
+def test_bundles_reach_tasks_of_spark_connect(cluster: Cluster, spark: Standalone, tmp_path: Path) -> None:
+    """A session without a SparkContext would have no bundles. Needs the packages of pyspark[connect]."""
+    pytest.importorskip("grpc_status", reason="pyspark[connect] is not installed")
+    upload_bundles(cluster, tmp_path)
+    app = tmp_path / "app.py"
+    app.write_text(CONNECTED)
+    url = cluster.url("supervisor-1")
+    ended = spark.run(
+        *("--conf", "spark.api.mode=connect", "--conf", f"spark.executorEnv.TORRENTDIST_GATEWAY={url}", app),
+        env={"TORRENTDIST_GATEWAY": url},
+    )
+
+    assert 0 == ended.code, ended.log[-3000:]
+    assert ["pyspark.sql.connect.session", ["featured by the swarm 0.5"]] == json.loads(ended.output)
+    assert WORKERS == len(ended.executors)
