@@ -58,7 +58,7 @@ def submit(
                     workers=workers,
                     conf=pairs,
                     activate=not inactive,
-                    swarm=config.swarm,
+                    swarm=config.client_swarm,
                     progress=progress,
                 )
 

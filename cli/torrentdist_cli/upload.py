@@ -52,7 +52,7 @@ async def _upload(
     config = session.config()
     async with masters(config.client) as client:
         view = await upload_bundle(
-            client, path, name, min_replicas=min_replicas, timeout=timeout, progress=progress, swarm=config.swarm
+            client, path, name, min_replicas=min_replicas, timeout=timeout, progress=progress, swarm=config.client_swarm
         )
         return view, [] if view.achieved else await _missing(client, view.id)
 

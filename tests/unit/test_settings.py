@@ -68,6 +68,19 @@ def test_each_place_is_laid_over_the_one_before(places: dict[str, Path], tmp_pat
     assert origins == [loaded.origins[key] for key in keys]
 
 
+@pytest.mark.parametrize(
+    ("daemon", "expected"), [("", 7071), ('[supervisor]\nid = "host-17"\n', 0), ('[master]\nid = "m"\n', 0)]
+)
+def test_a_command_takes_no_port_of_a_daemon(
+    places: dict[str, Path], tmp_path: Path, daemon: str, expected: int
+) -> None:
+    """`upload --config` with the daemon's own file would find its port in use, or keep the daemon from starting."""
+    (tmp_path / "named.toml").write_text(f"{daemon}[swarm]\nport = 7071\nupload_limit = 9\n")
+    swarm = load_from(places, config_file=tmp_path / "named.toml").config.client_swarm
+
+    assert (expected, 9) == (swarm.port, swarm.upload_limit)
+
+
 def test_without_any_file_the_defaults_hold(places: dict[str, Path]) -> None:
     """A machine without a configuration file must be able to use the command line."""
     loaded = load_from(places)

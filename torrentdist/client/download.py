@@ -154,7 +154,7 @@ class _Download:
             known = await asyncio.to_thread(part.begin, self.id, meta)
             there = await asyncio.to_thread(part.bytes_on_disk)
             check_room(meta, dest, there)
-            async with client_peer(self.client, self.config.swarm) as peer:
+            async with client_peer(self.client, self.config.client_swarm) as peer:
                 transfer = await self._fetch(peer, part, meta, known)
                 sources = transfer.view().sources
                 await peer.engine.remove(meta.digest)

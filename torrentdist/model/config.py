@@ -174,3 +174,9 @@ class Config(Section, frozen=True, kw_only=True):
     codedistributor: CodeDistributorConfig = CodeDistributorConfig()
     log: LogConfig = LogConfig()
     events: EventsConfig = EventsConfig()
+
+    @property
+    def client_swarm(self) -> SwarmConfig:
+        """For a command that is a peer itself. Where a daemon is configured too, the port is the daemon's."""
+        of_daemon = self.master != MasterConfig() or self.supervisor != SupervisorConfig()
+        return msgspec.structs.replace(self.swarm, port=0) if of_daemon else self.swarm
