@@ -40,12 +40,13 @@ def write_lines(directory: Path, lines: list[dict[str, Any] | str], name: str = 
 
 @pytest.fixture
 def events(local_spark: SparkSession, tmp_path: Path) -> Events:
-    """Lines as the tables want them: usable, and timed."""
+    """Lines as the tables want them: usable, timed, each once."""
 
-    from torrentdist.spark.reading import clocks, read_lines, timed, usable
+    from torrentdist.model.events import NAMES
+    from torrentdist.spark.reading import clocks, read_lines, timed, unique, usable
 
     def make(*lines: dict[str, Any] | str) -> DataFrame:
         found = usable(read_lines(local_spark, str(write_lines(tmp_path / "events", list(lines)))))
-        return timed(found, clocks(found))
+        return unique(timed(found, clocks(found)), NAMES)
 
     return make

@@ -29,11 +29,21 @@ if TYPE_CHECKING:
 )
 @click.option("--follow", is_flag=True, help="Go on, and renew the report whenever files have come, until Ctrl-C.")
 @click.option("--every", type=DURATION, default="30s", show_default=True, help="With --follow: how often to look.")
+@click.option(
+    "--keep", type=DURATION, default="30d", show_default=True, help="With --follow: forget what is older; 0: nothing."
+)
 @click.option("--spark-master", metavar="URL", default="", help="Where Spark runs; by default as configured, or here.")
 @click.option("--conf", metavar="KEY=VALUE", multiple=True, help="A setting for Spark; may be given several times.")
 @click.pass_obj
 def report(
-    session: Session, events: str, out: Path, follow: bool, every: float, spark_master: str, conf: tuple[str, ...]
+    session: Session,
+    events: str,
+    out: Path,
+    follow: bool,
+    every: float,
+    keep: float,
+    spark_master: str,
+    conf: tuple[str, ...],
 ) -> None:
     """Show how bundles travelled, as a page and Parquet tables.
 
@@ -57,7 +67,14 @@ def report(
         click.echo("starting Spark", err=True)
     with spark_session("torrentdist report", master=spark_master, conf=settings, log=session.verbose) as spark:
         if follow:
-            reporting.follow(spark, events, out.absolute(), every_secs=every, say=lambda view: _show(session, view))
+            reporting.follow(
+                spark,
+                events,
+                out.absolute(),
+                every_secs=every,
+                keep_secs=keep,
+                say=lambda view: _show(session, view),
+            )
         else:
             _show(session, reporting.run_once(spark, events, out.absolute()))
 

@@ -70,7 +70,15 @@ def test_following_goes_on_where_it_was(local_spark: SparkSession, tmp_path: Pat
     views: list[report.ReportView] = []
     for node in ("h1", "h2"):
         write_lines(tmp_path / "in", story(node), name=f"events-{node}.jsonl")
-        report.follow(local_spark, str(tmp_path / "in"), tmp_path / "out", every_secs=1, say=views.append, once=True)
+        report.follow(
+            local_spark,
+            str(tmp_path / "in"),
+            tmp_path / "out",
+            every_secs=1,
+            keep_secs=0,
+            say=views.append,
+            once=True,
+        )
 
     assert [(2, 1), (4, 2)] == [(view.events, view.hosts) for view in views]
     assert {0} == {count for view in views for count in view.skipped.values()}

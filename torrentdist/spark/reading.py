@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import types
+from collections.abc import Collection
 from typing import Any, get_args, get_origin
 
 import msgspec
@@ -98,21 +99,27 @@ def skip_counts() -> list[Column]:
 
 
 def duplicates(events: DataFrame) -> DataFrame:
-    """One row, one number: how many events there are more than once."""
-    key = F.xxhash64(*KEY)
-    return events.select(key.alias("key")).groupBy("key").count().agg(F.coalesce(F.sum(F.col("count") - 1), F.lit(0)))
+    """event, twice: the kinds of which there are events more than once, and how many too many."""
+    counted = events.groupBy("event", F.xxhash64(*KEY).alias("key")).count().where(F.col("count") > 1)
+    return counted.groupBy("event").agg(F.sum(F.col("count") - 1).alias("twice"))
 
 
-def of_kind(events: DataFrame, *kinds: str) -> DataFrame:
-    """Each event of these kinds once. Pick the columns first where there may be many."""
-    return events.where(F.col("event").isin(*kinds)).dropDuplicates(list(KEY))
+def unique(events: DataFrame, repeated: Collection[str]) -> DataFrame:
+    """Each event once, of these kinds, which have some more than once. To look for them in others costs a sort."""
+    if not repeated:
+        return events
+    doubtful = F.col("event").isin(*repeated)
+    # By the kind too, so that who wants another one need not wait for this.
+    return events.where(~doubtful).unionByName(events.where(doubtful).dropDuplicates(["event", *KEY]))
 
 
 def clocks(events: DataFrame) -> DataFrame:
-    """node, run: what each start of a daemon has to add to its clock, as far as it, or its host, ever told."""
-    known = events.where(F.col("clock").isNotNull())
-    of_node = known.groupBy("node").agg(F.percentile_approx("clock", 0.5).alias("node_clock"))
-    of_run = events.groupBy("node", "run").agg(F.percentile_approx("clock", 0.5).alias("run_clock"))
+    """node, run: what each start of a daemon has to add to its clock: what it knew first, or its host knew last."""
+    known = F.when(F.col("clock").isNotNull(), F.col("at"))
+    of_run = events.groupBy("node", "run").agg(
+        F.min_by("clock", known).alias("run_clock"), F.max_by("clock", known).alias("last"), F.max(known).alias("at")
+    )
+    of_node = of_run.groupBy("node").agg(F.max_by("last", "at").alias("node_clock"))
     clock = F.coalesce("run_clock", "node_clock", F.lit(0.0))
     return of_run.join(of_node, "node", "left").select("node", "run", clock.alias("usual_clock"))
 

@@ -15,13 +15,14 @@ from typing import Any
 
 import msgspec
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.spark import reading
 from torrentdist.spark.page import render
 from torrentdist.spark.reading import DUPLICATE
+from torrentdist.spark.store import EventStore, absorb
 from torrentdist.spark.tables import TABLES
 
 STORE, CHECKPOINT, PAGE = "events", "checkpoint", "report.html"
@@ -51,7 +52,7 @@ def run_once(spark: SparkSession, path: str, out: Path) -> ReportView:
         counts = absorb(_found(lambda: reading.read_lines(spark, path), path), f"{work}/{STORE}")
         if counts["lines"] == 0:
             raise TorrentdistError("no_events", path=path)
-        return make_report(spark, f"{work}/{STORE}", out, counts, began)
+        return make_report(spark.read.schema(reading.schema()).parquet(f"{work}/{STORE}"), out, counts, began)
 
 
 def follow(
@@ -60,23 +61,23 @@ def follow(
     out: Path,
     *,
     every_secs: float,
+    keep_secs: float,
     say: Callable[[ReportView], None],
     once: bool = False,
 ) -> None:
     """The same over and over, whenever new files have come. Stopped and run again it goes on where it was.
 
+    `keep_secs`: older events are left out, and deleted from what it keeps; 0: none are.
     `once`: until all that is there now is in the report.
     """
+    store = EventStore(out / STORE, keep_secs)
     out.mkdir(parents=True, exist_ok=True)
     lines = _found(lambda: reading.stream_lines(spark, path, FILES_AT_ONCE), path)
 
     def on_batch(batch: DataFrame, number: int) -> None:
         began = time.monotonic()
-        # A batch that is run again after a crash replaces what it wrote before.
-        counts = absorb(batch, f"{out}/{STORE}/batch={number}")
-        counts_file = out / CHECKPOINT / f"counts-{number}.json"
-        counts_file.write_bytes(msgspec.json.encode(counts))
-        say(make_report(batch.sparkSession, f"{out}/{STORE}", out, _summed(out / CHECKPOINT), began))
+        store.add(batch, number)
+        say(make_report(store.events(batch.sparkSession), out, store.counts(), began))
 
     trigger: dict[str, Any] = {"availableNow": True} if once else {"processingTime": f"{every_secs} seconds"}
     query = (
@@ -91,27 +92,18 @@ def follow(
         query.stop()
 
 
-def absorb(lines: DataFrame, store: str) -> dict[str, int]:
-    """Parse once: usable lines go to the store by kind, the others are counted."""
-    seen = Observation()
-    watched = reading.judged(lines).observe(seen, F.count(F.lit(1)).alias("lines"), *reading.skip_counts())
-    usable = watched.where(F.col("skipped").isNull()).drop(reading.CORRUPT, "skipped")
-    usable.write.mode("overwrite").partitionBy("event").parquet(store)
-    return dict(seen.get)
-
-
-def make_report(spark: SparkSession, store: str, out: Path, counts: Mapping[str, int], began: float) -> ReportView:
-    """Tables and page over a store of usable events."""
-    stored = spark.read.schema(reading.schema()).parquet(store)
+def make_report(stored: DataFrame, out: Path, counts: Mapping[str, int], began: float) -> ReportView:
+    """Tables and page over usable events."""
+    spark = stored.sparkSession
     usual = reading.clocks(stored).persist()
     try:
-        events = reading.timed(stored, usual)
+        twice = {row["event"]: row["twice"] for row in reading.duplicates(stored).collect()}
+        events = reading.unique(reading.timed(stored, usual), twice.keys())
         collected = _make_tables(events, out / "tables")
         hosts = usual.select("node").distinct().count()
-        twice = int(reading.duplicates(stored).head()[0])  # type: ignore[index]
     finally:
         usual.unpersist()
-    skipped = {name: count for name, count in counts.items() if name != "lines"} | {DUPLICATE: twice}
+    skipped = {name: count for name, count in counts.items() if name != "lines"} | {DUPLICATE: sum(twice.values())}
     # Not from Python values, which needs Python on the executors.
     counted = (
         F.struct(F.lit(reason).alias("reason"), F.lit(count).alias("lines")) for reason, count in skipped.items()
@@ -122,7 +114,7 @@ def make_report(spark: SparkSession, store: str, out: Path, counts: Mapping[str,
     return ReportView(
         out=str(out),
         page=str(page),
-        events=counts["lines"] - sum(skipped.values()),
+        events=sum(row["count"] for row in collected["kinds"]),
         skipped=skipped,
         bundles=len({row["digest"] for row in collected["spread"]}),
         hosts=hosts,
@@ -149,14 +141,6 @@ def _replace(page: Path, text: str) -> None:
     new = page.with_name(f".{page.name}")
     new.write_text(text, encoding="utf-8")
     new.rename(page)
-
-
-def _summed(directory: Path) -> dict[str, int]:
-    total: dict[str, int] = {}
-    for path in directory.glob("counts-*.json"):
-        for name, count in msgspec.json.decode(path.read_bytes(), type=dict[str, int]).items():
-            total[name] = total.get(name, 0) + count
-    return total
 
 
 def _found(read: Callable[[], DataFrame], path: str) -> DataFrame:

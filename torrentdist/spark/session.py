@@ -76,9 +76,9 @@ def _names_a_master() -> bool:
 
 
 def _for_this_machine(work: str) -> dict[str, str]:
-    """Small shuffles, nothing left behind, nothing to be reached from elsewhere."""
+    """Shuffles for so many cores (Spark joins small parts), nothing left behind, nothing to be reached from outside."""
     return {
-        "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
+        "spark.sql.shuffle.partitions": str(8 * (os.cpu_count() or 1)),
         "spark.local.dir": work,
         "spark.sql.warehouse.dir": f"{work}/warehouse",
         "spark.driver.host": "127.0.0.1",

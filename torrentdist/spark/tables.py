@@ -1,7 +1,8 @@
 """What the events say, as tables: pure functions from the frame of events to small frames.
 
-Always holds: `events` are usable lines with `t` (reading.py); each event counts once, whatever was shipped twice.
-Durations come from one host's monotonic clock wherever there is one. Must not do: collect, or call Python for a row.
+Always holds: `events` are usable lines with `t`, each once (reading.py). Durations come from one host's monotonic clock
+wherever there is one. Where there are many rows, only numbers are aggregated and text is a key: Spark sorts all rows to
+find a smallest text. Must not do: collect, or call Python for a row.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from torrentdist.spark.reading import KEY, of_kind
+from torrentdist.spark.reading import KEY
 
 SLOW = 1.5
 """A host is slow when it takes this many times as long as half of the hosts do."""
@@ -28,12 +29,13 @@ def first_finishes(events: DataFrame) -> DataFrame:
 def beginnings(events: DataFrame) -> DataFrame:
     """digest, role: when the first host began, and how many hosts did."""
     starts = events.where(F.col("event") == "download_started")
-    return starts.groupBy("digest", "role").agg(
-        F.min("t").alias("began"),
-        F.max_by("bundle", "t").alias("bundle"),
-        F.max("size").alias("size"),
-        F.count_distinct("node").alias("hosts"),
+    of_node = starts.groupBy("digest", "role", "node").agg(F.min("t").alias("t"), F.max("size").alias("size"))
+    found = of_node.groupBy("digest", "role").agg(
+        F.min("t").alias("began"), F.max("size").alias("size"), F.count(F.lit(1)).alias("hosts")
     )
+    of_name = starts.groupBy("digest", "role", "bundle").agg(F.max("t").alias("t"))
+    names = of_name.groupBy("digest", "role").agg(F.max_by("bundle", "t").alias("bundle"))
+    return found.join(F.broadcast(names), ["digest", "role"])
 
 
 def arrivals(events: DataFrame) -> DataFrame:
@@ -82,8 +84,7 @@ def curve(events: DataFrame) -> DataFrame:
 
 
 def ends(events: DataFrame) -> DataFrame:
-    """Each end of a download once."""
-    return of_kind(events, "download_finished", "download_failed")
+    return events.where(F.col("event").isin("download_finished", "download_failed"))
 
 
 def sources(events: DataFrame) -> DataFrame:
@@ -93,8 +94,11 @@ def sources(events: DataFrame) -> DataFrame:
     sums = [F.sum(column).alias(part) for column, part in zip(columns, parts, strict=True)]
     total = F.col("masters") + F.col("peers") + F.col("local")
     shares = [(F.col(part) / F.nullif(total, F.lit(0))).alias(f"{part}_share") for part in parts]
-    finished = of_kind(events, "download_finished")
-    found = finished.groupBy("digest", "role").agg(F.max("bundle").alias("bundle"), F.min("t").alias("t"), *sums)
+    finished = events.where(F.col("event") == "download_finished")
+    of_name = finished.groupBy("digest", "role", "bundle").agg(F.min("t").alias("t"), *sums)
+    found = of_name.groupBy("digest", "role").agg(
+        F.max_by("bundle", "t").alias("bundle"), F.min("t").alias("t"), *(F.sum(part).alias(part) for part in parts)
+    )
     return found.select("bundle", "digest", "role", *parts, *shares).orderBy("t", "digest", "role")
 
 
@@ -105,39 +109,39 @@ def addresses(events: DataFrame) -> DataFrame:
     return starts.groupBy("host", "port").agg(F.max_by(rack, "t").alias("from_rack"))
 
 
-def flows(events: DataFrame) -> DataFrame:
-    """One row for each sender of each download: the bytes, and the racks that they went from and to."""
+def flows(some_ends: DataFrame, events: DataFrame) -> DataFrame:
+    """One row for each sender of each of these downloads: the bytes, and the racks that they went from and to."""
     to_rack = F.when(F.col("rack") == "", UNNAMED).otherwise(F.col("rack"))
-    rows = ends(events).select(*KEY, to_rack.alias("to_rack"), F.explode("sources").alias("source"))
-    rows = rows.select(*KEY, "to_rack", "source.host", "source.port", "source.bytes")
+    about = (*KEY, "digest", "role")
+    rows = some_ends.select(*about, to_rack.alias("to_rack"), F.explode("sources").alias("source"))
+    rows = rows.select(*about, "to_rack", "source.host", "source.port", "source.bytes")
     joined = rows.join(F.broadcast(addresses(events)), ["host", "port"], "left")
     return joined.withColumn("from_rack", F.coalesce("from_rack", F.lit(OUTSIDE)))
 
 
 def racks(events: DataFrame) -> DataFrame:
     """The traffic between racks; `outside` are uploaders and whoever else writes no events."""
-    grouped = flows(events).groupBy("from_rack", "to_rack")
+    grouped = flows(ends(events), events).groupBy("from_rack", "to_rack")
     return grouped.agg(F.sum("bytes").alias("bytes")).orderBy("from_rack", "to_rack")
 
 
 def slow_hosts(events: DataFrame) -> DataFrame:
     """Downloads that took SLOW times the median of their bundle, or failed, with the reason that the numbers give."""
     far = F.sum(F.when(F.col("from_rack") != F.col("to_rack"), F.col("bytes")).otherwise(0)) / F.sum("bytes")
-    all_ends = ends(events).join(flows(events).groupBy(*KEY).agg(far.alias("far")), list(KEY), "left")
-    all_ends = all_ends.withColumn("disk_secs", F.col("prepare_secs") + F.col("publish_secs"))
-    usual = (
-        all_ends.where(F.col("event") == "download_finished")
-        .groupBy("digest", "role")
-        .agg(
-            F.count("node").alias("others"),
-            *(F.percentile_approx(c, 0.5).alias(f"usual_{c}") for c in ("seconds", "disk_secs", "wait_secs", "peers")),
-            F.coalesce(F.percentile_approx("far", 0.5), F.lit(0.0)).alias("usual_far"),
-        )
+    all_ends = ends(events).withColumn("disk_secs", F.col("prepare_secs") + F.col("publish_secs"))
+    finished = all_ends.where(F.col("event") == "download_finished")
+    usual = finished.groupBy("digest", "role").agg(
+        F.count("node").alias("others"),
+        *(F.percentile_approx(c, 0.5).alias(f"usual_{c}") for c in ("seconds", "disk_secs", "wait_secs", "peers")),
     )
+    usual_far = flows(finished, events).groupBy("digest", "role").agg(far.alias("usual_far"))
+    usual = usual.join(F.broadcast(usual_far), ["digest", "role"], "left").fillna(0.0, ["usual_far"])
     times = F.col("seconds") / F.greatest(F.col("usual_seconds"), F.lit(1e-3))
     failed = F.col("event") == "download_failed"
     found = all_ends.join(F.broadcast(usual), ["digest", "role"], "left").withColumn("times", times)
     found = found.where(failed | ((F.col("others") >= 3) & (F.col("times") >= SLOW)))
+    # Who sent what is only looked at for those few.
+    found = found.join(flows(found, events).groupBy(*KEY).agg(far.alias("far")), list(KEY), "left")
     return found.select(
         *("bundle", "digest", "role", "node", "rack", "seconds", "times"),
         F.when(failed, F.concat(F.lit("failed: "), "code")).otherwise(_reason()).alias("why"),
@@ -164,7 +168,7 @@ def failovers(events: DataFrame) -> DataFrame:
     `vacant_secs`: as the new leader saw it. `silent_secs`: since the old one's last event: at most that long it may
     have been dead.
     """
-    elected = of_kind(events, "leader_elected").where(F.col("previous") != "")
+    elected = events.where((F.col("event") == "leader_elected") & (F.col("previous") != ""))
     elected = elected.select("t", "epoch", "previous", F.col("node").alias("current"), "reason", "vacant_secs")
     said = events.select(F.col("node").alias("who"), F.col("t").alias("said"))
     before = (F.col("who") == F.col("previous")) & (F.col("said") <= F.col("t"))
@@ -181,7 +185,7 @@ def failovers(events: DataFrame) -> DataFrame:
 
 def restarts(events: DataFrame) -> DataFrame:
     """Per worker: how often it was started, on how many hosts, and how it ended last."""
-    changes = of_kind(events, "worker_changed")
+    changes = events.where(F.col("event") == "worker_changed")
     # Before it has its fencing number it is announced, and not started.
     running = (F.col("state") == "running") & (F.col("fencing") > 0)
     found = changes.groupBy("job", "worker").agg(
@@ -222,7 +226,7 @@ def savings(events: DataFrame) -> DataFrame:
 def kinds(events: DataFrame) -> DataFrame:
     """How many events of each kind, from how many daemons, and from when to when."""
     of_node = events.groupBy("event", "node").agg(
-        F.count_distinct(F.xxhash64("run", "seq")).alias("count"), F.min("t").alias("first"), F.max("t").alias("last")
+        F.count(F.lit(1)).alias("count"), F.min("t").alias("first"), F.max("t").alias("last")
     )
     return (
         of_node.groupBy("event")

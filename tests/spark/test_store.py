@@ -1,0 +1,55 @@
+"""What a followed report keeps: whole after every crash, few directories, nothing that is too old."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+from event_fixtures import line, write_lines
+from pyspark.sql import SparkSession
+
+from torrentdist.spark.reading import read_lines
+from torrentdist.spark.store import EventStore
+
+AT_ONCE = 2
+NOW = time.time()
+
+
+def add(spark: SparkSession, store: EventStore, top: Path, number: int, at: float = NOW) -> None:
+    lines: list[dict[str, Any] | str] = [
+        line("download_started", node=f"h{number}", at=at, bundle="b", digest="d", size=1)
+    ]
+    lines.append("torn")
+    store.add(read_lines(spark, str(write_lines(top / f"in-{number}", lines))), number)
+
+
+def nodes(spark: SparkSession, store: EventStore) -> list[str]:
+    return sorted(row["node"] for row in store.events(spark).select("node").collect())
+
+
+def test_batches_are_merged_and_none_counts_twice(local_spark: SparkSession, tmp_path: Path) -> None:
+    """A report that is followed for a month would have a directory for every half minute of it, and read them all."""
+    store, kept = EventStore(tmp_path / "store", 0, AT_ONCE), tmp_path / "kept"
+    for number in range(5):
+        add(local_spark, store, tmp_path, number)
+    shutil.copytree(tmp_path / "store" / "batch-0-4", kept)
+    add(local_spark, store, tmp_path, 4)  # again, as after a crash
+    add(local_spark, store, tmp_path, 5)
+    add(local_spark, store, tmp_path, 6)
+    shutil.copytree(kept, tmp_path / "store" / "batch-0-4")  # a crash between the merge and the removal
+
+    assert [f"h{number}" for number in range(7)] == nodes(local_spark, store)
+    assert {"lines": 14, "torn or malformed": 7} == {name: n for name, n in store.counts().items() if n}
+    assert ["batch-0-6", "batch-1-5", "batch-2-3"] == sorted(path.name for path in (tmp_path / "store").iterdir())
+
+
+def test_what_is_too_old_goes(local_spark: SparkSession, tmp_path: Path) -> None:
+    """The disk would fill up, and every report take longer than the one before."""
+    store = EventStore(tmp_path / "store", 3600.0, AT_ONCE)
+    for number, at in enumerate([NOW - 7200.0, NOW - 7200.0, NOW]):
+        add(local_spark, store, tmp_path, number, at)
+
+    assert ["h2"] == nodes(local_spark, store)
+    assert [] == list((tmp_path / "store").glob("batch-1-*/event=*"))

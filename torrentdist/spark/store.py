@@ -1,0 +1,123 @@
+"""Usable events as Parquet; those of a followed report as a directory for each batch, merged now and then.
+
+Always holds: a directory is there whole or not at all, and says itself how many lines it was made of and what it
+replaces, so that a crash at any moment neither loses nor doubles an event; what is older than asked for goes. Must not
+do: merge a batch that Spark may still run again.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+
+from torrentdist.spark import reading
+
+MERGED_AT_ONCE = 16
+LEVELS = 2
+"""So often is an event written anew; what 256 batches brought stays as it is until it is too old."""
+_ABOUT = "_about.json"
+
+
+def absorb(lines: DataFrame, store: str) -> dict[str, int]:
+    """Parse once: usable lines go to the store by kind, the others are counted."""
+    seen = Observation()
+    watched = reading.judged(lines).observe(seen, F.count(F.lit(1)).alias("lines"), *reading.skip_counts())
+    usable = watched.where(F.col("skipped").isNull()).drop(reading.CORRUPT, "skipped")
+    usable.write.mode("overwrite").partitionBy("event").parquet(store)
+    return dict(seen.get)
+
+
+class About(msgspec.Struct, frozen=True, kw_only=True):
+    counts: dict[str, int]
+    newest: float
+    """When it was read; none is younger."""
+    replaces: list[str] = []
+
+
+@dataclass(frozen=True)
+class Part:
+    path: Path
+    level: int
+    number: int
+    about: About
+
+
+class EventStore:
+    def __init__(self, directory: Path, keep_secs: float, merged_at_once: int = MERGED_AT_ONCE) -> None:
+        self._directory = directory
+        self._keep_secs = keep_secs
+        self._merged_at_once = merged_at_once
+
+    def add(self, batch: DataFrame, number: int) -> None:
+        """All of a batch. One that is run again after a crash replaces what it wrote before."""
+        self._directory.mkdir(parents=True, exist_ok=True)
+        self._merge(batch.sparkSession, before=number)
+        work = self._work()
+        counts = absorb(batch, str(work))
+        self._publish(work, f"batch-0-{number}", About(counts=counts, newest=time.time()))
+
+    def events(self, spark: SparkSession) -> DataFrame:
+        """What is young enough."""
+        return self._read(spark, self._parts())
+
+    def counts(self) -> dict[str, int]:
+        return _summed(self._parts())
+
+    def _read(self, spark: SparkSession, parts: Iterable[Part]) -> DataFrame:
+        frame = spark.read.schema(reading.schema()).parquet(*(str(part.path) for part in parts))
+        return frame.where(F.col("at") >= self._oldest())
+
+    def _oldest(self) -> float:
+        return time.time() - self._keep_secs if self._keep_secs else 0.0
+
+    def _parts(self) -> list[Part]:
+        """Those that count. What was replaced, or is too old, is deleted."""
+        parts = [_part(path) for path in self._directory.glob("batch-*")]
+        replaced = {name for part in parts for name in part.about.replaces}
+        gone = [part for part in parts if part.path.name in replaced or part.about.newest < self._oldest()]
+        for part in gone:
+            shutil.rmtree(part.path)
+        left = [part for part in parts if part not in gone]
+        return sorted(left, key=lambda part: (part.number, part.level))
+
+    def _merge(self, spark: SparkSession, *, before: int) -> None:
+        for level in range(LEVELS):
+            ripe = [part for part in self._parts() if part.level == level and part.number < before]
+            if len(ripe) < self._merged_at_once:
+                return
+            work = self._work()
+            self._read(spark, ripe).coalesce(1).write.partitionBy("event").parquet(str(work))
+            newest, names = max(part.about.newest for part in ripe), [part.path.name for part in ripe]
+            about = About(counts=_summed(ripe), newest=newest, replaces=names)
+            self._publish(work, f"batch-{level + 1}-{ripe[-1].number}", about)
+
+    def _work(self) -> Path:
+        """Spark passes over what begins with an underscore, and so do we."""
+        work = self._directory / "_work"
+        shutil.rmtree(work, ignore_errors=True)
+        return work
+
+    def _publish(self, work: Path, name: str, about: About) -> None:
+        (work / _ABOUT).write_bytes(msgspec.json.encode(about))
+        shutil.rmtree(self._directory / name, ignore_errors=True)
+        work.rename(self._directory / name)
+
+
+def _part(path: Path) -> Part:
+    _, level, number = path.name.split("-")
+    return Part(path, int(level), int(number), msgspec.json.decode((path / _ABOUT).read_bytes(), type=About))
+
+
+def _summed(parts: Iterable[Part]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for part in parts:
+        for name, count in part.about.counts.items():
+            total[name] = total.get(name, 0) + count
+    return total
