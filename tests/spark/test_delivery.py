@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from cluster_fixtures import Cluster, running_cluster, until
 from spark.conftest import WORKERS, Standalone
+from spark.relay import relay
 
 MiB = 1024 * 1024
 SIZE = 12 * MiB
@@ -67,10 +68,11 @@ def test_executors_are_served_by_their_own_host_while_a_master_dies(
     app = tmp_path / "app.py"
     app.write_text(APP)
     archive, lib = f"{gateway(cluster)}/env/archive.tar.gz", f"{gateway(cluster)}/lib/files/lib.zip"
-    running = spark.begin("--archives", f"{archive}#env", "--py-files", lib, app)
-    until(lambda: under_way(cluster), "the bundle is under way", 60)
-    cluster.kill(cluster.leader())
-    ended = running.end()
+    with relay() as driver:
+        running = spark.begin(*driver.options(), "--archives", f"{archive}#env", "--py-files", lib, app)
+        until(lambda: under_way(cluster), "the bundle is under way", 60)
+        cluster.kill(cluster.leader())
+        ended = running.end()
 
     assert 0 == ended.code, ended.log[-3000:]
     seen = json.loads(ended.output)
@@ -79,6 +81,7 @@ def test_executors_are_served_by_their_own_host_while_a_master_dies(
     for log in ended.executors.values():
         fetched = {line.partition("Fetching ")[2].split()[0] for line in log.splitlines() if "Fetching " in line}
         assert {archive, lib} == {url.partition("#")[0] for url in fetched}  # and nothing from spark://DRIVER/files
+    assert 10_000 < driver.sent < SIZE / 8  # tasks and messages; none of the bundle's bytes, which can't be compressed
     view = cluster.get("supervisor-1", "/bundles/env")
     came = view["transfer"]["sources"]
     assert SIZE == came["masters"] + came["peers"]

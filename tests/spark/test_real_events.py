@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cluster_fixtures import Cluster, NewCluster
-
-from torrentdist.spark import report
+from spark.conftest import WORKERS, Standalone
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -15,25 +17,43 @@ if TYPE_CHECKING:
 SIZE = 3_000_000
 
 
-def test_a_report_of_a_real_cluster_says_what_happened(
-    new_cluster: NewCluster, local_spark: SparkSession, tmp_path: Path
+def test_a_report_of_a_real_cluster_by_a_real_cluster(
+    new_cluster: NewCluster, spark: Standalone, local_spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Events that the daemons write and the pipeline that reads them would each be right, and not fit."""
+    """Events that the daemons write and the pipeline that reads them would each be right, and not fit; or it would do
+    on one machine alone."""
     cluster = new_cluster(masters=2)
     old, new = live_through_a_failover(cluster, tmp_path)
-    view = report.run_once(local_spark, f"{cluster.dir}/*/events", tmp_path / "out")
+    before = spark.stderrs()
+    view = make_report(spark, f"{cluster.dir}/*/events", tmp_path / "out")
+    executors = spark.executor_logs(before)
 
     def table(name: str, *columns: str) -> list[tuple[Any, ...]]:
         found = local_spark.read.parquet(f"{tmp_path}/out/tables/{name}").collect()
         return [tuple(row[column] for column in columns) for row in found]
 
-    assert (1, 4, 0) == (view.bundles, view.hosts, sum(view.skipped.values()))
+    assert (1, 4, 0) == (view["bundles"], view["hosts"], sum(view["skipped"].values()))
+    assert [True] * WORKERS == ["Finished task" in log for log in executors.values()]
     assert {("master", 2, 2, SIZE), ("supervisor", 2, 2, SIZE)} == set(table("spread", "role", "hosts", "done", "size"))
     assert all(0 <= secs < 60 for (secs,) in table("spread", "secs_100"))
     assert {2 * SIZE} == {sum(parts) for parts in table("sources", "masters", "peers", "local")}
     assert [(old, new)] == table("failovers", "previous", "current")
     assert [("etl-1", SIZE, 0)] == table("savings", "bundle", "bytes", "same_bytes")
     assert {"outside", "unnamed"} >= {rack for pair in table("racks", "from_rack", "to_rack") for rack in pair}
+
+
+def make_report(spark: Standalone, events: str, out: Path) -> Any:
+    """As a user with a Spark cluster does."""
+    conf = {"spark.cores.max": WORKERS, "spark.executor.memory": "512m", "spark.sql.shuffle.partitions": 4}
+    options = [part for key, value in conf.items() for part in ("--conf", f"{key}={value}")]
+    command = [sys.executable, "-m", "torrentdist_cli", "report", events, "--out", str(out), "-o", "json"]
+    ran = subprocess.run(
+        [*command, "--spark-master", spark.url, *options],
+        env=spark.environ(), capture_output=True, text=True, timeout=180, check=False,
+    )  # fmt: skip
+
+    assert 0 == ran.returncode, ran.stderr[-3000:]
+    return json.loads(ran.stdout)
 
 
 def live_through_a_failover(cluster: Cluster, work: Path) -> tuple[str, str]:
