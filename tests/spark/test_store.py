@@ -34,15 +34,15 @@ def test_batches_are_merged_and_none_counts_twice(local_spark: SparkSession, tmp
     store, kept = EventStore(tmp_path / "store", 0, AT_ONCE), tmp_path / "kept"
     for number in range(5):
         add(local_spark, store, tmp_path, number)
-    shutil.copytree(tmp_path / "store" / "batch-0-4", kept)
+    shutil.copytree(tmp_path / "store" / "batch=0-4", kept)
     add(local_spark, store, tmp_path, 4)  # again, as after a crash
     add(local_spark, store, tmp_path, 5)
     add(local_spark, store, tmp_path, 6)
-    shutil.copytree(kept, tmp_path / "store" / "batch-0-4")  # a crash between the merge and the removal
+    shutil.copytree(kept, tmp_path / "store" / "batch=0-4")  # a crash between the merge and the removal
 
     assert [f"h{number}" for number in range(7)] == nodes(local_spark, store)
     assert {"lines": 14, "torn or malformed": 7} == {name: n for name, n in store.counts().items() if n}
-    assert ["batch-0-6", "batch-1-5", "batch-2-3"] == sorted(path.name for path in (tmp_path / "store").iterdir())
+    assert ["batch=0-6", "batch=1-5", "batch=2-3"] == sorted(path.name for path in (tmp_path / "store").iterdir())
 
 
 def test_what_is_too_old_goes(local_spark: SparkSession, tmp_path: Path) -> None:
@@ -52,4 +52,4 @@ def test_what_is_too_old_goes(local_spark: SparkSession, tmp_path: Path) -> None
         add(local_spark, store, tmp_path, number, at)
 
     assert ["h2"] == nodes(local_spark, store)
-    assert [] == list((tmp_path / "store").glob("batch-1-*/event=*"))
+    assert [] == list((tmp_path / "store").glob("batch=1-*/event=*"))

@@ -61,7 +61,7 @@ class EventStore:
         self._merge(batch.sparkSession, before=number)
         work = self._work()
         counts = absorb(batch, str(work))
-        self._publish(work, f"batch-0-{number}", About(counts=counts, newest=time.time()))
+        self._publish(work, f"batch=0-{number}", About(counts=counts, newest=time.time()))
 
     def events(self, spark: SparkSession) -> DataFrame:
         """What is young enough."""
@@ -71,7 +71,8 @@ class EventStore:
         return _summed(self._parts())
 
     def _read(self, spark: SparkSession, parts: Iterable[Part]) -> DataFrame:
-        frame = spark.read.schema(reading.schema()).parquet(*(str(part.path) for part in parts))
+        reader = spark.read.schema(reading.schema()).option("basePath", str(self._directory))
+        frame = reader.parquet(*(str(part.path) for part in parts)).drop("batch")
         return frame.where(F.col("at") >= self._oldest())
 
     def _oldest(self) -> float:
@@ -79,7 +80,7 @@ class EventStore:
 
     def _parts(self) -> list[Part]:
         """Those that count. What was replaced, or is too old, is deleted."""
-        parts = [_part(path) for path in self._directory.glob("batch-*")]
+        parts = [_part(path) for path in self._directory.glob("batch=*")]
         replaced = {name for part in parts for name in part.about.replaces}
         gone = [part for part in parts if part.path.name in replaced or part.about.newest < self._oldest()]
         for part in gone:
@@ -96,7 +97,7 @@ class EventStore:
             self._read(spark, ripe).coalesce(1).write.partitionBy("event").parquet(str(work))
             newest, names = max(part.about.newest for part in ripe), [part.path.name for part in ripe]
             about = About(counts=_summed(ripe), newest=newest, replaces=names)
-            self._publish(work, f"batch-{level + 1}-{ripe[-1].number}", about)
+            self._publish(work, f"batch={level + 1}-{ripe[-1].number}", about)
 
     def _work(self) -> Path:
         """Spark passes over what begins with an underscore, and so do we."""
@@ -111,7 +112,7 @@ class EventStore:
 
 
 def _part(path: Path) -> Part:
-    _, level, number = path.name.split("-")
+    level, _, number = path.name.removeprefix("batch=").partition("-")
     return Part(path, int(level), int(number), msgspec.json.decode((path / _ABOUT).read_bytes(), type=About))
 
 
