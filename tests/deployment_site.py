@@ -46,6 +46,15 @@ def instructions() -> dict[str, list[str]]:
     return found
 
 
+def in_container(line: str) -> tuple[str, list[str]]:
+    """The service, and what of ours runs in it: `exec SERVICE torrentdist WORDS` or `run OPTIONS SERVICE WORDS`."""
+    kind, *words = shlex.split(line.removeprefix("docker compose "))
+    service = next(n for n, word in enumerate(words) if word in SERVICES)
+    if kind == "exec":
+        assert "torrentdist" == words.pop(service + 1)
+    return words[service], words[service + 1 :]
+
+
 def free_port() -> int:
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
@@ -65,7 +74,7 @@ class Site:
             (re.compile(r"/etc/torrentdist"), str(home / "etc")),
             (re.compile(r"/run/secrets"), str(home / "secrets")),
             (re.compile(r"/var/lib/torrentdist"), str(home / "lib")),
-            (re.compile(r"/tmp/my-job"), str(home / "my-job")),
+            (re.compile(r"/my-job\b"), str(home / "my-job")),
         ]
         (home / "etc").mkdir()
         (home / "lib" / "spark").mkdir(parents=True)
@@ -114,9 +123,8 @@ class Site:
         return subprocess.run(command, capture_output=True, timeout=10, check=False).returncode == 0
 
     def execute(self, line: str) -> subprocess.CompletedProcess[str]:
-        """`docker compose exec SERVICE torrentdist ...`, as the page has it."""
-        service, program, *words = shlex.split(line.removeprefix("docker compose exec "))
-        assert "torrentdist" == program
+        """A command of ours in a container, as the page has it."""
+        service, words = in_container(line)
         return self.run(service, words)
 
     def run(self, service: str, words: Sequence[str]) -> subprocess.CompletedProcess[str]:

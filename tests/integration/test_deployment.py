@@ -14,6 +14,7 @@ from deployment_site import Site, block_with
 
 from torrentdist.dev.zookeeper import EmbeddedZooKeeper
 
+OURS = ("docker compose exec ", "docker compose run ")
 STARTED = ("master-1", "supervisor-1", "spark-master", "spark-worker-1")
 
 
@@ -43,8 +44,8 @@ def test_the_services_run_and_the_page_works_on_them(site: Site, started: dict[s
     until(lambda: site.healthy("supervisor-1"), "a healthy supervisor", 60)
     (site.home / "my-job").mkdir()
     (site.home / "my-job" / "main.py").write_text("print('hello')\n")
-    lines = [*block_with("up --detach"), *block_with("docker compose cp ./my-job")]
-    ran = {line: site.execute(line) for line in lines if line.startswith("docker compose exec")}
+    lines = [*block_with("up --detach"), *block_with("client upload /my-job")]
+    ran = {line: site.execute(line) for line in lines if line.startswith(OURS)}
 
     assert 4 == len(ran)
     assert [] == [(line, done.stderr) for line, done in ran.items() if done.returncode]

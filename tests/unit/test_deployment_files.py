@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 import pytest
-from deployment_site import COMPOSE, DOCKER, PAGE, ROOT, SERVICES, instructions, shell_blocks
+from deployment_site import COMPOSE, DOCKER, PAGE, ROOT, SERVICES, in_container, instructions, shell_blocks
 
 from torrentdist.model.settings import combine, environ_layer, toml_layer
 from torrentdist_cli.main import cli
@@ -125,11 +125,16 @@ def test_every_command_and_setting_of_the_page_exists() -> None:
     """Who types what the page says would be told that there is no such option."""
     lines = [line for block in shell_blocks() for line in block.splitlines()]
     typed = [found[1] for line in lines if (found := re.search(r"^(?:.*[ /])?torrentdist ([a-z]+(?: .*)?)$", line))]
-    for words in typed:
-        parses(shlex.split(words))
+    commands = [shlex.split(words) for words in typed]
+    for line in lines:
+        if line.startswith("docker compose run ") and "--entrypoint" not in line:
+            service, words = in_container(line)
+            commands.append(words or SERVICES[service]["command"])
+    for words in commands:
+        parses(words)
     configurations = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
     for text in configurations:
         combine([toml_layer(tomllib.loads(text), "docs/deployment.md")])
 
-    assert 8 <= len(typed)
+    assert 9 == len(commands)
     assert 3 == len(configurations)
