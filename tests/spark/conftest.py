@@ -22,6 +22,8 @@ SPARK_HOME = Path(pyspark.__file__).parent
 WORKERS = 2
 START_SECS = 60.0
 APP_SECS = 120.0
+BRIEF = "-XX:TieredStopAtLevel=1"
+"""For a JVM that lives for seconds: its best compiler would cost more than it gains."""
 
 
 @dataclass(frozen=True)
@@ -80,8 +82,8 @@ class Standalone:
     def environ(self) -> dict[str, str]:
         env = {name: value for name, value in os.environ.items() if not name.startswith(("TORRENTDIST_", "SPARK_"))}
         ours = {"SPARK_HOME": SPARK_HOME, "SPARK_LOCAL_DIRS": self.dir / "local", "SPARK_LOCAL_IP": "127.0.0.1"}
-        python = {"PYSPARK_PYTHON": sys.executable, "SPARK_DAEMON_MEMORY": "256m"}
-        return env | {name: str(value) for name, value in ours.items()} | python
+        rest = {"PYSPARK_PYTHON": sys.executable, "SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": BRIEF}
+        return env | {name: str(value) for name, value in ours.items()} | rest
 
     def _daemon(self, name: str, kind: str, *options: str) -> None:
         command = [str(SPARK_HOME / "bin/spark-class"), f"org.apache.spark.deploy.{kind}", *options]
@@ -94,12 +96,18 @@ class Standalone:
         return (self.dir / f"{name}.log").read_text()
 
 
+def small_app() -> list[str]:
+    """What an application of a few seconds is told."""
+    conf = {f"{side}.memory": "512m" for side in ("driver", "executor")}
+    conf |= {f"{side}.extraJavaOptions": BRIEF for side in ("driver", "executor")}
+    conf |= {"ui.enabled": "false", "cores.max": str(WORKERS), "sql.shuffle.partitions": "2"}
+    return [part for key, value in conf.items() for part in ("--conf", f"spark.{key}={value}")]
+
+
 class RunningApp:
     def __init__(self, spark: Standalone, arguments: list[str], env: dict[str, str]) -> None:
         self._spark, self._before = spark, spark.stderrs()
-        options = {"executor.memory": "512m", "driver.memory": "512m", "ui.enabled": "false", "cores.max": str(WORKERS)}
-        conf = [part for key, value in options.items() for part in ("--conf", f"spark.{key}={value}")]
-        command = [str(SPARK_HOME / "bin/spark-submit"), "--master", spark.url, *conf, *arguments]
+        command = [str(SPARK_HOME / "bin/spark-submit"), "--master", spark.url, *small_app(), *arguments]
         self.process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             env=spark.environ() | env, text=True,

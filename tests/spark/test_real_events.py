@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cluster_fixtures import Cluster, NewCluster
-from spark.conftest import WORKERS, Standalone
+from spark.conftest import WORKERS, Standalone, small_app
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,11 +44,9 @@ def test_a_report_of_a_real_cluster_by_a_real_cluster(
 
 def make_report(spark: Standalone, events: str, out: Path) -> Any:
     """As a user with a Spark cluster does."""
-    conf = {"spark.cores.max": WORKERS, "spark.executor.memory": "512m", "spark.sql.shuffle.partitions": 4}
-    options = [part for key, value in conf.items() for part in ("--conf", f"{key}={value}")]
     command = [sys.executable, "-m", "torrentdist_cli", "report", events, "--out", str(out), "-o", "json"]
     ran = subprocess.run(
-        [*command, "--spark-master", spark.url, *options],
+        [*command, "--spark-master", spark.url, *small_app()],
         env=spark.environ(), capture_output=True, text=True, timeout=180, check=False,
     )  # fmt: skip
 

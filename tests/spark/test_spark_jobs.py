@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from cluster_fixtures import Cluster, running_cluster, until
-from spark.conftest import WORKERS, Standalone
+from spark.conftest import BRIEF, WORKERS, Standalone
 
 import torrentdist.spark
 
@@ -84,7 +84,13 @@ PYTHONPATH = "{found}"
 [spark]
 master = "{spark}"
 archives = ["extra.tar#extra"]
-conf = {{ "spark.executor.memory" = "512m", "spark.driver.memory" = "512m", "spark.cores.max" = {cores} }}
+
+[spark.conf]
+"spark.executor.memory" = "512m"
+"spark.driver.memory" = "512m"
+"spark.cores.max" = {cores}
+"spark.driver.extraJavaOptions" = "{brief}"
+"spark.executor.extraJavaOptions" = "{brief}"
 """
 
 
@@ -105,7 +111,9 @@ def upload_bundles(cluster: Cluster, work: Path) -> None:
 
 def write_job(directory: Path, spark: Standalone, masters: str) -> Path:
     directory.mkdir()
-    text = JOB.format(masters=masters, local=directory.parent / "local", spark=spark.url, cores=WORKERS, found=FOUND)
+    text = JOB.format(
+        masters=masters, local=directory.parent / "local", spark=spark.url, cores=WORKERS, found=FOUND, brief=BRIEF
+    )
     (directory / "job.toml").write_text(text)
     (directory / "app.py").write_text(APP)
     with tarfile.open(directory / "extra.tar", "w") as tar:
