@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,6 +25,20 @@ def local_spark() -> Iterator[SparkSession]:
         yield session
 
 
+@contextlib.contextmanager
+def small_data(spark: SparkSession) -> Iterator[SparkSession]:
+    """Compiling a query, and planning it anew in the middle, takes longer than to run it over a few lines."""
+    settings = {"spark.sql.codegen.wholeStage": "false", "spark.sql.adaptive.enabled": "false"}
+    before = {key: str(spark.conf.get(key)) for key in settings}
+    for key, value in settings.items():
+        spark.conf.set(key, value)
+    try:
+        yield spark
+    finally:
+        for key, value in before.items():
+            spark.conf.set(key, value)
+
+
 def line(event: str, **fields: Any) -> dict[str, Any]:
     """An event as a daemon writes it, with whatever a test is about."""
     about = {"v": 1, "node": "h1", "role": "supervisor", "rack": "a", "run": "r", "at": 100.0, "clock": 0.0}
@@ -39,7 +54,7 @@ def write_lines(directory: Path, lines: list[dict[str, Any] | str], name: str = 
 
 
 @pytest.fixture
-def events(local_spark: SparkSession, tmp_path: Path) -> Events:
+def events(local_spark: SparkSession, tmp_path: Path) -> Iterator[Events]:
     """Lines as the tables want them: usable, timed, each once."""
 
     from torrentdist.model.events import NAMES
@@ -49,4 +64,5 @@ def events(local_spark: SparkSession, tmp_path: Path) -> Events:
         found = usable(read_lines(local_spark, str(write_lines(tmp_path / "events", list(lines)))))
         return unique(timed(found, clocks(found)), NAMES)
 
-    return make
+    with small_data(local_spark):
+        yield make

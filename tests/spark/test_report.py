@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from event_fixtures import line, write_lines
+from event_fixtures import line, small_data, write_lines
 from pyspark.sql import SparkSession
 
 from bench.generated_events import generated, write_events
@@ -44,7 +44,8 @@ def odd(local_spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> 
     ]
     write_lines(top / "in" / "host-1", lines)
     write_lines(top / "in" / "host-1", story("h9"), name="_events-open.jsonl")
-    return report.run_once(local_spark, str(top / "in"), top / "out")
+    with small_data(local_spark):
+        return report.run_once(local_spark, str(top / "in"), top / "out")
 
 
 def test_what_cannot_be_used_is_left_out_and_counted(local_spark: SparkSession, odd: report.ReportView) -> None:
@@ -70,15 +71,9 @@ def test_following_goes_on_where_it_was(local_spark: SparkSession, tmp_path: Pat
     views: list[report.ReportView] = []
     for node in ("h1", "h2"):
         write_lines(tmp_path / "in", story(node), name=f"events-{node}.jsonl")
-        report.follow(
-            local_spark,
-            str(tmp_path / "in"),
-            tmp_path / "out",
-            every_secs=1,
-            keep_secs=0,
-            say=views.append,
-            once=True,
-        )
+        options: dict[str, Any] = {"every_secs": 1, "keep_secs": 0, "say": views.append, "once": True}
+        with small_data(local_spark):
+            report.follow(local_spark, str(tmp_path / "in"), tmp_path / "out", **options)
 
     assert [(2, 1), (4, 2)] == [(view.events, view.hosts) for view in views]
     assert {0} == {count for view in views for count in view.skipped.values()}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from event_fixtures import line, write_lines
+import pytest
+from event_fixtures import line, small_data, write_lines
 from pyspark.sql import SparkSession
 
 from torrentdist.spark.reading import read_lines
@@ -27,6 +29,12 @@ def add(spark: SparkSession, store: EventStore, top: Path, number: int, at: floa
 
 def nodes(spark: SparkSession, store: EventStore) -> list[str]:
     return sorted(row["node"] for row in store.events(spark).select("node").collect())
+
+
+@pytest.fixture(autouse=True)
+def _small(local_spark: SparkSession) -> Iterator[None]:
+    with small_data(local_spark):
+        yield
 
 
 def test_batches_are_merged_and_none_counts_twice(local_spark: SparkSession, tmp_path: Path) -> None:
