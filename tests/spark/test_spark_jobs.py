@@ -48,26 +48,6 @@ while not os.path.exists("go"):
 spark.stop()
 """
 
-CONNECTED = """
-import json
-from pyspark.sql import SparkSession
-from pyspark.sql.functions import udf
-from torrentdist.spark import add_bundle
-
-spark = SparkSession.builder.getOrCreate()
-add_bundle(spark, "model-7")
-add_bundle(spark, "features", python=True)
-
-@udf("string")
-def look(_):
-    import featured
-    from torrentdist.spark import bundle_path
-    return featured.NAME + " " + (bundle_path("model-7") / "weights").read_text()
-
-seen = spark.range(0, 8, 1, 8).select(look("id")).collect()
-print(json.dumps([type(spark).__module__, sorted({row[0] for row in seen})]))
-"""
-
 JOB = """
 name = "scores"
 kind = "spark"
@@ -177,20 +157,3 @@ def test_a_second_driver_is_refused_with_the_reason(cluster: Cluster, spark: Sta
 
     assert 2 == ran.code
     assert "a Spark job has one worker, which is its driver" in ran.stderr
-
-
-def test_bundles_reach_tasks_of_spark_connect(cluster: Cluster, spark: Standalone, tmp_path: Path) -> None:
-    """A session without a SparkContext would have no bundles. Needs the packages of pyspark[connect]."""
-    pytest.importorskip("grpc_status", reason="pyspark[connect] is not installed")
-    upload_bundles(cluster, tmp_path)
-    app = tmp_path / "app.py"
-    app.write_text(CONNECTED)
-    url = cluster.url("supervisor-1")
-    ended = spark.run(
-        *("--conf", "spark.api.mode=connect", "--conf", f"spark.executorEnv.TORRENTDIST_GATEWAY={url}", app),
-        env={"TORRENTDIST_GATEWAY": url},
-    )
-
-    assert 0 == ended.code, ended.log[-3000:]
-    assert ["pyspark.sql.connect.session", ["featured by the swarm 0.5"]] == json.loads(ended.output)
-    assert WORKERS == len(ended.executors)
