@@ -212,3 +212,39 @@ def test_a_supervisor_without_room(cramped: Cluster, tmp_path: Path, small_disk:
     assert "room" in fleet.json["failed"][0]["reason"]
     assert 8 == asked.code, asked.stderr
     assert before == after
+
+
+def test_a_fetch_that_failed_is_made_again_when_there_is_room(
+    cramped: Cluster, tmp_path: Path, small_disk: SmallDisk
+) -> None:
+    """A21: broken, a job would wait for ever on a host whose fetch failed once, or its bundle would push out another
+    one that is in use."""
+    [name] = cramped.supervisors()
+    job = make(tmp_path / "job", 660, ROOM // 2)
+    (job / "job.toml").write_text('name = "late"\ncommand = ["sleep", "60"]\n')
+    cramped.upload(make(tmp_path / "used", 670, ROOM // 2), "in-use", replicas=1)
+    cramped.upload(job, "late", replicas=1)
+    cramped.run("bundle", "distribute", "in-use", "--wait", "100%").ok()
+
+    def worker() -> dict[str, object]:
+        view = cramped.get(cramped.leader(), "/v1/jobs/late")
+        return view["workers"][0] if view else {}
+
+    def failures() -> int:
+        return (cramped.dir / f"{name}.log").read_text().count("fetch failed")
+
+    with on_small_disk(cramped, [name], small_disk):
+        before = failures()
+        cramped.run("job", "submit", "late").ok()
+        until(lambda: failures() >= before + 2, "it has tried more than once", 30.0)
+        waiting = worker()
+        kept = cramped.run("bundle", "show", "in-use").json
+        still = (cramped.store(name) / "bundles" / kept["digest"]).exists()
+        cramped.run("bundle", "rm", "in-use").ok()
+        until(lambda: worker().get("state") == "running", "its worker runs", 45.0)
+        cramped.run("job", "kill", "late", "-w", "0").ok()
+        until(lambda: not worker(), "it is removed", 30.0)
+
+    assert "waiting" == waiting["state"]
+    assert "for its bundles: not enough room" in str(waiting["detail"])
+    assert still

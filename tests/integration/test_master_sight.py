@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from zookeeper_fixtures import Connect, TcpProxy, eventually, eventually_async
 
 from torrentdist.cluster import paths
+from torrentdist.cluster.mirror import Mirror
 from torrentdist.cluster.operations import SessionState
+from torrentdist.master.job_service import Jobs
 from torrentdist.master.sight import Sight
+from torrentdist.model.config import Config
+from torrentdist.model.ha_views import SightView
+from torrentdist.model.ids import SupervisorId
+from torrentdist.model.records import AssignmentRecord, ClusterRecord, encode
 
 pytestmark = pytest.mark.anyio
 
@@ -36,3 +43,39 @@ async def test_a_server_that_holds_its_answers_back_is_not_seen(connect: Connect
         return await sight.sees(1.0)
 
     await eventually_async(again)
+
+
+@pytest.mark.case("D10")
+async def test_a_master_knows_a_hosts_assignment_only_after_it_has_read_it(connect: Connect, proxy: TcpProxy) -> None:
+    """If this fails, a master that was restarted in an outage vouches for what it doesn't know."""
+    zk, other = await connect(servers=[proxy.address]), await connect()
+    mirror = Mirror(zk)
+    none: Any = _Nobody()
+    jobs = Jobs(none, mirror, none, zk, Sight(zk), none, Config())
+    s1, s2 = SupervisorId("s1"), SupervisorId("s2")
+    before = await jobs.sight(s1, 5.0)
+    for path, data in (
+        (paths.CLUSTER, encode(ClusterRecord(id="c", announce_key="k"))),
+        (paths.ASSIGNMENTS, b""),
+        (paths.assignment(s1), encode(AssignmentRecord(generation=7))),
+    ):
+        await other.create(path, data)
+    await mirror.start(5.0)
+    try:
+        read = [await jobs.sight(s1, 5.0), await jobs.sight(s2, 5.0)]
+        proxy.hold_answers()
+        blind = await jobs.sight(s1, 0.2)
+    finally:
+        proxy.mend()
+        await mirror.close()
+
+    assert SightView(sees=True, newest=None) == before
+    assert [SightView(sees=True, newest=7), SightView(sees=True, newest=0)] == read
+    assert SightView(sees=False, newest=7) == blind
+
+
+class _Nobody:
+    """In the place of what this question needs nothing of."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(f"{name} was asked for")

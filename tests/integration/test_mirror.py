@@ -11,7 +11,10 @@ from zookeeper_fixtures import Connect, TcpProxy, eventually
 
 from torrentdist.cluster import paths
 from torrentdist.cluster.mirror import WHOLE_CLUSTER, Mirror, Plan, of_supervisor
-from torrentdist.cluster.zookeeper import ZooKeeper
+from torrentdist.cluster.operations import Stat
+from torrentdist.cluster.zookeeper import Watch, ZooKeeper
+from torrentdist.dev.zookeeper import EmbeddedZooKeeper
+from torrentdist.model.config import ZooKeeperConfig
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest, MasterId, StoreId, SupervisorId
 from torrentdist.model.records import (
@@ -244,6 +247,37 @@ async def test_the_plan_of_a_supervisor_sees_masters_and_its_own_assignment(conn
     snapshot = await mirror.sync(5.0)
 
     assert ({"m1"}, {"s1"}, {}) == (set(snapshot.masters), set(snapshot.assignments), snapshot.bundles)
+
+
+class Deaf(ZooKeeper):
+    """Its watches on records never fire."""
+
+    async def get(self, path: str, watch: Watch | None = None) -> tuple[bytes, Stat] | None:
+        return await super().get(path)
+
+
+async def test_what_a_lost_watch_hides_is_seen_by_looking_again(
+    connect: Connect, follow: Follow, zookeeper: EmbeddedZooKeeper, chroot: str
+) -> None:
+    """If this fails, a supervisor whose watch was lost never hears of its assignment again."""
+    other, deaf = await connect(), Deaf(ZooKeeperConfig(servers=zookeeper.addresses, chroot=chroot))
+    s1 = SupervisorId("s1")
+    path = paths.assignment(s1)
+    await other.ensure(paths.ASSIGNMENTS)
+    await other.create(path, encode(AssignmentRecord(generation=1)))
+    await deaf.start(10.0)
+    try:
+        mirror = await follow(deaf, of_supervisor(s1))
+        await other.set(path, encode(AssignmentRecord(generation=2)))
+        await mirror.sync(5.0)
+        before = mirror.snapshot.assignments[s1].record.generation
+        mirror.look_again(path)
+        after = await mirror.wait_for(lambda s: s.assignments[s1].record.generation != before, 5.0)
+
+        assert (1, 2) == (before, after.assignments[s1].record.generation)
+    finally:
+        await mirror.close()
+        await deaf.close()
 
 
 async def test_a_wait_has_a_deadline(connect: Connect, follow: Follow) -> None:
