@@ -27,7 +27,7 @@ HASH = 32
 MIB = 1024 * 1024
 LINK_TIME = 11.2
 """Of the lab: 32 MiB over 25 Mbit/s, in 1024 pieces."""
-FLEETS = {100: 1024, 1_000: 512, 10_000: 128, 100_000: 32}
+FLEETS = {100: 1024, 1_000: 512, 10_000: 128, 100_000: 16}
 """Hosts, and so many pieces that the simulator is done within ten minutes: fewer make it look slower than it is."""
 ASKED = 50
 LIMITS = Limits(peers=1 << 20, peers_per_swarm=1 << 20, memberships=1 << 20)

@@ -21,8 +21,6 @@ from torrentdist.swarm.crowd import Crowd
 NEVER = 1 << 60
 ASKS = 8
 """Of its peers that have something for it, a receiver asks so many in a tick."""
-LEVELS = 3
-"""Rarity is told apart up to 2**LEVELS - 1 copies."""
 Rank = tuple[int, ...]
 """Sets of pieces as the bits of numbers, the most wanted first."""
 
@@ -125,13 +123,15 @@ class World:
         for index, receiver in self._lacking.items():
             if self.tick % receiver.every:
                 continue
-            known = [other for other in receiver.knows if other in self._alive]
+            known = [other for other in receiver.knows if self.receivers[other].have and other in self._alive]
+            if not known and not receiver.holders:
+                continue
             if receiver.looks_at <= self.tick:
                 receiver.looks_at = self.tick + max(1, round(self.look_secs / self.tick_secs))
                 self._look(receiver, known, seeds if receiver.holders else 0)
             missing = self._full & ~receiver.have
-            self._chance.shuffle(known)
-            sources = [*(range(-seeds, 0) if receiver.holders else ()), *known]
+            turn = self._chance.randrange(len(known) or 1)
+            sources = [*(range(-seeds, 0) if receiver.holders else ()), *known[turn:], *known[:turn]]
             asks = ASKS + seeds
             for source in sources:
                 there = self._full if source < 0 else self.receivers[source].have
@@ -145,31 +145,26 @@ class World:
 
     def _look(self, receiver: Receiver, known: Iterable[int], seeds: int) -> None:
         """Its priorities, by what is among the connected now."""
-        counts = [0] * LEVELS
-        full = 0
+        ones = twos = many = full = 0  # an adder for every piece at once
         for other in known:
-            carry = self.receivers[other].have
-            if carry == self._full:
+            have = self.receivers[other].have
+            if have == self._full:
                 full += 1
                 continue
-            for level in range(LEVELS):
-                counts[level], carry = counts[level] ^ carry, counts[level] & carry
-            counts = [count | carry for count in counts]  # many are as good as very many
+            pair = ones & have
+            ones ^= have
+            many |= twos & pair
+            twos ^= pair
         seeds += full
-        copies = [self._exactly(counts, number) for number in range(1 << LEVELS)]
+        few = self._full & ~many
+        copies = [few & ~(ones | twos), few & ones & ~twos, few & twos & ~ones, few & ones & twos, many]
         told = [seeds + 1] * self.pieces
         for piece in _bits(copies[0]):
             told[piece] = seeds
-        have = [bool(receiver.have >> piece & 1) for piece in range(self.pieces)]
-        sight = Sight(have, told, seeds, self.piece_length)
+        there = [bit == "1" for bit in reversed(f"{receiver.have:0{self.pieces}b}")]
+        sight = Sight(there, told, seeds, self.piece_length)
         wanted = receiver.conductor.priorities(sight, self.tick * self.tick_secs)
         receiver.wanted = _ranks(wanted, copies, seeds)
-
-    def _exactly(self, counts: list[int], number: int) -> int:
-        found = self._full
-        for level, count in enumerate(counts):
-            found &= count if number >> level & 1 else ~count
-        return found
 
     def _pick(self, ranks: Rank, there: int) -> int:
         """One piece of the first rank that has any, at random."""
