@@ -55,11 +55,13 @@ async def _failovers(cluster: DevCluster, directory: Path, runs: int) -> list[Ro
         stage = _Stage(cluster, http)
         fetched = [await _fetch_delay(stage, config, directory, number) for number in range(runs)]
         stage.bundle = "timed-0"
+        transferred = [await stage.transfer() for _ in range(runs)]
         stopped = [await stage.run(signal.SIGTERM) for _ in range(runs)]
         killed = [await stage.run(signal.SIGKILL) for _ in range(runs)]
     return [
         _row("failover-killed", "kill -9 of the leader to the next accepted change: longest", killed, KILLED_BAR),
         _row("failover-stopped", "SIGTERM to the leader to the next accepted change: longest", stopped, STOPPED_BAR),
+        _row("failover-transferred", "`ha transfer` to the next accepted change: longest", transferred, STOPPED_BAR),
         Row(
             key="standby-fetch",
             what="the record of an upload to a standby's fetch",
@@ -102,6 +104,16 @@ class _Stage:
         self._cluster.start(leader)
         await asyncio.to_thread(self._cluster.wait_started, leader)
         return seconds
+
+    async def transfer(self) -> float:
+        """Hand the leadership over, and say how long it took until who has it accepted a change."""
+        leader = await self.settled()
+        target = next(name for name in self.masters if name != leader)
+        began = time.perf_counter()
+        answer = await self._http.post(f"{self.masters[leader]}/v1/transfer", json={"master": target})
+        answer.raise_for_status()
+        await self._until_accepted(self.masters[target])
+        return time.perf_counter() - began
 
     async def _until_accepted(self, url: str) -> None:
         while True:

@@ -38,6 +38,7 @@ def test_the_short_form_meets_its_bars_with_room_for_noise(tmp_path: Path) -> No
         "seeding-growth",
         "failover-killed",
         "failover-stopped",
+        "failover-transferred",
         "standby-fetch",
     } <= set(barred)
     assert [] == [row for row in barred.values() if row["measured"] > row["bar"] * _room(row)], ended.stdout
