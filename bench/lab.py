@@ -24,6 +24,8 @@ ROOT = Path(__file__).parent.parent
 INSIDE = "TORRENTDIST_LAB"
 BRIDGE = "10.77.0.1"
 NETWORK = 16
+NOBODY = "02:00:00:00:00:01"
+"""A hardware address that no host has."""
 BURST_BYTES = 32 * 1024
 LATENCY_MS = 100
 """What a queue of a shaped link holds at most: beyond it packets are dropped, as a switch does."""
@@ -120,6 +122,17 @@ class Lab:
         """Pull its cable."""
         _ip([f"link set {host.link} down"])
 
+    def lose(self, sender: Host | None, receiver: Host | None) -> None:
+        """What one sends to the other is lost, without a word to anybody. None: the bridge."""
+        self._neighbour(f"replace {_address(receiver)} lladdr {NOBODY} nud permanent", sender)
+
+    def carry(self, sender: Host | None, receiver: Host | None) -> None:
+        """Again, after lose()."""
+        self._neighbour(f"del {_address(receiver)}", sender)
+
+    def _neighbour(self, change: str, host: Host | None) -> None:
+        _ip([f"neigh {change} dev {'eth0' if host else 'br0'}"], host.name if host else None)
+
     def spawn(
         self, host: Host | None, command: Sequence[str], *, name: str, stdin: int = subprocess.DEVNULL
     ) -> subprocess.Popen[bytes]:
@@ -172,6 +185,10 @@ class Lab:
 def _used(stat: Path) -> float:
     fields = stat.read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _address(host: Host | None) -> str:
+    return host.address if host else BRIDGE
 
 
 def wait_until(condition: Callable[[], bool], what: str, seconds: float = 60.0) -> None:

@@ -27,7 +27,6 @@ from torrentdist.dev.zookeeper import ZooKeeperServer
 from torrentdist.testing.trees import some_bytes, write_tree
 
 SESSION_SECS = 3.0
-NOBODY = "02:00:00:00:00:01"
 PORT = 7060
 CLIENT_PORT = 2181
 SLOW_MBIT = 8.0
@@ -157,12 +156,12 @@ data_dir = "{self.dir / host.name}"
         """What these send to those is lost, silently."""
         pairs = [(a, b) for froms, tos in ways for a in froms for b in tos]
         for a, b in pairs:
-            _ip(a, "neigh", "replace", b.address, "lladdr", NOBODY, "dev", "eth0", "nud", "permanent")
+            self.lab.lose(a, b)
         try:
             yield
         finally:
             for a, b in pairs:
-                _ip(a, "neigh", "del", b.address, "dev", "eth0")
+                self.lab.carry(a, b)
 
     def both_ways(self, some: Sequence[Host], others: Sequence[Host]) -> contextlib.AbstractContextManager[None]:
         return self.cut((some, others), (others, some))
@@ -170,10 +169,6 @@ data_dir = "{self.dir / host.name}"
     def whole(self) -> None:
         wait_until(lambda: all(self.says(name, "/readyz") for name in self.masters), "all are ready again", 30.0)
         self.leader()
-
-
-def _ip(host: Host, *arguments: str) -> None:
-    subprocess.run(["ip", "-n", host.name, *arguments], check=True)
 
 
 def story(hosts: Hosts) -> dict[str, Any]:

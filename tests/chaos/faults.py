@@ -18,6 +18,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from chaos import disks
+from chaos.forgetting import Hush, OutOfReach, forget
 from chaos.links import Links
 from chaos.load import Load, State
 from chaos.schedule import (
@@ -32,8 +33,10 @@ from chaos.schedule import (
     Expire,
     Fault,
     Flip,
+    Forget,
     Full,
     Kill,
+    Part,
     Pause,
     Stop,
     Wipe,
@@ -43,19 +46,19 @@ from kazoo.client import KazooClient
 from kazoo.handlers.threading import KazooTimeoutError
 
 DROP_SECS = 0.05
+CUT_SHARE = 0.3
+"""Of damaged files, those that lose their end."""
 DAY_SECS = 86_400.0
 EXPIRE_SECS = 20.0
 KNOCK_SECS = 2.0
 """A server that is paused may be the first that is asked, and has this long to answer."""
 
 
-class OutOfReach(Exception):
-    """Other faults keep this one from being carried out."""
-
-
 class Injector:
-    def __init__(self, world: World, seed: int, may_go: Callable[[str, Damage | None], bool]) -> None:
+    def __init__(self, world: World, hush: Hush, seed: int, may_go: Callable[[str, Damage | None], bool]) -> None:
+        """`hush`: of everybody who works with the cluster."""
         self._world = world
+        self._hush = hush
         self._rng = random.Random(seed)
         self._may_go = may_go
         self._busy: set[str] = set()
@@ -63,6 +66,8 @@ class Injector:
         self.done: Counter[str] = Counter()
         self.left_out: Counter[str] = Counter()
         self.stolen: set[int] = set()
+        self.outsiders: set[int] = set()
+        """Sessions of our own that changed the tree."""
         self.failed: list[str] = []
         self._damage: Damage | None = None
 
@@ -76,7 +81,7 @@ class Injector:
 
     async def _carry_out(self, fault: Fault) -> None:
         name = await asyncio.to_thread(self._world.resolve, fault.target)
-        if name in self._busy or (isinstance(fault, Full) and not self._world.own_disks):
+        if name in self._busy or (isinstance(fault, Full | Part) and self._world.network is None):
             self.left_out[type(fault).__name__] += 1
             return
         self._busy.add(name)
@@ -104,7 +109,7 @@ class Injector:
     async def _do(self, fault: Fault, name: str) -> None:
         world = self._world
         match fault:
-            case Kill(secs=secs) | Pause(secs=secs) if name not in DAEMONS:
+            case Kill(secs=secs) | Pause(secs=secs) | Full(secs=secs) if name not in DAEMONS:
                 await self._server(fault, name, secs)
             case Kill(secs=secs):
                 await world.end(name, signal.SIGKILL)
@@ -124,6 +129,10 @@ class Injector:
                 world.links[name].cut(way)
                 await asyncio.sleep(secs)
                 world.links[name].mend()
+            case Part(others=others, direction=direction, secs=secs) if world.network is not None:
+                await asyncio.to_thread(world.network.part, name, others, direction)
+                await asyncio.sleep(secs)
+                await asyncio.to_thread(world.network.mend, name)
             case Expire():
                 await self._expire(world.links[name])
             case Flip():
@@ -137,6 +146,8 @@ class Injector:
                 world.set_clock(name, days * DAY_SECS)
                 await asyncio.sleep(secs)
                 world.set_clock(name, 0.0)
+            case Forget(secs=secs):
+                await forget(world.zookeeper.addresses, self._hush, secs, self.outsiders)
             case Full(secs=secs):
                 await asyncio.to_thread(disks.fill, world.store(name))
                 await asyncio.sleep(secs)
@@ -144,14 +155,21 @@ class Injector:
 
     async def _server(self, fault: Fault, name: str, secs: float) -> None:
         server = self._world.server(name)
-        if isinstance(fault, Kill):
-            await asyncio.to_thread(server.kill)
-            await asyncio.sleep(secs)
-            server.spawn()
-        else:
-            server.pause()
-            await asyncio.sleep(secs)
-            server.resume()
+        match fault:
+            case Kill():
+                await asyncio.to_thread(server.kill)
+                await asyncio.sleep(secs)
+                server.spawn()
+            case Full():
+                await asyncio.to_thread(disks.fill, server.directory)
+                await asyncio.sleep(secs)
+                await asyncio.to_thread(disks.empty, server.directory)
+                await asyncio.to_thread(server.kill)  # it ends by itself, unless it had nothing to write
+                server.spawn()
+            case _:
+                server.pause()
+                await asyncio.sleep(secs)
+                server.resume()
 
     async def _expire(self, links: Links) -> None:
         session = links.session
@@ -200,8 +218,9 @@ def expendable(world: World, load: Load, name: str, damage: Damage | None) -> bo
 
 
 def flip_somewhere(store: Path, rng: random.Random) -> Damage | None:
-    """Damage one byte of one published bundle, as a disk does: neither size nor times tell."""
-    found = store.glob("bundles/*/content/**/*")
+    """Damage one file of one published bundle, its metafile included, as a disk does: a byte is another one, which
+    neither size nor times tell, or the end is missing."""
+    found = [*store.glob("bundles/*/content/**/*"), *store.glob("bundles/*/metafile")]
     files = sorted(path.resolve() for path in found if path.is_file() and path.stat().st_size)
     if not files:
         return None
@@ -210,11 +229,14 @@ def flip_somewhere(store: Path, rng: random.Random) -> Damage | None:
     before = path.stat()
     offset = rng.randrange(before.st_size)
     path.chmod(0o600)
-    with path.open("r+b") as file:
-        file.seek(offset)
-        old = file.read(1)
-        file.seek(offset)
-        file.write(bytes([old[0] ^ 1]))
+    if rng.random() < CUT_SHARE:
+        os.truncate(path, offset)
+    else:
+        with path.open("r+b") as file:
+            file.seek(offset)
+            old = file.read(1)
+            file.seek(offset)
+            file.write(bytes([old[0] ^ 1]))
     path.chmod(before.st_mode & 0o777)
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     return damage

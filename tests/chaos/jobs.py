@@ -68,7 +68,8 @@ class JobLoad:
 
     async def _try(self, name: str, change: Callable[[], Awaitable[object]]) -> None:
         try:
-            await change()
+            async with self._load.hush.work():
+                await change()
             self.done[name] += 1
         except TorrentdistError as error:
             if error.exit_code != EXIT_UNAVAILABLE and error.code not in {*EXPECTED_CODES, "job_state"}:
@@ -91,12 +92,15 @@ class JobLoad:
 
     async def judge(self) -> list[str]:
         """Once everything is well: every worker runs soon, no two ever did at once, and a killed job leaves nothing."""
-        await self._settle()
-        began = time.monotonic()
-        if not await self._runs(STABLE_SECS):
-            self.findings.append(f"after {STABLE_SECS:g} s of peace not every worker of the job runs")
-        self.waited = round(time.monotonic() - began, 1)
-        await self._kill()
+        try:
+            await self._settle()
+            began = time.monotonic()
+            if not await self._runs(STABLE_SECS):
+                self.findings.append(f"after {STABLE_SECS:g} s of peace not every worker of the job runs")
+            self.waited = round(time.monotonic() - began, 1)
+            await self._kill()
+        except TorrentdistError as error:
+            self.findings.append(f"in peace the job failed with {error.code}: {error.message}")
         return [*self.findings, *self._overlaps()]
 
     async def _settle(self) -> None:

@@ -14,8 +14,6 @@ from functools import partial
 
 from chaos.schedule import Way
 
-HOST = "127.0.0.1"
-
 
 @dataclass(frozen=True)
 class Session:
@@ -28,8 +26,10 @@ class Session:
 class Links:
     """All ways of one daemon."""
 
-    def __init__(self, servers: Sequence[str]) -> None:
+    def __init__(self, servers: Sequence[str], address: str) -> None:
+        """`address`: at which the daemon finds us."""
         self._servers = servers
+        self._address = address
         self._listeners: list[asyncio.Server] = []
         self._open: set[asyncio.StreamWriter] = set()
         self._refuses = False
@@ -41,9 +41,9 @@ class Links:
         self.mend()
         for server in self._servers:
             host, _, port = server.rpartition(":")
-            listener = await asyncio.start_server(partial(self._serve, host, int(port)), HOST, 0)
+            listener = await asyncio.start_server(partial(self._serve, host, int(port)), self._address, 0)
             self._listeners.append(listener)
-            self.addresses.append(f"{HOST}:{listener.sockets[0].getsockname()[1]}")
+            self.addresses.append(f"{self._address}:{listener.sockets[0].getsockname()[1]}")
 
     async def close(self) -> None:
         for listener in self._listeners:

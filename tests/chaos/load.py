@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
+from chaos.forgetting import Hush
+
 from torrentdist.client.download import download
 from torrentdist.client.http import MasterClient
 from torrentdist.client.upload import upload
@@ -50,14 +52,22 @@ class Entry:
 
 
 class Load:
-    def __init__(self, directory: Path, masters: Sequence[str], seed: int) -> None:
+    def __init__(self, directory: Path, masters: Sequence[str], token: Path | None, seed: int) -> None:
         self._dir = directory
         self._rng = random.Random(seed)
-        self.config = Config(client=ClientConfig(masters=list(masters), supervisor="", deadline_secs=PATIENCE_SECS))
+        self.config = Config(
+            client=ClientConfig(
+                masters=list(masters),
+                supervisor="",
+                token_file=str(token) if token else "",
+                deadline_secs=PATIENCE_SECS,
+            )
+        )
         self.ledger: dict[BundleId, Entry] = {}
         self.done: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
         self.findings: list[str] = []
+        self.hush = Hush()
         self.journal: list[str] = []
         """What was refused when, for whoever looks into a finding."""
         self._numbers = iter(range(1_000_000))
@@ -78,8 +88,9 @@ class Load:
             if asyncio.get_running_loop().time() > end:
                 return
             try:
-                if await work():  # type: ignore[operator]
-                    self.done[name.strip("_")] += 1
+                async with self.hush.work():
+                    if await work():  # type: ignore[operator]
+                        self.done[name.strip("_")] += 1
             except TorrentdistError as error:
                 self.refused[f"{name.strip('_')}: {error.code}"] += 1
                 self.journal.append(f"{time.time():.3f} {name} {error.code}: {error.message}")
@@ -108,7 +119,16 @@ class Load:
         entry.digest = view.digest
         if view.achieved and view.replicas >= MIN_REPLICAS:
             entry.state = State.ACKED
+            await self._look_for(entry)
         return view.achieved
+
+    async def _look_for(self, entry: Entry) -> None:
+        """Whose upload was acknowledged sees it with the next command, or is told that the answer is of the past."""
+        async with self.client() as client:
+            listed = {view.id for view in await client.bundles()}
+            warned = client.stale is not None and client.stale.behind
+        if entry.id not in listed and entry.state is State.ACKED and not warned:
+            self.findings.append(f"{entry.id} was acknowledged, and the next command does not list it")
 
     async def _download(self) -> bool:
         entry = self._pick(State.ACKED)

@@ -51,6 +51,8 @@ class Reign:
     ended: float = float("inf")
     """When the epoch was raised again, or the leader's znode went."""
     znode_gone: bool = False
+    robbed: bool = False
+    """Of its znode, by somebody from outside."""
     acts: list[frozenset[str]] = field(default_factory=list)
 
 
@@ -64,17 +66,19 @@ class Judgement:
         return sum(len(reign.acts) for reign in self.reigns)
 
 
-def judge_transactions(transactions: Iterable[Transaction]) -> Judgement:
-    """Every change that only a leader may make was made by the leader of the epoch that was current."""
-    court = _Court()
+def judge_transactions(transactions: Iterable[Transaction], outsiders: Collection[int] = ()) -> Judgement:
+    """Every change that only a leader may make was made by the leader of the epoch that was current. `outsiders`: the
+    sessions of operators, who may do anything."""
+    court = _Court(outsiders)
     for txn in transactions:
         court.hear(txn)
     return court.judgement
 
 
 class _Court:
-    def __init__(self) -> None:
+    def __init__(self, outsiders: Collection[int]) -> None:
         self.judgement = Judgement()
+        self._outsiders = outsiders
         self._owners: dict[str, int] = {}
         self._masters: dict[str, str] = {}
         self._epoch = 0
@@ -83,7 +87,7 @@ class _Court:
     def hear(self, txn: Transaction) -> None:
         changes = [Change(c.kind, _inner(c.path), c.data, c.version, c.ephemeral) for c in txn.changes]
         owed = [c.path for c in changes if _is_the_leaders(c)]
-        if owed and self._is_the_electeds(txn, changes):
+        if txn.session in self._outsiders or (owed and self._is_the_electeds(txn, changes)):
             pass
         elif owed and not self._is_fenced(txn, changes):
             self._find(txn, f"changed {owed} without being the leader of epoch {self._epoch}")
@@ -125,7 +129,10 @@ class _Court:
             case Kind.DELETE:
                 self._owners.pop(change.path, None)
                 if self._reign is not None and self._reign.election == change.path:
+                    self._reign.robbed = txn.session in self._outsiders
                     self._end(txn.at, znode_gone=True)
+                if change.path == paths.EPOCH:
+                    self._epoch = 0
             case Kind.SET if change.path == paths.EPOCH:
                 self._raise(txn, change, all_of_it)
             case _:
@@ -179,13 +186,15 @@ def judge_sightings(
 ) -> list[str]:
     """Nobody said that he leads outside his reign. `stolen`: sessions that somebody else ended, which their owner
     cannot know of before his lease is over; whatever he does meanwhile is refused."""
+
+    def grace(reign: Reign) -> float:
+        return SLACK_SECS + (lease_secs if reign.robbed or reign.session in stolen else 0.0)
+
     findings = []
     for seen in sightings:
         own = [reign for reign in reigns if reign.master == seen.master]
         if not any(
-            reign.began - SLACK_SECS <= seen.ended
-            and seen.began <= reign.ended + SLACK_SECS + (lease_secs if reign.session in stolen else 0.0)
-            for reign in own
+            reign.began - SLACK_SECS <= seen.ended and seen.began <= reign.ended + grace(reign) for reign in own
         ):
             others = [r.epoch for r in reigns if r.began <= seen.began <= r.ended]
             findings.append(f"{seen.master} said at {seen.began:.3f} that it leads, in epoch {others}")
@@ -194,13 +203,12 @@ def judge_sightings(
 
 def judge_words(reigns: Sequence[Reign], words: Iterable[Committed]) -> list[str]:
     """What a master logged as committed is in ZooKeeper's log, in that very epoch, and by this master."""
-    by_epoch = {reign.epoch: reign for reign in reigns}
-    findings = []
-    for word in words:
-        reign = by_epoch.get(word.epoch)
-        if reign is None or reign.master != word.master or frozenset(word.znodes) not in reign.acts:
-            findings.append(f"{word.master} logged a commit in epoch {word.epoch} that is not there: {word.znodes}")
-    return findings
+    acts = {(reign.epoch, reign.master, act) for reign in reigns for act in reign.acts}
+    return [
+        f"{word.master} logged a commit in epoch {word.epoch} that is not there: {word.znodes}"
+        for word in words
+        if (word.epoch, word.master, frozenset(word.znodes)) not in acts
+    ]
 
 
 def words_of(master: str, log: Iterable[bytes]) -> list[Committed]:

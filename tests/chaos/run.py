@@ -17,16 +17,23 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Awaitable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from chaos import disks, oracle, verdict
+from chaos import oracle, verdict
 from chaos.faults import Injector, expendable
 from chaos.jobs import JobLoad
 from chaos.load import Load, State
+from chaos.network import Network
 from chaos.schedule import DAEMONS, MASTERS, SESSION_SECS, schedule
 from chaos.txnlog import committed
 from chaos.world import World
+
+from bench.lab import enter, why_not
+
+THREADS = 32
 
 
 @dataclass
@@ -41,21 +48,25 @@ class Report:
     epochs: int = 0
     acts_of_leaders: int = 0
     sightings: int = 0
-    healed_secs: float = 0.0
+    open_secs: float = 0.0
+    judge_secs: dict[str, float] = field(default_factory=dict)
     lost: int = 0
     job: dict[str, float] = field(default_factory=dict)
     findings: list[str] = field(default_factory=list)
 
 
-async def run(seed: int, seconds: float, directory: Path) -> Report:
-    report = Report(seed, seconds)
-    world = World(directory)
+async def run(seed: int, seconds: float, directory: Path, network: Network | None) -> Report:
+    report, began = Report(seed, seconds), time.monotonic()
+    # Whoever waits for a process to end must not keep the others waiting for a thread.
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS))
+    world = World(directory, network)
     try:
         await world.open()
-        load = Load(directory, [world.urls[name] for name in MASTERS], seed)
+        load = Load(directory, [world.urls[name] for name in MASTERS], network.token if network else None, seed)
         job = JobLoad(directory, load, seed)
         await job.open()
-        injector = Injector(world, seed, lambda name, damage: expendable(world, load, name, damage))
+        report.open_secs = round(time.monotonic() - began, 1)
+        injector = Injector(world, load.hush, seed, lambda name, damage: expendable(world, load, name, damage))
         async with asyncio.TaskGroup() as group:
             group.create_task(load.run(seconds))
             group.create_task(job.run(seconds))
@@ -67,24 +78,25 @@ async def run(seed: int, seconds: float, directory: Path) -> Report:
 
 
 async def _judge(world: World, load: Load, job: JobLoad, injector: Injector, report: Report) -> None:
-    began = time.monotonic()
+    found: list[str] = []
+
+    async def ask(name: str, check: Awaitable[list[str]]) -> None:
+        began = time.monotonic()
+        found.extend(await check)
+        report.judge_secs[name] = round(time.monotonic() - began, 1)
+
     await world.heal()
-    found = await verdict.well(world)
-    report.healed_secs = round(time.monotonic() - began, 1)
+    await ask("well", verdict.well(world))
     found += load.findings + injector.failed
-    found += await job.judge()
+    await ask("job", job.judge())
     report.job = {**job.done, "stints": job.stints(), "waited": job.waited}
-    found += await verdict.replicated(world, load)
-    found += await verdict.repaired(world)
-    found += await verdict.ledger_kept(world, load)
-    found += await verdict.hosts_sound(world, load)
+    await ask("replicated", verdict.replicated(world, load))
+    await ask("repaired", verdict.repaired(world))
+    await ask("ledger", verdict.ledger_kept(world, load))
+    await ask("hosts", verdict.hosts_sound(world, load))
     (world.dir / "journal").write_text("\n".join(load.journal))
     await world.stop_watching()
-    for name in DAEMONS:
-        await world.end(name, signal.SIGTERM)
-        if world.cluster.returncode(name) != 0:
-            found.append(f"{name} stopped with {world.cluster.returncode(name)}")
-    found += verdict.stores_sound(world)
+    await ask("stopped", _stopped(world))
     found += world.ended + world.complaints()
     found += _judge_leaders(world, injector, report)
     report.faults, report.left_out = dict(injector.done), dict(injector.left_out)
@@ -96,9 +108,16 @@ async def _judge(world: World, load: Load, job: JobLoad, injector: Injector, rep
         world.keep_disks()
 
 
+async def _stopped(world: World) -> list[str]:
+    await asyncio.gather(*(world.end(name, signal.SIGTERM) for name in DAEMONS))
+    codes = {name: world.cluster.returncode(name) for name in DAEMONS}
+    found = [f"{name} stopped with {code}" for name, code in codes.items() if code != 0]
+    return found + await asyncio.to_thread(verdict.stores_sound, world)
+
+
 def _judge_leaders(world: World, injector: Injector, report: Report) -> list[str]:
     transactions = committed([server.directory / "data" for server in world.zookeeper.servers])
-    judgement = oracle.judge_transactions(transactions)
+    judgement = oracle.judge_transactions(transactions, injector.outsiders)
     words = [word for name in MASTERS for word in oracle.words_of(name, world.log(name).read_bytes().splitlines())]
     report.epochs, report.acts_of_leaders = len(judgement.reigns), judgement.acts
     report.sightings = len(world.sightings)
@@ -110,17 +129,19 @@ def _judge_leaders(world: World, injector: Injector, report: Report) -> list[str
 
 
 def main() -> int:
-    disks.enter("chaos.run")
     parser = argparse.ArgumentParser(prog="make chaos", description=__doc__)
     parser.add_argument("--time", type=float, default=600.0, help="seconds of faults")
     parser.add_argument("--seed", type=int, default=None, help="of the schedule; random by default")
     parser.add_argument("--keep", action="store_true", help="keep the directory, also of a run without findings")
     args = parser.parse_args()
+    in_lab = not why_not()
+    if in_lab:
+        enter("chaos.run", sys.argv[1:])
     seed = secrets.randbits(32) if args.seed is None else args.seed
     directory = Path(tempfile.mkdtemp(prefix="torrentdist-chaos-"))
     os.environ |= {"XDG_CACHE_HOME": str(directory / "cache"), "XDG_CONFIG_HOME": str(directory / "config")}
     print(f"seed {seed}, {args.time:g} s, in {directory}", file=sys.stderr, flush=True)
-    report = asyncio.run(run(seed, args.time, directory))
+    report = asyncio.run(run(seed, args.time, directory, Network(directory, MASTERS) if in_lab else None))
     print(json.dumps(asdict(report), indent=1))
     if report.findings:
         print(f"{len(report.findings)} findings; everything is kept in {directory}", file=sys.stderr)

@@ -18,11 +18,19 @@ DAEMONS = MASTERS + SUPERVISORS
 LEADER = "leader"
 """The master that leads when the fault comes."""
 SERVERS_LEADER = "zookeeper-leader"
+TREE = "tree"
+"""What ZooKeeper holds for us."""
 
 SESSION_SECS = 4.0
 REST_SECS = 8.0
 """Between two faults of disks: what was lost has to come back from somewhere in between."""
 LONGEST_SECS = 9.0
+FORGET_REST_SECS = 60.0
+"""Nobody works while the tree is gone."""
+
+
+CI_SECS, CI_SEED = 120.0, 31
+"""Always the same schedule, so that a failure there is about the change under test; `make chaos` draws new ones."""
 
 
 class Way(StrEnum):
@@ -32,6 +40,20 @@ class Way(StrEnum):
     SILENT = "silent"
     NO_REQUESTS = "requests are held up"
     NO_ANSWERS = "answers are held up"
+
+
+class Others(StrEnum):
+    """To whom a master's network breaks."""
+
+    MASTERS = "masters"
+    REST = "ZooKeeper, supervisors and clients"
+    ALL = "everybody"
+
+
+class Direction(StrEnum):
+    BOTH = "both"
+    DEAF = "it hears nothing"
+    MUTE = "nobody hears it"
 
 
 @dataclass(frozen=True)
@@ -72,6 +94,16 @@ class Cut:
 
 
 @dataclass(frozen=True)
+class Part:
+    """Packets between a master and others are lost without a word."""
+
+    target: str
+    others: Others
+    direction: Direction
+    secs: float
+
+
+@dataclass(frozen=True)
 class Expire:
     """Somebody ends its session."""
 
@@ -81,7 +113,7 @@ class Expire:
 
 @dataclass(frozen=True)
 class Flip:
-    """A byte of a published bundle changes on its disk, without a trace in size or time."""
+    """A byte of a published bundle or of its metafile changes on its disk, without a trace in time, or the end goes."""
 
     target: str
     secs: float = 0.0
@@ -112,7 +144,15 @@ class Full:
     secs: float
 
 
-Fault = Kill | Stop | Pause | Drops | Cut | Expire | Flip | Wipe | ClockJump | Full
+@dataclass(frozen=True)
+class Forget:
+    """The tree is deleted, and after that time brought back from a backup of just before."""
+
+    secs: float
+    target: str = TREE
+
+
+Fault = Kill | Stop | Pause | Drops | Cut | Part | Expire | Flip | Wipe | ClockJump | Full | Forget
 DISK = (Flip, Wipe)
 
 
@@ -151,11 +191,14 @@ def _fault(rng: random.Random) -> Fault:
         (1, lambda r: Pause(r.choice((*SERVERS, SERVERS_LEADER)), _pause(r))),
         (2, lambda r: Drops(_daemon(r), _secs(r))),
         (3, lambda r: Cut(_daemon(r), r.choice(list(Way)), _secs(r))),
+        (3, lambda r: Part(_master(r), r.choice(list(Others)), r.choice(list(Direction)), _secs(r))),
         (2, lambda r: Expire(_daemon(r))),
         (2, lambda r: Flip(r.choice((LEADER, *DAEMONS)))),
         (1, lambda r: Wipe(_master(r), round(SESSION_SECS + r.uniform(1.0, 3.0), 2))),
         (1, lambda r: ClockJump(_daemon(r), round(r.uniform(-1000.0, 1000.0), 1), _secs(r))),
         (2, lambda r: Full(_daemon(r), _secs(r))),
+        (1, lambda r: Full(r.choice((*SERVERS, SERVERS_LEADER)), _secs(r))),
+        (1, lambda r: Forget(_secs(r))),
     ]
     weights = [weight for weight, _ in makers]
     return rng.choices([make for _, make in makers], weights)[0](rng)
@@ -184,6 +227,10 @@ def _fits(event: Event, events: list[Event]) -> bool:
         disks = [other for other in events if isinstance(other.fault, DISK)]
         if any(event.at < other.until + REST_SECS for other in disks):
             return False
+    if isinstance(event.fault, Forget) and any(
+        event.at < other.until + FORGET_REST_SECS for other in events if isinstance(other.fault, Forget)
+    ):
+        return False
     running = [other for other in events if event.at <= other.until]
     if event.fault.target in SERVERS or event.fault.target == SERVERS_LEADER:
         # One server may go while another one is away: no quorum then, but not for long.

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import shutil
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from torrentdist.model.errors import TorrentdistError
 WELL_SECS = 45.0
 WHOLE_SECS = 60.0
 DOWNLOAD_SECS = 30.0
+AT_ONCE = 4
 
 
 async def holds(condition: Callable[[], Awaitable[object]], seconds: float) -> bool:
@@ -76,17 +77,27 @@ async def replicated(world: World, load: Load) -> list[str]:
     return [f"after {WHOLE_SECS:g} s of peace not held by every master: {short}"]
 
 
+async def at_once(checks: Iterable[Coroutine[Any, Any, list[str]]]) -> list[str]:
+    """What all of them find, a few at a time."""
+    room = asyncio.Semaphore(AT_ONCE)
+
+    async def one(check: Coroutine[Any, Any, list[str]]) -> list[str]:
+        async with room:
+            return await check
+
+    return [finding for found in await asyncio.gather(*map(one, checks)) for finding in found]
+
+
 async def ledger_kept(world: World, load: Load) -> list[str]:
     """Everything acknowledged can be downloaded as it was; what was removed is gone; the rest is whole or not there."""
-    findings = []
     views = await listed(world)
-    for entry in load.ledger.values():
-        if entry.state is State.REMOVED:
-            if entry.id in views:
-                findings.append(f"{entry.id} was removed and is listed")
-        elif entry.state is State.ACKED or views.get(entry.id, {}).get("state") == "available":
-            findings += await _download(load, entry, world.dir / "final")
-    return findings
+    findings = [f"{entry.id} was removed and is listed" for entry in load.in_state(State.REMOVED) if entry.id in views]
+    wanted = [
+        entry
+        for entry in load.in_state(State.ACKED, State.REMOVING, State.UNSURE)
+        if entry.state is State.ACKED or views.get(entry.id, {}).get("state") == "available"
+    ]
+    return findings + await at_once(_download(load, entry, world.dir / "final") for entry in wanted)
 
 
 async def _download(load: Load, entry: Entry, directory: Path) -> list[str]:
@@ -105,22 +116,24 @@ async def _download(load: Load, entry: Entry, directory: Path) -> list[str]:
 
 async def hosts_sound(world: World, load: Load) -> list[str]:
     """Every supervisor has what it was told to keep, and every byte of it is right."""
-    findings = []
-    for name in SUPERVISORS:
-        for entry in (entry for entry in load.in_state(State.ACKED) if name in entry.hosts):
+    pairs = [(name, entry) for name in SUPERVISORS for entry in load.in_state(State.ACKED) if name in entry.hosts]
+    return await at_once(_host_sound(world, name, entry) for name, entry in pairs)
 
-            async def sound(name: str = name, entry: Entry = entry) -> bool:
-                with contextlib.suppress(httpx.HTTPError):
-                    url = f"{world.urls[name]}/v1/host/bundles/{entry.id}"
-                    if (await world.http.get(url)).json().get("state") != "done":
-                        return False
-                    verified = await world.http.post(url + "/verify", timeout=10.0)
-                    return verified.status_code == 200 and not verified.json()["damaged"]
+
+async def _host_sound(world: World, name: str, entry: Entry) -> list[str]:
+    url = f"{world.urls[name]}/v1/host/bundles/{entry.id}"
+
+    async def sound() -> bool:
+        with contextlib.suppress(httpx.HTTPError):
+            if (await world.http.get(url)).json().get("state") != "done":
                 return False
+            verified = await world.http.post(url + "/verify", timeout=10.0)
+            return verified.status_code == 200 and not verified.json()["damaged"]
+        return False
 
-            if not await holds(sound, WHOLE_SECS):
-                findings.append(f"{name} does not hold {entry.id} whole, {WHOLE_SECS:g} s after it could")
-    return findings
+    if await holds(sound, WHOLE_SECS):
+        return []
+    return [f"{name} does not hold {entry.id} whole, {WHOLE_SECS:g} s after it could"]
 
 
 async def repaired(world: World) -> list[str]:

@@ -22,9 +22,11 @@ import httpx
 import msgspec
 from chaos import disks
 from chaos.links import Links
+from chaos.network import Network
 from chaos.oracle import Sighting
-from chaos.schedule import DAEMONS, LEADER, MASTERS, SERVERS_LEADER, SESSION_SECS
+from chaos.schedule import DAEMONS, LEADER, MASTERS, SERVERS, SERVERS_LEADER, SESSION_SECS
 
+from bench.lab import BRIDGE
 from torrentdist.dev.cluster import DevCluster, DevSpec
 from torrentdist.dev.processes import is_alive
 from torrentdist.dev.zookeeper import EmbeddedZooKeeper, ZooKeeperServer
@@ -36,19 +38,26 @@ SETTINGS: dict[str, dict[str, object]] = {
 }
 LOOK_SECS = 0.1
 PROGRAM = Path(__file__).parent.parent / "skewed_clock.py"
+LOOPBACK = "127.0.0.1"
 
 
 class LinkedCluster(DevCluster):
-    """A DevCluster whose daemons reach ZooKeeper each at addresses of their own."""
+    """A DevCluster whose daemons reach ZooKeeper each at addresses of their own, and may be on hosts of their own."""
 
-    def __init__(self, spec: DevSpec, servers: Mapping[str, Sequence[str]]) -> None:
+    def __init__(self, spec: DevSpec, servers: Mapping[str, Sequence[str]], network: Network | None) -> None:
         super().__init__(spec)
         self._servers = servers
+        self._network = network
 
     def write_config(self, name: str, *, port: int) -> None:
         spec = self.spec
-        zookeeper = {**spec.settings.get("zookeeper", {}), "servers": list(self._servers[name])}
-        self.spec = msgspec.structs.replace(spec, settings={**spec.settings, "zookeeper": zookeeper})
+        own: dict[str, dict[str, object]] = {"zookeeper": {"servers": list(self._servers[name])}}
+        if self._network is not None:
+            own["api"] = {"listen": self._network.address(name)}
+        settings = {**spec.settings}
+        for section, values in own.items():
+            settings[section] = {**settings.get(section, {}), **values}
+        self.spec = msgspec.structs.replace(spec, settings=settings)
         try:
             super().write_config(name, port=port)
         finally:
@@ -57,7 +66,8 @@ class LinkedCluster(DevCluster):
     def command(self, name: str) -> list[str]:
         """`torrentdist` with a clock that can be set."""
         python, _, _, *rest = super().command(name)
-        return [python, str(PROGRAM), *rest]
+        within = [] if self._network is None else self._network.within(name)
+        return [*within, python, str(PROGRAM), *rest]
 
     def returncode(self, name: str) -> int | None:
         child: subprocess.Popen[bytes] | None = self._children.get(self.member(name).pid)
@@ -65,8 +75,10 @@ class LinkedCluster(DevCluster):
 
 
 class World:
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, network: Network | None) -> None:
+        """`network`: of the namespaces that we are in; without them some faults can't be carried out."""
         self.dir = directory
+        self.network = network
         self.zookeeper = EmbeddedZooKeeper(directory / "zookeeper", servers=3)
         self.links: dict[str, Links] = {}
         self.urls: dict[str, str] = {}
@@ -75,27 +87,32 @@ class World:
         self.down: set[str] = set()
         """What a fault keeps from running now."""
         self.leader = ""
-        self.own_disks = False
-        """Whether every daemon has a file system to itself."""
+        self._mounted = False
         self._tasks: list[asyncio.Task[None]] = []
         self.cluster: LinkedCluster
 
     async def open(self) -> None:
+        if self.network is not None:
+            await asyncio.to_thread(disks.mount_all, self._disks())
+            self._mounted = True
         await asyncio.to_thread(self.zookeeper.start, 60.0)
         for name in DAEMONS:
-            self.links[name] = Links(self.zookeeper.addresses)
+            self.links[name] = Links(self.zookeeper.addresses, BRIDGE if self.network else LOOPBACK)
             await self.links[name].start()
+        settings = SETTINGS
+        if self.network is not None:
+            settings = {**SETTINGS, "api": {"token_file": str(self.network.token)}}
         spec = DevSpec(
             dir=self.dir / "cluster",
             zookeeper=",".join(self.zookeeper.addresses),
             session_secs=SESSION_SECS,
-            settings=SETTINGS,
+            settings=settings,
         )
-        self.own_disks = await asyncio.to_thread(disks.mount_all, [self.store(name) for name in DAEMONS])
-        self.cluster = LinkedCluster(spec, {name: links.addresses for name, links in self.links.items()})
+        servers = {name: links.addresses for name, links in self.links.items()}
+        self.cluster = LinkedCluster(spec, servers, self.network)
         await asyncio.to_thread(self.cluster.up)
         self.urls = {name: self.cluster.member(name).url for name in DAEMONS}
-        self.http = httpx.AsyncClient(trust_env=False, timeout=2.0)
+        self.http = httpx.AsyncClient(trust_env=False, timeout=2.0, headers=self.cluster.headers())
         self._tasks = [asyncio.create_task(self._watch(name)) for name in MASTERS]
         self._tasks.append(asyncio.create_task(self._restart_the_ended()))
 
@@ -115,9 +132,9 @@ class World:
         await asyncio.to_thread(self.zookeeper.kill)
         for links in self.links.values():
             await links.close()
-        if self.own_disks:
-            self.own_disks = False
-            await asyncio.to_thread(disks.unmount_all, [self.store(name) for name in DAEMONS])
+        if self._mounted:
+            self._mounted = False
+            await asyncio.to_thread(disks.unmount_all, self._disks())
 
     # looking
 
@@ -157,6 +174,11 @@ class World:
     def store(self, name: str) -> Path:
         return self.dir / "cluster" / name
 
+    def _disks(self) -> list[Path]:
+        """Every member has one to itself."""
+        servers = [self.zookeeper.directory / f"server-{number}" for number in range(1, len(SERVERS) + 1)]
+        return [*servers, *map(self.store, DAEMONS)]
+
     def resolve(self, target: str) -> str:
         """The member that is meant now."""
         if target == LEADER:
@@ -191,8 +213,8 @@ class World:
 
     def keep_disks(self) -> None:
         """What is on disks that end with this run, for whoever looks into a finding."""
-        for name in DAEMONS if self.own_disks else ():
-            shutil.copytree(self.store(name), self.store(name).with_suffix(".kept"), symlinks=True)
+        for disk in self._disks() if self._mounted else ():
+            shutil.copytree(disk, disk.with_suffix(".kept"), symlinks=True)
 
     def set_clock(self, name: str, off_by: float) -> None:
         fresh = self.cluster.config_of(name).with_suffix(".new")
@@ -200,13 +222,16 @@ class World:
         fresh.rename(fresh.with_suffix(".skew"))
 
     async def heal(self) -> None:
+        for disk in self._disks() if self._mounted else ():
+            disks.empty(disk)
         for name in DAEMONS:
-            if self.own_disks:
-                disks.empty(self.store(name))
             self.set_clock(name, 0.0)
             self.links[name].mend()
             self.signal(name, SIGCONT)
             self.start(name)
+        if self.network is not None:
+            for name in MASTERS:
+                self.network.mend(name)
         for server in self.zookeeper.servers:
             server.resume()
             if server.exited():

@@ -119,6 +119,27 @@ def test_a_leader_that_says_so_after_its_time_is_found() -> None:
     assert [] == judge_sightings(reigns, [late], stolen=[FIRST], lease_secs=4.0)
 
 
+def test_a_tree_that_an_operator_deletes_begins_anew() -> None:
+    """Broken, a wiped tree would be a finding by itself, or whatever is done in the one after it would be none."""
+    operator = 0xC
+    wiped = (operator, tuple(change(Kind.DELETE, p) for p in ("/code-distributor/b", "/election/b-2", "/epoch")))
+    later = (
+        *HANDED_ON,
+        wiped,
+        (FIRST, (queued("m1", "a-5"),)),
+        (FIRST, raised("m1", "a-5", 1)),
+        (FIRST, act(1, "a-5")),
+    )
+    judgement = judge_transactions(history(*later), outsiders=[operator])
+    deposed = judge_transactions(history(*later, (SECOND, act(2, "b-2"))), outsiders=[operator])
+    at_once, much_later = Sighting("m2", 108.5, 108.6), Sighting("m2", 113.0, 113.1)
+
+    assert [] == judgement.findings
+    assert len(judge_transactions(history(*later)).findings) == len(deposed.findings) == 1
+    assert [] == judge_sightings(judgement.reigns, [at_once], stolen=(), lease_secs=4.0)
+    assert len(judge_sightings(judgement.reigns, [much_later], stolen=(), lease_secs=4.0)) == 1
+
+
 def test_a_commit_that_only_its_master_knows_of_is_found() -> None:
     """Broken, a change could be acknowledged that ZooKeeper never made."""
     reigns = judge_transactions(history(*HANDED_ON)).reigns

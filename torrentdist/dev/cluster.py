@@ -20,6 +20,7 @@ from pathlib import Path
 import httpx
 import msgspec
 
+from torrentdist.client.transport import read_token
 from torrentdist.dev.processes import Started, birth_of, is_alive, send, wait_gone
 from torrentdist.dev.zookeeper import EmbeddedZooKeeper
 from torrentdist.host.address import NAME, read_address
@@ -189,7 +190,7 @@ class DevCluster:
         deadline = time.monotonic() + timeout
         masters = [p for p in self.state.processes if p.role == "master"]
         waiting = {p.id: f"{p.url}/readyz" for p in self.state.processes if p.role != "zookeeper"}
-        with httpx.Client(trust_env=False, timeout=2.0) as http:
+        with httpx.Client(trust_env=False, timeout=2.0, headers=self.headers()) as http:
             while waiting or not any(_answers_ok(http, f"{m.url}/leaderz") for m in masters):
                 waiting = {name: url for name, url in waiting.items() if not _answers_ok(http, url)}
                 for name in waiting:
@@ -198,6 +199,14 @@ class DevCluster:
                     missing = ", ".join(waiting) or "a leader"
                     raise TorrentdistError("timed_out", what=f"waiting for {missing}", seconds=timeout)
                 time.sleep(0.02)
+
+    def headers(self) -> dict[str, str]:
+        """What a request to a daemon has to carry."""
+        token_file = self._token_file()
+        return {"Authorization": f"Bearer {read_token(token_file)}"} if token_file else {}
+
+    def _token_file(self) -> str:
+        return str(self.spec.settings.get("api", {}).get("token_file", ""))
 
     def member(self, name: str) -> Started:
         return next(p for p in self.state.processes if p.id == name)
@@ -270,6 +279,8 @@ class DevCluster:
     def _write_client_config(self) -> None:
         gateways = [p.gateway for p in self.state.processes if p.gateway]
         client: dict[str, object] = {"masters": self.masters(), "supervisor": gateways[0] if gateways else ""}
+        if token_file := self._token_file():
+            client["token_file"] = token_file
         # The groups' commands and the doctor ask ZooKeeper itself.
         zookeeper = {**self.spec.settings.get("zookeeper", {}), "servers": self.state.zookeeper.split(",")}
         _write_toml(self.dir / "client.toml", {"client": client, "zookeeper": zookeeper})

@@ -1,0 +1,126 @@
+"""ZooKeeper's tree deleted under running daemons, and brought back from a backup, as after a mistake of an operator.
+
+Always holds: nobody is at work from the backup to the end, or what was acknowledged in between would rightly be gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Sequence
+
+from chaos.oracle import CHROOT
+from kazoo.client import KazooClient
+from kazoo.exceptions import KazooException
+from kazoo.handlers.threading import KazooTimeoutError
+
+from torrentdist.cluster.backup import make_backup, restore
+from torrentdist.cluster.zookeeper import ZooKeeper
+from torrentdist.model.backup import Backup
+from torrentdist.model.config import ZooKeeperConfig
+from torrentdist.model.errors import EXIT_UNAVAILABLE, TorrentdistError
+
+SILENCE_SECS = 45.0
+REACH_SECS = 30.0
+AGAIN_SECS = 0.2
+
+
+class OutOfReach(Exception):
+    """Other faults keep this one from being carried out."""
+
+
+class Hush:
+    """Who works can be asked to wait."""
+
+    def __init__(self) -> None:
+        self._welcome, self._idle = asyncio.Event(), asyncio.Event()
+        self._welcome.set()
+        self._idle.set()
+        self._working = 0
+
+    @contextlib.asynccontextmanager
+    async def work(self) -> AsyncIterator[None]:
+        await self._welcome.wait()
+        self._working += 1
+        self._idle.clear()
+        try:
+            yield
+        finally:
+            self._working -= 1
+            if not self._working:
+                self._idle.set()
+
+    @contextlib.asynccontextmanager
+    async def silence(self) -> AsyncIterator[None]:
+        """Begins when everybody has finished what was under way."""
+        self._welcome.clear()
+        try:
+            try:
+                await asyncio.wait_for(self._idle.wait(), SILENCE_SECS)
+            except TimeoutError:
+                raise OutOfReach from None
+            yield
+        finally:
+            self._welcome.set()
+
+
+async def forget(servers: Sequence[str], hush: Hush, secs: float, outsiders: set[int]) -> None:
+    """`outsiders`: takes the sessions that do it, for whoever judges the transactions. Once anything is deleted, the
+    backup is brought back, whatever it takes."""
+    zk = ZooKeeper(ZooKeeperConfig(servers=list(servers), operation_timeout_secs=5.0))
+    async with hush.silence():
+        try:
+            backup = await _reach(zk, outsiders)
+            try:
+                await asyncio.to_thread(_delete, ",".join(servers), outsiders)
+                await asyncio.sleep(secs)
+            finally:
+                await _restore(zk, backup, outsiders)
+        finally:
+            await zk.close()
+
+
+async def _reach(zk: ZooKeeper, outsiders: set[int]) -> Backup:
+    try:
+        await zk.start(REACH_SECS)
+        outsiders.add(zk.session_id or 0)
+        return await make_backup(zk)
+    except TorrentdistError as error:
+        if error.exit_code == EXIT_UNAVAILABLE:
+            raise OutOfReach from None
+        raise
+
+
+def _delete(hosts: str, outsiders: set[int]) -> None:
+    """Daemons write into the tree meanwhile: again, until there was nothing for a moment."""
+    client = KazooClient(hosts=hosts, timeout=10.0)
+    deadline = time.monotonic() + REACH_SECS
+    try:
+        client.start(REACH_SECS)
+        while time.monotonic() < deadline:
+            outsiders.update((client.client_id or ())[:1])  # there is none between two sessions
+            try:
+                client.delete(CHROOT, recursive=True)
+                return
+            except KazooException:
+                time.sleep(AGAIN_SECS)
+    except KazooTimeoutError:
+        raise OutOfReach from None
+    finally:
+        client.stop()
+        client.close()
+
+
+async def _restore(zk: ZooKeeper, backup: Backup, outsiders: set[int]) -> None:
+    deadline = time.monotonic() + 3 * REACH_SECS
+    while True:
+        try:
+            await zk.wait_connected(REACH_SECS)
+            outsiders.add(zk.session_id or 0)
+            await restore(zk, backup)
+            return
+        except TorrentdistError as error:
+            if error.exit_code != EXIT_UNAVAILABLE or time.monotonic() > deadline:
+                raise
+            await asyncio.sleep(AGAIN_SECS)
