@@ -88,7 +88,7 @@ async def test_nothing_is_called_missing_by_a_master_that_is_behind(enter: Enter
     async def look() -> str:
         try:
             asking = Request({"type": "http", "method": "GET"})
-            return bytes((await confirmed(show, standby.mirror)(asking)).body).decode()
+            return bytes((await confirmed(show, standby.mirror, lambda: 0.0)(asking)).body).decode()
         except TorrentdistError as error:
             return error.code
 

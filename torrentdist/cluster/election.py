@@ -260,6 +260,8 @@ class Elector:
                 return await self._ready()
         except TimeoutError:
             log.warning("not ready in time", seconds=self._ready_secs)
+        except TorrentdistError as error:
+            log.info("whether this master is ready cannot be told", reason=error.message)
         except Exception:
             log.exception("asking whether this master is ready failed")
         return False
