@@ -27,7 +27,8 @@ PATIENCE_SECS = 45.0
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     """3 masters and 3 supervisors of this file's own."""
-    with running_cluster({"swarm": {"seeding_secs": 2.0}}, supervisors=3) as cluster:
+    settings = {"swarm": {"seeding_secs": 2.0}, "jobs": {"silent_secs": 10.0}}
+    with running_cluster(settings, supervisors=3) as cluster:
         yield cluster
 
 
@@ -209,8 +210,41 @@ def test_an_outage_of_zookeeper_and_the_leader_after_it_touch_no_worker(
     assert [len(oracle.stints(submitted["id"], k)) for k in range(WORKERS)] == [1] * WORKERS
 
 
+def test_a_supervisor_that_hangs_with_its_session_alive_loses_its_workers(
+    cluster: Cluster, oracle: Oracle, tmp_path: Path
+) -> None:
+    """C7: if this fails, its workers run nowhere for as long as it hangs."""
+    cluster.heal()
+    victim = cluster.supervisors()[0]
+    cluster.dev.programs[victim] = "hanging_daemon.py"
+    cluster.dev.signal(victim, signal.SIGTERM)
+    cluster.start(victim)
+    del cluster.dev.programs[victim]
+    cluster.dev.wait_ready()
+    id_ = cluster.run("job", "submit", made(tmp_path / "hang", oracle, "hang", workers=3)).ok()["id"]
+    places = wait_running(cluster, id_, 3)
+    cluster.dev.signal(victim, signal.SIGUSR2)
+
+    def elsewhere() -> bool:
+        now = running(cluster, id_)
+        return len(now) == 3 and victim not in {supervisor for supervisor, _ in now.values()}
+
+    until(elsewhere, "its workers run elsewhere", PATIENCE_SECS)
+    moved = running(cluster, id_)
+    until(lambda: not cluster.alive(victim), "it has ended itself", PATIENCE_SECS)
+    cluster.run("job", "kill", "hang", "-w", "0").ok()
+    until(lambda: job(cluster, id_) is None, "it is removed", PATIENCE_SECS)
+
+    assert victim in {supervisor for supervisor, _ in places.values()}
+    stayed = [worker for worker, (supervisor, _) in places.items() if supervisor != victim]
+    assert [places[worker] for worker in stayed] == [moved[worker] for worker in stayed]
+    assert "a supervisor is silent" in "".join((cluster.dir / f"{name}.log").read_text() for name in cluster.masters())
+    assert "the event loop is stuck" in (cluster.dir / f"{victim}.log").read_text()
+    for worker in range(3):  # stints() fails if two of one worker ran at once
+        assert len(oracle.stints(id_, worker)) == (2 if places[worker][0] == victim else 1)
+
+
 @pytest.mark.case("A18")
-@pytest.mark.case("A19")
 def test_jobs_are_steered_while_another_ones_submit_is_slow(cluster: Cluster, oracle: Oracle, tmp_path: Path) -> None:
     """If this fails, a command of `job` does not do what it says, or waits for somebody else's submit."""
     cluster.heal()

@@ -40,21 +40,22 @@ def version_of(records: KazooClient, bundle: str) -> int:
     return int(stat.version)
 
 
-def send_unread(url: str, method: str, path: str, request_id: str) -> None:
+def send_unread(url: str, method: str, path: str, request_id: str, body: bytes = b"") -> None:
     """Send a mutation and hang up, as a client does that dies before the answer."""
     parts = urlsplit(url)
-    headers = f"Host: {parts.netloc}\r\nX-Request-Id: {request_id}\r\nContent-Length: 0\r\n\r\n"
+    headers = f"Host: {parts.netloc}\r\nX-Request-Id: {request_id}\r\nContent-Length: {len(body)}\r\n\r\n"
     with socket.create_connection((parts.hostname, parts.port or 80), timeout=5.0) as connection:
-        connection.sendall(f"{method} {path} HTTP/1.1\r\n{headers}".encode())
+        connection.sendall(f"{method} {path} HTTP/1.1\r\n{headers}".encode() + body)
 
 
-def retry(cluster: Cluster, method: str, path: str, request_id: str) -> Any:
+def retry(cluster: Cluster, method: str, path: str, request_id: str, body: bytes | None = None) -> Any:
     """As the client does it: look for the leader, and send the same id."""
 
     async def once() -> Any:
         config = ClientConfig(masters=cluster.dev.masters(), deadline_secs=30.0)
         async with MasterClient(config) as client:
-            return await client.mutate(method, path, dict[str, Any], headers={"X-Request-Id": request_id})
+            headers = {"X-Request-Id": request_id}
+            return await client.mutate(method, path, dict[str, Any], headers=headers, content=body)
 
     return asyncio.run(once())
 
@@ -132,6 +133,34 @@ def test_five_failovers_in_a_row_and_a_mutation_after_each(trio: Cluster, tmp_pa
     assert ["removed"] * 5 == answers
     assert [1] * 5 == versions
     assert all(before != after for before, after in leaders)
+
+
+def test_every_job_has_an_id_of_its_own_across_failovers(trio: Cluster, tmp_path: Path) -> None:
+    """A19: broken, a job submitted to a dying leader would be there twice, or a new one would inherit an old one's
+    workers, output and story."""
+    source = make(tmp_path / "code", 40)
+    (source / "job.toml").write_text('name = "again"\ncommand = ["sleep", "60"]\n')
+    trio.upload(source, "code", replicas=2)
+    body = b'{"bundle": "code", "activate": false}'
+    seen, made = [], []
+    for n in range(2):
+        leader, standby = trio.leader(), trio.standbys()[0]
+        send_unread(trio.url(leader), "POST", "/v1/jobs", f"a19-{n}", body)
+        if n == 0:  # the other time before the answer can have been made
+            until(lambda s=standby: trio.get(s, "/v1/jobs/again?any=true"), "the job is made")  # type: ignore[misc]
+            seen.append(trio.get(standby, "/v1/jobs/again?any=true")["id"])
+        trio.kill(leader)
+        made.append(retry(trio, "POST", "/v1/jobs", f"a19-{n}", body)["id"])
+        listed = [job["id"] for job in trio.get(trio.leader(), "/v1/jobs")]
+        until(lambda: trio.get(trio.leader(), "/v1/jobs/again")["status"] == "inactive", "it is replicated")
+        trio.run("job", "kill", "again", "-w", "0").ok()
+        until(lambda: not trio.get(trio.leader(), "/v1/jobs"), "its name is free")
+        trio.start(leader)
+
+        assert [made[-1]] == listed
+
+    assert 2 == len(set(made))
+    assert seen == made[:1]
 
 
 def test_who_has_written_reads_it_at_every_master(trio: Cluster, tmp_path: Path) -> None:
