@@ -23,6 +23,7 @@ from typing import IO
 ROOT = Path(__file__).parent.parent
 INSIDE = "TORRENTDIST_LAB"
 BRIDGE = "10.77.0.1"
+BRIDGE_MAC = "02:00:00:00:ff:ff"
 NETWORK = 16
 NOBODY = "02:00:00:00:00:01"
 """A hardware address that no host has."""
@@ -70,6 +71,7 @@ class Host:
     address: str
     link: str
     """The bridge's end of its cable."""
+    mac: str
 
     def received(self) -> int:
         """Bytes that came down its link, headers included."""
@@ -87,11 +89,13 @@ class Lab:
         disks and this machine has one."""
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._made = 0
+        self._hosts: list[Host] = []
         _run("mount", "-t", "tmpfs", "-o", "size=90%", "none", "/run")
         _run("mount", "-t", "sysfs", "none", "/sys")
         self.dir = directory or Path("/run/lab")
         self.dir.mkdir(exist_ok=True)
-        _ip(["link set lo up", "link add br0 type bridge", f"addr add {BRIDGE}/{NETWORK} dev br0", "link set br0 up"])
+        made = f"link add br0 address {BRIDGE_MAC} type bridge"
+        _ip(["link set lo up", made, f"addr add {BRIDGE}/{NETWORK} dev br0", "link set br0 up"])
 
     def add(self, names: Sequence[str]) -> list[Host]:
         """Hosts with cables that are as fast as this machine, until they are shaped."""
@@ -99,16 +103,38 @@ class Lab:
         for name in names:
             self._made += 1
             number = self._made
-            host = Host(name, f"10.77.{1 + number // 250}.{1 + number % 250}", f"v{number}")
+            mac = f"02:00:00:00:{number // 256:02x}:{number % 256:02x}"
+            host = Host(name, f"10.77.{1 + number // 250}.{1 + number % 250}", f"v{number}", mac)
             made.append(host)
             _ip([f"netns add {name}", f"link add {host.link} type veth peer name eth0 netns {name}"])
         _ip([f"link set {host.link} master br0 up" for host in made])
         for host in made:
-            _ip([f"addr add {host.address}/{NETWORK} dev eth0", "link set eth0 up", "link set lo up"], host.name)
+            _ip(
+                [
+                    f"link set eth0 address {host.mac}",
+                    f"addr add {host.address}/{NETWORK} dev eth0",
+                    "link set eth0 up",
+                    "link set lo up",
+                ],
+                host.name,
+            )
+        self._introduce(made)
         return made
+
+    def _introduce(self, new: Sequence[Host]) -> None:
+        """Everybody knows everybody's MAC: the namespaces of a machine share one table of 1024 neighbours, permanent
+        entries not counted, and who asks for one over a full link may wait for seconds."""
+        old = list(self._hosts)
+        self._hosts += new
+        _ip([_knows(host.address, host.mac, "br0") for host in new])
+        for host in self._hosts:
+            strangers = [other for other in (new if host in old else self._hosts) if other != host]
+            known = [_knows(other.address, other.mac, "eth0") for other in strangers]
+            _ip([*known, _knows(BRIDGE, BRIDGE_MAC, "eth0")], host.name)
 
     def remove(self, hosts: Sequence[Host]) -> None:
         """Their processes must have ended."""
+        self._hosts = [host for host in self._hosts if host not in hosts]
         _ip([f"link del {host.link}" for host in hosts])
         _ip([f"netns del {host.name}" for host in hosts])
 
@@ -202,6 +228,10 @@ def wait_until(condition: Callable[[], bool], what: str, seconds: float = 60.0) 
 def line_of(stream: IO[bytes] | None) -> str:
     assert stream is not None
     return stream.readline().decode().strip()
+
+
+def _knows(address: str, mac: str, device: str) -> str:
+    return f"neigh replace {address} lladdr {mac} dev {device} nud permanent"
 
 
 def _ip(commands: Sequence[str], host: str | None = None) -> None:

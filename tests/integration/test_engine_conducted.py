@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 
 from torrentdist.bundle.content import verify_content
@@ -31,8 +32,8 @@ async def broadcast(directory: Path, meta: Metafile, *, there: int, planned: int
         peers += [PeerAddress(host="127.0.0.1", port=r.port, role=PeerRole.SUPERVISOR) for r in receivers]
         transfers = []
         for number, receiver in enumerate(receivers):
-            transfers.append(receiver.fetch(meta, directory / f"receiver-{number}", peers))
-            receiver.conduct(meta.digest, SwarmPlace(number=first + number, receivers=planned))
+            place = SwarmPlace(number=first + number, receivers=planned)
+            transfers.append(receiver.fetch(meta, directory / f"receiver-{number}", peers, place))
         async with asyncio.timeout(DEADLINE_SECS):
             await asyncio.gather(*(transfer.wait_done() for transfer in transfers))
         for number in range(there):
@@ -100,3 +101,24 @@ def test_what_libtorrent_calls_finished_is_done_only_when_it_is_whole(tmp_path: 
     """A bundle with holes would be published, and passed on as verified."""
 
     assert (False, []) == asyncio.run(fetch_with_holes(tmp_path, bundle(tmp_path)))
+
+
+def test_an_engine_on_all_addresses_has_one_port() -> None:
+    """Others would be told a port that is right on loopback, and dial in vain from everywhere else."""
+
+    def listening() -> set[int]:
+        descriptors = [Path(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")]
+        ours = {os.readlink(path) for path in descriptors if path.is_symlink()}
+        rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+        return {int(row[1].split(":")[1], 16) for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in ours}
+
+    async def ports() -> tuple[int, set[int]]:
+        engine = Engine(EngineConfig(listen_host="0.0.0.0"))
+        await engine.start()
+        found = listening()
+        await engine.close()
+        return engine.port, found
+
+    port, found = asyncio.run(ports())
+
+    assert {port} == found

@@ -137,3 +137,4 @@ def test_a_big_fleet_is_asked_less_often() -> None:
 
     assert periods == [0.3, 0.3, 1.5, 5.0]
     assert math.isclose(poll_secs(400), 0.6)
+    assert math.isclose(poll_secs(1, waited=40.0), 2.0)

@@ -20,6 +20,9 @@ POLL_SECS = 0.3
 LONGEST_POLL_SECS = 5.0
 HOSTS_PER_POLL = 200
 """Up to so many hosts the period stays the shortest: an answer of theirs is about 50 KB."""
+POLLED_SHARE = 0.05
+"""The period grows with the time waited, so that the end is seen late by this part of it at most, and many who watch
+take nothing from the links that they watch."""
 
 _BROKEN = frozenset({HostState.FAILED, HostState.GONE, HostState.STUCK})
 
@@ -29,8 +32,8 @@ def hosts_needed(share: float, hosts: int) -> int:
     return min(hosts, math.ceil(share * hosts - 1e-9))
 
 
-def poll_secs(hosts: int) -> float:
-    return min(LONGEST_POLL_SECS, POLL_SECS * max(1.0, hosts / HOSTS_PER_POLL))
+def poll_secs(hosts: int, waited: float = 0.0) -> float:
+    return min(LONGEST_POLL_SECS, max(POLL_SECS, waited * POLLED_SHARE) * max(1.0, hosts / HOSTS_PER_POLL))
 
 
 async def distribute(
@@ -57,7 +60,8 @@ async def distribute(
     progress(fleet)
     needed = hosts_needed(wait_share, len(ours))
     while _done(fleet) < needed and clock() - began < timeout:
-        await asyncio.sleep(max(0.0, min(poll_secs(len(ours)), timeout - (clock() - began))))
+        waited = clock() - began
+        await asyncio.sleep(max(0.0, min(poll_secs(len(ours), waited), timeout - waited)))
         try:
             fleet = _only(await client.hosts(bundle_id), ours)
         except TorrentdistError as error:

@@ -67,10 +67,7 @@ class ClientPeer:
     def fetch(self, meta: Metafile, home: Path, peers: list[PeerAddress]) -> Transfer:
         """By the masters' plan, if many fetch at the same time."""
         swarm = self.agent.picture.swarms.get(meta.digest)
-        place = swarm.place if swarm else None
-        self.engine.crowd(meta.digest, place.receivers if place else None)
-        transfer = self.engine.fetch(meta, home, peers)
-        self.engine.conduct(meta.digest, place)
+        transfer = self.engine.fetch(meta, home, peers, swarm.place if swarm else None)
         self.agent.poke()
         return transfer
 

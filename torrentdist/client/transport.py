@@ -7,6 +7,7 @@ that may have been executed is told apart from one that never left. Must not do:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,8 +21,9 @@ from torrentdist.model.errors import TorrentdistError
 
 T = TypeVar("T")
 
-CONNECT_SECS = 2.0
-"""A live host takes a connection at once; a dead one behind a firewall never does."""
+CONNECT_SECS = (0.3, 0.6, 1.1)
+"""A live host takes a connection at once; a dead one behind a firewall never does. On a full link the first packet of a
+connection may be lost, and the system would send it again only after a second."""
 SEEN_HEADER = "X-Zxid"
 """The highest ZooKeeper transaction that an answer shows, and that a client has seen."""
 CLUSTER_HEADER = "X-Cluster"
@@ -61,26 +63,32 @@ def new_http(urls: list[str]) -> httpx.AsyncClient:
 
 async def send(http: httpx.AsyncClient, url: str, request: Request) -> httpx.Response:
     """The answer, whatever its status; Broken without one."""
+    silence = min(request.timeout, request.silence)
     try:
         async with asyncio.timeout(request.timeout):
-            return await http.request(
-                request.method,
-                url + request.path,
-                params=dict(request.params),
-                content=request.content,
-                headers=dict(request.headers),
-                timeout=httpx.Timeout(
-                    min(request.timeout, request.silence), connect=min(CONNECT_SECS, request.timeout)
-                ),
-            )
+            for connect in CONNECT_SECS[:-1]:
+                with contextlib.suppress(httpx.ConnectTimeout):
+                    return await _attempt(http, url, request, httpx.Timeout(silence, connect=connect))
+            return await _attempt(http, url, request, httpx.Timeout(silence, connect=CONNECT_SECS[-1]))
     except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as exc:
         raise Broken(_reason(exc, "no connection"), sent=False) from exc
     except (httpx.InvalidURL, httpx.UnsupportedProtocol) as exc:
         raise Broken(f"not a usable URL: {exc}", sent=False) from exc
     except (httpx.TimeoutException, TimeoutError) as exc:
-        raise Broken(f"no answer within {min(request.timeout, request.silence):g} s", sent=True) from exc
+        raise Broken(f"no answer within {silence:g} s", sent=True) from exc
     except httpx.HTTPError as exc:
         raise Broken(_reason(exc, "the connection broke"), sent=True) from exc
+
+
+async def _attempt(http: httpx.AsyncClient, url: str, request: Request, timeout: httpx.Timeout) -> httpx.Response:
+    return await http.request(
+        request.method,
+        url + request.path,
+        params=dict(request.params),
+        content=request.content,
+        headers=dict(request.headers),
+        timeout=timeout,
+    )
 
 
 def error_in(response: httpx.Response) -> TorrentdistError | None:

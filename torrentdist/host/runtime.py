@@ -269,10 +269,7 @@ class HostRuntime:
         if transfer is None:
             peers = await self._first_peers(meta)
             swarm = self._picture.swarms.get(meta.digest) if self._picture else None
-            place = swarm.place if swarm else None
-            self.engine.crowd(meta.digest, place.receivers if place else None)
-            transfer = self.engine.fetch(meta, home, peers)
-            self.engine.conduct(meta.digest, place)
+            transfer = self.engine.fetch(meta, home, peers, swarm.place if swarm else None)
             transfer.limit(self._limits.get(meta.digest, 0))
             self.poke()
         try:

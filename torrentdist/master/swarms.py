@@ -150,7 +150,8 @@ def _registered(snapshot: ClusterSnapshot) -> frozenset[str]:
 def _facts(snapshot: ClusterSnapshot) -> dict[Digest, SwarmFacts]:
     facts: dict[Digest, SwarmFacts] = {}
     expected: dict[BundleId, tuple[PeerId, ...]] = {}
-    for id_, assignment in snapshot.assignments.items():
+    # In the order of their assignments, which is the same at every master: a newcomer comes last.
+    for id_, assignment in sorted(snapshot.assignments.items(), key=lambda item: (item[1].mtime, item[0])):
         for bundle in assignment.record.bundles:
             if id_ in snapshot.supervisors:
                 expected[bundle] = (*expected.get(bundle, ()), PeerId(id_))

@@ -11,7 +11,6 @@ import ctypes
 import socket
 import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, cast
 
@@ -28,6 +27,7 @@ from torrentdist.swarm import access, heap, settings, target, torrent
 from torrentdist.swarm.alerts import AlertPump
 from torrentdist.swarm.settings import EngineConfig
 from torrentdist.swarm.sources import Endpoint
+from torrentdist.swarm.statistics import EngineStatistics, later
 from torrentdist.swarm.transfer import Transfer
 
 __all__ = ["Engine", "EngineConfig", "EngineStatistics", "Transfer"]
@@ -42,16 +42,6 @@ CONDUCT_SECS_PER_PIECE: Final = 0.0001
 LISTEN_SECS: Final = 5.0
 REMOVE_SECS: Final = 30.0
 CLOSE_SECS: Final = 1.5
-
-
-@dataclass(frozen=True)
-class EngineStatistics:
-    torrents: int = 0
-    peers: int = 0
-    uploaded: int = 0
-    downloaded: int = 0
-    upload_rate: float = 0.0
-    download_rate: float = 0.0
 
 
 class Engine:
@@ -79,8 +69,7 @@ class Engine:
         self._conducting: asyncio.TimerHandle | None = None
         self._crowds: dict[Digest, int] = {}
         self._asked_at = 0.0
-        self._statistics = EngineStatistics()
-        self._statistics_at = time.monotonic()
+        self._statistics = EngineStatistics(at=time.monotonic())
         self._closed = False
 
     async def start(self) -> None:
@@ -113,13 +102,16 @@ class Engine:
         self._add(transfer, params, local=meta.size)
         return transfer
 
-    def fetch(self, meta: Metafile, save_dir: Path, peers: Sequence[PeerAddress] = ()) -> Transfer:
-        """Get what is missing in `save_dir`. What is there is checked and kept. A failed transfer has to be removed
-        before it is fetched anew."""
+    def fetch(
+        self, meta: Metafile, save_dir: Path, peers: Sequence[PeerAddress] = (), place: SwarmPlace | None = None
+    ) -> Transfer:
+        """Get what is missing in `save_dir`, by the conductor's plan if there is one. What is there is checked and
+        kept. A failed transfer has to be removed before it is fetched anew."""
         self._open_session()
         if (transfer := self._transfers.get(meta.digest)) is not None:
             transfer.add_peers(peers)
             return transfer
+        self.crowd(meta.digest, place.receivers if place else None)  # before anybody is dialled
         empty = target.is_empty(save_dir / torrent.CONTENT)
         params = torrent.fetch_all_params(meta, save_dir) if empty else torrent.fetch_params(meta, save_dir)
         transfer = Transfer(meta, save_dir, self, phase=TransferPhase.FETCHING if empty else TransferPhase.CHECKING)
@@ -129,6 +121,7 @@ class Engine:
             self._add(transfer, params, local=0)
         else:
             self._spawn(self._fetch_rest(transfer, params))
+        self.conduct(meta.digest, place)
         self._beat()
         return transfer
 
@@ -381,19 +374,7 @@ class Engine:
             self.on_blocked(alert.endpoint[0])
 
     def _on_session_stats(self, alert: lt.session_stats_alert) -> None:
-        now = time.monotonic()
-        passed = max(now - self._statistics_at, 1e-3)
-        before, values = self._statistics, alert.values
-        uploaded, downloaded = values["net.sent_payload_bytes"], values["net.recv_payload_bytes"]
-        self._statistics_at = now
-        self._statistics = EngineStatistics(
-            torrents=len(self._transfers),
-            peers=values["peer.num_peers_connected"],
-            uploaded=uploaded,
-            downloaded=downloaded,
-            upload_rate=(uploaded - before.uploaded) / passed,
-            download_rate=(downloaded - before.downloaded) / passed,
-        )
+        self._statistics = later(self._statistics, alert.values, len(self._transfers), time.monotonic())
 
 
 def _digest(hashes: lt.info_hash_t) -> Digest:
