@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.swarm_simulation import World, crowd
 from torrentdist.model.ids import PeerId
-from torrentdist.swarm.conductor import LATER, SHARES, Conductor, Place, Progress, Sight, places_of
+from torrentdist.swarm.conductor import LATER, SHARES, Conductor, Place, Progress, Sight, owners, places_of
 from torrentdist.swarm.graph import FULL_MESH, neighbours
 
 PIECE = 32 * 1024
@@ -109,12 +111,23 @@ def test_every_share_has_one_receiver_at_most(members: dict[PeerId, int], expect
     assert len(set(shares)) == len(shares)
 
 
+@given(shares=st.integers(2, SHARES))
+def test_a_newcomer_changes_little(shares: int) -> None:
+    """What others have asked the holder for would become somebody else's, and leave the holder twice."""
+    before, after = owners(shares - 1), owners(shares)
+    sizes = Counter(after).values()
+
+    assert all(new in (old, shares - 1) for old, new in zip(before, after, strict=True))
+    assert max(sizes) <= 1.15 * min(sizes)
+
+
 def test_the_share_of_one_that_never_comes_is_taken_over_by_one_each() -> None:
     """The others would wait for its pieces, or all fetch them at once."""
-    sight = Sight([True] * 60 + [False] * 4, [3] * 60 + [1] * 4, 1, PIECE)
-    conductors = [Conductor(place=Place(number, 16)) for number in range(16) if number not in (12, 13, 14, 15)]
-    before = [conductor.priorities(sight, now=0.0)[60:] for conductor in conductors]
-    after = [conductor.priorities(sight, now=1.0)[60:] for conductor in conductors]
+    left = [piece for piece in range(200) if owners(16)[piece] >= 12][:4]
+    sight = Sight([p not in left for p in range(200)], [1 if p in left else 3 for p in range(200)], 1, PIECE)
+    conductors = [Conductor(place=Place(number, 16)) for number in range(12)]
+    before = [[conductor.priorities(sight, now=0.0)[piece] for piece in left] for conductor in conductors]
+    after = [[conductor.priorities(sight, now=1.0)[piece] for piece in left] for conductor in conductors]
 
     assert [[LATER] * 4] * 12 == before
     assert [1, 1, 1, 1] == [sum(wanted[piece] > LATER for wanted in after) for piece in range(4)]
@@ -154,3 +167,23 @@ def test_every_piece_is_always_wanted(
     wanted = Conductor(place=Place(number, receivers)).priorities(Sight(have, copies, seeds, PIECE), now=0.0)
 
     assert 0 not in wanted
+
+
+def test_a_newcomer_gets_a_share_and_a_slow_one_none() -> None:
+    """A newcomer without a share asks the holders for what others have; one on a slow link keeps its share from all."""
+    others = {PeerId(f"s{n}"): Progress(done=500, size=1000, secs=5.0) for n in range(4)}
+    newcomer, slow = PeerId("new"), PeerId("slow")
+    places = places_of(
+        {**others, newcomer: Progress(done=0, size=1000, secs=0.5), slow: Progress(done=50, size=1000, secs=5.0)}, ()
+    )
+
+    assert places[newcomer].number < places[newcomer].shares == 5
+    assert places[slow].number >= SHARES
+
+
+def test_who_was_told_to_fetch_first_has_the_first_place() -> None:
+    """Every newcomer would move all the others' places."""
+    told = [PeerId(name) for name in ("s9", "s3", "s5")]
+    places = places_of({peer: Progress(0, 100) for peer in [PeerId("client-1"), *sorted(told)]}, told)
+
+    assert ["s9", "s3", "s5", "client-1"] == sorted(places, key=lambda peer: places[peer].number)

@@ -41,6 +41,10 @@ SETTLED_SECS: Final = 1.5
 """Whoever has been here for less may still be connecting."""
 
 
+QUICK: Final = 12 * 1024 * 1024
+"""Bytes per second: from about 100 Mbit/s on, two blocks at a time of each peer don't fill a link."""
+
+
 @dataclass(frozen=True)
 class Place:
     """A receiver's place in the plan: the `number`-th of `receivers`. From SHARES on it has no share of its own."""
@@ -83,6 +87,12 @@ def owners(shares: int) -> Sequence[int]:
 def window(receivers: int) -> int:
     """How many blocks one peer asks of another at a time."""
     return max(FEWEST_BLOCKS, BLOCKS_UNDER_WAY // max(1, receivers))
+
+
+def queue_secs(receivers: int | None, rate: float) -> int:
+    """How many seconds' worth one peer asks of another at a time, by its rate; 0: the least there is, which is two
+    blocks. Whoever came when they were few may ask for much, and would have the holders to itself."""
+    return 0 if receivers is not None and rate < QUICK else 1
 
 
 def places_of(lacking: Mapping[PeerId, Progress], expected: Iterable[PeerId]) -> dict[PeerId, Place]:

@@ -12,7 +12,7 @@ import socket
 import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from pathlib import Path
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import libtorrent as lt
 
@@ -23,7 +23,7 @@ from torrentdist.model.events import Fact, HashFailed, PeerConnected, PeerDroppe
 from torrentdist.model.ids import Digest
 from torrentdist.model.plan import SwarmPlace
 from torrentdist.model.views import PeerAddress, TransferPhase
-from torrentdist.swarm import access, heap, settings, target, torrent
+from torrentdist.swarm import access, conductor, heap, settings, target, torrent
 from torrentdist.swarm.alerts import AlertPump
 from torrentdist.swarm.settings import EngineConfig
 from torrentdist.swarm.sources import Endpoint
@@ -68,6 +68,7 @@ class Engine:
         self._quiet = 0
         self._conducting: asyncio.TimerHandle | None = None
         self._crowds: dict[Digest, int] = {}
+        self._queues: Any = {}
         self._asked_at = 0.0
         self._statistics = EngineStatistics(at=time.monotonic())
         self._closed = False
@@ -212,7 +213,17 @@ class Engine:
         self._crowds.pop(digest, None)
         if receivers is not None:
             self._crowds[digest] = receivers
-        self._open_session().apply_settings({"max_allowed_in_request_queue": settings.requests(self._crowds.values())})
+        self._shorten_queues()
+
+    def _shorten_queues(self) -> None:
+        most = max(self._crowds.values(), default=None)
+        queues: Any = {
+            "max_allowed_in_request_queue": settings.requests(self._crowds.values()),
+            "request_queue_time": conductor.queue_secs(most, self._statistics.download_rate),
+        }
+        if queues != self._queues and self._session is not None:
+            self._queues = queues
+            self._session.apply_settings(queues)
 
     def conduct(self, digest: Digest, place: SwarmPlace | None) -> None:
         """Fetch by the conductor's plan from now on; None: there is none."""
@@ -375,6 +386,7 @@ class Engine:
 
     def _on_session_stats(self, alert: lt.session_stats_alert) -> None:
         self._statistics = later(self._statistics, alert.values, len(self._transfers), time.monotonic())
+        self._shorten_queues()
 
 
 def _digest(hashes: lt.info_hash_t) -> Digest:
