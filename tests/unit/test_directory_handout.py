@@ -110,8 +110,10 @@ def test_a_fetching_peer_gets_a_mix() -> None:
 def test_one_of_many_receivers_gets_its_neighbours_and_the_first_ones_get_holders() -> None:
     """A holder would serve a thousand at a time, and a host would keep a connection to every other."""
     here = crowd(holders=20, fetching=400, masters=3)
-    first = say(here, "f0", lacks(), source="10.2.0.1").swarms[D1].peers
-    last = say(here, "z", lacks(), source="10.2.0.2").swarms[D1].peers
+    for name, source in (("f0", "10.2.0.1"), ("z", "10.2.0.2")):
+        say(here, name, lacks(), source=source)
+    first = say(here, "f0", lacks(), source="10.2.0.1", now=1.0).swarms[D1].peers
+    last = say(here, "z", lacks(), source="10.2.0.2", now=1.0).swarms[D1].peers
 
     assert 3 == sum(peer.role is PeerRole.MASTER for peer in first)
     assert 0 == sum(peer.role is PeerRole.MASTER for peer in last)

@@ -103,7 +103,7 @@ def places_of(lacking: Mapping[PeerId, Progress], expected: Iterable[PeerId]) ->
     last = max(SHARES, len(quick))
     places = {peer: Place(last, last) for peer in slow}
     if len(quick) > 1:
-        places.update({peer: Place(number, len(quick)) for number, peer in enumerate(quick) if peer in lacking})
+        places.update({peer: Place(number, len(quick)) for number, peer in enumerate(quick)})
     return places
 
 

@@ -1,7 +1,8 @@
 """The plan of one swarm as a master makes it: everybody's place, and in a large one everybody's neighbours.
 
-Always holds: it is made anew when somebody unknown asks, and else a few times a second at most, so that a thousand
-receivers cost no more than a few. Must not do: decide by anything but conductor.py and graph.py.
+Always holds: it is made anew a few times a second at most, so that a thousand receivers cost no more than a few; who
+comes in between gets the place that was kept for it, or one at the end. Must not do: decide by anything but
+conductor.py and graph.py.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ MORE_SECS: Final = 3.0
 class Crowd:
     def __init__(self) -> None:
         self._made_at = float("-inf")
-        self._places: Mapping[PeerId, Place] = {}
+        self._places: dict[PeerId, Place] = {}
         self._order: list[PeerId] = []
         self._index: dict[PeerId, int] = {}
         self._since: dict[PeerId, float] = {}
@@ -30,8 +31,8 @@ class Crowd:
     def look(
         self, asker: PeerId, lacking: Callable[[], Mapping[PeerId, Progress]], expected: Iterable[PeerId], now: float
     ) -> None:
-        """Renew what is old, or does not know the asker."""
-        if asker in self._index and 0 <= now - self._made_at < RENEW_SECS:
+        """Renew what is old; else find a place for the asker."""
+        if 0 <= now - self._made_at < RENEW_SECS and (asker in self._index or self._seat(asker, now)):
             return
         found = lacking()
         self._made_at = now
@@ -39,6 +40,18 @@ class Crowd:
         self._index = {peer: index for index, peer in enumerate(self._order)}
         self._since = {peer: self._since.get(peer, now) for peer in self._order}
         self._places = places_of({p: replace(found[p], secs=now - self._since[p]) for p in self._order}, expected)
+
+    def _seat(self, newcomer: PeerId, now: float) -> bool:
+        """The place that was kept for it, or one at the end. Not if it is the second: the first has no place yet."""
+        if not self._places:
+            return False
+        if newcomer not in self._places:
+            last = 1 + max(place.number for place in self._places.values() if place.number < place.receivers)
+            self._places[newcomer] = Place(last, last + 1)
+        self._index[newcomer] = len(self._order)
+        self._order.append(newcomer)
+        self._since[newcomer] = now
+        return True
 
     def place(self, asker: PeerId) -> Place | None:
         return self._places.get(asker)
