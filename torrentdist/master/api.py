@@ -67,6 +67,8 @@ MAX_ANNOUNCE_BYTES = 8 * 1024 * 1024
 LONGEST_POLL = 30.0
 LARGE_METAFILE = 256 * 1024
 """Bytes; of larger ones a master gives the first, and hosts that have it give the others."""
+MUCH_METAFILE = 4 * 1024 * 1024
+"""Bytes; the same of smaller ones, if all that fetch the bundle together would need so much."""
 DEFAULT_FAILOVERS = 10
 
 
@@ -177,7 +179,8 @@ class MasterApi:
         entry = viewing.entry_of(self._m.snapshot(), _bundle(request), *viewing.LISTED)
         raw = await self._m.raw_metafile(entry.record.digest)
         digest = entry.record.digest
-        if request.query_params.get("elsewhere") == "true" and len(raw) > LARGE_METAFILE:
+        much = len(raw) * self._m.swarms.directory.counts(digest).incomplete
+        if request.query_params.get("elsewhere") == "true" and (len(raw) > LARGE_METAFILE or much > MUCH_METAFILE):
             host = self._m.swarms.another_host_with_metafile(digest)
             if host is not None:
                 return RedirectResponse(f"{host}/v1/metafiles/{digest}", headers={"X-Digest": digest})
