@@ -15,8 +15,10 @@ from torrentdist.swarm.roster import address_of
 class Hosts:
     def __init__(self) -> None:
         self._peers: Counter[str] = Counter()
-        self._version = 0
-        self._made_of: tuple[int, frozenset[str]] = (-1, frozenset())
+        self._registered: frozenset[str] = frozenset()
+        self._given: frozenset[str] = frozenset()
+        """The addresses among the registered: a name is none."""
+        self._stale = False
         self._list: list[str] = []
         self.tag = ""
         """Of the list that was asked for last."""
@@ -29,19 +31,22 @@ class Hosts:
 
     def add(self, host: str) -> None:
         self._peers[host] += 1
-        self._version += self._peers[host] == 1
+        self._stale |= self._peers[host] == 1 and host not in self._given
 
     def drop(self, host: str) -> None:
         self._peers[host] -= 1
         if not self._peers[host]:
             del self._peers[host]
-            self._version += 1
+            self._stale |= host not in self._given
 
     def addresses(self, registered: frozenset[str]) -> list[str]:
-        """Of all peers, and the hosts given. A name is no address."""
-        if (self._version, registered) != self._made_of:
-            self._made_of = (self._version, registered)
-            given = {host for text in registered if (host := address_of(text))}
-            self._list = sorted({*self._peers, *given})
+        """Of all peers, and the hosts given."""
+        if registered is not self._registered and registered != self._registered:
+            self._registered = registered
+            self._given = frozenset(host for text in registered if (host := address_of(text)))
+            self._stale = True
+        if self._stale:
+            self._stale = False
+            self._list = sorted(self._given.union(self._peers))
             self.tag = hashlib.blake2b(" ".join(self._list).encode(), digest_size=8).hexdigest()
         return self._list
