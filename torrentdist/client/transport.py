@@ -21,9 +21,9 @@ from torrentdist.model.errors import TorrentdistError
 
 T = TypeVar("T")
 
-CONNECT_SECS = (0.3, 0.6, 1.1)
-"""A live host takes a connection at once; a dead one behind a firewall never does. On a full link the first packet of a
-connection may be lost, and the system would send it again only after a second."""
+CONNECT_SECS = (0.25, 0.25, 0.25, 0.25, 1.0)
+"""A live host takes a connection at once; a dead one behind a firewall never does. On a full link the first packets of
+a connection are often lost, and the system would send them again only after 1 s, 2 s, 4 s."""
 SEEN_HEADER = "X-Zxid"
 """The highest ZooKeeper transaction that an answer shows, and that a client has seen."""
 CLUSTER_HEADER = "X-Cluster"
