@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from zookeeper_fixtures import TcpProxy, eventually_async
 
+from torrentdist.cluster import paths
 from torrentdist.host.web import json_response
 from torrentdist.master import viewing
 from torrentdist.master.freshness import CLUSTER, ZXID, Fresh, confirmed
@@ -80,6 +81,8 @@ async def test_nothing_is_called_missing_by_a_master_that_is_behind(enter: Enter
     leader = await leader_with_bundle(enter)
     standby = await enter("m2", servers=[proxy.address])
     late = BundleId("late")
+    others = httpx.AsyncClient()
+    records = Records(ME, NOWHERE, standby.zk, standby.mirror, others, Pace(1, 1.0))
 
     async def show(_: Request) -> Response:
         viewing.entry_of(standby.mirror.snapshot, late, *viewing.LISTED)
@@ -88,15 +91,20 @@ async def test_nothing_is_called_missing_by_a_master_that_is_behind(enter: Enter
     async def look() -> str:
         try:
             asking = Request({"type": "http", "method": "GET"})
-            return bytes((await confirmed(show, standby.mirror, lambda: 0.0)(asking)).body).decode()
+            return bytes((await confirmed(show, standby.mirror, records)(asking)).body).decode()
         except TorrentdistError as error:
             return error.code
 
     await standby.mirror.wait_for(lambda s: s.present, 10.0)
     before = await look()
+    assert not records.from_file()
+    for master in (leader, standby):
+        await master.retires()  # or it would found the cluster anew
+    await leader.zk.delete(paths.CLUSTER)
+    await standby.mirror.wait_for(lambda s: not s.present, 10.0)
     proxy.hold_answers()
     await put_bundle(leader.zk, late)
-    behind = await look()
+    behind = await look()  # though it has seen the tree go: that is evidence of nothing
     proxy.mend()
     proxy.drop()
     said: set[str] = set()
@@ -106,6 +114,7 @@ async def test_nothing_is_called_missing_by_a_master_that_is_behind(enter: Enter
         return "there" in said
 
     await eventually_async(is_there)
+    await others.aclose()
 
     assert ("bundle_not_found", "not_ready") == (before, behind)
     assert "bundle_not_found" not in said

@@ -351,10 +351,8 @@ def master_app(master: Master, token: str | None) -> ASGIApp:
     api, jobs = MasterApi(master), JobApi(master)
     handlers = [(op, getattr(api, op.handler)) for op in OPERATIONS]
     handlers += [(op, getattr(jobs, op.handler)) for op in JOB_OPERATIONS]
-    cut_off = master.records.cut_off_secs
-    routes = [
-        Route(op.path, confirmed(handler, master.mirror, cut_off), methods=[op.method]) for op, handler in handlers
-    ]
+    looks = [(op, confirmed(handler, master.mirror, master.records)) for op, handler in handlers]
+    routes = [Route(op.path, handler, methods=[op.method]) for op, handler in looks]
     app = Starlette(
         routes=routes,
         exception_handlers={

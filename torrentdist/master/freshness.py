@@ -47,7 +47,7 @@ def answered_here(method: str, path: str, leads: bool) -> bool:
     return path.startswith(_GATED) and (leads or (method in ("GET", "HEAD") and not path.startswith(_LEADERS)))
 
 
-def confirmed(handler: Handler, mirror: Mirror, cut_off_secs: Callable[[], float]) -> Handler:
+def confirmed(handler: Handler, mirror: Mirror, records: Records) -> Handler:
     """A reader that looks again with the newest records before it says that something is not there: who asks may have
     seen nothing, and heard of it from somebody else."""
 
@@ -55,10 +55,10 @@ def confirmed(handler: Handler, mirror: Mirror, cut_off_secs: Callable[[], float
         try:
             return await handler(request)
         except TorrentdistError as error:
-            if request.method != "GET" or error.code not in _NOT_THERE or not mirror.snapshot.present:
+            if request.method != "GET" or error.code not in _NOT_THERE or records.from_file():
                 raise
         try:
-            if cut_off_secs() > CATCH_UP_SECS:
+            if records.cut_off_secs() > CATCH_UP_SECS:
                 raise TorrentdistError("zookeeper_unavailable", detail="this master is cut off")
             await mirror.sync(CATCH_UP_SECS)
         except TorrentdistError as error:
