@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from torrentdist.bundle.durable import write_durably
+from torrentdist.bundle.store_failures import disk_failures
 from torrentdist.model.errors import TorrentdistError
 
 NAME = "daemon.json"
@@ -27,7 +28,8 @@ class DaemonAddress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def announce_address(data_dir: Path, address: DaemonAddress) -> None:
-    write_durably(data_dir / NAME, msgspec.json.encode(address))
+    with disk_failures(data_dir):
+        write_durably(data_dir / NAME, msgspec.json.encode(address))
 
 
 def withdraw_address(data_dir: Path) -> None:
