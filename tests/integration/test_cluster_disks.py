@@ -79,6 +79,14 @@ def cramped(_cramped: Cluster) -> Cluster:
     return _cramped
 
 
+def empty(cluster: Cluster) -> None:
+    """What the tests before have left would not fit on a small disk."""
+    for view in cluster.run("bundle", "ls").ok():
+        cluster.run("bundle", "rm", view["id"]).ok()
+    members = [*cluster.masters(), *cluster.supervisors()]
+    until(lambda: not any(tree_of(cluster.store(name)) for name in members), "the stores are empty", 30)
+
+
 def test_an_upload_that_no_master_has_room_for(cramped: Cluster, tmp_path: Path, small_disk: SmallDisk) -> None:
     """E4: broken, an upload would fail without saying why, or leave its half on the masters' disks."""
     small = make(tmp_path / "small", 600)
@@ -122,9 +130,7 @@ def test_a_standby_without_room_is_named(cramped: Cluster, tmp_path: Path, small
 
 def test_a_disk_that_others_fill_during_an_upload(cramped: Cluster, tmp_path: Path, small_disk: SmallDisk) -> None:
     """E4: broken, a master whose disk others fill would publish a torso, end, or never get over it."""
-    for view in cramped.run("bundle", "ls").ok():
-        cramped.run("bundle", "rm", view["id"]).ok()
-    until(lambda: not any(tree_of(cramped.store(name)) for name in cramped.masters()), "the stores are empty")
+    empty(cramped)
     [full] = cramped.standbys()
     source = make(tmp_path / "source", 630, 5 * MIB)
     digest = make_metafile(source).digest
@@ -219,6 +225,7 @@ def test_a_fetch_that_failed_is_made_again_when_there_is_room(
 ) -> None:
     """A21: broken, a job would wait for ever on a host whose fetch failed once, or its bundle would push out another
     one that is in use."""
+    empty(cramped)
     [name] = cramped.supervisors()
     job = make(tmp_path / "job", 660, ROOM // 2)
     (job / "job.toml").write_text('name = "late"\ncommand = ["sleep", "60"]\n')

@@ -75,7 +75,8 @@ async def test_what_was_seen_of_a_lost_ensemble_is_no_reason_to_refuse(enter: En
     assert answer.headers[CLUSTER]
 
 
-async def test_nothing_is_called_missing_by_a_master_that_is_behind(enter: Enter, proxy: TcpProxy) -> None:
+@pytest.mark.parametrize("method", ["GET", "DELETE"])
+async def test_nothing_is_called_missing_by_a_master_that_is_behind(enter: Enter, proxy: TcpProxy, method: str) -> None:
     """B11: broken, a client that has seen nothing yet is told that a bundle isn't there which somebody else has just
     uploaded, by a master that is cut off from ZooKeeper."""
     leader = await leader_with_bundle(enter)
@@ -90,7 +91,7 @@ async def test_nothing_is_called_missing_by_a_master_that_is_behind(enter: Enter
 
     async def look() -> str:
         try:
-            asking = Request({"type": "http", "method": "GET"})
+            asking = Request({"type": "http", "method": method})
             return bytes((await confirmed(show, standby.mirror, records)(asking)).body).decode()
         except TorrentdistError as error:
             return error.code

@@ -233,7 +233,8 @@ async def test_one_bucket_of_many_is_forgotten_in_parts(enter: Enter) -> None:
     bucket = paths.request_bucket("00")
     await master.zk.ensure(bucket)
     names = [f"r-{n:04}" for n in range(LOOKS_A_ROUND + 100)]
-    await asyncio.gather(*(master.zk.create(f"{bucket}/{name}", b"{}") for name in names))
+    for few in (names[n : n + 50] for n in range(0, len(names), 50)):
+        await asyncio.gather(*(master.zk.create(f"{bucket}/{name}", b"{}") for name in few))
     last = await master.zk.exists(f"{bucket}/{names[-1]}")
     assert last is not None
     patient, trimmer = RequestTrimmer(master.zk, 600.0), RequestTrimmer(master.zk, 0.001)

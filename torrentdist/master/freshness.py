@@ -48,24 +48,35 @@ def answered_here(method: str, path: str, leads: bool) -> bool:
 
 
 def confirmed(handler: Handler, mirror: Mirror, records: Records) -> Handler:
-    """A reader that looks again with the newest records before it says that something is not there: who asks may have
-    seen nothing, and heard of it from somebody else."""
+    """Whoever is about to say that something is not there looks at the newest records first: who asks may have seen
+    nothing, and heard of it from somebody else. What would change something is not begun twice, but asked for again."""
 
     async def handle(request: Request) -> Response:
         try:
             return await handler(request)
         except TorrentdistError as error:
-            if request.method != "GET" or error.code not in _NOT_THERE or records.from_file():
+            if error.code not in _NOT_THERE or records.from_file():
                 raise
+            missing, knew = error, _knows(mirror, error)
         try:
             if records.cut_off_secs() > CATCH_UP_SECS:
                 raise TorrentdistError("zookeeper_unavailable", detail="this master is cut off")
             await mirror.sync(CATCH_UP_SECS)
         except TorrentdistError as error:
             raise TorrentdistError("not_ready", detail=f"it cannot tell whether that exists: {error.message}") from None
-        return await handler(request)
+        if request.method == "GET":
+            return await handler(request)
+        if _knows(mirror, missing) and not knew:
+            raise TorrentdistError("not_ready", detail="the records have only just come")
+        raise missing
 
     return handle
+
+
+def _knows(mirror: Mirror, missing: TorrentdistError) -> bool:
+    """Whether there is a record, be it a tombstone."""
+    id_ = missing.fields.get("id")
+    return id_ in mirror.snapshot.bundles or id_ in mirror.snapshot.jobs
 
 
 class Fresh:
