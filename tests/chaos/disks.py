@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 ROOM = "4g"
+FILL_TRIES = 50
 
 
 def mount_all(stores: Sequence[Path]) -> None:
@@ -27,9 +28,16 @@ def unmount_all(stores: Sequence[Path]) -> None:
 
 
 def fill(store: Path) -> None:
-    """The disk is as large as what is on it now."""
-    disk = os.statvfs(store)
-    _resize(store, str((disk.f_blocks - disk.f_bfree) * disk.f_frsize))
+    """The disk is as large as what is on it now. It can't be made smaller than that, and somebody may just write."""
+    for tried in range(FILL_TRIES):
+        disk = os.statvfs(store)
+        try:
+            _resize(store, str((disk.f_blocks - disk.f_bfree) * disk.f_frsize))
+        except subprocess.CalledProcessError:
+            if tried == FILL_TRIES - 1:
+                raise
+        else:
+            break
 
 
 def empty(store: Path) -> None:

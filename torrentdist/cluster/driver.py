@@ -58,7 +58,8 @@ _REFUSED = (kazoo_errors.NoAuthError, kazoo_errors.AuthFailedError, kazoo_errors
 _CUT_OFF = (kazoo_errors.ConnectionLoss, kazoo_errors.ConnectionClosedError, kazoo_errors.SessionMovedError)
 _ROLLED_BACK = (kazoo_errors.RolledBackError, kazoo_errors.RuntimeInconsistency)
 _ABANDON_SECS = 2.0
-_RECONNECT: dict[str, Any] = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_jitter": 0.4, "max_delay": 1.0}
+_RECONNECT: dict[str, Any] = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_jitter": 0.4, "max_delay": 0.4}
+"""After an outage a host has 3 s to take its barriers again before its workers end."""
 
 
 class CutOff(Exception):
