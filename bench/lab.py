@@ -16,9 +16,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeVar
 
 ROOT = Path(__file__).parent.parent
 INSIDE = "TORRENTDIST_LAB"
@@ -32,11 +33,15 @@ LATENCY_MS = 100
 """What a queue of a shaped link holds at most: beyond it packets are dropped, as a switch does."""
 _UNSHARE = ("unshare", "--net", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child")
 STOP_SECS = 10.0
+T = TypeVar("T")
 PR_SET_PDEATHSIG = 1
+CLONE_NEWNET = 0x40000000
 
 
 def why_not() -> str:
     """Why this machine can't have a lab; empty if it can."""
+    if os.geteuid() != 0:
+        return "it takes root to make namespaces and links; try it with sudo"
     missing = [tool for tool in ("unshare", "ip", "tc") if shutil.which(tool) is None]
     if missing:
         return f"{', '.join(missing)} missing (Debian: util-linux, iproute2)"
@@ -84,9 +89,9 @@ class Host:
 class Lab:
     """To be made once, inside."""
 
-    def __init__(self, directory: Path | None = None) -> None:
+    def __init__(self, directory: Path | None = None, rtt: float = 0.0) -> None:
         """`directory`: a disk for the hosts' files; by default each has its files in memory, since 16 hosts have 16
-        disks and this machine has one."""
+        disks and this machine has one. `rtt`: seconds from any host to any other and back."""
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._made = 0
         self._hosts: list[Host] = []
@@ -95,6 +100,10 @@ class Lab:
         self.dir = directory or Path("/run/lab")
         self.dir.mkdir(exist_ok=True)
         made = f"link add br0 address {BRIDGE_MAC} type bridge"
+        self._cables: subprocess.Popen[bytes] | None = None
+        if rtt:
+            command = [sys.executable, "-m", "bench.lab_delay", str(rtt / 4)]
+            self._cables = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT)
         _ip(["link set lo up", made, f"addr add {BRIDGE}/{NETWORK} dev br0", "link set br0 up"])
 
     def add(self, names: Sequence[str]) -> list[Host]:
@@ -106,7 +115,8 @@ class Lab:
             mac = f"02:00:00:00:{number // 256:02x}:{number % 256:02x}"
             host = Host(name, f"10.77.{1 + number // 250}.{1 + number % 250}", f"v{number}", mac)
             made.append(host)
-            _ip([f"netns add {name}", f"link add {host.link} type veth peer name eth0 netns {name}"])
+            _ip([f"netns add {name}"])
+            self._lay(host)
         _ip([f"link set {host.link} master br0 up" for host in made])
         for host in made:
             _ip(
@@ -120,6 +130,15 @@ class Lab:
             )
         self._introduce(made)
         return made
+
+    def _lay(self, host: Host) -> None:
+        if self._cables is None:
+            _ip([f"link add {host.link} type veth peer name eth0 netns {host.name}"])
+            return
+        assert self._cables.stdin is not None
+        self._cables.stdin.write(f"{host.name} {host.link}\n".encode())
+        self._cables.stdin.flush()
+        line_of(self._cables.stdout)
 
     def _introduce(self, new: Sequence[Host]) -> None:
         """Everybody knows everybody's MAC: the namespaces of a machine share one table of 1024 neighbours, permanent
@@ -206,6 +225,19 @@ class Lab:
 
     def log_of(self, name: str) -> str:
         return (self.dir / f"{name}.log").read_text(errors="replace")
+
+
+def within(host: str, act: Callable[[], T]) -> T:
+    """Do it as if from a process on that host, in its network."""
+
+    def enter_and_act() -> T:
+        with open(f"/run/netns/{host}") as namespace:
+            if ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), CLONE_NEWNET):
+                raise OSError(ctypes.get_errno(), f"setns to {host}")
+        return act()
+
+    with ThreadPoolExecutor(1) as alone:  # a thread has a network of its own, and takes it along when it ends
+        return alone.submit(enter_and_act).result()
 
 
 def _used(stat: Path) -> float:

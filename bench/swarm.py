@@ -11,23 +11,24 @@ import json
 import logging
 import os
 import shutil
-import statistics
 import sys
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import structlog
 
 from bench import lab as labs
-from bench import swarm_unlimited
+from bench import swarm_table, swarm_unlimited
 from bench.lab import Lab
 from bench.swarm_cases import CASES, By, Case
+from bench.swarm_measured import Measured, Run
 from bench.swarm_ours import LOCAL, Ours
 from bench.swarm_peers import SETTINGS, STAGES, broadcast, lacking, link_time, patience
 from bench.swarm_picture import picture
-from bench.swarm_results import record
-from bench.swarm_scenario import MIB, Outcome, Scenario, median
+from bench.swarm_results import keep, record
+from bench.swarm_scenario import MIB, Outcome, Scenario
+from torrentdist.dev.zookeeper import find_classpath, find_java
+from torrentdist.model.errors import TorrentdistError
 
 MISSED = 3
 UNLIMITED = "unlimited"
@@ -36,15 +37,24 @@ UNLIMITED = "unlimited"
 
 def main() -> int:
     arguments = _parser().parse_args()
-    if arguments.scenario == UNLIMITED:
-        return swarm_unlimited.measured(
-            size=arguments.size, runs=arguments.runs, kept=arguments.record, disk=arguments.dir
-        )
     if arguments.list:
         for key, case in CASES.items():
             print(f"{key:10} {case.what}")
         print(f"{UNLIMITED:10} no limits on links, 4 GiB, 1:1 and 1:4 on loopback")
         return 0
+    try:
+        find_java(), find_classpath()
+        case = _case(arguments)
+    except (TorrentdistError, ValueError) as exc:
+        print(f"{exc}; {exc.hint}" if isinstance(exc, TorrentdistError) else exc, file=sys.stderr)
+        return 2
+    if arguments.scenario == UNLIMITED:
+        return swarm_unlimited.measured(
+            size=arguments.size, runs=arguments.runs or 1, kept=arguments.record, disk=arguments.dir
+        )
+    if arguments.table:
+        named = [key for key in arguments.only.split(",") if key]
+        return swarm_table.make(arguments.table, named, arguments.runs, arguments.through)
     kinds = [kind for kind in arguments.peers.split(",") if kind]
     if unknown := [kind for kind in kinds if kind not in SETTINGS]:
         print(f"no such peer: {', '.join(unknown)}; there are {', '.join(SETTINGS)}", file=sys.stderr)
@@ -57,89 +67,42 @@ def main() -> int:
         return 2
     labs.enter("bench.swarm", sys.argv[1:])
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
-    case = _case(arguments)
-    lab = Lab(arguments.dir)
+    return _measure(case, kinds, arguments)
+
+
+def _measure(case: Case, kinds: list[str], arguments: argparse.Namespace) -> int:
+    lab = Lab(arguments.dir, case.scenario.rtt / 1000)
     source = write_source(lab.dir / "source", case.scenario.size)
-    measured = Measured(case, link_time(lab, case.scenario, source))
-    _say(f"T, one HTTP transfer over one link: {measured.link_time:.2f} s")
-    for _ in range(arguments.runs):
-        measured.run(lab, source, arguments.keep, arguments.changed)
-    for kind in kinds:
-        measured.peers[kind] = run_peer(lab, case.scenario, source, kind, measured.link_time)
-        _say(_line(kind, measured.peers[kind], measured.link_time))
+    runs = [run_all(lab, case, source, kinds, arguments) for _ in range(arguments.runs or 1)]
+    measured = Measured(case, runs)
+    if arguments.out:
+        keep(arguments.out, runs)
     if arguments.picture:
-        outcomes = {"ours": median(measured.ours), **measured.peers}
-        arguments.picture.write_text(picture(case.what, outcomes, measured.link_time))
+        arguments.picture.write_text(picture(case.what, measured.contenders(), measured.middle().link_time))
     if arguments.record:
         record(arguments.scenario or "main", measured.row())
     answer = measured.answer()
+    print(measured.table())
     print(json.dumps(answer), flush=True)
     return 0 if answer["met"] or (not arguments.scenario and not answer["failed"]) else MISSED
 
 
-@dataclass
-class Measured:
-    """All runs of a case."""
-
-    case: Case
-    link_time: float
-    ours: list[Outcome] = field(default_factory=list)
-    base: list[Outcome] = field(default_factory=list)
-    peers: dict[str, Outcome] = field(default_factory=dict)
-
-    def run(self, lab: Lab, source: Path, keep: Path | None, changed: str) -> None:
-        if self.case.base is not None:
-            self.base.append(run_ours(lab, self.case.base, source, self.link_time))
-            _say(_line("base", self.base[-1], self.link_time))
-        outcome = run_ours(lab, self.case.scenario, source, self.link_time, keep=keep, changed=changed)
-        self.ours.append(outcome)
-        _say(_line("ours", self.ours[-1], self.link_time))
-
-    def each(self) -> list[float]:
-        base = median(self.base) if self.base else None
-        return [self.case.measured(outcome, base, self.link_time) for outcome in self.ours]
-
-    def answer(self) -> dict[str, Any]:
-        best, scenario = median(self.ours), self.case.scenario
-        measured = statistics.median(self.each())
-        stock = self.peers.get("stock")
-        return {
-            "hosts": scenario.hosts,
-            "rate": scenario.rate,
-            "size": scenario.size,
-            "holders": scenario.holders,
-            "link_time": round(self.link_time, 3),
-            "last_done": round(best.last_done, 3),
-            "ratio": round(best.last_done / self.link_time, 3),
-            "stock_ratio": round(stock.last_done / self.link_time, 3) if stock else None,
-            "seeder_copies": round(best.seeder_copies, 3),
-            "stock_seeder_copies": round(stock.seeder_copies, 3) if stock else None,
-            "longest": round(best.longest / self.link_time, 3),
-            "done": len(best.ends),
-            "cpu_secs": round(best.cpu_secs, 2),
-            "python_secs": round(best.python_secs, 2),
-            "ratios": [round(outcome.last_done / self.link_time, 3) for outcome in self.ours],
-            "base_ratios": [round(outcome.last_done / self.link_time, 3) for outcome in self.base],
-            "measured": round(measured, 3),
-            "bar": self.case.bar,
-            "met": all(self.case.met(outcome, measured) for outcome in self.ours),
-            "failed": sorted({name for outcome in self.ours for name in outcome.failed}),
-            "peers": {
-                kind: {
-                    "ratio": round(outcome.last_done / self.link_time, 3),
-                    "seeder_copies": round(outcome.seeder_copies, 3),
-                    "failed": len(outcome.failed),
-                    "settings": SETTINGS[kind],
-                }
-                for kind, outcome in self.peers.items()
-            },
-        }
-
-    def row(self) -> dict[str, Any]:
-        kept = ("bar", "measured", "met", "failed", "seeder_copies", "cpu_secs", "python_secs", "link_time", "peers")
-        answer = self.answer()
-        each = [round(value, 3) for value in self.each()]
-        return {"what": self.case.what, "by": self.case.by.value, "each": each, **{key: answer[key] for key in kept}}
+def run_all(lab: Lab, case: Case, source: Path, kinds: list[str], arguments: argparse.Namespace) -> Run:
+    """One run of everything that is compared."""
+    load = os.getloadavg()[0]
+    seconds = link_time(lab, case.scenario, source)
+    _say(f"T, one HTTP transfer over one link: {seconds:.2f} s")
+    base = None
+    if case.base is not None:
+        base = run_ours(lab, case.base, source, seconds)
+        _say(_line(case.beside, base, seconds))
+    ours = run_ours(lab, case.scenario, source, seconds, keep=arguments.keep, changed=arguments.changed)
+    _say(_line("ours", ours, seconds))
+    peers = {}
+    for kind in kinds:
+        peers[kind] = run_peer(lab, case.scenario, source, kind, seconds)
+        _say(_line(kind, peers[kind], seconds))
+    return Run(link_time=seconds, ours=ours, base=base, peers=peers, load=load)
 
 
 def run_ours(
@@ -182,11 +145,17 @@ def write_source(directory: Path, mib: int) -> Path:
 
 def _case(arguments: argparse.Namespace) -> Case:
     """A named case, or one of its own; what is said beside its name replaces that much of it."""
-    said = {key: getattr(arguments, key) for key in ("hosts", "rate", "size", "holders", "slow", "apart", "killed")}
+    said = {
+        key: getattr(arguments, key) for key in ("hosts", "rate", "size", "holders", "rtt", "slow", "apart", "killed")
+    }
     given = {key: value for key, value in said.items() if value is not None}
     if arguments.scenario:
         case = CASES[arguments.scenario]
-        base = replace(case.base, **{k: v for k, v in given.items() if k in ("rate", "size")}) if case.base else None
+        base = (
+            replace(case.base, **{k: v for k, v in given.items() if k in ("rate", "size", "rtt")})
+            if case.base
+            else None
+        )
         return replace(case, scenario=replace(case.scenario, **given), base=base)
     scenario = Scenario(**given)
     what = f"{scenario.hosts} hosts, {scenario.rate:g} Mbit/s, {scenario.size} MiB, {scenario.holders} holders"
@@ -202,7 +171,7 @@ def _line(name: str, o: Outcome, seconds: float) -> str:
         f"{name}: last {o.last_done:.2f} s = {o.last_done / seconds:.3f} T, first {ends[0]:.2f} s, all but the last "
         f"{ends[-2 if len(ends) > 1 else -1]:.2f} s, longest of its own start {o.longest / seconds:.3f} T, seeder sent "
         f"{o.seeder_copies:.2f} copies, a host received {o.received_copies:.3f}, cpu {o.cpu_secs:.2f} s a host, "
-        f"{o.python_secs:.2f} s of it in the interpreter{failed}"
+        f"{o.python_secs:.2f} s of it in the interpreter, {o.duplicates:.1%} fetched twice{failed}"
     )
 
 
@@ -218,15 +187,20 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--rate", type=float, help="Mbit/s of every link, each way; 0: no limit")
     parser.add_argument("--size", type=int, help="MiB")
     parser.add_argument("--holders", type=int)
+    parser.add_argument("--rtt", type=float, help="milliseconds from any host to any other and back")
     parser.add_argument("--slow", type=int, help="so many hosts have a tenth of the rate")
     parser.add_argument("--apart", type=float, help="seconds between one host's start and the next one's")
     parser.add_argument("--killed", type=float, help="the share of hosts that dies after half of T")
-    parser.add_argument("--runs", type=int, default=1, help="of ours; the one in the middle counts")
+    parser.add_argument("--runs", type=int, help="of everything; the median counts. Default 1; in the table 3, or 5")
     parser.add_argument("--peers", default="stock", help=f"some of {','.join(SETTINGS)}; empty: none")
     parser.add_argument("--picture", type=Path, help="where to draw how every host got on, as SVG")
     parser.add_argument("--record", action="store_true", help="keep the row in bench/swarm.json and swarm.md")
     parser.add_argument("--with", dest="changed", default="", help="other settings of ours: bench/swarm_with.py")
     parser.add_argument("--dir", type=Path, default=None, help="a disk for all hosts; default: each has its own memory")
+    parser.add_argument("--out", type=Path, default=None, help="where to keep all of every run, as JSON")
+    parser.add_argument("--table", type=Path, metavar="DIR", help="all rows, run by run; goes on where DIR ends")
+    parser.add_argument("--only", default="", help="of the table: these, with commas between")
+    parser.add_argument("--through", default="", help="of the table: a command in front of every run, such as a lock")
     parser.add_argument("--keep", type=Path, default=None, help="where to keep logs and progress")
     return parser
 

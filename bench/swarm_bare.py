@@ -1,4 +1,5 @@
 """Bare libtorrent in the lab, as its users have it: `swarm_bare.py seed|fetch stock|tuned METAFILE HOME HOST PEERS`.
+`tuned:KEY=NUMBER,...` is tuned with these changed.
 
 Always holds: every peer knows every other from the start, which is more than a tracker could tell them; a fetch
 begins when a line comes on stdin and tells `done` when every byte is verified and synced. Imports nothing of ours.
@@ -37,9 +38,17 @@ TUNED: dict[str, Any] = {
 KINDS = {"stock": STOCK, "tuned": TUNED}
 
 
+def settings(kind: str) -> dict[str, Any]:
+    name, _, changed = kind.partition(":")
+    return {
+        **KINDS[name],
+        **{key: int(value) for key, value in (pair.split("=") for pair in changed.split(",") if pair)},
+    }
+
+
 def main() -> None:
     role, kind, metafile, home, host, *peers = sys.argv[1:]
-    session = lt.session(lt.session_params({**KINDS[kind], "listen_interfaces": f"{host}:{PORT}"}))  # type: ignore[call-overload]
+    session = lt.session(lt.session_params({**settings(kind), "listen_interfaces": f"{host}:{PORT}"}))  # type: ignore[call-overload]
     with open(metafile, "rb") as source:
         params = lt.load_torrent_buffer(source.read())
     params.save_path = home

@@ -18,7 +18,7 @@ from typing import Any
 
 import httpx
 
-from bench.lab import BRIDGE, ROOT, Host, Lab, line_of, wait_until
+from bench.lab import BRIDGE, ROOT, Host, Lab, line_of, wait_until, within
 from bench.swarm_scenario import Outcome, Scenario
 from bench.swarm_story import LateStarts, OneCopyOut, PowerCut
 from bench.swarm_watch import Watch
@@ -28,6 +28,8 @@ from torrentdist.host.address import read_address
 API_PORT = 7060
 SWARM_PORT = 7061
 BUNDLE = "swarm-1"
+GATEWAY = "http://127.0.0.1:7070"
+UPLOADED, DOWNLOADED = "torrentdist_swarm_uploaded_bytes_total", "torrentdist_swarm_downloaded_bytes_total"
 PATIENCE = 8.0
 """A run is over after so many link times."""
 SLOW_PATIENCE = 20.0
@@ -133,6 +135,8 @@ class Ours:
             python_secs=_mean(used[name]["first"] - cpu[name]["first"] for name in used if name in cpu),
             failed=(*missing, *(name for name in finishing if name not in missing and not self._right(name))),
             aside=tuple(slow),
+            duplicates=self._duplicates([host for host in self.hosts if host.name in finishing]),
+            cuts={**death.cuts(), **leave.cuts()},
         )
         self._bury([*death.dead, *leave.dead])
         return outcome
@@ -243,9 +247,11 @@ data_dir = "{self._data(host)}"
         return response.text if response.status_code == 200 else None
 
     def _ask(self, path: str, host: Host | None = None) -> httpx.Response:
-        headers = {"Authorization": f"Bearer {self._token.read_text()}"}
-        with httpx.Client(trust_env=False, timeout=5.0, headers=headers) as http:
+        with httpx.Client(trust_env=False, timeout=5.0, headers=self._auth()) as http:
             return http.get(f"http://{(host or self.holders[0]).address}:{API_PORT}{path}")
+
+    def _auth(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self._token.read_text()}"}
 
     def _supervisors(self) -> int:
         view = self._get("/v1/cluster")
@@ -255,20 +261,28 @@ data_dir = "{self._data(host)}"
         """Payload, as the holders count it, or what went up their links if they have no swarm."""
         if self._distributor:
             return sum(host.sent() for host in self.holders)
-        total = 0
-        for host in self.holders:
-            for _ in range(2):
-                text = self._get("/metrics", host) or ""
-                time.sleep(0.6)
-            total += sum(
-                int(float(line.split()[-1]))
-                for line in text.splitlines()
-                if line.startswith("torrentdist_swarm_uploaded_bytes_total ")
-            )
-        return total
+        urls = [f"http://{host.address}:{API_PORT}" for host in self.holders]
+        for url in urls:
+            _metric(url, UPLOADED, self._auth())  # asks for news, which the next answer has
+        time.sleep(0.6)
+        return int(sum(_metric(url, UPLOADED, self._auth()) for url in urls))
+
+    def _duplicates(self, hosts: list[Host]) -> float:
+        """Of the bundle: what libtorrent received beyond one copy, as supervisors count it."""
+        told = [within(host.name, lambda: _metric(GATEWAY, DOWNLOADED)) for host in hosts if self._lab.runs(host.name)]
+        return _mean(max(0.0, bytes_ / self._scenario.bytes - 1) for bytes_ in told if bytes_)
 
     def _cpu(self) -> dict[str, dict[str, float]]:
         return {host.name: self._lab.cpu_secs(host.name) for host in self.hosts if self._lab.runs(host.name)}
+
+
+def _metric(url: str, name: str, headers: dict[str, str] | None = None) -> float:
+    """0 if nobody answers, as where there are no supervisors."""
+    try:
+        text = httpx.get(f"{url}/metrics", timeout=5.0, trust_env=False, headers=headers).text
+    except httpx.HTTPError:
+        return 0.0
+    return sum(float(line.split()[-1]) for line in text.splitlines() if line.startswith(f"{name} "))
 
 
 def _mean(values: Iterable[float]) -> float:

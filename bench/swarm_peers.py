@@ -65,10 +65,12 @@ Roles = tuple[list[str], Callable[[Host], list[str]]]
 """What the seeder runs, and what a host runs: each says so when it is ready, and begins when it is sent a line."""
 
 
-def libtorrent(kind: str) -> Callable[[Stage], Roles]:
+def libtorrent(kind: str, piece: int = 0) -> Callable[[Stage], Roles]:
+    """`kind` as bench/swarm_bare.py has it; `piece`: 0 for libtorrent's own length."""
+
     def stage(stage: Stage) -> Roles:
         metafile = stage.dir / "metafile"
-        _write_metafile(stage.file, metafile, lt.create_torrent.v2_only, TUNED_PIECE if kind == "tuned" else 0)
+        _write_metafile(stage.file, metafile, lt.create_torrent.v2_only, piece)
 
         def process(role: str, home: Path, host: Host, *peers: str) -> list[str]:
             return [sys.executable, str(BARE), role, kind, str(metafile), str(home), host.address, *peers]
@@ -123,7 +125,7 @@ SETTINGS = {
 }
 STAGES: dict[str, Callable[[Stage], Roles]] = {
     "stock": libtorrent("stock"),
-    "tuned": libtorrent("tuned"),
+    "tuned": libtorrent("tuned", TUNED_PIECE),
     "aria2": aria2,
     "nginx": nginx,
 }
@@ -135,12 +137,19 @@ def patience(kind: str, scenario: Scenario) -> float:
     return scenario.hosts + 4.0 if kind in FROM_ONE else PATIENCE
 
 
-def broadcast(lab: Lab, scenario: Scenario, source: Path, kind: str, seconds: float) -> Outcome:
-    """One run of a peer of ours."""
+def broadcast(
+    lab: Lab,
+    scenario: Scenario,
+    source: Path,
+    kind: str,
+    seconds: float,
+    roles: Callable[[Stage], Roles] | None = None,
+) -> Outcome:
+    """One run of a peer of ours; `roles`: another than the one of that kind."""
     names = [f"{kind}-{number}" for number in range(scenario.hosts)]
     stage = Stage(lab, source, lab.dir / kind, lab.add([f"{kind}-seed"])[0], lab.add(names))
     stage.dir.mkdir()
-    seeding, fetching = STAGES[kind](stage)
+    seeding, fetching = (roles or STAGES[kind])(stage)
     everybody = [stage.seeder, *stage.hosts]
     processes = [lab.spawn(stage.seeder, seeding, name=stage.seeder.name, stdin=subprocess.PIPE)]
     for host in stage.hosts:

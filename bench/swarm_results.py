@@ -6,8 +6,11 @@ Always holds: a case's row is its last recorded run. Must not do: forget a case 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from bench.results import conditions
 
@@ -23,12 +26,21 @@ def record(key: str, row: dict[str, Any], directory: Path = HERE) -> None:
     (directory / "swarm.md").write_text(page(rows))
 
 
+def keep(file: Path, runs: Sequence[object]) -> None:
+    """All of them, or nothing."""
+    new = file.with_suffix(".new")
+    new.write_bytes(msgspec.json.encode(runs))
+    new.replace(file)
+
+
 def page(rows: dict[str, Any]) -> str:
     lines = [
         "# The last results of `make swarm`",
         "",
-        "Recorded by `--record`. T is one HTTP transfer of the same bytes over one such link, in the same run;",
-        "the clock runs from the command to the published directory. `make swarm SCENARIO=name` is a row.",
+        "T is one HTTP transfer of the same bytes over one such link, in the same run; the clock runs from the command",
+        "to the published directory. Measured is the median of the runs, which all stand beside it; what is measured",
+        "by a run beside it had that run made in the same minutes. `make swarm SCENARIO=name` is a row, and",
+        "`python -m bench.swarm --table DIR` makes them all.",
         "",
         "| scenario | what | bar | measured | met | runs | holders sent | beside it | cores |",
         "|---|---|---|---|---|---|---|---|---|",
@@ -43,12 +55,13 @@ def _row(key: str, row: dict[str, Any]) -> str:
         if row["bar"] is None
         else f"{'≥' if 'speed' in row['what'] else '≤'} {row['bar']:g} {row['by']}"
     )
-    measured = f"{row['measured']:.2f} {row['by']}"
+    measured = "nobody is done" if row["measured"] is None else f"{row['measured']:.2f} {row['by']}"
     if row["failed"]:
         measured += f"; {len(row['failed'])} not done"
-    runs = ", ".join(f"{value:.2f}" for value in row["each"])
+    runs = ", ".join("–" if value is None else f"{value:.2f}" for value in row["each"])
     peers = "; ".join(
-        f"{name} {peer['ratio']:.2f} T" + (f" ({peer['failed']} not done)" if peer["failed"] else "")
+        (f"{name} {peer['ratio']:.2f} T" if peer["ratio"] is not None else f"{name} –")
+        + (f" ({peer['failed']} not done)" if peer["failed"] else "")
         for name, peer in row["peers"].items()
     )
     copies = "" if row["seeder_copies"] is None else f"{row['seeder_copies']:.2f}"

@@ -19,6 +19,8 @@ class Scenario:
     size: int = 32
     """MiB."""
     holders: int = 1
+    rtt: float = 0.0
+    """Milliseconds from any host to any other and back."""
     apart: float = 0.0
     """Seconds between one host's start and the next one's."""
     slow: int = 0
@@ -31,6 +33,24 @@ class Scenario:
     """All holders, who are all the masters, lose power as soon as the hosts have one copy between them."""
     alone: bool = False
     """The hosts have no supervisor: each runs `torrentdist download`."""
+
+    def __post_init__(self) -> None:
+        least = {
+            "hosts": 1,
+            "rate": 0.0,
+            "size": 1,
+            "holders": 1,
+            "rtt": 0.0,
+            "apart": 0.0,
+            "slow": 0,
+            "killed": 0.0,
+            "liars": 0,
+        }
+        for name, value in least.items():
+            if getattr(self, name) < value:
+                raise ValueError(f"{name}: {getattr(self, name):g} is less than {value:g}")
+        if self.slow >= self.hosts or self.killed >= 1.0:
+            raise ValueError("some hosts must be left to be measured")
 
     @property
     def bytes(self) -> int:
@@ -55,18 +75,22 @@ class Outcome:
     """Of an average host's process, from the command to the end of the last that is measured."""
     python_secs: float = 0.0
     """What of that its event loop took; libtorrent has threads of its own."""
+    duplicates: float = 0.0
+    """What an average host fetched twice, of the bundle; of ours alone."""
     failed: tuple[str, ...] = ()
     aside: tuple[str, ...] = ()
     """Hosts that had to finish too, but are not what is measured: those on slow links."""
+    cuts: dict[str, float] = field(default_factory=dict)
+    """When a host lost power, or a holder."""
 
     @property
     def last_done(self) -> float:
-        return max((end for host, end in self.ends.items() if host not in self.aside), default=float("nan"))
+        return max((end for host, end in self.ends.items() if host not in self.aside), default=float("inf"))
 
     @property
     def longest(self) -> float:
         """From a host's own start."""
-        return max((end - self.starts[host] for host, end in self.ends.items()), default=float("nan"))
+        return max((end - self.starts[host] for host, end in self.ends.items()), default=float("inf"))
 
 
 def median(outcomes: list[Outcome]) -> Outcome:

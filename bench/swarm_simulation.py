@@ -34,6 +34,9 @@ class Receiver:
     """Its link carries a piece each way in so many ticks' turns."""
     conductor: Conductor = field(default_factory=Conductor)
     done_at: int | None = None
+    got_at: int = 0
+    waited: int = 0
+    """The most ticks that it was there and got nothing, until it had it all."""
     have: int = 0
     knows: dict[int, None] = field(default_factory=dict)
     """Indexes of the receivers that it is connected to."""
@@ -200,6 +203,8 @@ class World:
 
     def _receive(self, index: int, receiver: Receiver, piece: int) -> None:
         receiver.have |= piece
+        receiver.waited = max(receiver.waited, self.tick - max(receiver.got_at, receiver.joins))
+        receiver.got_at = self.tick
         if receiver.have == self._full:
             receiver.done_at = self.tick
             del self._lacking[index]

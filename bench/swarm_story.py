@@ -41,6 +41,7 @@ class PowerCut:
     hosts: Sequence[Host]
     due: Callable[[Watch], bool]
     dead: list[Host] = field(default_factory=list)
+    at: float = 0.0
     sent: int = 0
     """Bytes that they had sent from the beginning to their death, headers included."""
     _before: int = 0
@@ -50,11 +51,14 @@ class PowerCut:
 
     def step(self, watch: Watch) -> None:
         if self.hosts and not self.dead and self.due(watch):
-            self.dead = list(self.hosts)
+            self.dead, self.at = list(self.hosts), watch.now()
             for host in self.dead:
                 self.lab.cut(host)
                 self.lab.kill(host.name)
             self.sent = sum(host.sent() for host in self.dead) - self._before
+
+    def cuts(self) -> dict[str, float]:
+        return {host.name: round(self.at, 2) for host in self.dead}
 
 
 @dataclass

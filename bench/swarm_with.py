@@ -1,7 +1,8 @@
 """Runs a module of ours with other settings: `python -m bench.swarm_with KEY=VALUE,... MODULE ARGUMENT...`.
 
-A key is one of libtorrent's, or `piece_length` (of what is made), or `blocks` (what a receiver asks for at a time, of
-all its peers together). Always holds: nothing but these changes. Must not do: be part of the product; what a setting is
+A key is one of libtorrent's, or one of OURS: `piece_length` (of what is made), `blocks` (what a receiver asks for at a
+time, of all its peers together), `queue_secs` (the same by a peer's rate), `look_ms` (between two looks at what the
+others have). Always holds: nothing but these changes. Must not do: be part of the product; what a setting is
 worth is measured with it, and what is better becomes the default.
 """
 
@@ -11,7 +12,7 @@ import runpy
 import sys
 
 from torrentdist.bundle import make
-from torrentdist.swarm import conductor, settings
+from torrentdist.swarm import conductor, engine, settings
 
 
 def apply(overrides: dict[str, int]) -> None:
@@ -20,6 +21,10 @@ def apply(overrides: dict[str, int]) -> None:
             make.choose_piece_length = lambda _, value=value: value  # type: ignore[misc]
         elif key == "blocks":
             conductor.BLOCKS_UNDER_WAY = value  # type: ignore[misc]
+        elif key == "queue_secs":
+            conductor.queue_secs = lambda *_, value=value: value
+        elif key == "look_ms":
+            engine.CONDUCT_SECS = value / 1000  # type: ignore[misc]
         else:
             changed = settings.Setting(key, value, "measured")
             settings.SETTINGS = (*(s for s in settings.SETTINGS if s.key != key), changed)  # type: ignore[misc]

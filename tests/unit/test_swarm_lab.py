@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,10 +12,12 @@ import pytest
 
 from bench.lab import Host
 from bench.swarm_cases import CASES, By
+from bench.swarm_measured import Measured, Run
 from bench.swarm_picture import picture
-from bench.swarm_results import page
-from bench.swarm_scenario import Outcome
+from bench.swarm_results import keep, page
+from bench.swarm_scenario import Outcome, Scenario
 from bench.swarm_story import CHUNK, OneCopyOut
+from bench.swarm_table import ROWS, make, renew
 from bench.swarm_watch import Watch
 
 ROW = {"what": "w", "by": "T", "each": [1.3], "seeder_copies": 1.0, "peers": {}, "failed": []}
@@ -82,3 +85,64 @@ def test_one_copy_is_out_when_every_part_lies_on_some_host(tmp_path: Path) -> No
 
     assert before is False
     assert out(cast(Watch, SimpleNamespace(ends={}, now=lambda: 2.0))) is True
+
+
+def test_each_run_is_measured_by_what_ran_beside_it_and_the_median_counts(tmp_path: Path) -> None:
+    """A quick base of one run would make another look slow, and one outlier would decide a row."""
+    pairs = [(8.0, 10.0), (10.0, 11.0), (8.0, 20.0)]
+    for number, (base, ours) in enumerate(pairs, 1):
+        run = Run(link_time=10.0, ours=outcome({"a": ours}), base=outcome({"a": base}), load=0.5)
+        keep(tmp_path / f"killed-{number}.json", [run])
+    renew(tmp_path, "killed", rows=tmp_path, pictures=tmp_path / "pictures")
+    row = json.loads((tmp_path / "swarm.json").read_text())["killed"]
+
+    assert [1.25, 1.1, 2.5] == row["each"]
+    assert (1.25, False) == (row["measured"], row["met"])
+    assert [1.0, 1.1, 2.0] == row["ratios"]
+    assert (tmp_path / "pictures" / "killed.svg").exists()
+
+
+def test_a_run_in_which_nobody_is_done_is_shown(tmp_path: Path) -> None:
+    """The row would be missing, and the one before it would stand for ever."""
+    nobody = Run(link_time=10.0, ours=outcome({}, failed=("a",)), peers={"stock": outcome({}, failed=("a",))})
+    row = {**Measured(CASES["main"], [nobody]).row(), "conditions": CONDITIONS}
+
+    assert "| nobody is done; 1 not done | **missed** |" in page({"main": json.loads(json.dumps(row))})
+
+
+def test_a_table_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    """An hour's work would be lost with a lock that was not to be had."""
+    keep(tmp_path / "run", [Run(link_time=10.0, ours=outcome({"a": 11.0}))])
+    through = tmp_path / "through"
+    through.write_text(
+        f"#!/bin/sh\necho >>{tmp_path}/calls\nfor out; do :; done\n"
+        f'case $out in *main-2*) [ -e {tmp_path}/mended ] || exit 1;; esac\ncp {tmp_path}/run "$out"\n'
+    )
+    through.chmod(0o755)
+    calls = []
+    codes = []
+    for _ in range(2):
+        codes.append(make(tmp_path / "t", ["main"], 3, str(through), rows=tmp_path, pictures=tmp_path / "p"))
+        calls.append(len((tmp_path / "calls").read_text().splitlines()))
+        (tmp_path / "mended").touch()
+
+    assert [1, 0] == codes
+    assert [3, 4] == calls
+    assert [1.1] * 3 == json.loads((tmp_path / "swarm.json").read_text())["main"]["each"]
+
+
+def test_the_table_has_every_row_of_the_issue() -> None:
+    """A bar that nobody measures is one that nobody reaches."""
+    bars = {key: case.bar for key, case in CASES.items() if key in ROWS}
+
+    assert {"main", "large", "crowd", "holders", "apart", "slow", "killed", "liars", "download"} == {
+        key for key, bar in bars.items() if bar
+    }
+    assert {"leaving", "unlimited-1", "unlimited-4"} < set(ROWS)
+
+
+@pytest.mark.parametrize("said", [{"hosts": 0}, {"size": 0}, {"rate": -1.0}, {"holders": 0}, {"hosts": 1, "slow": 1}])
+def test_a_scenario_that_cannot_be_is_refused_in_words(said: dict[str, Any]) -> None:
+    """A lab without hosts would end in a traceback after a minute."""
+    with pytest.raises(ValueError, match=r"less than|must be left"):
+        Scenario(**said)
