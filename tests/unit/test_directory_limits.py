@@ -128,15 +128,15 @@ def test_an_announce_is_cheap_in_a_big_cluster() -> None:
     for n in range(3):
         say(here, f"m{n}", *entries, source=f"10.9.0.{n + 1}", role=PeerRole.MASTER)
     hot = numbered(0)
-    began = time.perf_counter()
+    began = time.process_time()
     for _ in range(2):
         for n in range(1000):
             say(here, f"s{n}", lacks(hot), source=f"10.1.{n // 250}.{n % 250 + 1}")
-    fetching = (time.perf_counter() - began) / 2000
-    began = time.perf_counter()
+    fetching = (time.process_time() - began) / 2000
+    began = time.process_time()
     for n in range(30):
         say(here, f"m{n % 3}", *entries, source=f"10.9.0.{n % 3 + 1}", role=PeerRole.MASTER)
-    holding = (time.perf_counter() - began) / 30
+    holding = (time.process_time() - began) / 30
 
     assert fetching < 0.010, f"{fetching * 1000:.2f} ms"
     assert holding < 0.010, f"{holding * 1000:.2f} ms"
