@@ -15,6 +15,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
 from kazoo.handlers.threading import KazooTimeoutError
 
+from torrentdist.cluster import paths
 from torrentdist.cluster.backup import make_backup, restore
 from torrentdist.cluster.zookeeper import ZooKeeper
 from torrentdist.model.backup import Backup
@@ -69,22 +70,20 @@ async def forget(servers: Sequence[str], hush: Hush, secs: float, outsiders: set
     """`outsiders`: takes the sessions that do it, for whoever judges the transactions. Once anything is deleted, the
     backup is brought back, whatever it takes."""
     zk = ZooKeeper(ZooKeeperConfig(servers=list(servers), operation_timeout_secs=5.0))
+    zk.on_state.append(lambda _: outsiders.add(zk.session_id or 0))
     async with hush.silence():
         try:
-            backup = await _reach(zk, outsiders)
-            try:
-                await asyncio.to_thread(_delete, ",".join(servers), outsiders)
-                await asyncio.sleep(secs)
-            finally:
-                await _restore(zk, backup, outsiders)
+            backup = await _reach(zk)
+            await asyncio.to_thread(_delete, ",".join(servers), outsiders)
+            await asyncio.sleep(secs)
+            await _restore(zk, backup)
         finally:
             await zk.close()
 
 
-async def _reach(zk: ZooKeeper, outsiders: set[int]) -> Backup:
+async def _reach(zk: ZooKeeper) -> Backup:
     try:
         await zk.start(REACH_SECS)
-        outsiders.add(zk.session_id or 0)
         return await make_backup(zk)
     except TorrentdistError as error:
         if error.exit_code == EXIT_UNAVAILABLE:
@@ -95,15 +94,17 @@ async def _reach(zk: ZooKeeper, outsiders: set[int]) -> Backup:
 def _delete(hosts: str, outsiders: set[int]) -> None:
     """Daemons write into the tree meanwhile: again, until there was nothing for a moment."""
     client = KazooClient(hosts=hosts, timeout=10.0)
-    deadline = time.monotonic() + REACH_SECS
+    deadline = time.monotonic() + 3 * REACH_SECS
     try:
         client.start(REACH_SECS)
-        while time.monotonic() < deadline:
+        while True:
             outsiders.update((client.client_id or ())[:1])  # there is none between two sessions
             try:
                 client.delete(CHROOT, recursive=True)
                 return
             except KazooException:
+                if time.monotonic() > deadline:
+                    raise  # a part of the tree is gone, and nothing brings it back: the run is spoilt, and says so
                 time.sleep(AGAIN_SECS)
     except KazooTimeoutError:
         raise OutOfReach from None
@@ -112,15 +113,18 @@ def _delete(hosts: str, outsiders: set[int]) -> None:
         client.close()
 
 
-async def _restore(zk: ZooKeeper, backup: Backup, outsiders: set[int]) -> None:
+async def _restore(zk: ZooKeeper, backup: Backup) -> None:
     deadline = time.monotonic() + 3 * REACH_SECS
+    again = False
     while True:
         try:
             await zk.wait_connected(REACH_SECS)
-            outsiders.add(zk.session_id or 0)
             await restore(zk, backup)
             return
         except TorrentdistError as error:
+            if again and error.code == "tree_not_empty" and paths.CLUSTER in error.message:
+                return  # the answer to the last transaction was lost
+            again = True
             if error.exit_code != EXIT_UNAVAILABLE or time.monotonic() > deadline:
                 raise
             await asyncio.sleep(AGAIN_SECS)

@@ -52,7 +52,7 @@ class Reign:
     """When the epoch was raised again, or the leader's znode went."""
     znode_gone: bool = False
     robbed: bool = False
-    """Of its znode, by somebody from outside."""
+    """Of its znode or its epoch, by somebody from outside: a restore raises the epoch before it takes the znode."""
     acts: list[frozenset[str]] = field(default_factory=list)
 
 
@@ -129,8 +129,7 @@ class _Court:
             case Kind.DELETE:
                 self._owners.pop(change.path, None)
                 if self._reign is not None and self._reign.election == change.path:
-                    self._reign.robbed = txn.session in self._outsiders
-                    self._end(txn.at, znode_gone=True)
+                    self._end(txn, znode_gone=True)
                 if change.path == paths.EPOCH:
                     self._epoch = 0
             case Kind.SET if change.path == paths.EPOCH:
@@ -139,7 +138,7 @@ class _Court:
                 pass
 
     def _raise(self, txn: Transaction, change: Change, all_of_it: list[Change]) -> None:
-        self._end(txn.at)
+        self._end(txn)
         self._epoch = change.version
         record = read_term(change.data)
         if record is None or record.left:
@@ -152,9 +151,10 @@ class _Court:
         self._reign = Reign(change.version, record.leader, txn.session, election, txn.at)
         self.judgement.reigns.append(self._reign)
 
-    def _end(self, at: float, znode_gone: bool = False) -> None:
+    def _end(self, txn: Transaction, znode_gone: bool = False) -> None:
         if self._reign is not None and self._reign.ended == float("inf"):
-            self._reign.ended, self._reign.znode_gone = at, znode_gone
+            self._reign.ended, self._reign.znode_gone = txn.at, znode_gone
+            self._reign.robbed = txn.session in self._outsiders
 
     def _find(self, txn: Transaction, what: str) -> None:
         self.judgement.findings.append(f"transaction {txn.zxid:#x} of session {txn.session:#x} {what}")

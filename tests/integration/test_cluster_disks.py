@@ -10,12 +10,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import pytest
 from cluster_fixtures import Cluster, NewCluster, picture, running_cluster, until
 
 from torrentdist.bundle.content import verify_content
 from torrentdist.bundle.make import make_metafile
 from torrentdist.bundle.metafile import parse_metafile
+from torrentdist.host.address import read_address
 from torrentdist.testing.trees import some_bytes, write_tree
 
 MIB = 1024 * 1024
@@ -255,3 +257,68 @@ def test_a_fetch_that_failed_is_made_again_when_there_is_room(
     assert "waiting" == waiting["state"]
     assert "for its bundles: not enough room" in str(waiting["detail"])
     assert still
+
+
+def test_daemons_that_start_on_a_full_disk_serve_what_is_on_it(
+    cramped: Cluster, tmp_path: Path, small_disk: SmallDisk
+) -> None:
+    """E4: broken, a host that restarts with a full disk would be away with all its bundles until somebody tidies up."""
+    empty(cramped)
+    [name], [host] = cramped.standbys(), cramped.supervisors()
+    source = make(tmp_path / "source", 680)
+    digest = cramped.upload(source, "here", replicas=2)["digest"]
+    cramped.run("bundle", "distribute", "here", "--wait", "100%").ok()
+    with on_small_disk(cramped, [name, host], small_disk) as disks:
+        urls = [cramped.url(name) + "/readyz", f"{cramped.url(host)}/bundles/here"]
+        fillers = [fill(disk) for disk in disks]
+        cramped.kill(name, host)
+        for member in (name, host):
+            cramped.dev.start(member)
+        until(lambda: all(answers(url) for url in urls), "they serve", 30.0)
+        written = [read_address(cramped.store(member)) is not None for member in (name, host)]
+        for filler in fillers:
+            filler.unlink()
+        for member in (name, host):
+            cramped.dev.wait_started(member)
+        cramped.dev.wait_ready()
+
+    assert cramped.published(name, digest)
+    assert written == [not fillers] * 2
+
+
+def answers(url: str) -> bool:
+    with contextlib.suppress(httpx.HTTPError):
+        return httpx.get(url, timeout=2.0, trust_env=False).status_code == 200
+    return False
+
+
+def test_a_daemon_that_has_no_room_to_start_waits_for_it(
+    cramped: Cluster, tmp_path: Path, small_disk: SmallDisk
+) -> None:
+    """E4: broken, a host whose disk is full for a moment would stay away until somebody starts its daemon again."""
+    name = cramped.standbys()[0]
+    cramped.dev.signal(name, signal.SIGTERM)
+    store, aside = cramped.store(name), cramped.dir / "aside"
+    store.rename(aside)
+    try:
+        disk = small_disk(ROOM)
+    except (subprocess.CalledProcessError, FileNotFoundError):
+        pytest.fail("this test needs to mount a file system; run it as root")
+    store.symlink_to(disk)
+    filler = fill(disk)
+    log = cramped.dir / f"{name}.log"
+    before = log.stat().st_size
+    cramped.dev.start(name)
+    until(lambda: "waiting for room" in log.read_text()[before:], "it says what it waits for")
+    alive = cramped.alive(name)
+    filler.unlink()
+    cramped.dev.wait_started(name)
+    cramped.dev.wait_ready()
+    said = log.read_text()[before:]
+    cramped.dev.signal(name, signal.SIGTERM)
+    store.unlink()
+    aside.rename(store)
+
+    assert alive
+    assert said.count("waiting for room") == 1
+    assert "Traceback" not in said

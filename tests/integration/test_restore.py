@@ -13,6 +13,7 @@ from torrentdist.cluster.backup import make_backup, read_records, restore
 from torrentdist.cluster.election import Elector
 from torrentdist.cluster.operations import Create, NodeExists, Set
 from torrentdist.cluster.zookeeper import ZooKeeper
+from torrentdist.model.backup import Backup
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import MasterId
 from torrentdist.model.records import ClusterRecord, encode
@@ -92,17 +93,55 @@ async def test_a_daemon_that_makes_a_parent_meanwhile_is_no_obstacle(connect: Co
     assert (await read_records(new))[0][f"{paths.JOBS}/j"] == b"job"
 
 
-async def test_it_is_refused_where_others_records_are_and_can_be_run_again(connect: Connect, chroot: str) -> None:
-    """If this fails, a restore destroys a living cluster, or one that was interrupted can never be completed."""
-    backup = await make_backup(await populated(connect, chroot, epoch=1))
-    zk = await connect()
-    await restore(zk, backup)
-    again = await restore(zk, backup)
-    await zk.create(f"{paths.BUNDLES}/foreign", b"bundle")
-    before, epoch = await read_records(zk)
+async def refusal(zk: ZooKeeper, backup: Backup) -> str:
+    """Why it is not restored; nothing has changed then."""
+    before = await read_records(zk)
     with pytest.raises(TorrentdistError) as caught:
         await restore(zk, backup)
 
-    assert again.epoch > backup.epoch
     assert (caught.value.code, caught.value.exit_code) == ("tree_not_empty", 9)
-    assert await read_records(zk) == (before, epoch)
+    assert await read_records(zk) == before
+    return caught.value.message
+
+
+async def test_it_is_refused_where_a_cluster_lives(connect: Connect, chroot: str) -> None:
+    """If this fails, a restore deposes the leader of a living cluster, or takes it back to the day of the backup."""
+    old = await populated(connect, chroot, epoch=1)
+    backup = await make_backup(old)
+    zk = await connect()
+    await restore(zk, backup)
+
+    assert "the cluster of this backup itself" in await refusal(old, backup)
+    assert "the cluster of this backup itself" in await refusal(zk, backup)
+    await zk.delete(paths.CLUSTER)
+    assert f"{paths.BUNDLES}/b0" in await refusal(zk, backup)
+
+
+async def test_one_that_was_interrupted_is_run_again_and_another_backup_is_refused(
+    connect: Connect, chroot: str
+) -> None:
+    """If this fails, who is cut off while he restores has to delete the tree, or mixes two backups in one."""
+    old = await populated(connect, chroot, epoch=1)
+    backup = await make_backup(old)
+    await old.create(f"{paths.BUNDLES}/later", b"bundle")
+    later = await make_backup(old)
+    zk = await connect()
+    for interrupted in range(2):
+        running = asyncio.create_task(restore(zk, backup))
+        await eventually_exists(zk, paths.RESTORING if not interrupted else f"{paths.BUNDLES}/b0")
+        running.cancel()
+        await asyncio.wait({running})
+    other = await refusal(zk, later)
+    view = await restore(zk, backup)
+    after, epoch = await read_records(zk)
+
+    assert "another backup" in other
+    assert (view.epoch, view.epoch > backup.epoch) == (epoch, True)
+    assert {f"{paths.BUNDLES}/b{n}/m1" for n in range(300)} <= after.keys()
+    assert await zk.exists(paths.RESTORING) is None
+
+
+async def eventually_exists(zk: ZooKeeper, path: str) -> None:
+    async with asyncio.timeout(30.0):
+        while await zk.exists(path) is None:
+            pass

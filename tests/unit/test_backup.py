@@ -17,6 +17,7 @@ from torrentdist.cluster.restoring import (
     history,
     left_record,
     obstacle,
+    occupant,
     passing,
     sorted_nodes,
 )
@@ -24,7 +25,7 @@ from torrentdist.cluster.term import TermRecord, failover_reason, read_term
 from torrentdist.model.backup import Backup, decode_backup, encode_backup
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import MasterId
-from torrentdist.model.records import encode
+from torrentdist.model.records import ClusterRecord, encode
 
 TREE = {
     "/cluster": b'{"id":"c"}',
@@ -70,7 +71,7 @@ def test_no_damaged_backup_is_restored(data: st.DataObject) -> None:
 
     with pytest.raises(TorrentdistError) as caught:
         decode_backup(bad, "f")
-    assert caught.value.code in ("corrupt", "invalid_request")
+    assert caught.value.code in ("backup_damaged", "not_a_backup")
 
 
 @pytest.mark.parametrize("changes", [{"schema": 2}, {"format": "something else"}])
@@ -80,7 +81,47 @@ def test_a_file_of_another_kind_is_told_from_a_damaged_one(changes: dict[str, ob
 
     with pytest.raises(TorrentdistError) as caught:
         decode_backup(other, "f")
-    assert caught.value.code == "invalid_request"
+    assert caught.value.code == "not_a_backup"
+
+
+@pytest.mark.parametrize("data", [b"", b"PK\x03\x04", b"{}", b"[1]", b'{"epoch": 3}', b"\xff\xfe"])
+def test_a_file_that_is_no_backup_at_all_is_not_called_damaged(data: bytes) -> None:
+    """If this fails, who mistypes a name is told that his disk is failing."""
+    with pytest.raises(TorrentdistError) as caught:
+        decode_backup(data, "f")
+
+    assert ("not_a_backup", 2) == (caught.value.code, caught.value.exit_code)
+    assert "ha backup" in caught.value.hint
+
+
+FOUNDED = encode(ClusterRecord(id="new", announce_key="other"))
+OWN = encode(ClusterRecord(id="c", announce_key="k"))
+
+
+@pytest.mark.parametrize(
+    ("there", "holds"),
+    [
+        ({}, None),
+        ({"/cluster": FOUNDED, "/epoch": b"x", "/failovers": b"", "/failovers/f-0000000000": b"x", "/jobs": b""}, None),
+        (
+            {"/cluster": b"unreadable", "/groups": b"", "/groups/g": b"members are back", "/groups/g/resources": b""},
+            None,
+        ),
+        ({"/cluster": OWN}, "/cluster"),
+        ({"/cluster": FOUNDED, "/code-distributor/b": b"bundle"}, "/code-distributor/b"),
+        ({"/code-distributor/z": b"uploaded since"}, "/code-distributor/z"),
+        ({"/assignments/s1": b"given since"}, "/assignments/s1"),
+        ({"/jobs/j": b"submitted since"}, "/jobs/j"),
+        ({"/groups/g/resources/r": b""}, "/groups/g/resources/r"),
+        ({"/somebody/elses": b""}, "/somebody/elses"),
+    ],
+)
+def test_a_tree_is_empty_that_holds_only_what_daemons_put_there(there: dict[str, bytes], holds: str | None) -> None:
+    """If this fails, a restore rolls back a living cluster, or none works beside masters."""
+    found = occupant(there, WHOLE)
+
+    assert (holds is None) == (found is None)
+    assert (holds or "") in (found or "")
 
 
 @pytest.mark.parametrize(
@@ -96,8 +137,8 @@ def test_a_file_of_another_kind_is_told_from_a_damaged_one(changes: dict[str, ob
         ({"/assignments/s1": b"given since"}, "/assignments/s1"),
     ],
 )
-def test_only_what_daemons_write_by_themselves_may_be_there(there: dict[str, bytes], expected: str | None) -> None:
-    """If this fails, a restore into a cluster that is in use loses what users did, or none works beside masters."""
+def test_a_restore_goes_on_where_nobody_else_has_written(there: dict[str, bytes], expected: str | None) -> None:
+    """If this fails, a restore that goes on loses what users did meanwhile, or can never be completed."""
     assert obstacle(there, WHOLE) == expected
 
 

@@ -140,6 +140,21 @@ def test_a_tree_that_an_operator_deletes_begins_anew() -> None:
     assert len(judge_sightings(judgement.reigns, [much_later], stolen=(), lease_secs=4.0)) == 1
 
 
+def test_a_leader_whose_epoch_an_operator_raises_may_not_know_it_for_the_length_of_a_lease() -> None:
+    """Broken, each restore beside running masters would be a finding, or any second leader would pass for one."""
+    operator, restored = 0xC, encode(TermRecord(leader=MasterId("m2"), election="", left="restored"))
+    raises = (operator, (change(Kind.SET, "/epoch", b"", 3), change(Kind.SET, "/epoch", b"", 4)))
+    complete = (operator, (change(Kind.SET, "/epoch", restored, 5), change(Kind.DELETE, "/election/b-2")))
+    later = (*HANDED_ON, raises, complete)
+    reigns = judge_transactions(history(*later), outsiders=[operator]).reigns
+    inside = judge_transactions(history(*later), outsiders=[]).reigns
+    between, much_later, other = (Sighting(m, at, at + 0.1) for m, at in (("m2", 108.5), ("m2", 112.5), ("m1", 108.5)))
+
+    assert [] == judge_sightings(reigns, [between], stolen=(), lease_secs=4.0)
+    assert [1, 1] == [len(judge_sightings(reigns, [s], stolen=(), lease_secs=4.0)) for s in (much_later, other)]
+    assert len(judge_sightings(inside, [between], stolen=(), lease_secs=4.0)) == 1
+
+
 def test_a_commit_that_only_its_master_knows_of_is_found() -> None:
     """Broken, a change could be acknowledged that ZooKeeper never made."""
     reigns = judge_transactions(history(*HANDED_ON)).reigns

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from starlette.requests import Request
-from starlette.types import Message
+from starlette.types import Message, Receive, Scope, Send
 
-from torrentdist.host.web import read_body
+from torrentdist.host.web import WebServer, bind_socket, read_body
 from torrentdist.model.errors import TorrentdistError
 
 pytestmark = pytest.mark.anyio
@@ -27,3 +29,27 @@ async def test_a_client_that_goes_away_is_no_failure_of_ours() -> None:
         await read_body(request, 100)
 
     assert caught.value.code == "interrupted"
+
+
+async def test_an_answer_that_is_cut_by_a_clean_stop_is_no_failure_of_ours(
+    caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Broken, a daemon that is told to stop while somebody downloads would print a traceback each time."""
+
+    async def endless(_: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"9000")]})
+        await send({"type": "http.response.body", "body": b"half", "more_body": True})
+        await asyncio.Event().wait()
+
+    web = WebServer(endless, bind_socket("127.0.0.1", 0, what="the test"), grace_secs=0)
+    await web.start()
+    reader, writer = await asyncio.open_connection("127.0.0.1", web.port)
+    writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+    await reader.readuntil(b"half")
+    await web.stop()
+    with pytest.raises(ConnectionResetError):
+        await reader.read()
+    writer.close()
+
+    assert [record.getMessage() for record in caplog.records if record.exc_info] == []
+    assert "Traceback" not in capsys.readouterr().err

@@ -45,8 +45,8 @@ class StoreLock:
                     raise TorrentdistError("store_locked", path=str(data_dir), pid=_written_pid(fd))
                 time.sleep(_POLL_SECS)
             with disk_failures(path):
-                os.ftruncate(fd, 0)
-                os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+                # In this order it needs no room where there was a lock before: a full disk keeps nobody from starting.
+                os.ftruncate(fd, os.pwrite(fd, f"{os.getpid()}\n".encode(), 0))
         except BaseException:
             os.close(fd)
             raise

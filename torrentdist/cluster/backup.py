@@ -2,7 +2,7 @@
 
 Always holds: the epoch of a restored tree is above every one that the backup's cluster had, so that no leader of before
 can change it, and whoever leads the tree meanwhile is deposed by the transaction that completes it; a restore that was
-interrupted is simply run again. Must not do: write over a record that the backup doesn't have.
+interrupted leaves its marker in the tree, and is simply run again. Must not do: write over a record of anybody else.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from torrentdist.cluster.restoring import (
     creations,
     history,
     left_record,
+    marker,
     obstacle,
+    occupant,
     passing,
     sorted_nodes,
 )
@@ -72,9 +74,11 @@ async def make_backup(zk: ZooKeeper) -> Backup:
 
 
 async def restore(zk: ZooKeeper, backup: Backup) -> RestoreView:
-    """`tree_not_empty` unless there is nothing but what daemons write by themselves, or what an earlier run wrote."""
+    """`tree_not_empty` unless there is nothing but what daemons write by themselves, or what an interrupted run of the
+    same backup wrote."""
     began = time.monotonic()
     zk.write_in(records.SCHEMA)  # as they were
+    await _begin(zk, backup)
     for _ in range(_ATTEMPTS):
         if await _filled(zk, backup):
             break
@@ -87,6 +91,19 @@ async def restore(zk: ZooKeeper, backup: Backup) -> RestoreView:
         records=len(backup.nodes),
         seconds=round(time.monotonic() - began, 3),
     )
+
+
+async def _begin(zk: ZooKeeper, backup: Backup) -> None:
+    """Return with the marker of this backup in the tree."""
+    while (found := await zk.get(paths.RESTORING)) is None:
+        there, _ = await read_records(zk)
+        strange = occupant(there, backup)
+        if strange is not None:
+            raise TorrentdistError("tree_not_empty", path=strange)
+        with contextlib.suppress(NodeExists):
+            await zk.create(paths.RESTORING, marker(backup))
+    if found[0] != marker(backup):
+        raise TorrentdistError("tree_not_empty", path=f"a part of another backup ({paths.RESTORING})")
 
 
 async def _filled(zk: ZooKeeper, backup: Backup) -> bool:
@@ -115,12 +132,15 @@ async def _complete(zk: ZooKeeper, backup: Backup) -> int:
     """
     for _ in range(_ATTEMPTS):
         with contextlib.suppress(TransactionFailed):
+            if await zk.exists(paths.RESTORING) is None:  # another run of the same backup was faster
+                return (await read_records(zk))[1]
             version = await _raise_to(zk, backup.epoch + _LATER_EPOCHS)
             ops: list[Op] = [Set(paths.EPOCH, left_record(backup), version)]
             exists = await zk.exists(paths.CLUSTER) is not None
             data = cluster_record(backup)
             ops.append(Set(paths.CLUSTER, data) if exists else Create(paths.CLUSTER, data))
             ops += await _history(zk, backup)
+            ops.append(Delete(paths.RESTORING))
             ops += [Delete(paths.election_node(name)) for name in await zk.children(paths.ELECTION) or ()]
             await zk.commit(ops)
             return version + 1

@@ -25,6 +25,8 @@ ASSIGNMENTS = "/assignments"
 REQUESTS = "/requests"
 JOBS = "/jobs"
 GROUPS = "/groups"
+RESTORING = "/restoring"
+"""There while a backup is brought back, with what tells which one."""
 
 PARENTS = (MASTERS, SUPERVISORS, ELECTION, FAILOVERS, BUNDLES, ASSIGNMENTS)
 """What has to be there before anything else can be written."""

@@ -1,7 +1,8 @@
 """A backup's records back into an empty tree, as a pure plan of bounded transactions.
 
-Always holds: a bundle comes with all of its replica records in one transaction, or a master would see it without
-holders; nothing that is there and is not the backup's own is ever written over. Pure: no I/O, no clock.
+Always holds: only a tree is filled that holds nothing but what daemons write by themselves, or what an interrupted run
+of the same backup has written, as its marker says; a bundle comes with all replica records in one transaction, or
+a master would see it without holders; nothing of anybody else is ever written over. Pure: no I/O, no clock.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from torrentdist.cluster import paths
 from torrentdist.cluster.operations import Create, request_size
 from torrentdist.cluster.term import TermRecord, queue, read_term
-from torrentdist.model.backup import Backup, Node
-from torrentdist.model.records import encode
+from torrentdist.model.backup import Backup, Node, digest_of
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.records import ClusterRecord, decode, encode
 
-PASSING = frozenset({paths.MASTERS, paths.SUPERVISORS, paths.ELECTION, paths.REQUESTS})
+PASSING = frozenset({paths.MASTERS, paths.SUPERVISORS, paths.ELECTION, paths.REQUESTS, paths.RESTORING})
 """What daemons write anew by themselves, or what is of no use later. Never in a backup."""
 LAST = frozenset({paths.CLUSTER, paths.EPOCH})
 MAX_OPS = 1000
@@ -37,20 +39,43 @@ def _group(path: str) -> tuple[str, ...]:
     return tuple(path.split("/")[1:3])
 
 
-def obstacle(there: Mapping[str, bytes], backup: Backup) -> str | None:
-    """A record that a restored tree would lose; None if there is none.
+def marker(backup: Backup) -> bytes:
+    """What /restoring says: which backup is being brought back."""
+    return digest_of(backup).encode()
+
+
+def occupant(there: Mapping[str, bytes], backup: Backup) -> str | None:
+    """What keeps a tree from being empty; None if nothing does.
 
     Masters that run already have founded a cluster of their own in the empty tree, and led it: that is nobody's loss.
-    What an interrupted run of the same backup has written is none either.
+    The backup's own cluster is there only if it lives, or was restored before: that is not done once more.
     """
+    if there.get(paths.CLUSTER) is not None and _cluster_id(there[paths.CLUSTER]) == backup.cluster:
+        return f"the cluster of this backup itself ({paths.CLUSTER})"
+    return next((path for path in sorted(there) if not _of_daemons(path)), None)
+
+
+def _cluster_id(data: bytes) -> str | None:
+    try:
+        return decode(data, ClusterRecord, path=paths.CLUSTER).id
+    except TorrentdistError:
+        return None
+
+
+def _of_daemons(path: str) -> bool:
+    """Whether daemons make it by themselves where there was nothing."""
+    depth = path.count("/")
+    parts = section(path) == paths.GROUPS and (depth == 2 or (depth == 3 and path.endswith("/resources")))
+    return depth == 1 or section(path) == paths.FAILOVERS or parts
+
+
+def obstacle(there: Mapping[str, bytes], backup: Backup) -> str | None:
+    """A record that is neither the daemons' nor one that an interrupted run of this backup has written."""
     wanted = {node.path: node.data for node in backup.nodes}
     for path, data in sorted(there.items()):
         ours = wanted.get(path) == data
         below_ours = len(_group(path)) == 2 and wanted.get("/" + "/".join(_group(path))) is not None
-        top = path.count("/") == 1
-        replica = path.count("/") > 2 and below_ours
-        rejoined = section(path) == paths.GROUPS and path.count("/") == 2
-        if not (ours or top or replica or rejoined or section(path) == paths.FAILOVERS):
+        if not (ours or (path.count("/") > 2 and below_ours) or _of_daemons(path)):
             return path
     return None
 

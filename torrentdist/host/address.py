@@ -6,16 +6,21 @@ of a crash can be told.
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
 
 import msgspec
+import structlog
 
 from torrentdist.bundle.durable import write_durably
 from torrentdist.bundle.store_failures import disk_failures
 from torrentdist.model.errors import TorrentdistError
 
+log = structlog.get_logger(__name__)
+
 NAME = "daemon.json"
+AGAIN_SECS = 1.0
 
 
 class DaemonAddress(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,6 +35,19 @@ class DaemonAddress(msgspec.Struct, frozen=True, kw_only=True):
 def announce_address(data_dir: Path, address: DaemonAddress) -> None:
     with disk_failures(data_dir):
         write_durably(data_dir / NAME, msgspec.json.encode(address))
+
+
+async def announced(data_dir: Path, address: DaemonAddress) -> None:
+    """Return when it is written. A full disk keeps nobody from serving what is on it, so this waits for room."""
+    complained = False
+    while True:
+        try:
+            return await asyncio.to_thread(announce_address, data_dir, address)
+        except TorrentdistError as error:
+            if not complained:
+                log.warning("where this daemon can be reached is not written yet", reason=error.message)
+            complained = True
+            await asyncio.sleep(AGAIN_SECS)
 
 
 def withdraw_address(data_dir: Path) -> None:

@@ -1,17 +1,20 @@
 """The life of a daemon process: start, run until told to stop, stop within a limit.
 
 Always holds: the first SIGTERM or SIGINT stops cleanly; a second one, or `shutdown_secs` without an end, forces the
-exit. A part of the daemon that dies takes the whole process down with its error, and so does a loop that is stuck:
-nothing limps on half alive.
+exit. A disk without room for the start ends nothing: it is tried again until there is room. A part of the daemon that
+dies takes the whole process down with its error, and so does a loop that is stuck: nothing limps on half alive.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import errno
 import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from typing import Protocol
 
 import structlog
@@ -22,6 +25,7 @@ from torrentdist.model.errors import TorrentdistError
 log = structlog.get_logger(__name__)
 
 FORCED = 128 + signal.SIGTERM
+ROOM_SECS = 1.0
 
 
 class Daemon(Protocol):
@@ -33,7 +37,30 @@ class Daemon(Protocol):
     async def stop(self) -> None: ...
 
 
-async def _live(daemon: Daemon, shutdown_secs: float) -> None:
+class _NoRoom(Exception):
+    """Its cause says where."""
+
+
+async def _live(make: Callable[[], Daemon], shutdown_secs: float) -> None:
+    told = _told_to_stop(shutdown_secs)
+    complained = False
+    while not told.is_set():
+        daemon, asked = make(), asyncio.create_task(told.wait())
+        try:
+            await _live_once(daemon, asked)
+            return
+        except _NoRoom as exc:
+            if not complained:
+                log.error("waiting for room on the disk to start", reason=str(exc.__cause__))
+            complained = True
+        finally:
+            asked.cancel()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(ROOM_SECS):
+                await told.wait()
+
+
+def _told_to_stop(shutdown_secs: float) -> asyncio.Event:
     loop = asyncio.get_running_loop()
     told = asyncio.Event()
 
@@ -50,32 +77,46 @@ async def _live(daemon: Daemon, shutdown_secs: float) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number)
+    return told
+
+
+async def _live_once(daemon: Daemon, told: asyncio.Task[bool]) -> None:
+    """Until it is told to stop, or fails; _NoRoom if it could not start for want of it."""
     stuck = Watchdog()
-    waiting = asyncio.create_task(told.wait())
     starting = asyncio.create_task(daemon.start())
     try:
-        await asyncio.wait({waiting, starting}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({told, starting}, return_when=asyncio.FIRST_COMPLETED)
         if not starting.done():
             starting.cancel()
             await asyncio.wait({starting})
             return
-        starting.result()
+        try:
+            starting.result()
+        except (TorrentdistError, OSError) as exc:
+            if _lacks_room(exc):
+                raise _NoRoom from exc
+            raise
         stuck.start()
         failing = asyncio.create_task(daemon.failed())
-        await asyncio.wait({waiting, failing}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({told, failing}, return_when=asyncio.FIRST_COMPLETED)
         if failing.done():
             failing.result()
         failing.cancel()
     finally:
-        waiting.cancel()
         await daemon.stop()
         stuck.stop()
 
 
-def run_daemon(daemon: Daemon, *, shutdown_secs: float) -> None:
-    """Run until a signal; raises what the daemon failed with."""
+def _lacks_room(exc: TorrentdistError | OSError) -> bool:
+    if isinstance(exc, TorrentdistError):
+        return exc.code == "disk_full"
+    return exc.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def run_daemon(make: Callable[[], Daemon], *, shutdown_secs: float) -> None:
+    """Run until a signal; raises what the daemon failed with. `make`: for each attempt to start, a new one."""
     try:
-        asyncio.run(_live(daemon, shutdown_secs))
+        asyncio.run(_live(make, shutdown_secs))
     except TorrentdistError:
         raise
     except Exception:

@@ -178,10 +178,11 @@ class _Embedded(uvicorn.Server):
 class WebServer:
     """uvicorn on a socket that is already bound, in the event loop that is already running."""
 
-    def __init__(self, app: ASGIApp, sock: socket.socket) -> None:
+    def __init__(self, app: ASGIApp, sock: socket.socket, *, grace_secs: int = 2) -> None:
+        """`grace_secs`: how long answers may take that are under way when it is stopped; then they are cut off."""
         self._sock = sock
         config = uvicorn.Config(
-            app,
+            self._until_stopped(app),
             log_config=None,
             access_log=False,
             lifespan="off",
@@ -189,10 +190,23 @@ class WebServer:
             date_header=False,
             backlog=1024,
             timeout_keep_alive=75,  # longer than any announce period: the agents' connections stay warm
-            timeout_graceful_shutdown=2,
+            timeout_graceful_shutdown=grace_secs,
         )
         self._server = _Embedded(config)
         self._task: asyncio.Task[None] | None = None
+
+    def _until_stopped(self, app: ASGIApp) -> ASGIApp:
+        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+            try:
+                await app(scope, receive, send)
+            except asyncio.CancelledError:
+                if not self._server.should_exit:
+                    raise
+                log.info("an answer was cut off by the end of this daemon", path=scope["path"])
+                self.cut(tuple(scope["client"]))
+                await asyncio.sleep(0)  # the server hears of it before we return
+
+        return answer
 
     @property
     def port(self) -> int:

@@ -28,7 +28,7 @@ from torrentdist.cluster.snapshot import ClusterSnapshot
 from torrentdist.cluster.zookeeper import ZooKeeper
 from torrentdist.distributor.loader import joins_uploads
 from torrentdist.distributor.protocol import Holder
-from torrentdist.host.address import DaemonAddress, announce_address, withdraw_address
+from torrentdist.host.address import DaemonAddress, announced, withdraw_address
 from torrentdist.host.background import Background
 from torrentdist.host.links import MasterLinks, http_client
 from torrentdist.host.logs import configure_logs
@@ -133,10 +133,6 @@ class Master:
         self._web = WebServer(master_app(self, self._token), sock)
         await self._web.start()
         self._closing.push_async_callback(self._web.stop)
-        announce_address(
-            self.runtime.store.data_dir,
-            DaemonAddress(role="master", id=self.id, url=self.url(), swarm_port=self.runtime.engine.port),
-        )
         self._closing.callback(withdraw_address, self.runtime.store.data_dir)
         self._spawn_loops(agent)
         log.info("master started", url=self.url(), swarm_port=self.runtime.engine.port)
@@ -144,6 +140,8 @@ class Master:
     def _spawn_loops(self, agent: SwarmAgent) -> None:
         started = DaemonStarted(host=self.host(), port=self.runtime.engine.port, version=__version__)
         self.runtime.events.emit(started)
+        address = DaemonAddress(role="master", id=self.id, url=self.url(), swarm_port=self.runtime.engine.port)
+        self._background.once("address", announced(self.runtime.store.data_dir, address))
         self._background.spawn("events", self.runtime.events.run())
         self._background.spawn("elections", self.leadership.elections.run())
         self._background.spawn("directory", self.swarms.run())
@@ -338,4 +336,4 @@ class Master:
 def run(config: Config, *, repair_acls: bool = False) -> None:
     configure_logs(config.log, role="master", id=id_of(config))
     log.info("starting", pid=os.getpid(), version=__version__)
-    run_daemon(Master(config, repair_acls=repair_acls), shutdown_secs=config.api.shutdown_secs)
+    run_daemon(lambda: Master(config, repair_acls=repair_acls), shutdown_secs=config.api.shutdown_secs)

@@ -14,6 +14,7 @@ from torrentdist.model.errors import TorrentdistError
 
 FORMAT = "torrentdist-backup"
 SCHEMA = 1
+_BEGINNING = f'{{"format":"{FORMAT}"'.encode()
 
 
 class Node(msgspec.Struct, frozen=True):
@@ -42,7 +43,7 @@ class _Header(msgspec.Struct, frozen=True):
 
 
 def encode_backup(backup: Backup) -> bytes:
-    return msgspec.json.encode(msgspec.structs.replace(backup, checksum=_checksum(backup)))
+    return msgspec.json.encode(msgspec.structs.replace(backup, checksum=digest_of(backup)))
 
 
 def decode_backup(data: bytes, path: str) -> Backup:
@@ -50,18 +51,23 @@ def decode_backup(data: bytes, path: str) -> Backup:
     try:
         header = msgspec.json.decode(data, type=_Header)
     except (msgspec.MsgspecError, UnicodeDecodeError) as exc:
-        raise TorrentdistError("corrupt", path=path, detail=str(exc)) from exc
-    if (header.format, header.schema) != (FORMAT, SCHEMA):
-        detail = f"{path} is {header.format or 'no backup'!r} of schema {header.schema}, not {FORMAT!r} of {SCHEMA}"
-        raise TorrentdistError("invalid_request", detail=detail)
+        if data.startswith(_BEGINNING):
+            raise TorrentdistError("backup_damaged", path=path, detail=str(exc)) from exc
+        raise TorrentdistError("not_a_backup", path=path, detail="it is something else") from exc
+    if header.format != FORMAT:
+        raise TorrentdistError("not_a_backup", path=path, detail="it is something else")
+    if header.schema != SCHEMA:
+        detail = f"it is of schema {header.schema}, and this release reads {SCHEMA}"
+        raise TorrentdistError("not_a_backup", path=path, detail=detail)
     try:
         backup = msgspec.json.decode(data, type=Backup)
     except msgspec.MsgspecError as exc:
-        raise TorrentdistError("corrupt", path=path, detail=str(exc)) from exc
+        raise TorrentdistError("backup_damaged", path=path, detail=str(exc)) from exc
     if encode_backup(backup) != data:
-        raise TorrentdistError("corrupt", path=path, detail="its checksum is another one")
+        raise TorrentdistError("backup_damaged", path=path, detail="its checksum is another one")
     return backup
 
 
-def _checksum(backup: Backup) -> str:
+def digest_of(backup: Backup) -> str:
+    """What tells this backup from every other one."""
     return hashlib.sha256(msgspec.json.encode(msgspec.structs.replace(backup, checksum=""))).hexdigest()

@@ -60,6 +60,7 @@ ERRORS: Mapping[str, ErrorKind] = {
     "later_release": ErrorKind(2, 500, "{path} in ZooKeeper was written by a later release: schema {schema}, and this one reads up to {newest}", "Start the release that the other daemons run."),
     "range_not_satisfiable": ErrorKind(2, 416, "{range!r} is no part of a file of {size} bytes", "Ask for less, or for all of it."),
     "too_large": ErrorKind(2, 413, "{what} is {size} bytes, more than the {limit} allowed", "Raise the limit named in docs/operations if this is meant."),
+    "not_a_backup": ErrorKind(2, 400, "{path} is no backup that this release can read: {detail}", "Give a file that `torrentdist ha backup` wrote; that of a later release needs the later release. Nothing was restored."),
     # not found
     "bundle_not_found": ErrorKind(3, 404, "there is no bundle {id!r}", "`torrentdist bundle ls` lists what there is."),
     "not_found": ErrorKind(3, 404, "{what} does not exist", "Check the name."),
@@ -89,6 +90,7 @@ ERRORS: Mapping[str, ErrorKind] = {
     "timed_out": ErrorKind(6, 504, "{what} was not done within {seconds:g} s", "What has arrived is kept: run it again to go on."),
     # content
     "corrupt": ErrorKind(7, 500, "{path} does not match its digest: {detail}", "The bytes were damaged on the way or on disk. Run it again; a holder repairs itself."),
+    "backup_damaged": ErrorKind(7, 500, "{path} is a damaged backup: {detail}", "Take another copy of it, or an older backup. Nothing was restored."),
     # disk
     "disk_full": ErrorKind(8, 507, "not enough room in {path}: {needed} bytes needed, {free} free", "Free some space, raise store.limit_bytes, or `torrentdist bundle prune`."),
     "disk_error": ErrorKind(8, 500, "{path}: {detail}", "Check the disk, the permissions and the owner of the directory."),
@@ -101,7 +103,7 @@ ERRORS: Mapping[str, ErrorKind] = {
     "job_exists": ErrorKind(9, 409, "there is already a job {id!r}", "Kill it first, or give this one another --name."),
     "job_not_found": ErrorKind(3, 404, "there is no job {id!r}", "`torrentdist job ls` lists what there is."),
     "dest_exists": ErrorKind(9, 409, "{path} exists and holds other content", "Choose another destination, or replace it with --force."),
-    "tree_not_empty": ErrorKind(9, 409, "ZooKeeper holds records that are not of this backup: {path}", "Restore into an empty tree only. If what is there is not wanted: stop the masters, delete the chroot, try again."),
+    "tree_not_empty": ErrorKind(9, 409, "ZooKeeper's tree is not empty: it holds {path}", "A backup is restored only into a tree that holds nothing but what running daemons put there by themselves. Nothing was changed. If what is there is not wanted: stop the masters, delete the chroot, try again."),
     "request_reused": ErrorKind(9, 409, "request id {id!r} was used before for other content", "Use a fresh request id for every mutation."),
     # partly
     "partly": ErrorKind(10, 200, "{detail}", "It goes on in the background; run the same command again to wait for it."),

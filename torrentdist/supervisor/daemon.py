@@ -25,7 +25,7 @@ from torrentdist.cluster.registration import Registration
 from torrentdist.cluster.zookeeper import ZooKeeper
 from torrentdist.distributor.loader import joins_uploads
 from torrentdist.host.activation import inherited_socket
-from torrentdist.host.address import DaemonAddress, announce_address, withdraw_address
+from torrentdist.host.address import DaemonAddress, announced, withdraw_address
 from torrentdist.host.background import Background
 from torrentdist.host.figures import host_samples
 from torrentdist.host.links import MasterLinks, http_client
@@ -125,10 +125,6 @@ class Supervisor:
         self.runtime.poke = agent.poke
         await self._open_bundles()
         await self._open_doors(jobs, sock, outside)
-        announce_address(
-            self.runtime.store.data_dir,
-            DaemonAddress(role="supervisor", id=self.id, url=self.gateway_url(), swarm_port=self.runtime.engine.port),
-        )
         self._closing.callback(withdraw_address, self.runtime.store.data_dir)
         self._spawn_loops(agent, jobs, Reporting(http, self.id, self._masters, jobs, self.runtime.events.emit))
         log.info("supervisor started", gateway=self.gateway_url(), swarm_port=self.runtime.engine.port)
@@ -175,6 +171,9 @@ class Supervisor:
     def _spawn_loops(self, agent: SwarmAgent, jobs: Jobs, reporting: Reporting) -> None:
         started = DaemonStarted(host=self._host(), port=self.runtime.engine.port, version=__version__)
         self.runtime.events.emit(started)
+        port = self.runtime.engine.port
+        address = DaemonAddress(role="supervisor", id=self.id, url=self.gateway_url(), swarm_port=port)
+        self._background.once("address", announced(self.runtime.store.data_dir, address))
         self._background.spawn("events", self.runtime.events.run())
         for name, loop in jobs.loops():
             self._background.spawn(name, loop)
@@ -328,4 +327,4 @@ class Supervisor:
 def run(config: Config) -> None:
     configure_logs(config.log, role="supervisor", id=id_of(config))
     log.info("starting", pid=os.getpid(), version=__version__)
-    run_daemon(Supervisor(config), shutdown_secs=config.api.shutdown_secs)
+    run_daemon(lambda: Supervisor(config), shutdown_secs=config.api.shutdown_secs)
