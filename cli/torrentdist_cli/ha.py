@@ -37,14 +37,16 @@ def ha() -> None:
 def leader(session: Session) -> None:
     """Show the leader; exit 5 while an election is in progress.
 
+    While ZooKeeper is away, the last leader is shown, and said to be that (in JSON: stale_secs).
+
     With -q: the id of the leader.
     """
     view = _ask(session, MasterClient.leader)
-    pairs = [
-        ("leader", view.leader),
-        ("epoch", str(view.epoch)),
-        ("leads for", duration(max(0.0, time.time() - view.since))),
-    ]
+    led = duration(max(0.0, time.time() - view.since))
+    pairs = [("leader", view.leader), ("epoch", str(view.epoch)), ("leads for", led)]
+    if view.stale_secs is not None:
+        age = f"{duration(view.stale_secs)} ago, when ZooKeeper was seen last; without it nobody leads for long"
+        pairs = [("last leader", view.leader), ("epoch", str(view.epoch)), ("as of", age)]
     show(session, view, value=view.leader, table=lambda: facts(pairs))
 
 

@@ -32,6 +32,7 @@ def test_a_whole_cluster_is_in_order(cluster: Cluster) -> None:
     assert client.code == 0
     assert {(check, verdict) for check, _, verdict in troubles(client)} == {("ensemble", "warn"), ("acl", "warn")}
     assert checks(client.json) >= {"reachable", "leader", "version", "bundles", "swarm port", "way back", "supervisor"}
+    assert ["4 s"] == [f["detail"] for f in client.json["findings"] if f["check"] == "session"]
     assert master.code == 0
     assert checks(master.json) >= {"disk", "open files", "zookeeper", "session", "acl"}
     assert {check for check, _, verdict in troubles(master) if verdict == "warn"} == {"ensemble", "acl"}

@@ -37,8 +37,13 @@ def test_a_restart_without_zookeeper_serves_and_seeds_everything_and_says_how_ol
     cluster.upload(content, "kept", replicas=2)
     for name in cluster.masters():
         until(lambda: has_saved(cluster, name, "kept"), f"{name} has saved it, leader or not")  # noqa: B023
-    cluster.kill(*cluster.masters())
     own_zookeeper.servers[0].kill()
+    for name in cluster.masters():
+        until(lambda: (cluster.get(name, "/v1/cluster").get("stale_secs") or 0.0) > 2.0, f"{name} is cut off")  # noqa: B023
+    last = cluster.run("ha", "leader").ok()
+    needing = [cluster.begin("ha", *args) for args in (["failovers"], ["backup", tmp_path / "file"])]
+    ended = [command.end() for command in needing]
+    cluster.kill(*cluster.masters())
     cluster.start(*cluster.masters())
     asked = cluster.run("cluster")
     view = asked.ok()
@@ -48,6 +53,10 @@ def test_a_restart_without_zookeeper_serves_and_seeds_everything_and_says_how_ol
     refused = cluster.run("bundle", "rm", "kept", client__deadline_secs=1)
     nobody = cluster.run("ha", "leader", client__deadline_secs=1)
 
+    assert last["stale_secs"] > 0
+    assert [5, 5] == [ran.code for ran in ended]
+    assert all("cut off" in ran.stderr and "waiting for" in ran.stderr for ran in ended)
+    assert max(ran.seconds for ran in ended) < 30  # a client's deadline is 60
     assert view["stale_secs"] > 0
     assert "warning: the records behind this are" in asked.stderr
     assert (view["leader"], view["bundles"]["available"]) == (None, 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -150,6 +150,37 @@ def test_an_unusable_auth_file_is_refused(tmp_path: Path, content: str) -> None:
     assert caught.value.code == "secret_invalid"
     with pytest.raises(TorrentdistError):
         ZooKeeper(ZooKeeperConfig(auth_file=str(tmp_path / "missing")))
+
+
+@pytest.fixture
+def sasl_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A server that knows one user, td with the password s3cret."""
+    jaas = tmp_path / "jaas.conf"
+    module = "org.apache.zookeeper.server.auth.DigestLoginModule"
+    jaas.write_text(f'Server {{ {module} required user_td="s3cret"; }};\n')
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", f"-Djava.security.auth.login.config={jaas}")
+    provider = "authProvider.1=org.apache.zookeeper.server.auth.SASLAuthenticationProvider"
+    server = EmbeddedZooKeeper(tmp_path / "zookeeper", config=[provider])
+    server.start()
+    yield server.addresses[0]
+    server.stop()
+
+
+async def test_sasl_closes_the_tree_to_others(sasl_address: str, connect: Connect, tmp_path: Path) -> None:
+    """If this fails, a cluster that is told to use SASL is open, or nobody can get in."""
+    owner = await connect(servers=[sasl_address], sasl=True, auth_file=write_auth(tmp_path / "own", "td:s3cret"))
+    await owner.ensure("/assignments")
+    await owner.commit([Create("/assignments/s1", b"x")])
+    found = await owner.acls("/assignments/s1")
+    codes = []
+    for settings in ({}, {"sasl": True, "auth_file": write_auth(tmp_path / "other", "td:wrong")}):
+        with pytest.raises(TorrentdistError) as caught:
+            await connect(servers=[sasl_address], **settings)
+        codes.append(caught.value.code)
+    await acl.check_tree(owner)
+
+    assert [acl.Acl("sasl", "td")] == found
+    assert codes == ["forbidden", "forbidden"]
 
 
 def test_sasl_without_its_library_or_file_is_refused(auth_file: str, monkeypatch: pytest.MonkeyPatch) -> None:

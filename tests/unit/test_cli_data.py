@@ -14,7 +14,7 @@ import pytest
 from torrentdist.bundle.make import make_metafile
 from torrentdist.model.backup import Backup, Node, encode_backup
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.ha_views import FailoverView, LeaderTransferView, MasterState, RoleView
+from torrentdist.model.ha_views import FailoverView, LeaderTransferView, LeaderView, MasterState, RoleView
 from torrentdist.model.ids import BundleId, Digest, MasterId, SupervisorId
 from torrentdist.model.records import BundleState
 from torrentdist.model.views import (
@@ -24,7 +24,6 @@ from torrentdist.model.views import (
     FleetView,
     HostProgress,
     HostState,
-    LeaderView,
     MasterView,
     PruneView,
     SupervisorView,
@@ -228,7 +227,9 @@ def test_a_damaged_backup_is_not_written_over_a_good_one(answers: Answers, capsy
     good = tmp_path / "b.json"
     good.write_text("good")
     answers.update(HA)
-    answers["GET /v1/backup"] = bytes(str(HA["GET /v1/backup"]), "ascii")
+    whole = HA["GET /v1/backup"]
+    assert isinstance(whole, bytes)
+    answers["GET /v1/backup"] = whole[:-20]
 
     assert main(["ha", "backup", str(good)]) == 7
     assert good.read_text() == "good"
@@ -253,6 +254,17 @@ def test_what_comes_from_old_records_is_said_to_on_every_command(answers: Answer
 
     assert (code, "warning" in printed.out) == (0, False)
     assert printed.err == "warning: the records behind this are 7 s old: ZooKeeper is away\n"
+
+
+def test_a_leader_of_old_records_is_called_the_last_one(answers: Answers, capsys: Capture) -> None:
+    """Somebody would take the master that led before the outage for one that leads."""
+    leads = LeaderView(leader=MasterId("m1"), epoch=7, since=1.0, stale_secs=42.0)
+    answers["GET /v1/leader"] = leads
+    shown, told = out_of(capsys, "ha", "leader"), json_of(capsys, "ha", "leader")
+
+    assert "last leader  m1" in shown
+    assert "42s ago" in shown
+    assert told["stale_secs"] == 42.0
 
 
 def test_the_doctor_without_a_cluster_names_what_is_wrong_and_what_to_do(capsys: Capture) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from scripted_masters import BUNDLE, ETL, Master, client, cluster, error, standby
 
+from torrentdist.client.http import TELL_SECS
 from torrentdist.model.errors import TorrentdistError
 
 
@@ -133,6 +134,22 @@ def test_the_deadline_ends_a_search_among_living_masters() -> None:
 
         assert caught.value.code == "leader_not_found"
         assert time.monotonic() - begun < 3
+
+    run(test())
+
+
+def test_who_waits_is_told_once_for_what_and_how_long() -> None:
+    """Broken, a command would hang for a minute without a word while ZooKeeper is away."""
+
+    async def test() -> None:
+        one, told = Master(script=lambda heard: error("no_leader")), list[str]()
+        async with cluster(one), client(one.url, deadline=TELL_SECS + 1.0) as ours:
+            ours.on_wait = told.append
+            with pytest.raises(TorrentdistError):
+                await ours.pin(ETL)
+
+        assert len(told) == 1
+        assert "no master leads right now" in told[0]
 
     run(test())
 

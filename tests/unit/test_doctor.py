@@ -26,8 +26,9 @@ from torrentdist.client.diagnosis import (
     parse_mode,
     parse_settings,
 )
+from torrentdist.client.doctor import sessions
 from torrentdist.client.zookeeper_probe import Door, NotUnderstood, door_in
-from torrentdist.model.config import ZooKeeperConfig
+from torrentdist.model.config import Config, ZooKeeperConfig
 from torrentdist.model.doctor_views import Finding, Verdict, exit_code, worst
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ha_views import DialView, MasterState, RoleView
@@ -127,7 +128,7 @@ def test_timeouts_that_do_not_fit_each_other_are_told(
     assert found is not None
     server = ServerFacts("z:1", "follower", found | settings)
 
-    assert verdicts(judge_limits(server, ZooKeeperConfig(session_timeout_secs=session))) == expected
+    assert verdicts(judge_limits(server, [session])) == expected
 
 
 def test_an_ensemble_with_one_server_down_works_and_one_without_any_does_not() -> None:
@@ -137,7 +138,29 @@ def test_an_ensemble_with_one_server_down_works_and_one_without_any_does_not() -
     assert verdicts(judge_servers([up, down])) == [("zookeeper", OK), ("zookeeper", WARN)]
     assert verdicts(judge_servers([down])) == [("zookeeper", FAIL)]
     assert verdicts(judge_servers([ServerFacts("a:1", "standalone")])) == [("zookeeper", OK), ("ensemble", WARN)]
-    assert verdicts(judge_limits(up, ZooKeeperConfig())) == [("session", WARN)]
+    assert verdicts(judge_limits(up, [10.0])) == [("session", WARN)]
+
+
+def test_a_session_is_judged_by_what_daemons_ask_for_and_not_by_a_clients_default() -> None:
+    """If this fails, who runs the doctor beside a client.toml is told of a session that nobody has."""
+    masters = [facts(session_secs=4.0, granted_secs=4.0), facts(session_secs=30.0, granted_secs=20.0)]
+    client: dict[str, str] = {}
+    told, daemon = {"zookeeper.session_timeout_secs": "f"}, {"master.id": "f"}
+    server = ServerFacts("z:1", "follower", {"tickTime": 1000})
+
+    assert sessions(Config(), client, masters) == {4.0, 30.0}
+    assert sessions(Config(), told, masters) == sessions(Config(), daemon, masters) == {10.0}
+    assert verdicts(judge_limits(server, {4.0, 30.0})) == [("session", OK), ("session", WARN)]
+    assert verdicts(judge_limits(server, ())) == []
+    assert [("session", WARN)] == [f for m in masters for f in verdicts(judge_master(m)) if f[0] == "session"]
+
+
+def facts(*, session_secs: float, granted_secs: float) -> MasterFacts:
+    role = RoleView(
+        id=MasterId("m1"), url="u", state=MasterState.STANDBY, version="1", ready=True,
+        session_secs=session_secs, granted_secs=granted_secs,
+    )  # fmt: skip
+    return MasterFacts("u", role=role)
 
 
 @pytest.mark.parametrize(

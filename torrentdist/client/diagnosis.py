@@ -6,7 +6,7 @@ Pure: no I/O, no clock.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from torrentdist.client.zookeeper_probe import Door
@@ -121,24 +121,29 @@ def judge_servers(servers: Sequence[ServerFacts]) -> list[Finding]:
     return findings
 
 
-def judge_limits(server: ServerFacts, config: ZooKeeperConfig) -> list[Finding]:
-    """Sessions as this server grants them, and how long it may serve the past after it was cut off itself."""
+def judge_limits(server: ServerFacts, sessions: Collection[float]) -> list[Finding]:
+    """`sessions`: what daemons ask for, as this server grants it, and how long it may serve the past after it was cut
+    off itself."""
     if server.settings is None:
         hint = "Add conf to 4lw.commands.whitelist in zoo.cfg."
         return [warning("session", server.address, "the server does not tell its limits", hint)]
     tick = server.settings["tickTime"]
     least = server.settings.get("minSessionTimeout", 2 * tick)
     most = server.settings.get("maxSessionTimeout", 20 * tick)
-    wanted = round(config.session_timeout_secs * 1000)
-    granted = min(max(wanted, least), most)
-    findings = [Finding(check="session", subject=server.address, detail=f"{granted / 1000:g} s")]
-    if granted != wanted:
+    findings = []
+    shortest = most
+    for wanted in sorted({round(secs * 1000) for secs in sessions}):
+        granted = min(max(wanted, least), most)
+        shortest = min(shortest, granted)
+        if granted == wanted:
+            findings.append(Finding(check="session", subject=server.address, detail=f"{granted / 1000:g} s"))
+            continue
         detail = f"{wanted / 1000:g} s are asked for, {granted / 1000:g} s granted"
         hint = f"Set zookeeper.session_timeout_secs to {least / 1000:g} to {most / 1000:g}, or change zoo.cfg."
-        findings = [warning("session", server.address, detail, hint)]
+        findings.append(warning("session", server.address, detail, hint))
     lag = server.settings.get("syncLimit", 0) * tick
-    if server.mode != "standalone" and lag >= granted:
-        detail = f"syncLimit x tickTime is {lag / 1000:g} s, not less than the session's {granted / 1000:g} s"
+    if server.mode != "standalone" and sessions and lag >= shortest:
+        detail = f"syncLimit x tickTime is {lag / 1000:g} s, not less than the session's {shortest / 1000:g} s"
         hint = "Lower syncLimit: a server that is cut off must stop serving before sessions can have expired."
         findings.append(warning("sync limit", server.address, detail, hint))
     if 0 < server.settings.get("maxClientCnxns", 0) < LEAST_CONNECTIONS:
@@ -191,6 +196,11 @@ def judge_master(master: MasterFacts) -> list[Finding]:
     for check, why in sorted(master.role.failing.items()):
         hint = "Look into this master's log." if check != "zookeeper" else "Run doctor with this master's --config."
         findings.append(failure("ready", master.role.id, f"{check}: {why}", hint, EXIT_UNAVAILABLE))
+    wanted, granted = master.role.session_secs, master.role.granted_secs
+    if wanted is not None and granted is not None and abs(wanted - granted) >= 0.001:
+        detail = f"it asks for {wanted:g} s, and has {granted:g} s"
+        hint = "Set its zookeeper.session_timeout_secs to what ZooKeeper's zoo.cfg allows, or change that."
+        findings.append(warning("session", master.role.id, detail, hint))
     if master.role.lag:
         hint = "It catches up by itself; if not, see its log."
         findings.append(warning("replicas", master.role.id, f"it lacks {master.role.lag} bundles", hint))

@@ -14,7 +14,7 @@ import resource
 import ssl
 import stat
 import time
-from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -38,6 +38,7 @@ from torrentdist.model.views import ClusterView, HealthView
 T = TypeVar("T")
 
 PROBE_SECS = 3.0
+_UNSAID = ("", DEFAULT_ORIGIN)
 ALL_SECS = 45.0
 MOST_PORTS = 64
 """A sample of a large fleet says as much as all of it."""
@@ -56,9 +57,11 @@ async def examine(config: Config, origins: Mapping[str, str]) -> list[Finding]:
     findings += secrets(config) + host(config, given)
     try:
         async with asyncio.timeout(ALL_SECS):
-            if given & {"zookeeper", "master"}:
-                findings += await zookeeper(config.zookeeper)
-            findings += await cluster(config, given)
+            async with _client(config) as http:
+                masters = await _masters(http, config)
+                if given & {"zookeeper", "master"}:
+                    findings += await zookeeper(config.zookeeper, sessions(config, origins, masters))
+                findings += _judged(masters) + await _ports(http, config, given, masters)
             findings += await supervisor(config, origins)
     except TimeoutError:
         hint = "Look for hosts that swallow packets; run it again with fewer client.masters."
@@ -118,12 +121,22 @@ def _disk(path: Path) -> DiskFacts:
 # ZooKeeper
 
 
-async def zookeeper(config: ZooKeeperConfig) -> list[Finding]:
+def sessions(config: Config, origins: Mapping[str, str], masters: Iterable[MasterFacts]) -> set[float]:
+    """What daemons ask for: this host's, as far as its configuration is a daemon's, else what the masters say. A
+    client's own default says nothing about anybody."""
+    own = config.zookeeper.session_timeout_secs
+    daemons = {key.partition(".")[0] for key, origin in origins.items() if origin != DEFAULT_ORIGIN}
+    if daemons & {"master", "supervisor"} or origins.get("zookeeper.session_timeout_secs", "") not in _UNSAID:
+        return {own}
+    return {m.role.session_secs for m in masters if m.role is not None and m.role.session_secs is not None}
+
+
+async def zookeeper(config: ZooKeeperConfig, sessions: Collection[float]) -> list[Finding]:
     servers = await asyncio.gather(*(_server(address, config) for address in config.servers))
     findings = diagnosis.judge_servers(servers)
     for server in servers:
         if server.mode:
-            findings += diagnosis.judge_limits(server, config)
+            findings += diagnosis.judge_limits(server, sessions)
     serving = [server.address for server in servers if server.mode]
     return [*findings, diagnosis.judge_access(config, await _door(serving[0], config) if serving else None)]
 
@@ -176,7 +189,8 @@ def _tls(config: ZooKeeperConfig) -> ssl.SSLContext:
 # the cluster
 
 
-async def cluster(config: Config, given: Iterable[str]) -> list[Finding]:
+@asynccontextmanager
+async def _client(config: Config) -> AsyncIterator[httpx.AsyncClient]:
     http = new_http(config.client.masters)
     try:
         token = read_token(config.client.token_file)
@@ -185,12 +199,16 @@ async def cluster(config: Config, given: Iterable[str]) -> list[Finding]:
     if token:
         http.headers["Authorization"] = f"Bearer {token}"
     async with http:
-        urls = list(dict.fromkeys(url.rstrip("/") for url in config.client.masters))
-        masters = list(await asyncio.gather(*(_master(http, url) for url in urls)))
-        heard = {m.role.id for m in masters if m.role}
-        learned = {m.id: m.url for f in masters if f.cluster for m in f.cluster.masters if m.id not in heard}
-        masters += await asyncio.gather(*(_master(http, url) for url in learned.values() if url not in urls))
-        return _judged(masters) + await _ports(http, config, given, masters)
+        yield http
+
+
+async def _masters(http: httpx.AsyncClient, config: Config) -> list[MasterFacts]:
+    """Those of the configuration, and those that they know."""
+    urls = list(dict.fromkeys(url.rstrip("/") for url in config.client.masters))
+    masters = list(await asyncio.gather(*(_master(http, url) for url in urls)))
+    heard = {m.role.id for m in masters if m.role}
+    learned = {m.id: m.url for f in masters if f.cluster for m in f.cluster.masters if m.id not in heard}
+    return [*masters, *await asyncio.gather(*(_master(http, url) for url in learned.values() if url not in urls))]
 
 
 def _judged(masters: list[MasterFacts]) -> list[Finding]:

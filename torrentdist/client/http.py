@@ -36,10 +36,10 @@ from torrentdist.client.transport import (
 )
 from torrentdist.model.config import ClientConfig
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.ha_views import FailoverView, LeaderTransferView, RoleView
+from torrentdist.model.ha_views import FailoverView, LeaderTransferView, LeaderView, RoleView
 from torrentdist.model.ids import BundleId, Digest, MasterId, SupervisorId, new_random_id
 from torrentdist.model.records import BundleState
-from torrentdist.model.views import BundleView, ClusterView, FleetView, LeaderView
+from torrentdist.model.views import BundleView, ClusterView, FleetView
 
 T = TypeVar("T")
 
@@ -47,6 +47,8 @@ READ_SECS = 5.0
 MUTATION_SECS = 8.0
 """Longer than a master waits for ZooKeeper, so that its own word about it arrives."""
 CHUNK_SECS = 60.0
+TELL_SECS = 2.0
+"""A call that is not answered by then says why: who waits may want to look after ZooKeeper."""
 LONGEST_POLL_SECS = 30.0
 POLL_PAUSE_SECS = 0.2
 """Between polls that a master answers at once without the news that was waited for."""
@@ -76,6 +78,8 @@ class MasterClient:
         self._seen = Seen(cache_dir(), self._recalled.cluster)
         self.stale: Stale | None = None
         """What is to be said of the last answer to a read."""
+        self.on_wait: Callable[[str], None] = lambda why: None
+        """Called once when a call takes long because no master can answer it yet."""
         self.http: httpx.AsyncClient = new_http(self.masters)
         token = read_token(config.token_file)
         if token:
@@ -290,6 +294,7 @@ class MasterClient:
         deadline_secs: float,
     ) -> T:
         clock = asyncio.get_running_loop().time
+        told = clock() + TELL_SECS
         deadline = clock() + deadline_secs
         search, first = failover.begin(self.masters, self._start, deadline)
         action: failover.Ask | failover.GiveUp = first
@@ -311,6 +316,9 @@ class MasterClient:
                 reply = Reply(Said.NOTHING, broken.detail)
             self.learn(reply.masters)
             search, action = failover.step(search, reply, clock(), random.random())
+            if clock() > told and isinstance(action, failover.Ask):
+                told = math.inf
+                self.on_wait(f"for {deadline - clock():.0f} s more at most; {search.story()}")
         raise fail(search, unsure)
 
     async def _send(self, url: str, request: Request, content: bool) -> httpx.Response:

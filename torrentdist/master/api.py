@@ -35,7 +35,7 @@ from torrentdist.host.web import (
 )
 from torrentdist.master import viewing
 from torrentdist.master.asking import answered, mutation_of
-from torrentdist.master.freshness import Fresh, confirmed
+from torrentdist.master.freshness import CATCH_UP_SECS, Fresh, confirmed
 from torrentdist.master.job_api import JOB_OPERATIONS, JobApi
 from torrentdist.master.openapi import Operation, openapi_document
 from torrentdist.master.operations import targets
@@ -45,7 +45,7 @@ from torrentdist.master.transfer import transfer
 from torrentdist.model import ids
 from torrentdist.model.backup import Backup
 from torrentdist.model.errors import EXIT_DISK, TorrentdistError
-from torrentdist.model.ha_views import DialView, FailoverView, LeaderTransferView, RoleView
+from torrentdist.model.ha_views import DialView, FailoverView, LeaderTransferView, LeaderView, RoleView
 from torrentdist.model.ids import BundleId
 from torrentdist.model.records import BundleState
 from torrentdist.model.views import (
@@ -53,7 +53,6 @@ from torrentdist.model.views import (
     ClusterView,
     FleetView,
     HealthView,
-    LeaderView,
     SwarmAnnounce,
     SwarmAnswer,
 )
@@ -128,7 +127,8 @@ class MasterApi:
         return json_response(msgspec.structs.replace(view, stale_secs=self._m.records.stale_secs()))
 
     async def leader(self, _: Request) -> Response:
-        return json_response(self._m.leadership.leader_view())
+        view = self._m.leadership.leader_view()
+        return json_response(msgspec.structs.replace(view, stale_secs=self._m.records.stale_secs()))
 
     async def role(self, _: Request) -> Response:
         return json_response(self._m.role())
@@ -143,12 +143,21 @@ class MasterApi:
 
     async def failovers(self, request: Request) -> Response:
         count = int(number_parameter(request, "n", DEFAULT_FAILOVERS, low=1, high=1000))
+        self._require_zookeeper()
         return json_response([viewing.failover_view(r) for r in await self._m.leadership.failovers(count)])
 
     async def saved(self, _: Request) -> Response:
         return Response(await asyncio.to_thread(self._m.records.file), media_type="application/octet-stream")
 
+    def _require_zookeeper(self) -> None:
+        """Who asks is told at once, instead of when ZooKeeper has not answered in time."""
+        secs = self._m.records.cut_off_secs()
+        if secs > CATCH_UP_SECS:
+            detail = f"this master has been cut off from it for {secs:.0f} s"
+            raise TorrentdistError("zookeeper_unavailable", detail=detail)
+
     async def backup(self, _: Request) -> Response:
+        self._require_zookeeper()
         return Response(await self._m.backup(), media_type="application/json")
 
     async def bundles(self, _: Request) -> Response:

@@ -298,6 +298,8 @@ class Master:
             ready=not failing,
             failing=failing,
             now=time.time(),
+            session_secs=self.config.zookeeper.session_timeout_secs,
+            granted_secs=self._zookeeper.negotiated_timeout if self._zookeeper.session_id is not None else None,
         )
 
     async def backup(self) -> bytes:

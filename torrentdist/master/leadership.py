@@ -43,10 +43,9 @@ from torrentdist.master.upgrading import Upgrade
 from torrentdist.model.config import ReplicationConfig
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.events import BundleUploaded, Fact, LeaderLost
-from torrentdist.model.ha_views import MasterState
+from torrentdist.model.ha_views import LeaderView, MasterState
 from torrentdist.model.ids import BundleId, Digest, MasterId
 from torrentdist.model.records import BundleState, ClusterRecord, FailoverRecord, decode, encode
-from torrentdist.model.views import LeaderView
 
 log = structlog.get_logger(__name__)
 
@@ -194,8 +193,9 @@ class Leadership:
             return self._elector.fence()
         except TorrentdistError as error:
             snapshot = self._mirror.snapshot
-            if not snapshot.present and self._zookeeper.state is not SessionState.CONNECTED:
-                raise TorrentdistError("zookeeper_unavailable", detail="this master has no session") from None
+            knows_better = snapshot.present and snapshot.leader not in (None, self._me)
+            if self._zookeeper.state is not SessionState.CONNECTED and not knows_better:
+                raise TorrentdistError("zookeeper_unavailable", detail="this master is cut off from it") from None
             leader = snapshot.masters.get(snapshot.leader) if snapshot.leader else None
             extra = {
                 "leader": leader.url if leader is not None and snapshot.leader != self._me else None,
@@ -209,6 +209,8 @@ class Leadership:
     def leader_view(self) -> LeaderView:
         snapshot = self._mirror.snapshot
         if snapshot.leader is None:
+            if self._zookeeper.state is not SessionState.CONNECTED:
+                raise TorrentdistError("zookeeper_unavailable", detail="this master can't tell who leads")
             raise TorrentdistError("no_leader")
         return LeaderView(leader=snapshot.leader, epoch=snapshot.epoch, since=snapshot.leader_since)
 

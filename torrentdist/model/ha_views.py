@@ -41,6 +41,10 @@ class RoleView(View, frozen=True, kw_only=True):
     failing: dict[str, str] = msgspec.field(default_factory=dict)
     now: float = 0.0
     """Its wall clock when it answered: people compare clocks by it, and nothing is decided by it."""
+    session_secs: float | None = None
+    """What its configuration asks ZooKeeper for."""
+    granted_secs: float | None = None
+    """What ZooKeeper grants it; None: it has no session."""
 
 
 class DialView(View, frozen=True, kw_only=True):
@@ -59,6 +63,16 @@ class SightView(View, frozen=True, kw_only=True):
     """ZooKeeper has answered a question in time."""
     newest: int | None
     """The generation of the supervisor's newest assignment; None: there may be one that this master doesn't know."""
+
+
+class LeaderView(View, frozen=True, kw_only=True):
+    """`ha leader`"""
+
+    leader: MasterId
+    epoch: int
+    since: float
+    stale_secs: float | None = None
+    """Who answers has been cut off from ZooKeeper for so long: this was the leader then. None: it leads."""
 
 
 class FailoverView(View, frozen=True, kw_only=True):

@@ -276,14 +276,6 @@ class HostBundleView(View, frozen=True, kw_only=True):
     reason: str = ""
 
 
-class LeaderView(View, frozen=True, kw_only=True):
-    """`ha leader`"""
-
-    leader: MasterId
-    epoch: int
-    since: float
-
-
 class WorkerState(StrEnum):
     UNASSIGNED = "unassigned"
     WAITING = "waiting"

@@ -1,0 +1,102 @@
+"""A whole cluster in a tree that is closed to others, with the command line and the doctor beside it."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cluster_fixtures import Cluster, running_cluster, until
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoAuthError
+from kazoo.security import OPEN_ACL_UNSAFE
+
+from torrentdist.testing.trees import write_tree
+
+SECRET = "td:s3cret"
+
+
+@pytest.fixture(scope="module")
+def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A master and a supervisor that share a secret for ZooKeeper."""
+    work = tmp_path_factory.mktemp("closed-cluster")
+    auth = work / "auth"
+    auth.write_text(SECRET + "\n")
+    auth.chmod(0o600)
+    with running_cluster({"zookeeper": {"auth_file": str(auth)}}, work=work, masters=1, supervisors=1) as cluster:
+        yield cluster
+
+
+def client_of(cluster: Cluster, secret: str = "") -> KazooClient:
+    auth = [("digest", secret)] if secret else None
+    client = KazooClient(cluster.dev.state.zookeeper, auth_data=auth)
+    client.start(10)
+    return client
+
+
+def job_toml(directory: Path, name: str) -> Path:
+    write_tree(directory, {"job.toml": f'name = "{name}"\ncommand = ["sleep", "60"]\n'.encode()})
+    return directory
+
+
+def test_everything_works_in_it_and_a_stranger_can_change_nothing(closed: Cluster, tmp_path: Path) -> None:
+    """If this fails, whoever reaches ZooKeeper can run code on every host, or nobody can who should."""
+    write_tree(tmp_path / "source", {"data": b"x" * 1000})
+    closed.upload(tmp_path / "source", "kept", replicas=1)
+    closed.run("bundle", "distribute", "kept", "--wait", "100%").ok()
+    stranger, refused = client_of(closed), []
+    for path in ("/torrentdist/assignments/supervisor-1", "/torrentdist/code-distributor/kept", "/torrentdist/epoch"):
+        with pytest.raises(NoAuthError):
+            stranger.set(path, b"mine")
+        refused.append(path)
+    with pytest.raises(NoAuthError):
+        stranger.create("/torrentdist/election/x-", b"mallory", ephemeral=True, sequence=True)
+    stranger.stop()
+    told = closed.run("doctor", "--config", closed.dev.config_of("master-1"), "--masters", closed.url("master-1"))
+    acl = [(f["verdict"], f["detail"]) for f in told.json["findings"] if f["check"] == "acl"]
+
+    assert len(refused) == 3
+    assert [("ok", "only who has zookeeper.auth_file may write, as a stranger was told")] == acl
+
+
+@pytest.mark.case("A5")
+def test_what_is_pending_is_done_though_leadership_is_lost_and_regained_meanwhile(
+    closed: Cluster, tmp_path: Path
+) -> None:
+    """If this fails, a killed job lives for ever because its leader was none for an instant, or dies early."""
+    closed.run("job", "submit", job_toml(tmp_path / "job", "pending")).ok()
+    began = time.monotonic()
+    closed.run("job", "kill", "pending", "-w", "4").ok()
+    before = closed.run("ha", "leader").ok()
+    owner = client_of(closed, SECRET)
+    for znode in owner.get_children("/torrentdist/election"):
+        owner.delete(f"/torrentdist/election/{znode}")
+    owner.stop()
+    until(lambda: closed.run("ha", "leader").json["epoch"] > before["epoch"], "it leads again")
+    still = closed.get("master-1", "/v1/jobs/pending")
+    until(lambda: closed.get("master-1", "/v1/jobs/pending") is None, "the job is removed", 45.0)
+    seconds = time.monotonic() - began
+
+    assert still["status"] == "killed"
+    assert seconds >= 4.0
+
+
+def test_a_master_refuses_a_tree_that_has_become_open_and_mends_it_when_told_to(closed: Cluster) -> None:
+    """If this fails, a znode that anybody may write stays so, and nobody hears of it."""
+    owner = client_of(closed, SECRET)
+    owner.set_acls("/torrentdist/assignments", OPEN_ACL_UNSAFE)
+    owner.stop()
+    closed.dev.signal("master-1", signal.SIGTERM)
+    refused = closed.run("master", "--config", closed.dev.config_of("master-1"))
+    mending = closed.begin("master", "--repair-acls", "--config", closed.dev.config_of("master-1"))
+    until(lambda: closed.status("master-1", "/leaderz") == 200, "it leads")
+    mending.process.send_signal(signal.SIGTERM)
+    mended = mending.end()
+    closed.start("master-1")
+    closed.dev.wait_ready()
+
+    assert (refused.code, mended.code) == (4, 0)
+    assert "/assignments is open to others" in refused.stderr
+    assert "--repair-acls" in refused.stderr
