@@ -231,7 +231,7 @@ class Leadership:
                 await self._found_cluster()
             missing = gate.missing(snapshot, self._published())
             if missing and gate.others_have(snapshot, missing):
-                self._elector.give_way(f"lacks bundle {missing[0]}")
+                self._elector.give_way(f"gave way: it lacks bundle {missing[0]}")
             for duty in self._due(snapshot):
                 await self._do(snapshot, duty)
             await self._requests.trim_when_due(self.fence())
