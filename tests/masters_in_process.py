@@ -37,6 +37,7 @@ class InProcess:
     zk: ZooKeeper
     mirror: Mirror
     leadership: Leadership
+    changes: Changes
     operations: BundleOperations
     task: asyncio.Task[None]
 
@@ -80,8 +81,9 @@ async def enter(connect: Connect) -> AsyncIterator[Enter]:
             upgrade=Upgrade(zk, 600.0),
             tell=lambda _: None,
         )
-        operations = BundleOperations(Changes(mirror, leadership, Requests(zk)), leadership.default_min_replicas)
-        made = InProcess(zk, mirror, leadership, operations, asyncio.create_task(leadership.run()))
+        changes = Changes(mirror, leadership, Requests(zk))
+        operations = BundleOperations(changes, leadership.default_min_replicas)
+        made = InProcess(zk, mirror, leadership, changes, operations, asyncio.create_task(leadership.run()))
         masters.append(made)
         return made
 

@@ -119,3 +119,27 @@ async def test_nothing_is_called_missing_by_a_master_that_is_behind(enter: Enter
 
     assert ("bundle_not_found", "not_ready") == (before, behind)
     assert "bundle_not_found" not in said
+
+
+@pytest.mark.parametrize("method", ["GET", "DELETE"])
+async def test_nothing_is_called_missing_while_a_backup_is_brought_back(enter: Enter, method: str) -> None:
+    """D18: broken, who asks in the middle of a restore is told that his bundle isn't there, and gives up."""
+    leader = await leader_with_bundle(enter)
+    await leader.mirror.wait_for(lambda s: s.present, 10.0)
+
+    async def show(_: Request) -> Response:
+        viewing.entry_of(leader.mirror.snapshot, BundleId("later"), *viewing.LISTED)
+        return Response("there")
+
+    async def refusal() -> str:
+        async with httpx.AsyncClient() as others:
+            records = Records(ME, NOWHERE, leader.zk, leader.mirror, others, Pace(1, 1.0))
+            with pytest.raises(TorrentdistError) as caught:
+                await confirmed(show, leader.mirror, records)(Request({"type": "http", "method": method}))
+        return caught.value.code
+
+    await leader.zk.create(paths.RESTORING, b"a backup")
+    during = await refusal()
+    await leader.zk.delete(paths.RESTORING)
+
+    assert ("not_ready", "bundle_not_found") == (during, await refusal())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections.abc import Awaitable
 
 import msgspec
 import pytest
@@ -14,10 +15,12 @@ from torrentdist.cluster import paths
 from torrentdist.cluster.operations import Stat
 from torrentdist.cluster.snapshot import ClusterSnapshot
 from torrentdist.cluster.zookeeper import ZooKeeper
+from torrentdist.master.jobs import submit_ops
 from torrentdist.master.operations import BATCH
 from torrentdist.master.trimming import BUCKETS_A_ROUND, LOOKS_A_ROUND, RequestTrimmer
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.ids import RequestId, StoreId, SupervisorId
+from torrentdist.model.ids import JobId, RequestId, StoreId, SupervisorId
+from torrentdist.model.job import JobSpec
 from torrentdist.model.records import (
     RequestRecord,
     SupervisorRecord,
@@ -248,3 +251,23 @@ async def test_one_bucket_of_many_is_forgotten_in_parts(enter: Enter) -> None:
     assert [False, True] == looked == [first, second]
     assert set(names[LOOKS_A_ROUND:]) == left
     assert set() == await remembered(master.zk)
+
+
+async def test_a_bundle_is_not_removed_while_a_job_is_submitted_that_needs_it(enter: Enter) -> None:
+    """A28: broken, a job would wait for ever for a bundle whose removal was decided in the same instant, or two jobs
+    would share a name."""
+    master = await leader_with_bundle(enter)
+    await master.zk.ensure(paths.JOBS)
+    spec = JobSpec(name="job", command=("true",))
+
+    def submit(id_: str) -> Awaitable[bytes]:
+        return master.changes.make_alone(
+            None, lambda s: submit_ops(s, JobId(id_), BUNDLE, spec, 1.0, activate=True), lambda s: id_
+        )
+
+    ended = await asyncio.gather(
+        submit("one"), submit("two"), master.operations.remove(None, BUNDLE), return_exceptions=True
+    )
+    refused = [error.code for error in ended if isinstance(error, TorrentdistError)]
+
+    assert ["job_exists", "in_use"] == refused

@@ -147,6 +147,10 @@ class Mirror:
         """A snapshot that shows the transaction `zxid`; ZooKeeper is asked only if it isn't there yet."""
         return self.snapshot if self.fresh and self.applied_zxid >= zxid else await self.sync(timeout)
 
+    async def is_whole(self) -> bool:
+        """Whether what is not in the tree is nowhere: it is a cluster's, and nobody is bringing a backup back."""
+        return self.snapshot.present and await self._zk.exists(paths.RESTORING) is None
+
     # following
 
     def _on_state(self, state: SessionState) -> None:

@@ -7,6 +7,7 @@ finds it. Must not do: touch ZooKeeper but through the fence.
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -38,6 +39,15 @@ class Changes:
         self._mirror = mirror
         self._leadership = leadership
         self._requests = requests
+        self._alone = asyncio.Lock()
+
+    async def make_alone(
+        self, mutation: Mutation | None, decide: Decision, render: Render, batch: int = WHOLE
+    ) -> bytes:
+        """One of these at a time, for what is decided on by something that isn't there: a name that is free, a bundle
+        that no job needs. That has no version which a transaction could check."""
+        async with self._alone:
+            return await self.make(mutation, decide, render, batch)
 
     async def make(self, mutation: Mutation | None, decide: Decision, render: Render, batch: int = WHOLE) -> bytes:
         """Commit what `decide` wants, `batch` operations at a time, deciding anew when somebody was faster."""

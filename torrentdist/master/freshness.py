@@ -62,8 +62,11 @@ def confirmed(handler: Handler, mirror: Mirror, records: Records) -> Handler:
             if records.cut_off_secs() > CATCH_UP_SECS:
                 raise TorrentdistError("zookeeper_unavailable", detail="this master is cut off")
             await mirror.sync(CATCH_UP_SECS)
+            whole = await mirror.is_whole()
         except TorrentdistError as error:
             raise TorrentdistError("not_ready", detail=f"it cannot tell whether that exists: {error.message}") from None
+        if not whole and not _knows(mirror, missing):
+            raise TorrentdistError("not_ready", detail="ZooKeeper's tree is empty, or being restored")
         if request.method == "GET":
             return await handler(request)
         if _knows(mirror, missing) and not knew:

@@ -114,7 +114,7 @@ class Jobs:
             raise TorrentdistError("job_invalid", origin=f"{bundle}/{FILE_NAME}", detail=": ".join(problem))
         await self._validation.check(spec, content)
         job = ids.job_id(f"{spec.name}-{secrets.token_hex(4)}")
-        return await self._changes.make(
+        return await self._changes.make_alone(
             mutation,
             lambda s: submit_ops(s, job, bundle, spec, time.time(), activate=body.activate),
             lambda s: self.view(s, job),
@@ -156,7 +156,7 @@ class Jobs:
             kept = there - len(removed) if dry_run else there
             return UnusedView(removed=sorted(removed), bytes=sum(removed.values()), kept=kept)
 
-        return await self._changes.make(mutation, decide, view, batch=BATCH)
+        return await self._changes.make_alone(mutation, decide, view, batch=BATCH)
 
     def server_now(self) -> float:
         """ZooKeeper's clock; deadlines are told by nothing else."""

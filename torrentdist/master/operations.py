@@ -50,7 +50,7 @@ class BundleOperations:
 
     async def remove(self, mutation: Mutation | None, bundle: BundleId) -> bytes:
         """In batches, as distribute() is; the tombstone comes with the last one."""
-        return await self._changes.make(
+        return await self._changes.make_alone(
             mutation, lambda s: removal_ops(s, bundle), lambda s: bundle_view(s, bundle), batch=BATCH
         )
 
