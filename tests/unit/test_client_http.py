@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from scripted_masters import BUNDLE, ETL, Master, client, cluster, error, standby
 
-from torrentdist.client.http import TELL_SECS
 from torrentdist.model.errors import TorrentdistError
 
 
@@ -143,8 +142,8 @@ def test_who_waits_is_told_once_for_what_and_how_long() -> None:
 
     async def test() -> None:
         one, told = Master(script=lambda heard: error("no_leader")), list[str]()
-        async with cluster(one), client(one.url, deadline=TELL_SECS + 1.0) as ours:
-            ours.on_wait = told.append
+        async with cluster(one), client(one.url, deadline=1.0) as ours:
+            ours.on_wait, ours.tell_secs = told.append, 0.0
             with pytest.raises(TorrentdistError):
                 await ours.pin(ETL)
 

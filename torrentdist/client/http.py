@@ -79,7 +79,8 @@ class MasterClient:
         self.stale: Stale | None = None
         """What is to be said of the last answer to a read."""
         self.on_wait: Callable[[str], None] = lambda why: None
-        """Called once when a call takes long because no master can answer it yet."""
+        """Called once when a call takes longer than `tell_secs` because no master can answer it yet."""
+        self.tell_secs = TELL_SECS
         self.http: httpx.AsyncClient = new_http(self.masters)
         token = read_token(config.token_file)
         if token:
@@ -294,7 +295,7 @@ class MasterClient:
         deadline_secs: float,
     ) -> T:
         clock = asyncio.get_running_loop().time
-        told = clock() + TELL_SECS
+        told = clock() + self.tell_secs
         deadline = clock() + deadline_secs
         search, first = failover.begin(self.masters, self._start, deadline)
         action: failover.Ask | failover.GiveUp = first
