@@ -34,7 +34,7 @@ def _table(view: ClusterView) -> str:
     parts = [
         facts(
             [
-                ("leader", view.leader or "none: an election is in progress"),
+                ("last leader" if stale else "leader", view.leader or "none: an election is in progress"),
                 ("epoch", str(view.epoch)),
                 ("bundles", _counted(view.bundles)),
                 ("jobs", str(len(view.jobs))),

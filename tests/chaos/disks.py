@@ -32,7 +32,8 @@ def fill(store: Path) -> None:
     for tried in range(FILL_TRIES):
         disk = os.statvfs(store)
         try:
-            _resize(store, str((disk.f_blocks - disk.f_bfree) * disk.f_frsize))
+            used = (disk.f_blocks - disk.f_bfree) * disk.f_frsize
+            _resize(store, str(max(used, disk.f_frsize)))  # 0 would mean without limit, for ever
         except subprocess.CalledProcessError:
             if tried == FILL_TRIES - 1:
                 raise

@@ -241,6 +241,7 @@ def test_old_records_are_shown_as_such(answers: Answers, capsys: Capture) -> Non
 
     assert "stale" in (shown := out_of(capsys, "cluster"))
     assert "1m30s old: ZooKeeper is away" in shown
+    assert "last leader" in shown
 
 
 @pytest.mark.parametrize("args", ["bundle ls", "bundle show etl-42", "cluster", "supervisor ls", "ha leader"])

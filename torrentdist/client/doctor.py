@@ -47,12 +47,14 @@ MOST_PORTS = 64
 class _Address(msgspec.Struct):
     """The part of a daemon's daemon.json that matters here."""
 
+    url: str
     swarm_port: int
 
 
 async def examine(config: Config, origins: Mapping[str, str]) -> list[Finding]:
     """Findings, causes first. What is configured says what this host is: a client, a supervisor's, a master's."""
     given = {key.partition(".")[0] for key, origin in origins.items() if origin != DEFAULT_ORIGIN}
+    config = await asyncio.to_thread(_with_own_master, config, origins)
     findings = [Finding(check="configuration", detail="loads, and every value is valid")]
     findings += secrets(config) + host(config, given)
     try:
@@ -67,6 +69,25 @@ async def examine(config: Config, origins: Mapping[str, str]) -> list[Finding]:
         hint = "Look for hosts that swallow packets; run it again with fewer client.masters."
         findings.append(diagnosis.failure("time", "", f"not done within {ALL_SECS:g} s", hint, EXIT_UNAVAILABLE))
     return findings
+
+
+def _with_own_master(config: Config, origins: Mapping[str, str]) -> Config:
+    """A master's configuration seldom names masters: then its own is asked, which knows the others."""
+    own = _address(Path(config.master.data_dir))
+    said = origins.get("client.masters", DEFAULT_ORIGIN) != DEFAULT_ORIGIN
+    if said or own is None or origins.get("master.data_dir", DEFAULT_ORIGIN) == DEFAULT_ORIGIN:
+        return config
+    token = config.client.token_file or config.api.token_file
+    client = msgspec.structs.replace(config.client, masters=[own.url], token_file=token)
+    return msgspec.structs.replace(config, client=client)
+
+
+def _address(data_dir: Path) -> _Address | None:
+    """Of the daemon that runs there, or ran last."""
+    try:
+        return msgspec.json.decode((data_dir / "daemon.json").read_bytes(), type=_Address)
+    except (OSError, msgspec.MsgspecError):
+        return None
 
 
 # this host
@@ -283,11 +304,9 @@ async def _way_back(http: httpx.AsyncClient, url: str, port: int) -> DialView | 
 async def _own_port(config: Config, given: Iterable[str]) -> AsyncIterator[int]:
     """The swarm port of a daemon on this host; without one, a port that is open for as long as this is."""
     for directory in _data_dirs(config, given):
-        try:
-            yield msgspec.json.decode((directory / "daemon.json").read_bytes(), type=_Address).swarm_port
+        if (address := _address(directory)) is not None:
+            yield address.swarm_port
             return
-        except (OSError, msgspec.MsgspecError):
-            continue
     local = all(urlsplit(url).hostname in ("127.0.0.1", "::1", "localhost") for url in config.client.masters)
     listen = config.swarm.listen or ("127.0.0.1" if local else "0.0.0.0")
     try:

@@ -178,9 +178,10 @@ class _Embedded(uvicorn.Server):
 class WebServer:
     """uvicorn on a socket that is already bound, in the event loop that is already running."""
 
-    def __init__(self, app: ASGIApp, sock: socket.socket, *, grace_secs: int = 2) -> None:
+    def __init__(self, app: ASGIApp, sock: socket.socket, *, grace_secs: float = 2.0) -> None:
         """`grace_secs`: how long answers may take that are under way when it is stopped; then they are cut off."""
         self._sock = sock
+        self._grace_secs = grace_secs
         config = uvicorn.Config(
             self._until_stopped(app),
             log_config=None,
@@ -190,7 +191,6 @@ class WebServer:
             date_header=False,
             backlog=1024,
             timeout_keep_alive=75,  # longer than any announce period: the agents' connections stay warm
-            timeout_graceful_shutdown=grace_secs,
         )
         self._server = _Embedded(config)
         self._task: asyncio.Task[None] | None = None
@@ -232,5 +232,10 @@ class WebServer:
     async def stop(self) -> None:
         if self._task is not None:
             self._server.should_exit = True
+            ended, _ = await asyncio.wait({self._task}, timeout=self._grace_secs)
+            if not ended:  # uvicorn would do the same, and call it an error
+                for answer in list(self._server.server_state.tasks):
+                    answer.cancel()
+                self._server.force_exit = True
             await self._task
         self._sock.close()
