@@ -34,6 +34,10 @@ TUNED: dict[str, Any] = {
     "connection_speed": 200,
     "torrent_connect_boost": 200,
     "min_reconnect_time": 1,
+    # What `python -m bench.swarm_tuning bare` found.
+    "whole_pieces_threshold": 0,
+    "max_allowed_in_request_queue": 2,
+    "predictive_piece_announce": 200,
 }
 KINDS = {"stock": STOCK, "tuned": TUNED}
 

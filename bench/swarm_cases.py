@@ -106,7 +106,7 @@ CASES = {
     ),
     **{
         f"at{hosts}": Case(
-            what=f"{hosts} hosts, 4 Mbit/s, 8 MiB", scenario=Scenario(hosts=hosts, rate=4.0, size=8), bar=None, runs=1
+            what=f"{hosts} hosts, 4 Mbit/s, 16 MiB", scenario=Scenario(hosts=hosts, rate=4.0, size=16), bar=None, runs=1
         )
         for hosts in (1, 8, 16, 32, 48)
     },

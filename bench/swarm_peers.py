@@ -118,7 +118,8 @@ http {{ access_log off; sendfile on; tcp_nopush on; client_body_temp_path {stage
 
 SETTINGS = {
     "stock": "libtorrent as it ships, its own piece length; everybody is told everybody's address",
-    "tuned": "TUNED of bench/swarm_bare.py and pieces of 32 KiB; everybody is told everybody's address",
+    "tuned": "the best that `bench.swarm_tuning bare` found: TUNED of bench/swarm_bare.py and pieces of 32 KiB; "
+    "everybody is told everybody's address",
     "aria2": f"aria2c {ARIA2}; opentracker with a whitelist",
     "nginx": f"HTTP from one nginx: {NGINX}",
     "local": "our own LocalCodeDistributor: every host copies from a holder over HTTP",

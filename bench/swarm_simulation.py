@@ -1,15 +1,15 @@
 """A broadcast on a virtual clock: up to 100,000 receivers whose every decision is the product's own function.
 
-Time goes in ticks; in each, every link carries so many pieces each way. A peer serves who got least of it first; a
-receiver asks some of those it knows for the piece of the highest priority, then the rarest, as libtorrent does. It
-announces as often as a master tells it to, and looks at what the others have as often as the engine does. Must not do:
-decide anything that conductor.py, crowd.py or graph.py decide.
+Time goes in ticks; in each, every link carries so many pieces each way. A receiver has one piece under way from each of
+those it knows, chosen when it asks: that of the highest priority, then the rarest, as libtorrent does; a peer serves
+who asked first. It announces as often as a master tells it to, and looks at what the others have as often as the engine
+does. Must not do: decide anything that conductor.py, crowd.py or graph.py decide.
 """
 
 from __future__ import annotations
 
 import random
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -19,8 +19,6 @@ from torrentdist.swarm.conductor import BLOCK, OWN, Conductor, Progress, Sight
 from torrentdist.swarm.crowd import Crowd
 
 NEVER = 1 << 60
-ASKS = 8
-"""Of its peers that have something for it, a receiver asks so many in a tick."""
 Rank = tuple[int, ...]
 """Sets of pieces as the bits of numbers, the most wanted first."""
 
@@ -38,6 +36,14 @@ class Receiver:
     waited: int = 0
     """The most ticks that it was there and got nothing, until it had it all."""
     have: int = 0
+    shown: int = 0
+    """What the others know that it has: news of it wait behind what it sends."""
+    news: int = 0
+    shown_at: int = 0
+    asked: int = 0
+    """Pieces under way."""
+    busy: set[int] = field(default_factory=set)
+    """Those that it waits for."""
     knows: dict[int, None] = field(default_factory=dict)
     """Indexes of the receivers that it is connected to."""
     holders: bool = True
@@ -62,6 +68,8 @@ class World:
     look_secs: float = 0.1
     piece_length: int = 2 * BLOCK
     periods: Periods = field(default_factory=Periods)
+    waits: bool = True
+    """Whether small messages wait behind pieces on the same links; not, where only the plan itself is looked at."""
     sent_by_holders: Counter[int] = field(default_factory=Counter)
     announces: Counter[int] = field(default_factory=Counter)
     """By second: what each master hears."""
@@ -75,7 +83,10 @@ class World:
         self._arriving = sorted(range(len(self.receivers)), key=lambda index: -self.receivers[index].joins)
         self._alive: dict[int, Receiver] = {}
         self._lacking: dict[int, Receiver] = {}
-        self._served: Counter[tuple[int, int]] = Counter()
+        self._queues: dict[int, deque[tuple[int, int]]] = {}
+        """By who is asked: who asks, and for what. Holders are numbered below zero."""
+        self._travelling: dict[int, list[tuple[int, int, int]]] = {}
+        """By when it arrives: who is asked by whom for what."""
         for receiver in self.receivers:
             receiver.announces_at = receiver.joins
 
@@ -86,7 +97,9 @@ class World:
             if not self._lacking and not self._arriving:
                 return True
             self._announce()
-            self._deliver(self._ask())
+            self._tell()
+            self._ask()
+            self._deliver()
             self.tick += 1
         return False
 
@@ -97,6 +110,15 @@ class World:
         for index in [index for index, receiver in self._alive.items() if receiver.dies <= self.tick]:
             del self._alive[index]
             self._lacking.pop(index, None)
+            self._forget(index)
+        if self.tick >= self.holders_leave:
+            for holder in range(-self.holders, 0):
+                self._forget(holder)
+
+    def _forget(self, source: int) -> None:
+        """It is gone: what was asked of it has to be asked of others."""
+        for index, piece in self._queues.pop(source, ()):
+            self._take_back(source, index, piece)
 
     def _announce(self) -> None:
         """Who is due tells how far it is, and hears its place and whom to dial."""
@@ -110,7 +132,7 @@ class World:
             self._crowd.look(receiver.id, self._progress, (), now)
             receiver.conductor.place = self._crowd.place(receiver.id)
             receiver.holders = self._crowd.needs_holders(receiver.id, receiver.have.bit_count(), now)
-            near = self._crowd.neighbours(receiver.id)
+            near = self._crowd.neighbours(receiver.id, lambda peer: self._index[peer] in self._lacking, now)
             for other in self._lacking if near is None else (self._index[peer] for peer in near):
                 if other != index and other in self._alive:
                     receiver.knows[other] = self.receivers[other].knows[index] = None
@@ -119,38 +141,56 @@ class World:
         size = self.pieces * self.piece_length
         return {r.id: Progress(r.have.bit_count() * self.piece_length, size) for r in self._lacking.values()}
 
-    def _ask(self) -> dict[int, list[tuple[int, int]]]:
-        """By source, who asks it for what; holders are numbered below zero."""
+    def _waits(self, index: int) -> int:
+        """Ticks that a small message to one waits behind what is sent to all."""
+        return len(self._queues.get(index, ())) // self.uplink if self.waits else 0
+
+    def _tell(self) -> None:
+        """What was said a while ago arrives."""
+        for index, receiver in self._alive.items():
+            if receiver.shown_at <= self.tick and receiver.shown != receiver.have:
+                receiver.shown, receiver.news = receiver.news, receiver.have
+                receiver.shown_at = self.tick + self._waits(index)
+        for source, index, piece in self._travelling.pop(self.tick, ()):
+            if source < 0 or source in self._alive:
+                self._queues.setdefault(source, deque()).append((index, piece))
+            else:
+                self._take_back(source, index, piece)
+
+    def _take_back(self, source: int, index: int, piece: int) -> None:
+        self.receivers[index].asked &= ~piece
+        self.receivers[index].busy.discard(source)
+
+    def _ask(self) -> None:
         seeds = self.holders if self.tick < self.holders_leave else 0
-        asked: dict[int, list[tuple[int, int]]] = {}
         for index, receiver in self._lacking.items():
-            if self.tick % receiver.every:
-                continue
-            known = [other for other in receiver.knows if self.receivers[other].have and other in self._alive]
-            if not known and not receiver.holders:
-                continue
+            known = [other for other in receiver.knows if self.receivers[other].shown and other in self._alive]
+            holders = range(-seeds, 0) if receiver.holders else ()
             if receiver.looks_at <= self.tick:
                 receiver.looks_at = self.tick + max(1, round(self.look_secs / self.tick_secs))
-                self._look(receiver, known, seeds if receiver.holders else 0)
-            missing = self._full & ~receiver.have
+                self._look(receiver, known, len(holders))
             turn = self._chance.randrange(len(known) or 1)
-            sources = [*(range(-seeds, 0) if receiver.holders else ()), *known[turn:], *known[:turn]]
-            asks = ASKS + seeds
-            for source in sources:
-                there = self._full if source < 0 else self.receivers[source].have
-                if piece := self._pick(receiver.wanted, there & missing):
-                    missing &= ~piece
-                    asked.setdefault(source, []).append((index, piece))
-                    asks -= 1
-                    if not asks:
-                        break
-        return asked
+            for source in (*holders, *known[turn:], *known[:turn]):
+                if source not in receiver.busy:
+                    self._request(index, receiver, source)
+
+    def _request(self, index: int, receiver: Receiver, source: int) -> None:
+        there = self._full if source < 0 else self.receivers[source].shown
+        missing = self._full & ~receiver.have
+        left = missing & ~receiver.asked or missing  # the last ones are asked of everybody
+        if piece := self._pick(receiver.wanted, there & left):
+            receiver.asked |= piece
+            receiver.busy.add(source)
+            if wait := self._waits(index):
+                self._travelling.setdefault(self.tick + wait, []).append((source, index, piece))
+            else:
+                self._queues.setdefault(source, deque()).append((index, piece))
 
     def _look(self, receiver: Receiver, known: Iterable[int], seeds: int) -> None:
         """Its priorities, by what is among the connected now."""
         ones = twos = many = full = 0  # an adder for every piece at once
         for other in known:
-            have = self.receivers[other].have
+            have = self.receivers[other].shown
             if have == self._full:
                 full += 1
                 continue
@@ -180,29 +220,36 @@ class World:
                 return found & -found
         return 0
 
-    def _deliver(self, asked: dict[int, list[tuple[int, int]]]) -> None:
-        room = dict.fromkeys(self._alive, self.uplink)
-        for source in sorted(asked, key=lambda _: self._chance.random()):
-            if source >= 0 and self.tick % self.receivers[source].every:
-                continue
-            requests = asked[source]
-            self._chance.shuffle(requests)
-            requests.sort(key=lambda request, source=source: self._served[source, request[0]])  # type: ignore[misc]
-            sent = 0
-            for index, piece in requests:
-                receiver = self.receivers[index]
-                if room[index] and not piece & receiver.have:
-                    room[index] -= 1
-                    sent += 1
-                    self._served[source, index] += 1
-                    self._receive(index, receiver, piece)
-                    if source < 0:
-                        self.sent_by_holders[piece] += 1
-                if sent == self.uplink:
-                    break
+    def _deliver(self) -> None:
+        room = {index: 0 if self.tick % receiver.every else self.uplink for index, receiver in self._lacking.items()}
+        for source in sorted(self._queues, key=lambda _: self._chance.random()):
+            if source < 0 or not self.tick % self.receivers[source].every:
+                self._serve(source, room)
+
+    def _serve(self, source: int, room: dict[int, int]) -> None:
+        """Who asked first, as far as their links carry it."""
+        queue = self._queues[source]
+        waiting: list[tuple[int, int]] = []
+        sent = 0
+        while queue and sent < self.uplink:
+            index, piece = queue.popleft()
+            receiver = self.receivers[index]
+            if index not in room or piece & receiver.have:
+                receiver.busy.discard(source)  # it is gone, or has it from another, and took it back
+            elif room[index]:
+                room[index] -= 1
+                sent += 1
+                receiver.busy.discard(source)
+                self._receive(index, receiver, piece)
+                if source < 0:
+                    self.sent_by_holders[piece] += 1
+            else:
+                waiting.append((index, piece))
+        queue.extendleft(reversed(waiting))
 
     def _receive(self, index: int, receiver: Receiver, piece: int) -> None:
         receiver.have |= piece
+        receiver.asked &= ~piece
         receiver.waited = max(receiver.waited, self.tick - max(receiver.got_at, receiver.joins))
         receiver.got_at = self.tick
         if receiver.have == self._full:

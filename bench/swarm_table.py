@@ -81,6 +81,19 @@ def renew(directory: Path, key: str, *, rows: Path = HERE, pictures: Path = PICT
     pictures.mkdir(exist_ok=True)
     drawn = picture(CASES[key].what, measured.contenders(), measured.middle().link_time)
     (pictures / f"{key}.svg").write_text(drawn)
+    (pictures / "README.md").write_text(album(pictures))
+
+
+def album(pictures: Path) -> str:
+    """All that are there, as a page."""
+    there = [(key, case.what) for key, case in CASES.items() if (pictures / f"{key}.svg").exists()]
+    head = """# How every host got on
+
+Drawn by `python -m bench.swarm --table DIR`, of the run in the middle. One line is one host, a dot is its published
+directory, a cross a host that lost power; T is one plain HTTP transfer over one link. A line that runs on at the top
+has more than one bundle's bytes: headers, and what came twice.
+"""
+    return "\n".join([head, *(f"## {key}: {what}\n\n![{what}]({key}.svg)\n" for key, what in there)])
 
 
 def _command(key: str, out: Path) -> list[str]:

@@ -3,7 +3,7 @@
 `python -m bench.swarm_tuning TABLE`: `ours` (8 hosts on slow links), `pieces` (their length, by the bundle's size),
 `pair` (two processes without a limit), `bare` (the search for the settings of tuned libtorrent). Always holds: a table
 has the settings as they are among its rows, measured like the others. Must not do: change two things at once; `bare`
-keeps what was better, since it is a search.
+keeps what was better, since it is a search. What was found is kept in docs/tuning.md, line by line.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from pathlib import Path
 import structlog
 
 from bench import lab as labs
+from bench.lab import ROOT
 from bench.pair import command, seeder, write_content
+from bench.results import conditions
 from bench.swarm import run_ours, write_source
 from bench.swarm_peers import TUNED_PIECE, broadcast, libtorrent, link_time
 from bench.swarm_scenario import Outcome, Scenario
@@ -45,6 +47,20 @@ OURS = (
     "look_ms=25",
     "look_ms=400",
 )
+TITLES = {
+    "ours": "Settings of ours: 8 hosts, 25 Mbit/s, 16 MiB, one holder",
+    "pieces": "The length of pieces, by the size of the bundle: 8 hosts, 25 Mbit/s, and 50 for 64 MiB",
+    "pair": "Between two processes without a limit, 2 GiB, the best of three",
+    "bare": "The search for tuned libtorrent: 16 hosts, 25 Mbit/s, 16 MiB, pieces of 32 KiB, no code of ours",
+}
+HEAD = """# What each setting is worth
+
+Made by `python -m bench.swarm_tuning TABLE`, one setting changed at a time, each row one run. T is one plain HTTP
+transfer of the same bytes over one such link. "Our Python" is the event loop of a host's supervisor, everything that it
+does included; the rest of a host's processor time is libtorrent's threads. Settings are libtorrent's, but for
+`queue_secs` (0: two blocks at a time are asked of each peer; 1: as many as come in a second, `blocks` among all peers
+at most) and `look_ms` (between two looks at what the others have, by each of which the conductor sets the priorities).
+"""
 PIECES = {
     Scenario(hosts=8, size=4): (32, 64, 128, 256),
     Scenario(hosts=8, size=16): (32, 64, 128, 256),
@@ -168,6 +184,21 @@ def _fetched(source: Path, directory: Path, changed: str) -> float:
 TABLES = {"ours": ours, "pieces": pieces, "bare": bare}
 
 
+def keep(table: str, lines: list[str]) -> None:
+    """Replace this table on the page."""
+    place = ROOT / "bench" / "swarm_tuning.json"
+    tables = json.loads(place.read_text()) if place.exists() else {}
+    tables[table] = {"lines": lines, "conditions": conditions("tuning")}
+    place.write_text(json.dumps(tables, indent=1, ensure_ascii=False) + "\n")
+    parts = [HEAD]
+    for key, title in TITLES.items():
+        if key in tables:
+            when = tables[key]["conditions"]
+            under = f"{when['date']}, {when['cores']} processors, libtorrent {when['libtorrent']}."
+            parts.append("\n".join([f"## {title}", "", *tables[key]["lines"], "", under, ""]))
+    (ROOT / "docs" / "tuning.md").write_text("\n".join(parts))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.swarm_tuning", description=__doc__)
     parser.add_argument("table", choices=[*TABLES, "pair"])
@@ -182,8 +213,11 @@ def main() -> int:
         structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
         lines = TABLES[table](Bench())
     began = time.monotonic()
+    told: list[str] = []
     for line in lines:
         print(line, flush=True)
+        told += line.splitlines()
+        keep(table, told)
     print(f"{time.monotonic() - began:.0f} s", file=sys.stderr)
     return 0
 

@@ -14,8 +14,9 @@ import pytest
 ROOT = Path(__file__).parent.parent.parent
 LONGEST_SECS = 120
 NO_LAB = 2
-LOOSE = 2.0
-"""Times its link; short bundles pay for every start, and the machine does other things too."""
+LOOSE = 3.5
+"""Times its link; short bundles pay for every start, and the machine does other things too. Four copies from one holder
+take four."""
 
 
 def test_a_broadcast_over_slow_links_finishes_everywhere_and_leaves_nothing() -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from torrentdist.model.ids import PeerId
 from torrentdist.swarm.conductor import Place, Progress
 from torrentdist.swarm.crowd import RENEW_SECS, Crowd
@@ -54,3 +57,44 @@ def test_the_second_of_two_gives_the_first_a_place() -> None:
     assert swarm.comes("a", now=0.0) is None
     assert Place(1, 2) == swarm.comes("b", now=0.01)
     assert Place(0, 2) == swarm.crowd.place(PeerId("a"))
+
+
+def test_neighbours_are_the_same_from_the_first_to_come_to_the_last() -> None:
+    """Those who come first would know everybody: all links would be full of what is asked of too many at a time."""
+    names = [f"s{number:02}" for number in range(48)]
+    swarm, known = Swarm(*names), dict[str, set[PeerId]]()
+    for turn, name in enumerate(names):
+        swarm.comes(name, now=0.3 * turn / 48)
+        known[name] = set(swarm.crowd.neighbours(PeerId(name), swarm.there.__contains__, now=0.3) or ())
+    dialled = {name: near | {PeerId(o) for o, other in known.items() if name in other} for name, near in known.items()}
+
+    assert {10} == {len(near) for near in dialled.values()}
+
+
+@given(there=st.sets(st.integers(0, 199), min_size=1))
+def test_those_who_came_are_connected_whoever_does_not_come(there: set[int]) -> None:
+    """Hosts that are down would part the others, and some of these would never get what the rest has."""
+    swarm = Swarm(*(f"s{number:03}" for number in range(200)))
+    for number in there:
+        swarm.comes(f"s{number:03}", now=0.0)
+    edges = {peer: swarm.crowd.neighbours(peer, swarm.there.__contains__, now=2.0) or () for peer in swarm.there}
+    reached = border = {next(iter(swarm.there))}
+    while border:
+        border = {other for peer in border for other in edges[peer]} - reached
+        reached = reached | border
+
+    assert swarm.there.keys() == reached
+
+
+def test_a_hundred_thousand_are_looked_at_every_few_seconds() -> None:
+    """The plan of a large swarm would take a master's whole processor, four times a second."""
+    swarm = Swarm(*(f"e{number}" for number in range(2)))
+    for number in range(20_000):
+        swarm.comes(f"s{number:05}", now=0.0)
+    swarm.comes("s00000", now=1.0)
+    after, swarm.looks = swarm.looks, 0
+    for tenth in range(40):
+        swarm.comes("s00001", now=1.1 + tenth / 10)
+
+    assert after <= 3
+    assert 2 == swarm.looks

@@ -98,6 +98,7 @@ class HostRuntime:
         self._pictured.set()
         self._pictured.clear()
         self.allow_also(picture.addresses)
+        self.engine.rtt = picture.rtt
         for digest, swarm in picture.swarms.items():
             transfer = self.engine.transfer(digest)
             if transfer is not None:

@@ -55,6 +55,8 @@ class SwarmPicture:
     interval: float = FIRST_BACKOFF_SECS
     answered: int = 0
     """How many masters answered when last asked. With 0 the rest is what was known before."""
+    rtt: float = 0.0
+    """Seconds that the quickest answer ever took: about the way to a master and back. 0: none came yet."""
 
 
 def merge(answers: Sequence[SwarmAnswer], before: SwarmPicture) -> SwarmPicture:
@@ -151,6 +153,7 @@ class SwarmAgent:
         self._listed: frozenset[str] = frozenset()
         self._lingering: dict[str, float] = {}
         self._picture = SwarmPicture()
+        self._quickest = math.inf
         self._wake = asyncio.Event()
         self._left = False
 
@@ -254,6 +257,7 @@ class SwarmAgent:
             try:
                 async with asyncio.timeout(self._deadline):
                     response = await self._post(master, request)
+                self._quickest = min(self._quickest, self._clock() - master.told_at)
                 self._answered(master, _answer_in(response))
             except _FAILURES as exc:
                 self._failed(master, exc)
@@ -308,7 +312,7 @@ class SwarmAgent:
         if answers:
             self._lingering.update(dict.fromkeys(picture.addresses, now))
             self._lingering = {h: at for h, at in self._lingering.items() if now - at <= ADDRESS_LINGER_SECS}
-            picture = replace(picture, addresses=frozenset(self._lingering))
+            picture = replace(picture, addresses=frozenset(self._lingering), rtt=self._quickest)
         self._picture = picture
         self._on_picture(picture)
 

@@ -7,6 +7,7 @@ plan can keep a swarm from finishing. Must not do: I/O, read a clock, or believe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -43,6 +44,9 @@ SETTLED_SECS: Final = 1.5
 
 QUICK: Final = 12 * 1024 * 1024
 """Bytes per second: from about 100 Mbit/s on, two blocks at a time of each peer don't fill a link."""
+NEAR: Final = 0.2
+"""Of what two blocks of each peer carry: above that they may be what holds a receiver up, since never all of them have
+something for it. Within a building a link that is full stays far below."""
 
 
 @dataclass(frozen=True)
@@ -89,10 +93,25 @@ def window(receivers: int) -> int:
     return max(FEWEST_BLOCKS, BLOCKS_UNDER_WAY // max(1, receivers))
 
 
-def queue_secs(receivers: int | None, rate: float) -> int:
+@dataclass(frozen=True)
+class Way:
+    """What lies between a receiver and those that it is connected to."""
+
+    peers: int = 0
+    rtt: float = 0.0
+    """Seconds to them and back; 0: not known."""
+
+    def carries(self, blocks: int) -> float:
+        """Bytes per second at most, with so many blocks asked of each at a time."""
+        return self.peers * blocks * BLOCK / self.rtt if self.rtt else math.inf
+
+
+def queue_secs(receivers: int | None, rate: float, way: Way) -> int:
     """How many seconds' worth one peer asks of another at a time, by its rate; 0: the least there is, which is two
-    blocks. Whoever came when they were few may ask for much, and would have the holders to itself."""
-    return 0 if receivers is not None and rate < QUICK else 1
+    blocks. Whoever came when they were few may ask for much, and would have the holders to itself. Where peers are far,
+    two blocks are a limit of their own, and the rate gets near it."""
+    limited = rate >= QUICK or rate > NEAR * way.carries(FEWEST_BLOCKS)
+    return 1 if receivers is None or limited else 0
 
 
 def places_of(lacking: Mapping[PeerId, Progress], expected: Iterable[PeerId]) -> dict[PeerId, Place]:

@@ -1,21 +1,24 @@
 """The plan of one swarm as a master makes it: everybody's place, and in a large one everybody's neighbours.
 
-Always holds: it is made anew a few times a second at most, so that a thousand receivers cost no more than a few; who
-comes in between gets the place that was kept for it, or one at the end. Must not do: decide by anything but
-conductor.py and graph.py.
+Always holds: it is made anew a few times a second at most, and less often in a large swarm, so that a hundred thousand
+receivers keep no processor busy; who comes in between gets the place that was kept for it, or one at the end. Must not
+do: decide by anything but conductor.py and graph.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from itertools import islice
 from typing import Final
 
 from torrentdist.model.ids import PeerId
-from torrentdist.swarm.conductor import SHARES, Place, Progress, places_of
+from torrentdist.swarm.conductor import SETTLED_SECS, SHARES, Place, Progress, places_of
 from torrentdist.swarm.graph import FULL_MESH, neighbours
 
 RENEW_SECS: Final = 0.25
+RENEW_SECS_PER_PEER: Final = 0.0001
+"""A look at everybody costs about 12 µs for each: with this it is at most an eighth of a processor."""
 MORE_SECS: Final = 3.0
 """Who has been here for so long and has nothing gets holders too, whatever its place."""
 
@@ -24,43 +27,57 @@ class Crowd:
     def __init__(self) -> None:
         self._made_at = float("-inf")
         self._places: dict[PeerId, Place] = {}
-        self._order: list[PeerId] = []
-        self._index: dict[PeerId, int] = {}
+        self._circle: list[PeerId] = []
+        """Everybody who has a place, here or not: neighbours stay the same while the others come."""
+        self._spot: dict[PeerId, int] = {}
         self._since: dict[PeerId, float] = {}
+        self._last = 0
+        """The place of the next who comes without one."""
 
     def look(
         self, asker: PeerId, lacking: Callable[[], Mapping[PeerId, Progress]], expected: Iterable[PeerId], now: float
     ) -> None:
         """Renew what is old; else find a place for the asker."""
-        if 0 <= now - self._made_at < RENEW_SECS and (asker in self._index or self._seat(asker, now)):
+        fresh = 0 <= now - self._made_at < max(RENEW_SECS, len(self._since) * RENEW_SECS_PER_PEER)
+        if fresh and (asker in self._since or self._seat(asker, now)):
             return
         found = lacking()
         self._made_at = now
-        self._order = sorted(found)
-        self._index = {peer: index for index, peer in enumerate(self._order)}
-        self._since = {peer: self._since.get(peer, now) for peer in self._order}
-        self._places = places_of({p: replace(found[p], secs=now - self._since[p]) for p in self._order}, expected)
+        self._since = {peer: self._since.get(peer, now) for peer in found}
+        self._places = places_of({p: replace(found[p], secs=now - self._since[p]) for p in found}, expected)
+        self._last = 1 + max(
+            (place.number for place in self._places.values() if place.number < place.receivers), default=-1
+        )
+        self._circle = sorted(self._places.keys() | found.keys())
+        self._spot = {peer: spot for spot, peer in enumerate(self._circle)}
 
     def _seat(self, newcomer: PeerId, now: float) -> bool:
         """The place that was kept for it, or one at the end. Not if it is the second: the first has no place yet."""
         if not self._places:
             return False
         if newcomer not in self._places:
-            last = 1 + max(place.number for place in self._places.values() if place.number < place.receivers)
-            self._places[newcomer] = Place(last, last + 1)
-        self._index[newcomer] = len(self._order)
-        self._order.append(newcomer)
+            self._places[newcomer] = Place(self._last, self._last + 1)
+            self._last += 1
+            self._spot[newcomer] = len(self._circle)
+            self._circle.append(newcomer)
         self._since[newcomer] = now
         return True
 
     def place(self, asker: PeerId) -> Place | None:
         return self._places.get(asker)
 
-    def neighbours(self, asker: PeerId) -> list[PeerId] | None:
-        """Those of the receivers whom it should know; None: everybody."""
-        if len(self._order) <= FULL_MESH or asker not in self._index:
+    def neighbours(self, asker: PeerId, there: Callable[[PeerId], bool], now: float) -> list[PeerId] | None:
+        """Those of the receivers whom it should know, as far as they are there; None: everybody. Who waits for those
+        that don't come gets the next in the circle on both sides, so that the circle is closed."""
+        size, spot = len(self._circle), self._spot.get(asker)
+        if size <= FULL_MESH or spot is None:
             return None
-        return [self._order[index] for index in neighbours(len(self._order), self._index[asker])]
+        known = [peer for index in neighbours(size, spot) if there(peer := self._circle[index])]
+        if now - self._since.get(asker, now) > SETTLED_SECS:
+            for step in (1, -1):
+                turn = (self._circle[(spot + step * far) % size] for far in range(1, size))
+                known += [peer for peer in islice(filter(there, turn), 1) if peer not in known]
+        return known
 
     def needs_holders(self, asker: PeerId, done: int, now: float) -> bool:
         place = self._places.get(asker)

@@ -54,6 +54,8 @@ class Engine:
         self.port = 0
         self.on_blocked: Callable[[str], None] | None = None
         """An address was refused: the directory may know more by now."""
+        self.rtt = 0.0
+        """Seconds to the others and back, as far as somebody knows; 0: nobody does."""
         self.tell: Callable[[Fact], None] = lambda _: None
         """What the log of events should have."""
         self._session: lt.session | None = None
@@ -217,9 +219,10 @@ class Engine:
 
     def _shorten_queues(self) -> None:
         most = max(self._crowds.values(), default=None)
+        way = conductor.Way(self._statistics.peers, self.rtt)
         queues: Any = {
             "max_allowed_in_request_queue": settings.requests(self._crowds.values()),
-            "request_queue_time": conductor.queue_secs(most, self._statistics.download_rate),
+            "request_queue_time": conductor.queue_secs(most, self._statistics.download_rate, way),
         }
         if queues != self._queues and self._session is not None:
             self._queues = queues

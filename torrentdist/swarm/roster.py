@@ -93,7 +93,7 @@ class Swarm:
     def near(self, asker: Peer, draw: Draw, seed: int, now: float) -> list[PeerAddress] | None:
         """Whom one of many receivers may dial: its neighbours, a few that have it all, and holders if it has a share.
         None: they are few, or it is no receiver."""
-        neighbours = self.crowd.neighbours(asker.id)
+        neighbours = self.crowd.neighbours(asker.id, self.others[False].__contains__, now)
         if neighbours is None or asker.id not in self.others[False]:
             return None
         there = (self.others[False].get(peer) for peer in neighbours)
