@@ -105,6 +105,8 @@ class Lab:
             command = [sys.executable, "-m", "bench.lab_delay", str(rtt / 4)]
             self._cables = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT)
         _ip(["link set lo up", made, f"addr add {BRIDGE}/{NETWORK} dev br0", "link set br0 up"])
+        for switch in Path("/proc/sys/net/bridge").glob("bridge-nf-call-*"):
+            switch.write_text("0")  # a switch has no firewall, and this machine's processors carry every packet
 
     def add(self, names: Sequence[str]) -> list[Host]:
         """Hosts with cables that are as fast as this machine, until they are shaped."""

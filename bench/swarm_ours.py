@@ -5,6 +5,7 @@ Always holds: the clock runs from before the command's process is started; every
 
 from __future__ import annotations
 
+import compileall
 import filecmp
 import json
 import os
@@ -64,6 +65,8 @@ class Ours:
 
     def up(self) -> None:
         """Everybody is there, the holders hold the bundle, and from then on links have their rate."""
+        for package in ("torrentdist", "cli"):  # as it is wherever it is installed
+            compileall.compile_dir(ROOT / package, quiet=1)
         self._zookeeper.start()
         for host in self.holders:
             self._start(host, "master")
