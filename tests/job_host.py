@@ -56,6 +56,8 @@ class Masters:
         self.heard: list[HeartbeatBody] = []
         self.answer = HeartbeatAnswer(interval=0.2)
         self.blind = False
+        self.named: dict[MasterId, str] = {}
+        """Other masters that they know of."""
         self.newest: int | None = 0
         """The assignment that they know of."""
         self.leader: str | None = None
@@ -89,7 +91,7 @@ class Masters:
         return json_response(self.answer)
 
     async def _sight(self, _: Request) -> Response:
-        return json_response(SightView(sees=not self.blind, newest=self.newest))
+        return json_response(SightView(sees=not self.blind, newest=self.newest, masters=self.named))
 
     def said(self, job: str, worker: int) -> WorkerReport | None:
         """What was reported last of a worker."""

@@ -15,10 +15,14 @@ from torrentdist.master.job_service import Jobs
 from torrentdist.master.sight import Sight
 from torrentdist.model.config import Config
 from torrentdist.model.ha_views import SightView
-from torrentdist.model.ids import SupervisorId
-from torrentdist.model.records import AssignmentRecord, ClusterRecord, encode
+from torrentdist.model.ids import MasterId, StoreId, SupervisorId
+from torrentdist.model.records import AssignmentRecord, ClusterRecord, MasterRecord, encode
 
 pytestmark = pytest.mark.anyio
+
+M1 = MasterRecord(
+    id=MasterId("m1"), host="h", port=1, url="http://m1", swarm_port=2, store=StoreId("s"), version="0", started_at=0.0
+)
 
 
 @pytest.mark.case("D10")
@@ -45,6 +49,16 @@ async def test_a_server_that_holds_its_answers_back_is_not_seen(connect: Connect
     await eventually_async(again)
 
 
+async def test_hosts_that_ask_all_the_time_are_all_answered(connect: Connect) -> None:
+    """If this fails, a proof fails now and then because somebody else has put the next question meanwhile."""
+    sight = Sight(await connect())
+
+    async def ask(times: int) -> bool:
+        return all([await sight.sees(5.0) for _ in range(times)])
+
+    assert all(await asyncio.gather(*(ask(times) for times in range(1, 40))))
+
+
 @pytest.mark.case("D10")
 async def test_a_master_knows_a_hosts_assignment_only_after_it_has_read_it(connect: Connect, proxy: TcpProxy) -> None:
     """If this fails, a master that was restarted in an outage vouches for what it doesn't know."""
@@ -57,6 +71,8 @@ async def test_a_master_knows_a_hosts_assignment_only_after_it_has_read_it(conne
     for path, data in (
         (paths.CLUSTER, encode(ClusterRecord(id="c", announce_key="k"))),
         (paths.ASSIGNMENTS, b""),
+        (paths.MASTERS, b""),
+        (paths.master(M1.id), encode(M1)),
         (paths.assignment(s1), encode(AssignmentRecord(generation=7))),
     ):
         await other.create(path, data)
@@ -70,8 +86,8 @@ async def test_a_master_knows_a_hosts_assignment_only_after_it_has_read_it(conne
         await mirror.close()
 
     assert SightView(sees=True, newest=None) == before
-    assert [SightView(sees=True, newest=7), SightView(sees=True, newest=0)] == read
-    assert SightView(sees=False, newest=7) == blind
+    assert [SightView(sees=True, newest=n, masters={M1.id: M1.url}) for n in (7, 0)] == read
+    assert SightView(sees=False, newest=7, masters={M1.id: M1.url}) == blind
 
 
 class _Nobody:

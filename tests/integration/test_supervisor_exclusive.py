@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from job_host import SESSION_SECS, JobHost, NewHost
+from job_host import SESSION_SECS, JobHost, Masters, NewHost
 from zookeeper_fixtures import Connect, TcpProxy, eventually, eventually_async
 
 from torrentdist.cluster import paths
@@ -18,6 +18,7 @@ from torrentdist.cluster.operations import Create, Delete
 from torrentdist.cluster.term import LEASE_SHARE
 from torrentdist.cluster.zookeeper import SessionId, ZooKeeper
 from torrentdist.dev.zookeeper import EmbeddedZooKeeper
+from torrentdist.model.ids import MasterId
 from torrentdist.model.job import OnIsolation
 from torrentdist.supervisor.barriers import RECHECK_SECS
 from torrentdist.supervisor.guardian import clock
@@ -29,10 +30,19 @@ RESTART_SESSION_SECS = 12.0
 """On a machine that is busy with other tests a supervisor takes seconds to start."""
 
 
+def watches_of(zookeeper: EmbeddedZooKeeper, session: int) -> set[str]:
+    """The paths that ZooKeeper would tell this session of."""
+    by_session = zookeeper.servers[0].command("wchc").split("0x")
+    (own,) = [part for part in by_session if part and int(part.split()[0], 16) == session % 2**64]
+    return set(own.split()[1:])
+
+
 @pytest.mark.case("A21")
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=lambda n: n.name)
-async def test_a_restarted_supervisor_adopts_its_workers(new_host: NewHost, number: signal.Signals) -> None:
-    """If this fails, every update of a supervisor interrupts every job."""
+async def test_a_restarted_supervisor_adopts_its_workers(
+    new_host: NewHost, zookeeper: EmbeddedZooKeeper, chroot: str, number: signal.Signals
+) -> None:
+    """If this fails, every update of a supervisor interrupts every job, or they watch what they needn't."""
     host = await new_host(session_secs=RESTART_SESSION_SECS)
     host.job("etl", workers=2)
     await host.assign(("etl", 0), ("etl", 1))
@@ -56,6 +66,7 @@ async def test_a_restarted_supervisor_adopts_its_workers(new_host: NewHost, numb
     await host.assign(("etl", 1))
     await host.ended("etl", 0)
     assert host.alive("etl", 1)
+    assert {chroot + paths.assignment(host.id)} == watches_of(zookeeper, owner)
 
 
 async def test_without_a_supervisor_workers_end_before_their_barrier(host: JobHost) -> None:
@@ -243,7 +254,76 @@ async def test_what_may_have_been_given_to_others_is_not_proven(
         await host.close()
 
 
-async def test_a_worker_waits_for_a_barrier_that_another_host_holds(new_host: NewHost) -> None:
+@pytest.mark.case("D10")
+async def test_a_master_that_only_another_one_knows_is_asked(
+    tmp_path: Path, own_zookeeper: EmbeddedZooKeeper, connect: Connect
+) -> None:
+    """If this fails, a master that came in the moment of a cut moves workers that run on elsewhere."""
+    host = JobHost(tmp_path, await connect(servers=own_zookeeper.addresses, chroot="/a"), own_zookeeper.addresses, "/a")
+    late = Masters()
+    await late.open()
+    try:
+        await host.open()
+        host.job("etl")
+        await host.assign(("etl", 0))
+        await host.running("etl")
+        host.masters.named = {MasterId("late"): late.url}
+        host.masters.newest = late.newest = 1
+        own_zookeeper.servers[0].pause()
+        host.masters.blind = True
+        frozen = clock()
+        await host.ended("etl")
+        (stint,) = host.oracle.stints("etl", 0)
+
+        assert stint.last - frozen < SESSION_SECS * LEASE_SHARE
+    finally:
+        own_zookeeper.servers[0].resume()
+        await host.close()
+        await late.close()
+
+
+@pytest.mark.case("D10")
+@pytest.mark.case("A21")
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=lambda n: n.name)
+async def test_a_supervisor_restarted_in_an_outage_adopts_its_workers(
+    tmp_path: Path, connect: Connect, proxy: TcpProxy, chroot: str, number: signal.Signals
+) -> None:
+    """If this fails, whoever updates a host while ZooKeeper is away ends its workers."""
+    host = JobHost(tmp_path, await connect(), [proxy.address], chroot)
+    host.session_secs = RESTART_SESSION_SECS
+    try:
+        await host.open()
+        host.job("etl")
+        await host.assign(("etl", 0))
+        await host.running("etl")
+        (pid,) = {stint.pid for stint in host.oracle.stints("etl", 0)}
+        host.masters.blind, host.masters.newest = True, 1
+        proxy.cut()
+        await host.end(number)
+        await host.start()
+        # Longer than the lease, and than the last proof of the first process.
+        until = clock() + LEASE_SHARE * RESTART_SESSION_SECS + PROOF_SECS
+        await eventually(lambda: host.oracle.stints("etl", 0)[-1].last > until, 2 * RESTART_SESSION_SECS)
+        proxy.mend()
+        host.masters.blind = False
+
+        async def again() -> bool:
+            return await host.barrier_owner("etl") is not None and "isolated" not in host.log
+
+        await eventually_async(again, 2 * RESTART_SESSION_SECS)
+        until = clock() + PROOF_SECS + RESTART_SESSION_SECS / 6
+        await eventually(lambda: host.oracle.stints("etl", 0)[-1].last > until, 2 * RESTART_SESSION_SECS)
+
+        assert [pid] == [stint.pid for stint in host.oracle.stints("etl", 0)]
+        assert "worker adopted" in host.log
+    finally:
+        proxy.mend()
+        await host.close()
+
+
+async def test_a_worker_waits_for_a_barrier_that_another_host_holds(
+    new_host: NewHost, zookeeper: EmbeddedZooKeeper, chroot: str
+) -> None:
     """If this fails, a worker that moves runs twice for a moment, or waits longer than it has to."""
     first = await new_host("s1")
     second = await new_host("s2", first.oracle)
@@ -253,10 +333,14 @@ async def test_a_worker_waits_for_a_barrier_that_another_host_holds(new_host: Ne
     await first.running("etl")
     await second.assign(("etl", 0))
     await eventually(lambda: (r := second.masters.said("etl", 0)) is not None and r.detail == "for its barrier")
+    waits_in = msgspec.json.decode((second.data / "session.json").read_bytes())["session"]
+    barrier = paths.JOB_GROUP.barrier("etl.0")
+    watched = watches_of(zookeeper, waits_in)
     await first.assign()
     await eventually(lambda: len(first.oracle.stints("etl", 0)) == 2, 10.0)
     before, after = first.oracle.stints("etl", 0)
 
+    assert {chroot + paths.assignment(second.id), chroot + barrier} == watched
     assert before.last < after.start
     assert after.start - before.last < 1.0
     assert before.fencing < after.fencing

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,14 +13,14 @@ import pytest
 from torrentdist.cluster import paths
 from torrentdist.cluster.operations import SessionId
 from torrentdist.model.ha_views import SightView
-from torrentdist.model.ids import BundleId, JobId
+from torrentdist.model.ids import BundleId, JobId, MasterId
 from torrentdist.model.job import JobSpec, OnIsolation, Resources
 from torrentdist.model.records import AssignmentRecord, WorkerAssignment
 from torrentdist.model.settings import WORKER_VARIABLES
 from torrentdist.supervisor import local_state, places
 from torrentdist.supervisor.barriers import Seat
 from torrentdist.supervisor.guardian import clock, read_lease
-from torrentdist.supervisor.isolation import is_proof
+from torrentdist.supervisor.isolation import Known, is_proof
 from torrentdist.supervisor.launching import (
     Homes,
     Program,
@@ -32,7 +31,7 @@ from torrentdist.supervisor.launching import (
     prepare,
     write_peers,
 )
-from torrentdist.supervisor.leasing import LeaseFile
+from torrentdist.supervisor.leasing import Inherited, LeaseFile, ToProve
 from torrentdist.supervisor.local_state import JobFacts, LocalState, Place, RunRecord
 from torrentdist.supervisor.output import Stream, read_output
 from torrentdist.supervisor.processes import boot_id
@@ -248,6 +247,8 @@ def test_output_is_one_sequence_over_its_files(tmp_path: Path) -> None:
 
 SESSION = 7
 NEVER = (float("-inf"), float("-inf"))
+A, B, C = ((MasterId(id_), f"http://{id_}") for id_ in "abc")
+TO_PROVE = ToProve(4.0, {A[0]: (A[1], 12.5)}, informed=True)
 
 
 def of(isolation: OnIsolation = OnIsolation.STOP, session: int = SESSION) -> Run:
@@ -257,24 +258,24 @@ def of(isolation: OnIsolation = OnIsolation.STOP, session: int = SESSION) -> Run
 def test_a_proof_prolongs_what_the_barriers_allow_and_never_shortens_it(tmp_path: Path) -> None:
     """If this fails, an outage that all see ends workers, or a late proof takes time away."""
     path, now = tmp_path / "guard" / "lease.json", clock()
-    file, ahead = LeaseFile(path), clock() - time.monotonic()
+    file = LeaseFile(path)
     runs = {"here": (of(), True), "taken": (of(), False), "before": (of(session=6), True)}
     granted, proven = (now + 1.0, now + 2.0), (now + 3.0, now + 3.5)
     for moment, here, before in ((now, granted, (now, now + 0.5)), (now + 3.0, proven, proven)):
-        file.write(Lease(SESSION, *granted, proven=moment, ending=0.5), 5.0, runs)
+        file.write(Lease(SESSION, *granted, proven=moment, ending=0.5), 5.0, runs, TO_PROVE)
         read = {name: read_lease(str(path), name) for name in ("here", "taken", "before", "unknown")}
         expected = {"here": here, "taken": granted, "before": before, "unknown": NEVER}
 
         assert {name: pytest.approx(limits) for name, limits in expected.items()} == read
-    assert (proven[0] - ahead, proven[1] - ahead) == pytest.approx(file.read(SESSION), abs=0.01)
-    assert NEVER == file.read(8)
+    assert Inherited(stop=proven[0], kill=proven[1], proven=now + 3.0, to_prove=TO_PROVE) == file.read(SESSION)
+    assert Inherited(proven=now + 3.0, to_prove=TO_PROVE) == file.read(8), "a proof needs no session"
 
 
 def test_one_that_runs_on_when_isolated_hears_of_us_now_and_then(tmp_path: Path) -> None:
     """If this fails, on_isolation = "run" changes nothing, or outlives its supervisor or its session for ever."""
     path, now = tmp_path / "lease.json", clock()
     runs = {"run": (of(OnIsolation.RUN), True), "before": (of(OnIsolation.RUN, session=6), True)}
-    LeaseFile(path).write(Lease(SESSION, now + 1.0, now + 2.0, ending=1.0), 5.0, runs)
+    LeaseFile(path).write(Lease(SESSION, now + 1.0, now + 2.0, ending=1.0), 5.0, runs, ToProve())
 
     assert (now + 5.0, now + 6.0) == pytest.approx(read_lease(str(path), "run"), abs=0.5)
     assert (0.0, 0.0) == read_lease(str(path), "before")
@@ -284,21 +285,23 @@ def test_one_that_runs_on_when_isolated_hears_of_us_now_and_then(tmp_path: Path)
 @pytest.mark.parametrize(
     ("said", "proof"),
     [
-        ({"a": BLIND, "b": BLIND, "c": BLIND}, True),
-        ({"a": BLIND, "b": BLIND}, False),
-        ({"a": BLIND, "b": BLIND, "c": SightView(sees=True, newest=4)}, False),
-        ({"a": BLIND, "b": BLIND, "c": SightView(sees=False, newest=5)}, False),
-        ({"a": BLIND, "b": BLIND, "c": SightView(sees=False, newest=None)}, False),
-        ({"a": BLIND, "b": BLIND, "c": SightView(sees=False, newest=3)}, False),
+        ({A: BLIND, B: BLIND, C: BLIND}, True),
+        ({A: BLIND, B: BLIND, C: None}, False),
+        ({A: BLIND, B: BLIND, C: SightView(sees=True, newest=4)}, False),
+        ({A: BLIND, B: BLIND, C: SightView(sees=False, newest=5)}, False),
+        ({A: BLIND, B: BLIND, C: SightView(sees=False, newest=None)}, False),
+        ({A: BLIND, B: BLIND, C: SightView(sees=False, newest=3)}, False),
+        ({A: BLIND, B: SightView(sees=False, newest=4, masters=dict([A, B]))}, True),
+        ({A: BLIND, B: SightView(sees=False, newest=4, masters=dict([A, B, C]))}, False),
+        ({A: BLIND, B: SightView(sees=False, newest=4, masters={A[0]: "http://it-moved"})}, False),
         ({}, False),
     ],
 )
 def test_only_all_masters_together_prove_that_nobody_was_given_our_place(
-    said: Mapping[str, SightView], proof: bool
+    said: Mapping[Known, SightView | None], proof: bool
 ) -> None:
     """If this fails, a host on the wrong side of a partition runs what a leader has moved, or is about to."""
-    assert proof is is_proof(["a", "b", "c"], said, 4)
-    assert not is_proof([], said, 4)
+    assert proof is is_proof(said, 4)
 
 
 def test_no_two_workers_have_one_barrier() -> None:

@@ -353,7 +353,7 @@ def _kazoo_acl(acl: Acl) -> Any:
 
 
 def _stat(stat: Any) -> Stat:
-    return Stat(stat.version, stat.ephemeralOwner, stat.mtime / 1000, stat.czxid, stat.mzxid)
+    return Stat(stat.version, stat.ephemeralOwner, stat.mtime / 1000, stat.czxid, stat.mzxid, stat.pzxid)
 
 
 def _translated(exc: Exception, path: str) -> Exception:

@@ -1,7 +1,7 @@
 """What ZooKeeper holds, kept in memory by watches, and handed out as immutable snapshots.
 
-Always holds: whatever is read is watched by the same request, so no change falls between; after a cut-off everything
-is read again; no record, however broken, stops the mirror. Must not do: write.
+Always holds: what is watched is watched by the same request that reads it, so no change falls between; after a cut-off
+everything is read again; no record, however broken, stops the mirror. Must not do: write.
 """
 
 from __future__ import annotations
@@ -34,12 +34,17 @@ class Plan:
     records: frozenset[str]
     lists: Mapping[str, int]
     """Parents, and how many levels below them: 1 their children's records, 2 the grandchildren's too."""
+    unwatched: frozenset[str] = frozenset()
+    """Of all these the ones that leave no watch, with what is below them: they are read when somebody looks again."""
 
     def roots(self) -> list[Look]:
         return [Look(path, Aspect.DATA) for path in self.records] + [Look(p, Aspect.CHILDREN) for p in self.lists]
 
     def is_root(self, look: Look) -> bool:
         return look.path in self.records or look.path in self.lists
+
+    def watches(self, path: str) -> bool:
+        return path not in self.unwatched and paths.parent(path) not in self.unwatched
 
     def below(self, parent: str, name: str) -> list[Look]:
         """What there is to look at when a child was found."""
@@ -68,8 +73,9 @@ WHOLE_CLUSTER = Plan(
 
 
 def of_supervisor(id_: SupervisorId) -> Plan:
-    """What a supervisor needs: where the masters are, and its own assignment."""
-    return Plan(frozenset({paths.CLUSTER, paths.assignment(id_)}), {paths.MASTERS: 1})
+    """What a supervisor needs: its own assignment, which it watches, and where the masters are."""
+    records = frozenset({paths.CLUSTER, paths.assignment(id_)})
+    return Plan(records, {paths.MASTERS: 1}, frozenset({paths.CLUSTER, paths.MASTERS}))
 
 
 class Mirror:
@@ -155,16 +161,19 @@ class Mirror:
 
     def _on_state(self, state: SessionState) -> None:
         if state is SessionState.CONNECTED:
-            known = [Look(path, Aspect.DATA) for path in self._tree.nodes]
-            known += [Look(path, Aspect.CHILDREN) for path in self._tree.children]
-            self._mark([*self._plan.roots(), *known])
+            self._mark(self._everything())
 
-    def look_again(self, path: str) -> None:
-        """Read a record once more though its watch is silent, in case that was lost on the way."""
-        look = Look(path, Aspect.DATA)
-        if look not in self._stale:
-            self._mark([look])
-            self._again.add(look)
+    def _everything(self) -> list[Look]:
+        known = [Look(path, Aspect.DATA) for path in self._tree.nodes]
+        known += [Look(path, Aspect.CHILDREN) for path in self._tree.children]
+        return [*self._plan.roots(), *known]
+
+    async def look_again(self, timeout: float) -> None:
+        """Read everything once more: what isn't watched, and the rest in case a watch was lost on the way."""
+        looks = [look for look in self._everything() if look not in self._stale]
+        self._mark(looks)
+        self._again.update(looks)
+        await self._until_dealt_with(self._marks, timeout)
 
     def _mark(self, looks: Iterable[Look]) -> None:
         looks = list(looks)
@@ -225,11 +234,10 @@ class Mirror:
     async def _read_data(self, look: Look) -> None:
         path = look.path
         # A leader's keep-alive writes its election znode all the time, and never changes it.
-        watch = None if paths.parent(path) == paths.ELECTION or look in self._again else self._watch(look)
-        self._again.discard(look)
+        watch = None if paths.parent(path) == paths.ELECTION else self._watch(look)
         node = await self._zk.get(path, watch)
         while node is None and self._plan.is_root(look):
-            if await self._zk.exists(path, self._watch(look)) is None:
+            if await self._zk.exists(path, watch) is None:
                 break
             node = await self._zk.get(path, watch)
         self._touched.add(path)
@@ -239,12 +247,12 @@ class Mirror:
             self._tree.nodes[path] = node
 
     async def _read_children(self, look: Look) -> list[Look]:
-        path = look.path
-        names = await self._zk.children(path, self._watch(look))
+        path, watch = look.path, self._watch(look)
+        names = await self._zk.children(path, watch)
         while names is None and self._plan.is_root(look):
-            if await self._zk.exists(path, self._watch(look)) is None:
+            if await self._zk.exists(path, watch) is None:
                 break
-            names = await self._zk.children(path, self._watch(look))
+            names = await self._zk.children(path, watch)
         before, now = self._tree.children.get(path, frozenset()), frozenset(names or ())
         self._touched.add(path)
         for name in before - now:
@@ -265,7 +273,11 @@ class Mirror:
     def _known(self, look: Look) -> bool:
         return look.path in (self._tree.nodes if look.aspect is Aspect.DATA else self._tree.children)
 
-    def _watch(self, look: Look) -> Callable[[], None]:
+    def _watch(self, look: Look) -> Callable[[], None] | None:
+        """None if there is none to be left, or one is in place."""
+        if look in self._again or not self._plan.watches(look.path):
+            self._again.discard(look)
+            return None
         return lambda: self._mark([look]) if self._task else None
 
     def _publish(self) -> None:

@@ -45,6 +45,8 @@ class Stat:
     """ZooKeeper's clock at the last write, in seconds."""
     created_zxid: int
     modified_zxid: int
+    children_zxid: int = 0
+    """Of the last transaction that made or removed a child."""
 
 
 @dataclass(frozen=True)

@@ -59,9 +59,13 @@ def claim(owner: int | None, store: StoreId | None, session: int | None, own_sto
 
 
 class Registration:
-    def __init__(self, zk: ZooKeeper, record: MasterRecord | SupervisorRecord) -> None:
+    def __init__(
+        self, zk: ZooKeeper, record: MasterRecord | SupervisorRecord, *, look_secs: float | None = None
+    ) -> None:
+        """`look_secs`: how often to look whether it is there; None: it is watched."""
         self._zk = zk
         self.record = record
+        self._look_secs = look_secs
         master = isinstance(record, MasterRecord)
         self._what = "master" if master else "supervisor"
         self.path = paths.master(record.id) if isinstance(record, MasterRecord) else paths.supervisor(record.id)
@@ -139,10 +143,16 @@ class Registration:
                 log.warning("not registered, trying again", path=self.path, reason=str(exc))
                 await asyncio.sleep(_RETRY_SECS)
                 continue
-            await self._wake.wait()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._look_secs):
+                    await self._wake.wait()
+
+    def look_again(self) -> None:
+        """It may be gone."""
+        self._wake.set()
 
     async def _register(self) -> None:
-        """Make the record ours, and watch it."""
+        """Make the record ours, and watch it if that is how it is kept."""
         while True:
             found = await self._look()
             owner = None if found is None else found[1].ephemeral_owner
@@ -168,7 +178,7 @@ class Registration:
 
     async def _look(self) -> tuple[bytes, Stat] | None:
         # One watch at a time, however often this is asked. It may fire before the answer that placed it is looked at.
-        if self._watch is not None:
+        if self._watch is not None or self._look_secs is not None:
             return await self._zk.get(self.path)
         self._watch = watch = object()
         found = None

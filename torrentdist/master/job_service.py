@@ -200,10 +200,11 @@ class Jobs:
         """What a supervisor that sees no ZooKeeper has to know to let its workers run on."""
         sees = await self._sight.sees(within)
         snapshot = self._mirror.snapshot
+        masters = {master.id: master.url for master in snapshot.masters.values()}
         if self._in_doubt or not snapshot.present:
-            return SightView(sees=sees, newest=None)
+            return SightView(sees=sees, newest=None, masters=masters)
         entry = snapshot.assignments.get(supervisor)
-        return SightView(sees=sees, newest=0 if entry is None else entry.record.generation)
+        return SightView(sees=sees, newest=0 if entry is None else entry.record.generation, masters=masters)
 
     def _reports(self, snapshot: ClusterSnapshot) -> Reports:
         recent = time.monotonic() - FORGET_REPORTS_SECS

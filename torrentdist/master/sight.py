@@ -34,10 +34,11 @@ class Sight:
 
     async def sees(self, within: float) -> bool:
         """Whether ZooKeeper answers a question within so many seconds."""
-        if self._question is None or self._question.done():
-            self._question = asyncio.create_task(self._ask(), name="does ZooKeeper answer")
-        done, _ = await asyncio.wait({self._question}, timeout=within)
-        if done and self._question.result():
+        question = self._question
+        if question is None or question.done():
+            question = self._question = asyncio.create_task(self._ask(), name="does ZooKeeper answer")
+        done, _ = await asyncio.wait({question}, timeout=within)  # meanwhile somebody else may put the next one
+        if done and question.result():
             return True
         self._since = time.monotonic()
         return False

@@ -63,6 +63,8 @@ class SightView(View, frozen=True, kw_only=True):
     """ZooKeeper has answered a question in time."""
     newest: int | None
     """The generation of the supervisor's newest assignment; None: there may be one that this master doesn't know."""
+    masters: dict[MasterId, str] = msgspec.field(default_factory=dict)
+    """The URLs of all that were registered when this master last saw ZooKeeper."""
 
 
 class LeaderView(View, frozen=True, kw_only=True):

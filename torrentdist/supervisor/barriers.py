@@ -59,16 +59,23 @@ KILL_SHARE = 1 / 20
 
 
 class Barriers:
-    """`save` is called with every new session before anything is done in it; `on_change` when anything may differ."""
+    """`save` is called with every new session before anything is done in it; `on_change` when anything may differ;
+    `on_lease` when a write that keeps the lease is on its way."""
 
     def __init__(
-        self, zk: ZooKeeper, save: Callable[[Seat], Awaitable[None]], on_change: Callable[[], None], data: bytes
+        self,
+        zk: ZooKeeper,
+        save: Callable[[Seat], Awaitable[None]],
+        on_change: Callable[[], None],
+        on_lease: Callable[[], None],
     ) -> None:
         self._zk = zk
         self._save = save
+        self._on_lease = on_lease
         self._on_change = on_change
-        self._data = data
-        self._tenure = Tenure(paths.JOB_GROUP, new_random_id("host"), data)
+        self._tenure = Tenure(paths.JOB_GROUP, new_random_id("host"))
+        self._timeout = 0.0
+        """Of the last session in which a write was acknowledged."""
         self._boot = 0.0
         """The host's clock at the last write, less the monotonic one."""
         self._wanted: frozenset[str] = frozenset()
@@ -78,9 +85,10 @@ class Barriers:
         self._checked_at = time.monotonic()
         self._wake = asyncio.Event()
 
-    def take_up(self, seat: Seat, in_use: Collection[str]) -> None:
+    def take_up(self, seat: Seat, in_use: Collection[str], timeout: float) -> None:
         """Before `run`: go on in the session of the process before us, in which these workers run."""
-        fresh = Tenure(paths.JOB_GROUP, seat.unique, self._data, session=seat.session.id)
+        self._timeout = timeout
+        fresh = Tenure(paths.JOB_GROUP, seat.unique, session=seat.session.id)
         self._tenure = replace(fresh, unclear=frozenset(in_use), entering=True)
         self._in_use = frozenset(in_use)
 
@@ -116,9 +124,13 @@ class Barriers:
         return self.lease.end - KILL_SHARE * self.lease.timeout
 
     @property
+    def timeout(self) -> float:
+        return self._timeout
+
+    @property
     def ending_secs(self) -> float:
         """Between the two, with any lease."""
-        return (STOP_SHARE - KILL_SHARE) * self.lease.timeout
+        return (STOP_SHARE - KILL_SHARE) * self._timeout
 
     def host_lease(self) -> HostLease:
         lease = self.lease
@@ -187,7 +199,7 @@ class Barriers:
         await self._save(seat)
         if self._zk.session_id == session.id:
             log.info("barriers are held in a new session")
-            self._tenure = Tenure(paths.JOB_GROUP, seat.unique, self._data, session=session.id)
+            self._tenure = Tenure(paths.JOB_GROUP, seat.unique, session=session.id)
             self._on_change()
 
     def _recheck(self, now: float) -> None:
@@ -223,6 +235,8 @@ class Barriers:
             await asyncio.sleep(0)
             return
         self._busy = errand
+        if isinstance(errand.request, Commit) and self._zk.state is SessionState.CONNECTED:
+            self._on_lease()  # a task hears of it, and so after the write is on its way
         try:
             answer = await ask(self._zk, session, errand.request, self._changed)
         finally:
@@ -238,7 +252,7 @@ class Barriers:
         tenure = self._tenure.answered(errand, answer)
         if isinstance(errand.request, Commit) and isinstance(answer, Done):
             tenure = replace(tenure, lease=Lease(sent, self._zk.negotiated_timeout, tenure.lease.stop_secs))
-            self._boot = boot
+            self._boot, self._timeout = boot, tenure.lease.timeout
             for mark in marks:
                 self._marks.remove(mark)
                 if not mark.done():

@@ -17,9 +17,7 @@ import httpx
 import structlog
 
 from torrentdist import __version__
-from torrentdist.cluster import paths
-from torrentdist.cluster.entering import CONNECT_SECS, enter
-from torrentdist.cluster.mirror import Mirror, of_supervisor
+from torrentdist.cluster.entering import enter
 from torrentdist.cluster.operations import SessionId, SessionState
 from torrentdist.cluster.registration import Registration
 from torrentdist.cluster.zookeeper import ZooKeeper
@@ -39,7 +37,6 @@ from torrentdist.host.services import LoopServices
 from torrentdist.host.web import WebServer, bind_socket
 from torrentdist.model import ids
 from torrentdist.model.config import Config
-from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.events import DaemonStarted
 from torrentdist.model.ids import BundleId, Digest, PeerId, SupervisorId
 from torrentdist.model.records import SCHEMA, SupervisorRecord
@@ -51,6 +48,7 @@ from torrentdist.supervisor.isolation import Isolation
 from torrentdist.supervisor.jobs import Jobs
 from torrentdist.supervisor.keeper import Keeper
 from torrentdist.supervisor.local_state import read_left
+from torrentdist.supervisor.lookout import LOOK_SECS, Lookout
 from torrentdist.supervisor.output_api import OutputApi
 from torrentdist.supervisor.outside import outside_app
 from torrentdist.supervisor.reporting import Reporting, job_facts
@@ -58,8 +56,6 @@ from torrentdist.supervisor.serving import BundleServer
 from torrentdist.swarm.agent import SwarmAgent, SwarmPicture
 
 log = structlog.get_logger(__name__)
-
-LOOK_SECS = 10.0
 
 
 def id_of(config: Config) -> SupervisorId:
@@ -86,7 +82,7 @@ class Supervisor:
 
     def _open_zookeeper(self, resume: SessionId | None) -> None:
         self._zookeeper = ZooKeeper(self.config.zookeeper, resume)
-        self.mirror = Mirror(self._zookeeper, of_supervisor(self.id))
+        self.lookout = Lookout(self._zookeeper, self.id)
 
     async def start(self) -> None:
         # The port first: nothing else has happened yet when it is taken.
@@ -148,17 +144,20 @@ class Supervisor:
         """With the session and the workers of the process before us, if it left any."""
         left = await asyncio.to_thread(read_left, self.runtime.store.data_dir)
         self._open_zookeeper(None if left.seat is None else left.seat.session)
-        return Jobs(
+        jobs = Jobs(
             self._zookeeper,
             self.runtime.store,
             left,
             facts=lambda job: job_facts(http, self._masters(), job),
-            isolation=Isolation(http, self.id, lambda: {m.id: m.url for m in self.mirror.snapshot.masters.values()}),
+            isolation=Isolation(http, self.id, self.lookout),
+            on_lease=self.lookout.look,
             on_needs=self._keep,
             log_keep_secs=self.config.supervisor.log_keep_secs,
             trouble=self._trouble,
             applications=lambda on_change: Applications(self._host(), on_change),
         )
+        self.lookout.on_look = jobs.prolonged
+        return jobs
 
     async def _open_bundles(self) -> None:
         store = self.runtime.store
@@ -217,7 +216,7 @@ class Supervisor:
             await self.jobs.close()
         if self._registration is not None:
             await (self._registration.abandon() if leaves_workers else self._registration.close())
-        await self.mirror.close()
+        await self.lookout.close()
         await self._closing.aclose()
         # Workers run on under their guardians for as long as the session lasts: time enough for a new process.
         await (self._zookeeper.abandon() if leaves_workers else self._zookeeper.close())
@@ -285,8 +284,7 @@ class Supervisor:
 
     def _masters(self) -> list[str]:
         """Those of the configuration, and those that ZooKeeper knows."""
-        registered = [m.url for m in self.mirror.snapshot.masters.values()]
-        return list(dict.fromkeys([*registered, *self.config.client.masters]))
+        return list(dict.fromkeys([*self.lookout.masters().values(), *self.config.client.masters]))
 
     def _trouble(self, bundle: BundleId) -> str:
         error = self.keeper.error(bundle)
@@ -305,23 +303,22 @@ class Supervisor:
     async def _follow_zookeeper(self) -> None:
         """Stay registered and follow the assignment, through every outage."""
         await enter(self._zookeeper)
-        self._registration = Registration(self._zookeeper, self._record())
+        self._registration = Registration(self._zookeeper, self._record(), look_secs=LOOK_SECS)
         await self._registration.start()
-        with contextlib.suppress(TorrentdistError):
-            await self.mirror.start(CONNECT_SECS)
+        self._background.spawn("lookout", self.lookout.run())
+        before = None
         while True:
-            snapshot = self.mirror.snapshot
-            assignment = snapshot.assignments.get(self.id)
+            version, assignment = self.lookout.version, self.lookout.assignment()
             if assignment is not None:  # none is no order to let go of anything: a wiped tree looks the same
-                self._bundles = frozenset(assignment.record.bundles)
+                self._bundles = frozenset(assignment.bundles)
                 if self.jobs is not None:
-                    await self.jobs.assigning.assign(assignment.record)
+                    await self.jobs.assigning.assign(assignment)
                 self._keep()
-            try:
-                async with asyncio.timeout(LOOK_SECS):
-                    await self.mirror.changed(snapshot.version)
-            except TimeoutError:
-                self.mirror.look_again(paths.assignment(self.id))
+            if assignment != before:  # it is the only thing that is watched: more may have changed, or be gone
+                before = assignment
+                self.lookout.look_around()
+                self._registration.look_again()
+            await self.lookout.changed(version)
 
 
 def run(config: Config) -> None:

@@ -1,15 +1,15 @@
 """Whether workers may run on without ZooKeeper: only while nobody can have been given their places.
 
-Always holds: a proof needs every master that this host knows, each of them saying now that it sees no ZooKeeper and
-knows of no other assignment than the one that is carried out here; and it counts only if what it prolongs was still
-good when it was asked for. docs/decisions/0008-isolation.md has the argument.
+Always holds: a proof needs every master that this host or any of those asked knows, each of them saying now that it
+sees no ZooKeeper and knows of no other assignment than the one that is carried out here; and it counts only if what it
+prolongs was still good when it was asked for. docs/decisions/0008-isolation.md has the argument.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Mapping
 from typing import Protocol
 
 import httpx
@@ -19,6 +19,7 @@ from torrentdist.model.ha_views import SightView
 from torrentdist.model.ids import MasterId, SupervisorId
 from torrentdist.supervisor.barriers import Barriers
 from torrentdist.supervisor.guardian import NEVER, clock
+from torrentdist.supervisor.leasing import Inherited, ToProve
 
 PROOF_SECS = 3.0
 """How long a proof is good for, from before it was asked for. Less than any silence after which a leader moves work."""
@@ -30,14 +31,31 @@ LOOK_SECS = 1.0
 FORGET_SECS = 600.0
 """A master that is not registered any more may come back, and lead before this host hears of it."""
 
-
-def is_proof(known: Collection[str], said: Mapping[str, SightView], generation: int) -> bool:
-    """`generation`: of the assignment that is carried out here."""
-    return bool(known) and all(url in said and _proves(said[url], generation) for url in known)
+Known = tuple[MasterId, str]
+"""A master, and where it is to be asked. One that has moved is two of them."""
 
 
-def _proves(view: SightView, generation: int) -> bool:
-    return not view.sees and view.newest == generation
+def is_proof(said: Mapping[Known, SightView | None], generation: int) -> bool:
+    """`said`: by each known master; None: nothing. `generation`: of the assignment that is carried out here."""
+    return bool(said) and not unheard_of(said) and all(_proves(view, generation) for view in said.values())
+
+
+def unheard_of(said: Mapping[Known, SightView | None]) -> frozenset[Known]:
+    """Masters that were named and have not been asked."""
+    named = {known for view in said.values() if view is not None for known in view.masters.items()}
+    return frozenset(named - said.keys())
+
+
+def good_until(written_at: float, known_at: float, lease: float, proven: float) -> float:
+    """When a proof has to be asked for to count: after that, everything here may have been given to others long ago.
+
+    `lease`, `proven`: until when either has kept what runs here. Without having looked for masters after the write that
+    the lease counts from, there may be one that nobody asks."""
+    return max(lease, proven) if known_at >= written_at else NEVER
+
+
+def _proves(view: SightView | None, generation: int) -> bool:
+    return view is not None and not view.sees and view.newest == generation
 
 
 class Host(Protocol):
@@ -51,35 +69,62 @@ class Host(Protocol):
         """Of the assignment that is carried out."""
         ...
 
-    def proven(self) -> None:
+    def prolonged(self) -> None:
         """It may go on for longer."""
 
 
-class Isolation:
-    """`masters`: the URLs of all that were registered when this host last knew."""
+class Registered(Protocol):
+    """The masters, as this host saw them when it looked."""
 
-    def __init__(
-        self, http: httpx.AsyncClient, supervisor: SupervisorId, masters: Callable[[], Mapping[MasterId, str]]
-    ) -> None:
+    @property
+    def known_at(self) -> float:
+        """When it asked for them; monotonic."""
+        ...
+
+    def masters(self) -> Mapping[MasterId, str]: ...
+
+
+class Isolation:
+    def __init__(self, http: httpx.AsyncClient, supervisor: SupervisorId, registered: Registered) -> None:
         self._http = http
         self._supervisor = supervisor
-        self._masters = masters
-        self._known: dict[MasterId, tuple[str, float]] = {}
+        self._registered = registered
+        self._seen: dict[MasterId, tuple[str, float]] = {}
+        """Those that were registered, and when they were last, on the host's clock."""
+        self._named: frozenset[Known] = frozenset()
+        """Those that others know, of this outage."""
+        self._inherited_until = NEVER
         self.proven = NEVER
         """Until when nobody can have been given what is assigned here, on the host's clock."""
+
+    def take_up(self, left: Inherited) -> None:
+        """Before `watch`: go on where the process before us has ended."""
+        self._seen = dict(left.to_prove.masters)
+        if left.to_prove.informed:
+            self.proven, self._inherited_until = left.proven, left.kill
+
+    def to_leave(self, barriers: Barriers) -> ToProve:
+        """To the next process."""
+        self._look()
+        return ToProve(barriers.timeout, self._seen, self._registered.known_at >= barriers.lease.sent)
 
     async def watch(self, barriers: Barriers, host: Host) -> None:
         """While writes stay unanswered, see whether the masters are as blind as we are."""
         while True:
-            self._look(time.monotonic())
-            asking = host.busy and self._in_the_dark(barriers)
-            if asking:
-                asked, good_until = clock(), self._good_until(barriers)
-                if await self._may_run_isolated(host.generation) and asked < good_until:
-                    self.proven = asked + PROOF_SECS
-                    host.proven()
-            timeout = barriers.lease.timeout
-            await asyncio.sleep(ASK_AGAIN_SECS if asking else min(LOOK_SECS, max(0.05, timeout / 20)))
+            asking = await self.prolong(barriers, host)
+            await asyncio.sleep(ASK_AGAIN_SECS if asking else min(LOOK_SECS, max(0.05, barriers.timeout / 20)))
+
+    async def prolong(self, barriers: Barriers, host: Host) -> bool:
+        """Look for a proof if one is needed; False: none is."""
+        self._look()
+        if not (host.busy and self._in_the_dark(barriers)):
+            self._named = frozenset()
+            return False
+        asked, good_until = clock(), self._good_until(barriers)
+        if await self._may_run_isolated(host.generation) and asked < good_until:
+            self.proven = asked + PROOF_SECS
+            host.prolonged()
+        return True
 
     def _in_the_dark(self, barriers: Barriers) -> bool:
         if not barriers.leased:
@@ -87,19 +132,19 @@ class Isolation:
         return time.monotonic() > barriers.lease.renewal + barriers.lease.timeout / 40
 
     def _good_until(self, barriers: Barriers) -> float:
-        """After that, everything here may have been given to others long ago."""
-        lease = barriers.host_lease().kill if barriers.leased else NEVER
-        return max(lease, self.proven + barriers.ending_secs)
+        lease = barriers.host_lease().kill if barriers.leased else self._inherited_until
+        return good_until(barriers.lease.sent, self._registered.known_at, lease, self.proven + barriers.ending_secs)
 
-    def _look(self, now: float) -> None:
-        self._known |= {id_: (url, now) for id_, url in self._masters().items()}
-        self._known = {id_: known for id_, known in self._known.items() if now - known[1] < FORGET_SECS}
+    def _look(self) -> None:
+        now = clock()
+        self._seen |= {id_: (url, now) for id_, url in self._registered.masters().items()}
+        self._seen = {id_: seen for id_, seen in self._seen.items() if now - seen[1] < FORGET_SECS}
 
     async def _may_run_isolated(self, generation: int) -> bool:
-        known = [url for url, _ in self._known.values()]
-        answers = await asyncio.gather(*(self._ask(url) for url in known))
-        said = {url: view for url, view in zip(known, answers, strict=True) if view is not None}
-        return is_proof(known, said, generation)
+        known = sorted({(id_, url) for id_, (url, _) in self._seen.items()} | self._named)
+        said = dict(zip(known, await asyncio.gather(*(self._ask(url) for _, url in known)), strict=True))
+        self._named |= unheard_of(said)
+        return is_proof(said, generation)
 
     async def _ask(self, url: str) -> SightView | None:
         params = {"supervisor": self._supervisor, "within": f"{WITHIN_SECS:g}"}
@@ -107,5 +152,5 @@ class Isolation:
             async with asyncio.timeout(ANSWER_SECS):
                 response = await self._http.get(f"{url}/v1/sight", params=params)
             return msgspec.json.decode(response.content, type=SightView) if response.status_code == 200 else None
-        except (httpx.HTTPError, msgspec.MsgspecError, TimeoutError):
+        except (httpx.HTTPError, httpx.InvalidURL, msgspec.MsgspecError, TimeoutError):
             return None

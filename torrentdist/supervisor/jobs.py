@@ -37,7 +37,7 @@ from torrentdist.supervisor.launching import (
     prepare,
     program_of,
 )
-from torrentdist.supervisor.leasing import LeaseFile
+from torrentdist.supervisor.leasing import Inherited, LeaseFile
 from torrentdist.supervisor.ledger import Ledger
 from torrentdist.supervisor.local_state import JobFacts, Left, Place, RunRecord
 from torrentdist.supervisor.processes import Status
@@ -82,11 +82,12 @@ class Jobs:
         facts: Facts,
         isolation: Isolation,
         on_needs: Callable[[], None],
+        on_lease: Callable[[], None],
         applications: Callable[[Callable[[], None]], Applications],
         log_keep_secs: float,
         trouble: Callable[[BundleId], str],
     ) -> None:
-        """`trouble`: why a bundle could not be fetched; empty if it may yet come."""
+        """`trouble`: why a bundle could not be fetched; empty if it may yet come. `on_lease`: see Barriers."""
         self._trouble = trouble
         self._log_keep_secs = log_keep_secs
         self._store = store
@@ -105,15 +106,18 @@ class Jobs:
         self.gateway = ""
         """The URL of this host's."""
         self.running = Running(self._ended, self._changed)
-        self.barriers = Barriers(zk, self._save_seat, self._changed, b"")
+        self.barriers = Barriers(zk, self._save_seat, self._changed, on_lease)
         self.lease_file = LeaseFile(self.homes.lease)
-        self._inherited: tuple[int, float, float] | None = None
-        """The session of the process before us, and until when its lease has to be stopped and over."""
+        self._inherited: tuple[int, Inherited] | None = None
+        """The session of the process before us, and what it allowed."""
 
         if left.seat is not None:
+            session, inherited = left.seat.session.id, self.lease_file.read(left.seat.session.id)
             # Also of workers that never ran: their barriers may be there.
-            self.barriers.take_up(left.seat, [resource_of(place.key) for place in left.state.places])
-            self._inherited = left.seat.session.id, *self.lease_file.read(left.seat.session.id)
+            resources = [resource_of(place.key) for place in left.state.places]
+            self.barriers.take_up(left.seat, resources, inherited.to_prove.timeout)
+            self._inherited = session, inherited
+            isolation.take_up(inherited)
 
     def loops(self) -> list[tuple[str, Coroutine[Any, Any, None]]]:
         """What has to run, once; first of all, what the process before us has started is found."""
@@ -204,7 +208,7 @@ class Jobs:
             return WAITING_LOOK_SECS
         return 1.0 if self.busy else LOOK_SECS
 
-    def proven(self) -> None:
+    def prolonged(self) -> None:
         self._wake.set()
 
     def _changed(self) -> None:
@@ -239,18 +243,19 @@ class Jobs:
         return None if stored is None else stored.content
 
     def _lease(self) -> Lease:
+        """On the monotonic clock."""
         session, stop, kill = self.barriers.session, self.barriers.lease.stop, self.barriers.kill_at
+        ahead = clock() - time.monotonic()
         if self._inherited is not None and self._inherited[0] == session and not self.barriers.leased:
-            _, stop, kill = self._inherited
-        proven = self._isolation.proven - (clock() - time.monotonic())
-        return Lease(session, stop, kill, proven, self.barriers.ending_secs)
+            stop, kill = self._inherited[1].stop - ahead, self._inherited[1].kill - ahead
+        return Lease(session, stop, kill, self._isolation.proven - ahead, self.barriers.ending_secs)
 
     def _write_lease(self) -> None:
-        proven, ending = self._isolation.proven, self.barriers.ending_secs
-        if self.busy and (self.barriers.leased or clock() < proven):
-            host = self.barriers.host_lease()
-            lease = Lease(host.session, host.stop, host.kill, proven, ending)
-            self.lease_file.write(lease, host.extent, self._runs())
+        proven, barriers = self._isolation.proven, self.barriers
+        if self.busy and (barriers.leased or clock() < proven):
+            host = barriers.host_lease()
+            lease = Lease(host.session, host.stop, host.kill, proven, barriers.ending_secs)
+            self.lease_file.write(lease, host.extent, self._runs(), self._isolation.to_leave(barriers))
 
     def _renew_lease(self) -> None:
         """When that fails, the guardians end their workers in time."""
@@ -365,7 +370,8 @@ class Jobs:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(PROLONG_SECS):
                 await self.barriers.mark()
-                self._renew_lease()
+        await self._isolation.prolong(self.barriers, self)
+        self._renew_lease()
 
     async def close(self) -> None:
         """Let go of the workers: whoever comes next finds them, or their guardians end them."""

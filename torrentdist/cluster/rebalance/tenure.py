@@ -153,7 +153,7 @@ class Tenure:
             return Errand(Kind.RENEW, self.guarded())
         if self.unclear:
             resource = min(self.unclear)
-            return Errand(Kind.LOOK, Get(self.group.barrier(resource), watch=True), (resource,))
+            return Errand(Kind.LOOK, Get(self.group.barrier(resource)), (resource,))
         return None
 
     def _entrance(self, entering: bool) -> Errand | None:
@@ -212,9 +212,9 @@ class Tenure:
             case Kind.CHECK, Absent() | Content():
                 return self.displaced()
             case Kind.LOOK, Content(_, stat):
-                return self._seen(errand.subject[0], stat.ephemeral_owner, stat.created_zxid)
+                return self._seen(errand, stat.ephemeral_owner, stat.created_zxid)
             case Kind.LOOK, Absent():
-                return self._seen(errand.subject[0], None, 0)
+                return self._seen(errand, None, 0)
             case Kind.LIST, Names(names):
                 return replace(self, taken=frozenset(names), blocked=self.blocked & frozenset(names))
             case ((Kind.PREPARE | Kind.FIND | Kind.LIST), (Absent() | Refused())):
@@ -242,12 +242,15 @@ class Tenure:
             case _:
                 return replace(self, looked=False, entering=True)
 
-    def _seen(self, resource: str, owner: int | None, created: int) -> Tenure:
+    def _seen(self, errand: Errand, owner: int | None, created: int) -> Tenure:
+        (resource,) = errand.subject
         clear = replace(self, unclear=self.unclear - {resource})
         if owner is None:
             return replace(clear, taken=None if self.taken is None else self.taken - {resource})
         if owner == self.session:
             return replace(clear, owned={**self.owned, resource: created})
+        if not (isinstance(errand.request, Get) and errand.request.watch):  # nobody would tell us: look once more
+            return replace(clear, taken=None if self.taken is None else self.taken | {resource})
         return replace(clear, blocked=self.blocked | {resource})
 
     def _left(self, answer: Answer) -> Tenure:
