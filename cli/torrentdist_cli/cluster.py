@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from torrentdist.model.views import BundleCounts, ClusterView
+from torrentdist.model.views import BundleCounts, ClusterView, SupervisorView
 from torrentdist_cli.asking import masters
 from torrentdist_cli.command import Command
 from torrentdist_cli.output import facts, grid, show
@@ -57,22 +57,28 @@ def _table(view: ClusterView) -> str:
 
 def supervisors_table(view: ClusterView) -> str:
     return grid(
-        ("SUPERVISOR", "HOST", "GATEWAY", "SLOTS", "BUNDLES", "LABELS", "UP", "VERSION"),
+        ("SUPERVISOR", "HOST", "GATEWAY", "SLOTS", "BUNDLES", "LABELS", "UP", "VERSION", "NOTE"),
         [
             (
                 s.id,
                 s.host,
                 s.gateway,
-                f"{s.slots_used}/{s.slots}" + (" drains" if s.draining else ""),
+                f"{s.slots_used}/{s.slots}",
                 str(s.bundles),
                 ",".join(f"{name}={value}" for name, value in sorted(s.labels.items())),
                 duration(s.uptime_secs),
                 s.version,
+                _note(s),
             )
             for s in view.supervisors
         ],
         right=("SLOTS", "BUNDLES", "UP"),
     )
+
+
+def _note(supervisor: SupervisorView) -> str:
+    silent = f"silent for {duration(supervisor.silent_secs)}" if supervisor.silent_secs else ""
+    return ", ".join(filter(None, ["drains" if supervisor.draining else "", silent]))
 
 
 def _counted(counts: BundleCounts) -> str:

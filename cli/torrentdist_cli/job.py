@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -152,7 +153,8 @@ async def _with_client(session: Session, work: Callable[[MasterClient], Awaitabl
 
 
 def _show(session: Session, view: JobView) -> None:
-    show(session, view, value=view.id, table=lambda: _table(view))
+    """What was just changed: its workers are about to follow, and `job show` tells of each."""
+    show(session, view, value=view.id, table=lambda: facts(_facts(view)))
 
 
 def _running(view: JobView) -> str:
@@ -167,13 +169,18 @@ def _list(rows: list[JobView]) -> str:
     )
 
 
-def _table(view: JobView) -> str:
+def _states(view: JobView) -> str:
+    others = Counter(worker.state.value for worker in view.workers if worker.state is not WorkerState.RUNNING)
+    return ", ".join([f"{_running(view)} running", *(f"{count} {state}" for state, count in sorted(others.items()))])
+
+
+def _facts(view: JobView) -> list[tuple[str, str]]:
     pairs = [
         ("id", view.id),
         ("name", view.name),
         ("status", view.status.value),
         ("bundle", view.bundle),
-        ("workers", f"{_running(view)} running"),
+        ("workers", _states(view)),
     ]
     if view.dependencies:
         pairs.append(("needs", ", ".join(view.dependencies)))
@@ -182,6 +189,10 @@ def _table(view: JobView) -> str:
     pairs += [("application", f"{w.application} {w.ui}".strip()) for w in view.workers if w.application]
     if view.reason:
         pairs.append(("note", view.reason))
+    return pairs
+
+
+def _table(view: JobView) -> str:
     rows = [
         (
             str(w.worker),
@@ -195,7 +206,7 @@ def _table(view: JobView) -> str:
         for w in view.workers
     ]
     workers = grid(("WORKER", "SUPERVISOR", "STATE", "PID", "EXIT", "RESTARTS", "NOTE"), rows)
-    return "\n\n".join([facts(pairs), workers, *([_story(view)] if view.events else [])])
+    return "\n\n".join([facts(_facts(view)), workers, *([_story(view)] if view.events else [])])
 
 
 def _story(view: JobView) -> str:

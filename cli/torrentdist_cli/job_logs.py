@@ -38,10 +38,7 @@ def logs(
 
     def emit(line: LogLine) -> None:
         if session.output in (None, Format.TABLE):
-            prefix = (
-                "" if bare else f"[{line.worker}] " if line.stream == "stdout" else f"[{line.worker} {line.stream}] "
-            )
-            _write(prefix.encode() + line.line)
+            _write(line.line if bare else _prefix(line) + line.line)
         elif session.output is Format.JSONL or follow:
             _write(msgspec.json.encode(_view(line)))
         else:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from zookeeper_fixtures import Connect, TcpProxy, eventually, eventually_async
 
 from torrentdist.cluster import paths
 from torrentdist.cluster.mirror import Mirror
-from torrentdist.cluster.operations import SessionState
+from torrentdist.cluster.operations import Create, SessionState
 from torrentdist.master.job_service import Jobs
 from torrentdist.master.sight import Sight
 from torrentdist.model.config import Config
+from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ha_views import SightView
 from torrentdist.model.ids import MasterId, StoreId, SupervisorId
 from torrentdist.model.records import AssignmentRecord, ClusterRecord, MasterRecord, encode
@@ -88,6 +89,38 @@ async def test_a_master_knows_a_hosts_assignment_only_after_it_has_read_it(conne
     assert SightView(sees=True, newest=None) == before
     assert [SightView(sees=True, newest=n, masters={M1.id: M1.url}) for n in (7, 0)] == read
     assert SightView(sees=False, newest=7, masters={M1.id: M1.url}) == blind
+
+
+async def test_a_master_that_may_have_moved_workers_names_no_newest_assignment(connect: Connect) -> None:
+    """D10: a move whose answer was lost in the cut may have been done, and runs there beside the other one."""
+    zk = await connect()
+    mirror, s1 = Mirror(zk), SupervisorId("s1")
+    none: Any = _Nobody()
+    leadership: Any = _Unsure()
+    jobs = Jobs(none, mirror, leadership, zk, Sight(zk), none, Config())
+    await zk.create(paths.CLUSTER, encode(ClusterRecord(id="c", announce_key="k")))
+    await mirror.start(5.0)
+    try:
+        before = await jobs.sight(s1, 5.0)
+        with pytest.raises(TorrentdistError):
+            await jobs._commit([Create(paths.assignment(s1), encode(AssignmentRecord(generation=1)))])
+        doubtful = await jobs.sight(s1, 5.0)
+        await jobs._resync()
+        after = await jobs.sight(s1, 5.0)
+    finally:
+        await mirror.close()
+
+    assert [0, None, 0] == [view.newest for view in (before, doubtful, after)]
+
+
+class _Unsure:
+    """A leader whose writes are sent, and never answered."""
+
+    def fence(self) -> Self:
+        return self
+
+    async def commit(self, _: object) -> None:
+        raise TorrentdistError("outcome_unknown", detail="a test")
 
 
 class _Nobody:

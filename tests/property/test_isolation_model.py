@@ -6,7 +6,6 @@ open is left out: a master comes only while another one that sees ZooKeeper hear
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from hypothesis import settings
@@ -195,7 +194,7 @@ class World(RuleBasedStateMachine):
 
 
 World.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
-test_never_two: Callable[[], None] = World.TestCase
+test_never_two = World.TestCase
 
 
 def test_in_an_outage_that_all_see_the_worker_runs_on() -> None:

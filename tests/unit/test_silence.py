@@ -24,6 +24,8 @@ def test_only_what_a_leader_could_have_heard_counts() -> None:
     assert frozenset() == silence.of([H1, H2], 101.0, LONG)
     assert 29.0 == silence.due_in(101.0)
     assert {H1} == silence.of([H1, H2], 130.5, LONG)
+    assert [30.5, 29.5] == [silence.secs(id_, 130.5, LONG) for id_ in (H1, H2)]
+    assert 7.0 == silence.secs(H1, 130.5, listened=7.0)
     assert frozenset() == silence.of([H1, H2], 200.0, listened=30.0)
     silence.heard(H1, 200.0)
     assert {H2} == silence.of([H1, H2], 201.0, LONG)

@@ -8,6 +8,7 @@ however often it is sent it is made once; an error names what each master said. 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import random
 from collections.abc import Callable, Iterable, Mapping
@@ -44,6 +45,8 @@ from torrentdist.model.views import BundleView, ClusterView, FleetView
 T = TypeVar("T")
 
 READ_SECS = 5.0
+LEADER_SECS = 1.0
+"""What only the leader knows is asked of it for so long, where there is an answer without."""
 MUTATION_SECS = 8.0
 """Longer than a master waits for ZooKeeper, so that its own word about it arrives."""
 CHUNK_SECS = 60.0
@@ -113,8 +116,14 @@ class MasterClient:
     # Typed calls
 
     async def cluster(self) -> ClusterView:
+        """As the leader sees it, who alone hears the supervisors, if it answers at once."""
         view = await self.read("GET", "/v1/cluster", ClusterView)
         self.learn(master.url for master in view.masters)
+        leader = next((master.url for master in view.masters if master.is_leader), None)
+        if leader is not None and any(supervisor.silent_secs is None for supervisor in view.supervisors):
+            with contextlib.suppress(httpx.HTTPError, httpx.InvalidURL, TorrentdistError):
+                response = await self._send(leader, Request("GET", "/v1/cluster", timeout=LEADER_SECS), False)
+                view = decode(response, ClusterView) if response.status_code == 200 else view
         return view
 
     async def leader(self) -> LeaderView:

@@ -123,7 +123,9 @@ class MasterApi:
     # reads
 
     async def cluster(self, _: Request) -> Response:
-        view = viewing.cluster_view(self._m.snapshot(), self._m.leadership.leader_id(), time.time())
+        snapshot = self._m.snapshot()
+        silent = self._m.jobs.silent_secs(snapshot)
+        view = viewing.cluster_view(snapshot, self._m.leadership.leader_id(), time.time(), silent)
         return json_response(msgspec.structs.replace(view, stale_secs=self._m.records.stale_secs()))
 
     async def leader(self, _: Request) -> Response:

@@ -58,6 +58,7 @@ log = structlog.get_logger(__name__)
 BATCH = 100
 LOOK_SECS = 10.0
 HEARTBEAT_SECS = 3.0
+OWED_AFTER_SECS = 3 * HEARTBEAT_SECS
 FORGET_REPORTS_SECS = 60.0
 
 
@@ -205,6 +206,14 @@ class Jobs:
             return SightView(sees=sees, newest=None, masters=masters)
         entry = snapshot.assignments.get(supervisor)
         return SightView(sees=sees, newest=0 if entry is None else entry.record.generation, masters=masters)
+
+    def silent_secs(self, snapshot: ClusterSnapshot) -> dict[SupervisorId, float] | None:
+        """Of each supervisor; None: it is the leader that hears them."""
+        if not self._leadership.is_leader():
+            return None
+        now, listened = time.monotonic(), self._listened_for()
+        heard = {id_: self._silence.secs(id_, now, listened) for id_ in snapshot.supervisors}
+        return {id_: round(secs, 1) if secs > OWED_AFTER_SECS else 0.0 for id_, secs in heard.items()}
 
     def _reports(self, snapshot: ClusterSnapshot) -> Reports:
         recent = time.monotonic() - FORGET_REPORTS_SECS

@@ -37,6 +37,10 @@ class Silence:
         self._silent = silent
         return silent
 
+    def secs(self, supervisor: SupervisorId, now: float, listened: float) -> float:
+        """For how long nothing was heard of it."""
+        return max(0.0, min(now - self._since.get(supervisor, now), listened))
+
     def due_in(self, now: float) -> float:
         """When another one may be."""
         waits = (since + self._limit - now for id_, since in self._since.items() if id_ not in self._silent)

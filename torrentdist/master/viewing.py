@@ -79,7 +79,12 @@ def bundle_counts(snapshot: ClusterSnapshot) -> BundleCounts:
     )
 
 
-def cluster_view(snapshot: ClusterSnapshot, leader: MasterId | None, now: float) -> ClusterView:
+def cluster_view(
+    snapshot: ClusterSnapshot,
+    leader: MasterId | None,
+    now: float,
+    silent_secs: Mapping[SupervisorId, float] | None = None,
+) -> ClusterView:
     masters = [
         MasterView(
             id=m.id,
@@ -97,13 +102,15 @@ def cluster_view(snapshot: ClusterSnapshot, leader: MasterId | None, now: float)
         leader=leader,
         epoch=snapshot.epoch,
         masters=masters,
-        supervisors=supervisor_list(snapshot, now),
+        supervisors=supervisor_list(snapshot, now, silent_secs),
         jobs=sorted(snapshot.jobs),
         bundles=bundle_counts(snapshot),
     )
 
 
-def supervisor_list(snapshot: ClusterSnapshot, now: float) -> list[SupervisorView]:
+def supervisor_list(
+    snapshot: ClusterSnapshot, now: float, silent_secs: Mapping[SupervisorId, float] | None
+) -> list[SupervisorView]:
     views = []
     for id_, s in sorted(snapshot.supervisors.items()):
         assignment = snapshot.assignments.get(id_)
@@ -121,6 +128,7 @@ def supervisor_list(snapshot: ClusterSnapshot, now: float) -> list[SupervisorVie
                 version=s.version,
                 swarm_port=s.swarm_port,
                 uptime_secs=round(max(0.0, now - s.started_at), 1),
+                silent_secs=None if silent_secs is None else silent_secs.get(id_, 0.0),
             )
         )
     return views
