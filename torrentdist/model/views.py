@@ -58,7 +58,6 @@ class SupervisorView(View, frozen=True, kw_only=True):
     url: str = ""
     """Where others read its workers' output."""
     draining: bool = False
-    """Nothing new is placed there."""
     silent_secs: float | None = None
     """For how long it has owed the leader a heartbeat; 0: it owes none; null: a master was asked that doesn't lead."""
 
