@@ -243,9 +243,7 @@ def test_in_an_outage_that_all_see_the_worker_runs_on() -> None:
 
 
 STORIES: dict[str, Callable[[World], None]] = {
-    "a master that only those know who are cut off": lambda w: w.a_master_comes_in_the_moment_of_a_cut(
-        NAMES[2], True
-    ),
+    "a master that only those know who are cut off": lambda w: w.a_master_comes_in_the_moment_of_a_cut(NAMES[2], True),
     "a master that the host has looked at": lambda w: w.a_master_comes_when_only_the_host_sees(NAMES[2], True),
     "a master that the host has not looked at": lambda w: w.a_master_comes_when_only_the_host_sees(NAMES[2], False),
     "a move that the host has not heard of": lambda w: w.the_leader_moves_the_worker(False),

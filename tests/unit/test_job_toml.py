@@ -44,7 +44,19 @@ def test_a_word_for_restart_overrides_the_file() -> None:
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ('restart = "sometimes"', "job.toml:3: Invalid enum value 'sometimes' - at `$.restart.policy`"),
+        (
+            'restart = "sometimes"',
+            "job.toml:3: Invalid enum value 'sometimes' - at `$.restart.policy` (one of always, on-failure, never)",
+        ),
+        ("kill_wait_secs = inf", "job.toml:3: kill_wait_secs: must be a number of seconds, 0 or more"),
+        ("restart.max_backoff_secs = nan", "job.toml: max_backoff_secs: must be a number of seconds, 0 or more"),
+        ("replication.max_wait_secs = nan", "job.toml: max_wait_secs: must be a number of seconds, or -1 for no limit"),
+        (
+            "resources.memory_bytes = 9223372036854775808",
+            "job.toml: memory_bytes: must be 0 or more, and less than 2^63",
+        ),
+        ('env."A=B" = "x"', "job.toml: A=B: 'A=B' cannot be the name of a variable"),
+        ('env.A = "\\u0000"', "job.toml: A: must not hold a NUL character"),
         ('workers = "3"', "job.toml:3: Expected `int`, got `str` - at `$.workers`"),
         ("workers = 0", "job.toml:3: workers: must be 1 to 10000"),
         ("comand = []", "job.toml:3: Object contains unknown field `comand`"),

@@ -4,6 +4,7 @@ error that names the place. Must not do: look into the bundle for the files that
 
 from __future__ import annotations
 
+import math
 import shlex
 from enum import StrEnum
 from typing import Any
@@ -119,20 +120,20 @@ def spelled_out(job: dict[str, Any]) -> dict[str, Any]:
 
 def problems_of(spec: JobSpec) -> list[tuple[str, str]]:
     """(key, what is wrong) for every value that no job can have."""
+    max_wait = spec.replication.max_wait_secs or 0.0
     checks = [
         ("command", not spec.command and spec.kind is JobKind.PROCESS, "a job of kind process needs one"),
         ("workers", not 1 <= spec.workers <= MAX_WORKERS, f"must be 1 to {MAX_WORKERS}"),
-        ("stop_grace_secs", spec.stop_grace_secs < 0, "must be 0 or more"),
-        ("heartbeat_secs", spec.heartbeat_secs < 0, "must be 0 or more"),
-        ("heartbeat_start_secs", spec.heartbeat_start_secs < 0, "must be 0 or more"),
-        ("kill_wait_secs", spec.kill_wait_secs < 0, "must be 0 or more"),
-        ("backoff_secs", spec.restart.backoff_secs < 0, "must be 0 or more"),
+        *((key, not 0 <= secs < math.inf, "must be a number of seconds, 0 or more") for key, secs in _times(spec)),
         ("max_backoff_secs", spec.restart.max_backoff_secs < spec.restart.backoff_secs, "is less than backoff_secs"),
         ("limit", spec.restart.limit < -1, "must be -1 or more"),
-        ("memory_bytes", spec.resources.memory_bytes < 0, "must be 0 or more"),
+        ("memory_bytes", not 0 <= spec.resources.memory_bytes < 2**63, "must be 0 or more, and less than 2^63"),
         ("min_count", spec.replication.min_count < 0, "must be 0 or more"),
-        ("max_wait_secs", (spec.replication.max_wait_secs or 0) < 0 and spec.replication.max_wait_secs != -1, NO_WAIT),
+        ("max_wait_secs", not (max_wait == -1 or 0 <= max_wait < math.inf), NO_WAIT),
         ("command", any("\0" in part for part in spec.command), "must not hold a NUL character"),
+        ("command", spec.command[:1] == ("",), "begins with the name of a program"),
+        *((name or "env", not name or "=" in name, f"{name!r} cannot be the name of a variable") for name in spec.env),
+        *((name, "\0" in name + value, "must not hold a NUL character") for name, value in spec.env.items()),
     ]
     found = [(key, detail) for key, bad, detail in checks if bad]
     if spec.kind is JobKind.SPARK:
@@ -148,13 +149,30 @@ def problems_of(spec: JobSpec) -> list[tuple[str, str]]:
     return found
 
 
+def _times(spec: JobSpec) -> list[tuple[str, float]]:
+    """TOML has numbers that are none, and infinite ones."""
+    return [
+        ("stop_grace_secs", spec.stop_grace_secs),
+        ("heartbeat_secs", spec.heartbeat_secs),
+        ("heartbeat_start_secs", spec.heartbeat_start_secs),
+        ("kill_wait_secs", spec.kill_wait_secs),
+        ("backoff_secs", spec.restart.backoff_secs),
+        ("max_backoff_secs", spec.restart.max_backoff_secs),
+    ]
+
+
 def _invalid(text: str, origin: str, detail: str) -> TorrentdistError:
     """msgspec says `... unknown field `x` - at `$.restart``: the last name that stands in the file is where to look."""
     quoted = [part.strip("$.[]") for part in detail.split("`")[1::2]]
     path = quoted[0] if "unknown field" in detail else quoted[-1] if quoted else ""
     places = (place_in(text, origin, key) for key in reversed(path.split(".")))
     place = next((place for place in places if place != origin), origin)
+    if "Invalid enum value" in detail and (choices := _CHOICES.get(path.rpartition(".")[2])):
+        detail += f" (one of {', '.join(choices)})"
     return TorrentdistError("job_invalid", origin=place, detail=detail)
+
+
+_CHOICES: dict[str, list[str]] = {"kind": [*JobKind], "policy": [*RestartPolicy], "on_isolation": [*OnIsolation]}
 
 
 def place_in(text: str, origin: str, key: str) -> str:
