@@ -10,8 +10,8 @@ import json
 import os
 import platform
 import statistics
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import libtorrent as lt
@@ -80,6 +80,20 @@ def table(rows: Sequence[Row]) -> str:
         cells = [row.what, f"{row.ours:.4g} {row.unit}", reference, ratio, bar, met, row.note]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def read(directory: Path) -> tuple[list[Row], dict[str, str]]:
+    """What `write` has written: the rows, and the conditions."""
+    document = json.loads((directory / "results.json").read_text())
+    fields = Row.__dataclass_fields__
+    return [Row(**{k: v for k, v in row.items() if k in fields}) for row in document["rows"]], document["conditions"]
+
+
+def renewed(before: Sequence[Row], rows: Sequence[Row], circumstances: Mapping[str, str]) -> list[Row]:
+    """`before` with these rows, measured alone later, in their places; new ones at the end."""
+    when = f"measured alone, {circumstances['date']}, load before {circumstances['load before']}"
+    fresh = {row.key: replace(row, note="; ".join(filter(None, (row.note, when)))) for row in rows}
+    return [fresh.pop(row.key, row) for row in before] + list(fresh.values())
 
 
 def write(rows: Sequence[Row], circumstances: dict[str, str], directory: Path) -> None:
