@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from torrentdist.client.jobs import read_job
+from torrentdist.client.jobs import job_in, read_job
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.job import JobSpec, Restart, RestartPolicy, parse_job
 from torrentdist.model.overrides import with_overrides
@@ -73,6 +73,22 @@ def test_a_command_without_its_closing_quote() -> None:
     """A typing error would end as a bug of ours."""
 
     assert "job.toml:2: No closing quotation - at `$.command`" == refused('name = "x"\ncommand = \'./run "a\'\n')
+
+
+def test_a_flag_that_is_no_choice_says_which_there_are() -> None:
+    """Who has mistyped a policy would look for the page that lists them."""
+    with pytest.raises(TorrentdistError) as caught:
+        with_overrides(parse_job(PLAIN, origin="job.toml"), None, None, {"restart.policy": "maybe"})
+
+    assert "(one of always, on-failure, never)" in caught.value.message
+
+
+def test_a_path_that_leads_nowhere_is_no_bundle(tmp_path: Path) -> None:
+    """A mistyped path would be refused as an id with strange letters."""
+    with pytest.raises(TorrentdistError) as caught:
+        job_in(f"{tmp_path}/no/such")
+
+    assert "job_file_missing" == caught.value.code
 
 
 def test_a_spec_survives_its_overrides() -> None:

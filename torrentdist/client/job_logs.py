@@ -149,6 +149,8 @@ async def read_logs(client: MasterClient, name: str, wanted: Wanted, emit: Emit,
     kept = await reader.kept((await client.cluster()).supervisors)
     if view is None and not kept:
         raise TorrentdistError("job_not_found", id=name)
+    if not kept:
+        note("nothing of what was asked for is kept on any host that answers")
     for host, output in kept:
         source = _Source(host, output.worker, output.stream)
         try:

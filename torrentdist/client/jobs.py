@@ -30,7 +30,7 @@ def read_job(directory: Path) -> JobSpec:
     path = directory / FILE_NAME
     try:
         text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise TorrentdistError("job_file_missing", what=str(directory)) from None
     except (OSError, UnicodeDecodeError) as exc:
         raise TorrentdistError("job_invalid", origin=str(path), detail=str(exc)) from exc
@@ -43,8 +43,8 @@ def read_job(directory: Path) -> JobSpec:
 
 
 def job_in(what: str) -> JobSpec | None:
-    """The checked job of a directory; None where a bundle's id is meant."""
-    return read_job(Path(what)) if Path(what).is_dir() else None
+    """The checked job of a directory; None where a bundle's id is meant, which has no slash."""
+    return read_job(Path(what)) if "/" in what or Path(what).is_dir() else None
 
 
 async def submit(

@@ -167,9 +167,14 @@ def _invalid(text: str, origin: str, detail: str) -> TorrentdistError:
     path = quoted[0] if "unknown field" in detail else quoted[-1] if quoted else ""
     places = (place_in(text, origin, key) for key in reversed(path.split(".")))
     place = next((place for place in places if place != origin), origin)
-    if "Invalid enum value" in detail and (choices := _CHOICES.get(path.rpartition(".")[2])):
-        detail += f" (one of {', '.join(choices)})"
-    return TorrentdistError("job_invalid", origin=place, detail=detail)
+    return TorrentdistError("job_invalid", origin=place, detail=with_choices(detail))
+
+
+def with_choices(detail: str) -> str:
+    """What msgspec says of a word that a key can't have, and which ones it can."""
+    key = detail.rstrip("`").rpartition(".")[2]
+    known = "Invalid enum value" in detail and key in _CHOICES
+    return f"{detail} (one of {', '.join(_CHOICES[key])})" if known else detail
 
 
 _CHOICES: dict[str, list[str]] = {"kind": [*JobKind], "policy": [*RestartPolicy], "on_isolation": [*OnIsolation]}

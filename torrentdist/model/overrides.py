@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.job import JobSpec, problems_of, spelled_out
+from torrentdist.model.job import JobSpec, problems_of, spelled_out, with_choices
 
 
 def with_overrides(spec: JobSpec, name: str | None, workers: int | None, conf: Mapping[str, str]) -> JobSpec:
@@ -32,7 +32,7 @@ def with_overrides(spec: JobSpec, name: str | None, workers: int | None, conf: M
     try:
         changed = msgspec.convert(spelled_out(document), JobSpec, strict=False)  # not strict: flags are texts
     except msgspec.ValidationError as exc:
-        raise TorrentdistError("job_invalid", origin="--conf", detail=str(exc)) from None
+        raise TorrentdistError("job_invalid", origin="--conf", detail=with_choices(str(exc))) from None
     problems = problems_of(changed)
     if problems:
         raise TorrentdistError("job_invalid", origin=problems[0][0], detail=problems[0][1])
