@@ -121,7 +121,7 @@ class MasterClient:
         self.learn(master.url for master in view.masters)
         leader = next((master.url for master in view.masters if master.is_leader), None)
         if leader is not None and any(supervisor.silent_secs is None for supervisor in view.supervisors):
-            with contextlib.suppress(httpx.HTTPError, httpx.InvalidURL, TorrentdistError):
+            with contextlib.suppress(Broken, TorrentdistError):
                 response = await self._send(leader, Request("GET", "/v1/cluster", timeout=LEADER_SECS), False)
                 view = decode(response, ClusterView) if response.status_code == 200 else view
         return view
