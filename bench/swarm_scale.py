@@ -9,9 +9,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
+import pickle
 import statistics
+import sys
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import msgspec
 
@@ -49,29 +53,38 @@ class Broadcast:
     waited: float
     """The most seconds that any host got nothing."""
     seconds: float
-    """That the simulation took."""
+    """Of a processor that the simulation took, in its last part if it had several."""
 
 
 def simulate(
-    hosts: int, pieces: int, *, link_time: float = LINK_TIME, joins_per_sec: float = 0.0, piece_length: int = 0
-) -> Broadcast:
-    """`joins_per_sec`: how many hosts the masters can give the metafile to; 0: all at once."""
-    began = time.perf_counter()
+    hosts: int,
+    pieces: int,
+    *,
+    link_time: float = LINK_TIME,
+    piece_length: int = 0,
+    state: Path | None = None,
+    longest: float = math.inf,
+) -> Broadcast | None:
+    """None: it takes longer than that, and goes on from `state` the next time."""
+    began = time.process_time()
     tick = link_time / pieces
-    receivers = crowd(hosts)
-    for number, receiver in enumerate(receivers):
-        receiver.joins = receiver.announces_at = int(number / joins_per_sec / tick) if joins_per_sec else 0
-    world = World(pieces, receivers, tick_secs=tick, piece_length=piece_length or 32 * MIB // pieces)
-    finished = world.run(limit=100 * pieces)
-    assert finished, f"{hosts} hosts are not done in 100 link times"
+    if state and state.exists():
+        world: World = pickle.loads(state.read_bytes())
+    else:
+        world = World(pieces, crowd(hosts), tick_secs=tick, piece_length=piece_length or 32 * MIB // pieces)
+    while not world.run(limit=world.tick + 1):
+        assert world.tick < 100 * pieces, f"{hosts} hosts are not done in 100 link times"
+        if time.process_time() - began > longest and state:
+            state.write_bytes(pickle.dumps(world))
+            return None
     return Broadcast(
         hosts,
         pieces,
         world.tick / pieces,
         world.sent_by_holders.total() / pieces,
         max(world.announces.values()),
-        max(receiver.waited for receiver in receivers) * tick,
-        time.perf_counter() - began,
+        max(receiver.waited for receiver in world.receivers) * tick,
+        time.process_time() - began,
     )
 
 
@@ -169,7 +182,9 @@ def check() -> str:
     for hosts in (8, 16, 32, 48):
         row = rows[f"at{hosts}"]
         pieces = row["size"] * MIB // PIECE
-        simulated = simulate(hosts, pieces, link_time=row["link_time"], piece_length=PIECE).ratio + extra
+        seen = simulate(hosts, pieces, link_time=row["link_time"], piece_length=PIECE)
+        assert seen is not None
+        simulated = seen.ratio + extra
         off = simulated / row["measured"] - 1
         lines.append(f"| {hosts} | {row['measured']:.2f} T | {simulated:.2f} T | {off:+.0%} |")
     return "\n".join(lines)
@@ -184,21 +199,10 @@ def keep_check(table: str) -> None:
     page.write_text(f"{before}{begin}{table}\n{end}{after}")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.swarm_scale", description=__doc__)
-    parser.add_argument("--check", action="store_true", help="the simulator beside the lab, and nothing else")
-    parser.add_argument("--hosts", type=int, nargs="*", default=list(FLEETS), help="the sizes of the fleet")
-    parser.add_argument("--pieces", type=int, help="of the bundle; default: fewer for a larger fleet")
-    parser.add_argument("--load", action="store_true", help="what masters have to do, and no simulation")
-    arguments = parser.parse_args()
-    if arguments.check:
-        table = check()
-        print(table)
-        keep_check(table)
-        return
+def print_loads(fleets: list[int]) -> None:
     print("| hosts | every | heard/s | answer, kB | first, kB | Mbit/s | known, ms | plan, ms | processor | new, ms |")
     print("|---|---|---|---|---|---|---|---|---|---|")
-    for hosts in arguments.hosts:
+    for hosts in fleets:
         at = load(hosts)
         print(
             f"| {hosts:,} | {at.period:.0f} s | {at.announces:.0f} | {at.answer_bytes / 1000:.1f} "
@@ -206,13 +210,36 @@ def main() -> None:
             f"| {at.processor:.0%} | {at.new_secs * 1e3:.1f} |",
             flush=True,
         )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.swarm_scale", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="the simulator beside the lab, and nothing else")
+    parser.add_argument("--hosts", type=int, nargs="*", default=list(FLEETS), help="the sizes of the fleet")
+    parser.add_argument("--pieces", type=int, help="of the bundle; default: fewer for a larger fleet")
+    parser.add_argument("--state", type=Path, help="of one fleet: where a simulation that is not done is kept")
+    parser.add_argument(
+        "--for", dest="longest", type=float, default=math.inf, help="so many seconds; then exit with 75"
+    )
+    parser.add_argument("--load", action="store_true", help="what masters have to do, and no simulation")
+    arguments = parser.parse_args()
+    if arguments.check:
+        table = check()
+        print(table)
+        keep_check(table)
+        return
+    if not arguments.state:
+        print_loads(arguments.hosts)
     if arguments.load:
         return
     print("\n| hosts | pieces | last host | holders sent | busiest second | longest wait for a piece | simulated in |")
     print("|---|---|---|---|---|---|---|")
     for hosts in arguments.hosts:
         pieces = arguments.pieces or FLEETS.get(hosts, 256)
-        seen = simulate(hosts, pieces)
+        seen = simulate(hosts, pieces, state=arguments.state, longest=arguments.longest)
+        if seen is None:
+            print("not done yet: the same command goes on", file=sys.stderr)
+            sys.exit(75)
         print(
             f"| {hosts:,} | {pieces} | {seen.ratio:.2f} T | {seen.copies:.2f} | {seen.busiest:,} "
             f"| {seen.waited:.1f} s | {seen.seconds:.0f} s |",

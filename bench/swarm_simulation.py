@@ -19,6 +19,8 @@ from torrentdist.swarm.conductor import BLOCK, OWN, Conductor, Progress, Sight
 from torrentdist.swarm.crowd import Crowd
 
 NEVER = 1 << 60
+_ONLY = [bytes(b"01"[byte == priority] for byte in range(256)) for priority in range(8)]
+"""By priority: a table that makes a string of binary digits of priorities."""
 Rank = tuple[int, ...]
 """Sets of pieces as the bits of numbers, the most wanted first."""
 
@@ -171,20 +173,21 @@ class World:
                 self._look(receiver, known, len(holders))
             turn = self._chance.randrange(len(known) or 1)
             for source in (*holders, *known[turn:], *known[:turn]):
-                if source not in receiver.busy:
-                    self._request(index, receiver, source)
+                if source in receiver.busy:
+                    continue
+                missing = self._full & ~receiver.have
+                left = missing & ~receiver.asked or missing  # the last ones are asked of everybody
+                there = left & (self._full if source < 0 else self.receivers[source].shown)
+                if there and (piece := self._pick(receiver.wanted, there)):
+                    self._request(index, receiver, source, piece)
 
-    def _request(self, index: int, receiver: Receiver, source: int) -> None:
-        there = self._full if source < 0 else self.receivers[source].shown
-        missing = self._full & ~receiver.have
-        left = missing & ~receiver.asked or missing  # the last ones are asked of everybody
-        if piece := self._pick(receiver.wanted, there & left):
-            receiver.asked |= piece
-            receiver.busy.add(source)
-            if wait := self._waits(index):
-                self._travelling.setdefault(self.tick + wait, []).append((source, index, piece))
-            else:
-                self._queues.setdefault(source, deque()).append((index, piece))
+    def _request(self, index: int, receiver: Receiver, source: int, piece: int) -> None:
+        receiver.asked |= piece
+        receiver.busy.add(source)
+        if wait := self._waits(index):
+            self._travelling.setdefault(self.tick + wait, []).append((source, index, piece))
+        else:
+            self._queues.setdefault(source, deque()).append((index, piece))
 
     def _look(self, receiver: Receiver, known: Iterable[int], seeds: int) -> None:
         """Its priorities, by what is among the connected now."""
@@ -204,7 +207,7 @@ class World:
         told = [seeds + 1] * self.pieces
         for piece in _bits(copies[0]):
             told[piece] = seeds
-        there = [bit == "1" for bit in reversed(f"{receiver.have:0{self.pieces}b}")]
+        there = list(map("1".__eq__, reversed(f"{receiver.have:0{self.pieces}b}")))
         sight = Sight(there, told, seeds, self.piece_length)
         wanted = receiver.conductor.priorities(sight, self.tick * self.tick_secs)
         receiver.wanted = _ranks(wanted, copies, seeds)
@@ -259,9 +262,8 @@ class World:
 
 def _ranks(wanted: list[int], copies: list[int], seeds: int) -> Rank:
     """Pieces by libtorrent's order: the highest priority whatever its rarity, then copies times what lacks of 8."""
-    levels: dict[int, int] = {}
-    for piece, priority in enumerate(wanted):
-        levels[priority] = levels.get(priority, 0) | 1 << piece
+    backwards = bytes(reversed(wanted))
+    levels = {priority: int(backwards.translate(_ONLY[priority]), 2) for priority in set(wanted)}
     ranks: dict[int, int] = {}
     for priority, pieces in levels.items():
         for number, rarity in enumerate(copies):
