@@ -90,7 +90,9 @@ def measurements(form: Form, directory: Path) -> dict[str, Callable[[], list[Row
         ),
         "upload": lambda: upload.measure(directory, uploads=form.uploads),
         "seeding": lambda: seeding.measure(directory, bundles=form.bundles, seconds=form.seeding_secs),
-        "failover": lambda: failover.measure(directory, runs=form.failovers, bundles=form.catch_up_bundles),
+        "failover": lambda: failover.measure_killed(directory, runs=form.failovers),
+        "handover": lambda: failover.measure_handed_over(directory, runs=form.failovers),
+        "catch-up": lambda: failover.measure_catch_up(directory, bundles=form.catch_up_bundles),
         "jobs": lambda: jobs.measure(directory, runs=form.jobs),
         "groups": lambda: groups.measure(members=form.group[0], resources=form.group[1]),
     }
@@ -100,7 +102,9 @@ def main() -> int:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--short", action="store_const", const=SHORT, default=FULL, dest="form", help="for CI")
-    parser.add_argument("--only", help="some of metafile,download,upload,seeding,failover,jobs,groups")
+    parser.add_argument(
+        "--only", help="some of metafile,download,upload,seeding,failover,handover,catch-up,jobs,groups"
+    )
     parser.add_argument("--results", type=Path, default=None, help="where the results are kept")
     parser.add_argument("--dir", type=Path, default=None, help="the disk to measure on: 20 GB in the full form")
     args = parser.parse_args()

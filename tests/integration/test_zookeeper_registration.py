@@ -173,3 +173,20 @@ async def test_a_flapping_connection_leaves_one_watch(connect: Connect, proxy: T
     assert len(watchers) <= 1
     assert await owner_of(other, "/masters/m") == zk.session_id
     await registration.close()
+
+
+async def test_an_outage_while_it_registers_is_waited_for(connect: Connect, proxy: TcpProxy) -> None:
+    """If this fails, a daemon that starts while ZooKeeper hiccups ends, and takes what it keeps and runs with it."""
+    zk, other = await connect(servers=[proxy.address], operation_timeout_secs=0.5), await connect()
+    proxy.hold_answers()
+    registration = Registration(zk, master_record("m1", "st"))
+    starting = asyncio.create_task(registration.start())
+    done, _ = await asyncio.wait({starting}, timeout=1.5)  # longer than any call waits
+    proxy.mend()
+    proxy.drop()
+    await asyncio.wait_for(starting, 30.0)
+    owner = await owner_of(other, "/masters/m1")
+    await registration.close()
+
+    assert not done
+    assert owner == zk.session_id

@@ -5,16 +5,34 @@ Must not do: write, or give up on an ensemble that does not answer yet.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
 import structlog
 
 from torrentdist.cluster import paths
 from torrentdist.cluster.zookeeper import ZooKeeper
-from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.errors import EXIT_UNAVAILABLE, TorrentdistError
 from torrentdist.model.records import ClusterRecord, decode
 
 log = structlog.get_logger(__name__)
 
 CONNECT_SECS = 30.0
+AGAIN_SECS = 0.5
+T = TypeVar("T")
+
+
+async def answered(work: Callable[[], Awaitable[T]]) -> T:
+    """What `work` returns; it is tried again for as long as ZooKeeper does not answer."""
+    while True:
+        try:
+            return await work()
+        except TorrentdistError as error:
+            if error.exit_code != EXIT_UNAVAILABLE:
+                raise
+            log.warning("waiting for ZooKeeper", detail=error.message)
+        await asyncio.sleep(AGAIN_SECS)
 
 
 async def enter(zk: ZooKeeper) -> None:

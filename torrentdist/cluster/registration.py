@@ -27,7 +27,7 @@ from torrentdist.cluster.operations import (
     ZNodeError,
 )
 from torrentdist.cluster.zookeeper import ZooKeeper
-from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.errors import EXIT_UNAVAILABLE, TorrentdistError
 from torrentdist.model.ids import StoreId
 from torrentdist.model.records import MasterRecord, SupervisorRecord, decode, encode
 
@@ -76,18 +76,25 @@ class Registration:
         self.on_change: list[Callable[[bool], None]] = []
 
     async def start(self) -> None:
-        """Register, or fail with `id_taken`. From then on it is done again whenever the record is gone.
+        """Register, or fail with `id_taken`; an outage meanwhile is waited for. From then on it is done again whenever
+        the record is gone.
 
         The record of another store may be our own from before its disk was replaced: it goes with its session."""
-        deadline = asyncio.get_running_loop().time() + self._zk.negotiated_timeout * _PATIENCE
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + self._zk.negotiated_timeout * _PATIENCE
         while True:
             try:
                 await self._register()
                 break
-            except TorrentdistError as error:
-                late = asyncio.get_running_loop().time() >= deadline
-                if error.code != "id_taken" or late or await self._answers():
+            except (TorrentdistError, ZNodeError, TransactionFailed) as error:
+                if getattr(error, "code", "") == "id_taken":
+                    if clock() >= deadline or await self._answers():
+                        raise
+                elif isinstance(error, TorrentdistError) and error.exit_code != EXIT_UNAVAILABLE:
                     raise
+                else:
+                    log.warning("not registered, trying again", path=self.path, reason=str(error))
+                    deadline = clock() + self._zk.negotiated_timeout * _PATIENCE
             await asyncio.sleep(_LOOK_AGAIN_SECS)
         self._zk.on_state.append(self._on_state)
         self._zk.on_schema.append(self._wake.set)
@@ -95,8 +102,8 @@ class Registration:
 
     async def _answers(self) -> bool:
         """Whether somebody who isn't us is where the record says that it is: then it will not go."""
-        found = await self._zk.get(self.path)
         with contextlib.suppress(TorrentdistError):
+            found = await self._zk.get(self.path)
             there = None if found is None else _door(decode(found[0], type(self.record), path=self.path))
             return there is not None and there != _door(self.record) and await _opens(*there)
         return False

@@ -20,7 +20,7 @@ import structlog
 from torrentdist import __version__
 from torrentdist.cluster import acl
 from torrentdist.cluster.backup import make_backup
-from torrentdist.cluster.entering import CONNECT_SECS, enter
+from torrentdist.cluster.entering import CONNECT_SECS, answered, enter
 from torrentdist.cluster.mirror import Mirror
 from torrentdist.cluster.operations import SessionState
 from torrentdist.cluster.registration import Registration
@@ -243,10 +243,11 @@ class Master:
         """Connect, check the ACLs, mirror, register, queue for leadership: each only after the one before."""
         await enter(self._zookeeper)
         if self._repair_acls:
-            log.info("ACLs repaired", znodes=await acl.repair_tree(self._zookeeper))
+            mended = await answered(lambda: acl.repair_tree(self._zookeeper))
+            log.info("ACLs repaired", znodes=mended)
         else:
-            await acl.check_tree(self._zookeeper)
-        await self.mirror.start(CONNECT_SECS)
+            await answered(lambda: acl.check_tree(self._zookeeper))
+        await answered(lambda: self.mirror.start(CONNECT_SECS))
         self._background.spawn("absences", self.leadership.watch_absences())
         self._background.spawn("replication", self.replicator.run())
         self._registration = Registration(self._zookeeper, self._record())

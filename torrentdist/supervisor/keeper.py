@@ -77,6 +77,15 @@ class Keeper:
         return frozenset(claims)
 
     async def run(self) -> None:
+        try:
+            await self._keep()
+        finally:
+            fetches = list(self._fetches.values())
+            for fetch in fetches:
+                fetch.cancel()
+            await asyncio.gather(*fetches, return_exceptions=True)  # what they need is closed after us
+
+    async def _keep(self) -> None:
         while True:
             for action in keeping.plan(self._state(), time.monotonic()):
                 try:
