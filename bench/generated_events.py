@@ -38,6 +38,17 @@ def write_events(events: DataFrame, directory: Path) -> None:
         part.rename(directory / f"events-generated-{number}.jsonl")
 
 
+def multiply(directory: Path, times: int) -> None:
+    """The same events so many times, of other bundles and other starts of the daemons: quicker than to make them."""
+    made = sorted(directory.glob("events-generated-*.jsonl"))
+    for number in range(1, times):
+        for path in made:
+            text = path.read_bytes()
+            for key, prefix in (("run", f"{number}-"), ("bundle", f"{number}-"), ("digest", f"{number:02x}")):
+                text = text.replace(f'"{key}":"'.encode(), f'"{key}":"{prefix}'.encode())
+            path.with_name(f"{path.stem}-{number}.jsonl").write_bytes(text)
+
+
 def _name(prefix: str, number: Column) -> Column:
     return F.concat(F.lit(prefix), number.cast("string"))
 
@@ -84,7 +95,7 @@ def _downloads(spark: SparkSession, bundles: int, partitions: int) -> DataFrame:
     near = F.struct(_address((host + RACKS) % HOSTS).alias("host"), F.lit(7071).alias("port"), sent.alias("bytes"))
     done = (F.lit(SIZE) * step / last).cast("long")
     return rows.select(
-        *_envelope(host, at, F.col("id"), "r1"),
+        *_envelope(host, at, bundle * PER_DOWNLOAD + step, "r1"),
         event.alias("event"),
         _name("bundle-", bundle).alias("bundle"),
         F.sha2(bundle.cast("string"), 256).alias("digest"),

@@ -7,6 +7,9 @@ each size has a Spark of its own, so that none profits from what another one war
 from __future__ import annotations
 
 import argparse
+import os
+import resource
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -16,40 +19,67 @@ from typing import NamedTuple
 
 import msgspec
 
+MADE_AT_ONCE = 5_000_000
+"""More are copies of these, under other names."""
+
 
 class Measured(NamedTuple):
     events: int
     megabytes: float
     seconds: float
+    cpu_secs: float
+    """Of the JVM, driver and executor in one: on a busy machine they say more than the seconds do."""
     jvm_mib: float
-    """The most that the JVM, driver and executor in one, had in memory."""
+    """The most that it had in memory."""
+    python_mib: float
+    """The same of the Python that drives it."""
 
 
-def measure(events: int, directory: Path, cores: int, memory: str) -> Measured:
-    from bench.generated_events import generated, write_events
+def make(events: int, target: Path, conf: dict[str, str]) -> None:
+    from bench.generated_events import generated, multiply, write_events
+    from torrentdist.spark.session import spark_session
+
+    times = -(-events // MADE_AT_ONCE)
+    with spark_session("bench", conf=conf) as spark:
+        write_events(generated(spark, events // times, partitions=8), target)
+    multiply(target, times)
+
+
+def measure(source: Path, work: Path, conf: dict[str, str]) -> Measured:
     from torrentdist.spark.report import run_once
     from torrentdist.spark.session import spark_session
 
-    conf = {"spark.driver.memory": memory, "spark.local.dir": str(directory / "spill")}
-    with spark_session("bench", master=f"local[{cores}]", conf=conf) as spark:
-        write_events(generated(spark, events, partitions=max(4 * cores, events // 500_000)), directory / "in")
-    size = sum(path.stat().st_size for path in (directory / "in").iterdir())
-    with spark_session("bench", master=f"local[{cores}]", conf=conf) as spark:
+    size = sum(path.stat().st_size for path in source.iterdir())
+    with spark_session("bench", conf=conf) as spark:
         began = time.monotonic()
-        view = run_once(spark, str(directory / "in"), directory / "out")
+        view = run_once(spark, str(source), work / "out")
         seconds = time.monotonic() - began
-        pid = int(spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid())  # type: ignore[union-attr]
-        status = Path(f"/proc/{pid}/status").read_text()
+        jvm = Path("/proc", str(spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()))  # type: ignore[union-attr]
+        status = (jvm / "status").read_text()
         peak = int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM")))
-    return Measured(view.events, size / 1e6, seconds, peak / 1024)
+        ticks = (jvm / "stat").read_text().rpartition(")")[2].split()[11:13]
+        cpu = sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
+    python = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return Measured(view.events, size / 1e6, seconds, cpu, peak / 1024, python / 1024)
 
 
 def table(rows: list[Measured]) -> str:
-    lines = ["| events | MB of JSON | seconds | seconds per million | JVM, MiB at most |", "|---:|---:|---:|---:|---:|"]
+    head = [
+        "events",
+        "MB of JSON",
+        "seconds",
+        "a million",
+        "CPU seconds",
+        "a million",
+        "JVM, MiB at most",
+        "Python, MiB",
+    ]
+    lines = [f"| {' | '.join(head)} |", "|" + "---:|" * len(head)]
     for row in rows:
-        per_million = row.seconds / row.events * 1e6
+        millions = row.events / 1e6
+        times = f"{row.seconds:.1f} | {row.seconds / millions:.1f} | {row.cpu_secs:.1f} | {row.cpu_secs / millions:.1f}"
         lines.append(
-            f"| {row.events:,} | {row.megabytes:,.0f} | {row.seconds:.1f} | {per_million:.1f} | {row.jvm_mib:,.0f} |"
+            f"| {row.events:,} | {row.megabytes:,.0f} | {times} | {row.jvm_mib:,.0f} | {row.python_mib:,.0f} |"
         )
     return "\n".join(lines)
 
@@ -59,24 +89,42 @@ def main() -> int:
     parser.add_argument("--events", default="1000000,2000000,4000000", help="sizes, as N,N")
     parser.add_argument("--cores", type=int, default=2)
     parser.add_argument("--memory", default="2g", help="the JVM's heap")
-    parser.add_argument("--dir", type=Path, default=None, help="the disk to measure on: 350 MB a million events")
-    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--dir", type=Path, default=None, help="the disk to measure on: 500 MB a million events")
+    parser.add_argument(
+        "--keep", action="store_true", help="leave what was made in DIR/events-N, and use what is there"
+    )
+    parser.add_argument("--step", choices=("make", "measure"), help=argparse.SUPPRESS)
+    parser.add_argument("--in", dest="source", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
-    rows = []
-    for count in map(int, args.events.split(",")):
-        if args.one:
-            with tempfile.TemporaryDirectory(prefix="torrentdist-bench-", dir=args.dir) as directory:
-                rows.append(measure(count, Path(directory), args.cores, args.memory))
-            print(msgspec.json.encode(rows[0]).decode())
-            return 0
-        options = ["--events", str(count), "--cores", str(args.cores), "--memory", args.memory]
-        options += ["--dir", str(args.dir)] if args.dir else []
-        command = [sys.executable, "-m", "bench.report", "--one", *options]
-        out = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
-        rows.append(msgspec.json.decode(out.splitlines()[-1], type=Measured))
-        print(f"measured {count:,}", file=sys.stderr, flush=True)
-    print(table(rows))
+    counts = [int(count) for count in args.events.split(",")]
+    with tempfile.TemporaryDirectory(prefix="torrentdist-bench-", dir=args.dir) as work:
+        conf = {
+            "spark.master": f"local[{args.cores}]",
+            "spark.driver.memory": args.memory,
+            "spark.local.dir": f"{work}/spill",
+        }
+        if args.step == "make":
+            make(counts[0], args.source, conf)
+        elif args.step == "measure":
+            print(msgspec.json.encode(measure(args.source, Path(work), conf)).decode())
+        else:
+            print(table([_in_processes_of_its_own(count, args, Path(work)) for count in counts]))
     return 0
+
+
+def _in_processes_of_its_own(count: int, args: argparse.Namespace, work: Path) -> Measured:
+    source = (args.dir if args.keep else work) / f"events-{count}"
+    options = ["--events", str(count), "--cores", str(args.cores), "--memory", args.memory, "--in", str(source)]
+    options += ["--dir", str(args.dir)] if args.dir else []
+    command = [sys.executable, "-m", "bench.report", *options, "--step"]
+    if not source.exists():
+        subprocess.run([*command, "make"], check=True)
+    out = subprocess.run([*command, "measure"], check=True, stdout=subprocess.PIPE).stdout
+    if not args.keep:
+        shutil.rmtree(source)
+    measured = msgspec.json.decode(out.splitlines()[-1], type=Measured)
+    print(f"measured {count:,}: {measured}", file=sys.stderr, flush=True)
+    return measured
 
 
 if __name__ == "__main__":

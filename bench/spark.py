@@ -2,14 +2,19 @@
 
 `python -m bench.spark --hosts 2,4,8`. Every executor runs and has worked before; the clock runs from the start of the
 tasks that need the archive, which is when executors fetch it, to the end of the last one. Needs root.
+
+`local` is the same archive from a plain server on each host: no link, no swarm, nothing of ours. What all these
+executors need then is the share of this machine, whose two cores are the processors of all hosts.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import logging
 import os
+import subprocess
 import sys
 import tarfile
 from collections.abc import Sequence
@@ -31,6 +36,9 @@ PORT = 7077
 BAR = 0.25
 """Of Spark's own time, with the most hosts."""
 GATEWAY = "http://127.0.0.1:7070"
+LOCAL_PORT = 7099
+EXECUTORS, AGENTS = "executors", "supervisors"
+_PROGRAMS = {"CoarseGrainedExecutorBackend": EXECUTORS, "torrentdist_cli supervisor": AGENTS}
 
 
 @dataclass(frozen=True)
@@ -42,11 +50,14 @@ class Way:
     """Before: until the driver had it."""
     copies: float
     """What left the driver's host, in sizes of the archive."""
+    cpu_secs: dict[str, float]
+    """Of the executors with their tar, of the supervisors, and of both cores while nobody had work for them."""
 
 
 class Spark:
     def __init__(self, lab: Lab, hosts: Sequence[Host], driver: Host) -> None:
         self._lab, self._hosts, self._driver = lab, hosts, driver
+        self._local: list[str] = []
         self.dir = lab.dir / "spark"
         self.dir.mkdir()
 
@@ -81,8 +92,13 @@ class Spark:
         if line_of(process.stdout) != "ready":
             raise RuntimeError(self._lab.log_of(name)[-3000:])
         found = {}
-        for way, url in (("spark", str(archive)), ("ours", f"{GATEWAY}/bundles/{bundle}/archive.tar.gz")):
-            before = self._driver.sent()
+        # The gateways' URL is used once; a second archive of the same name would be another one to Spark.
+        urls = {"spark": str(archive), "ours": f"{GATEWAY}/bundles/{bundle}/archive.tar.gz"}
+        urls["local"] = f"http://127.0.0.1:{LOCAL_PORT}/{archive.name.replace('own', 'local')}"
+        for way, url in urls.items():
+            if way == "local":
+                self._serve_locally(archive, executors)
+            before, used = self._driver.sent(), _used()
             assert process.stdin is not None
             process.stdin.write(f"{url}#{way}\n".encode())
             process.stdin.flush()
@@ -93,9 +109,19 @@ class Spark:
             here = len(list(self.dir.glob(f"*/{said['application']}/*/{way}/data")))
             if here != executors:
                 raise RuntimeError(f"{here} of {executors} executors have it: a task went to another one's place")
-            found[way] = Way(said["seconds"], said["driver_seconds"], (self._driver.sent() - before) / size)
-        self._lab.stop([name])
+            copies, cpu = (self._driver.sent() - before) / size, _used()
+            spent = {program: round(cpu[program] - used.get(program, 0), 1) for program in cpu}
+            found[way] = Way(said["seconds"], said["driver_seconds"], copies, spent)
+        self._lab.stop([name, *self._local])
+        self._local.clear()
         return found
+
+    def _serve_locally(self, archive: Path, executors: int) -> None:
+        for host in [*self._hosts, self._driver]:
+            name = f"local-{executors}-{host.name}"
+            command = [sys.executable, "-m", "bench.spark_local", str(archive), str(LOCAL_PORT)]
+            line_of(self._lab.spawn(host, command, name=name, stdin=subprocess.PIPE).stdout)
+            self._local.append(name)
 
     def _daemon(self, host: Host | None, name: str, address: str, command: Sequence[str]) -> None:
         kind = [str(SPARK_HOME / "bin/spark-class"), f"org.apache.spark.deploy.{command[0]}"]
@@ -105,6 +131,21 @@ class Spark:
         values = {"SPARK_HOME": SPARK_HOME, "SPARK_LOCAL_IP": address, "SPARK_LOCAL_DIRS": self.dir / "local"}
         values |= {"PYSPARK_PYTHON": Path(sys.executable), "SPARK_DAEMON_MEMORY": Path("128m")}
         return ["env", *(f"{name}={value}" for name, value in values.items())]
+
+
+def _used() -> dict[str, float]:
+    """Seconds of processor so far, by program, children that have ended included; and those that nobody wanted."""
+    tick = os.sysconf("SC_CLK_TCK")
+    idle = int(Path("/proc/stat").read_text().split()[4]) / tick
+    found = {EXECUTORS: 0.0, AGENTS: 0.0, "idle": idle}
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            command = (process / "cmdline").read_text().replace("\0", " ")
+            fields = (process / "stat").read_text().rpartition(")")[2].split()
+            for part, program in _PROGRAMS.items():
+                if part in command:
+                    found[program] += sum(map(int, fields[11:15])) / tick
+    return found
 
 
 def pack(source: Path, archive: Path) -> Path:
@@ -163,6 +204,8 @@ def _row(count: int, ways: dict[str, Way]) -> dict[str, Any]:
         "ratio_with_driver": round((ours.seconds + ours.driver_seconds) / (own.seconds + own.driver_seconds), 3),
         "spark_copies": round(own.copies, 2),
         "ours_copies": round(ours.copies, 2),
+        "local_secs": round(ways["local"].seconds, 2),
+        "cpu_secs": {way: ways[way].cpu_secs for way in ways},
     }
 
 

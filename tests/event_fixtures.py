@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from torrentdist.spark.session import spark_session
+from torrentdist.spark.session import spark_session, suited_to
 
 if TYPE_CHECKING:  # the other rings needn't wait for it
     from pyspark.sql import DataFrame, SparkSession
@@ -27,16 +27,9 @@ def local_spark() -> Iterator[SparkSession]:
 
 @contextlib.contextmanager
 def small_data(spark: SparkSession) -> Iterator[SparkSession]:
-    """Compiling a query, and planning it anew in the middle, takes longer than to run it over a few lines."""
-    settings = {"spark.sql.codegen.wholeStage": "false", "spark.sql.adaptive.enabled": "false"}
-    before = {key: str(spark.conf.get(key)) for key in settings}
-    for key, value in settings.items():
-        spark.conf.set(key, value)
-    try:
+    """As our own commands do for a few lines."""
+    with suited_to(spark, 0):
         yield spark
-    finally:
-        for key, value in before.items():
-            spark.conf.set(key, value)
 
 
 def line(event: str, **fields: Any) -> dict[str, Any]:

@@ -16,12 +16,12 @@ from pathlib import Path
 
 import pyspark
 import pytest
-from cluster_fixtures import until
+from cluster_fixtures import Cluster, running_cluster, until
 
 SPARK_HOME = Path(pyspark.__file__).parent
 WORKERS = 2
-START_SECS = 60.0
-APP_SECS = 120.0
+START_SECS = 120.0
+APP_SECS = 300.0
 BRIEF = "-XX:TieredStopAtLevel=1"
 """For a JVM that lives for seconds: its best compiler would cost more than it gains."""
 
@@ -131,3 +131,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
         yield standalone
     finally:
         standalone.stop()
+
+
+@pytest.fixture(scope="session")
+def job_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A master and a supervisor, for jobs."""
+    with running_cluster(work=tmp_path_factory.mktemp("job-cluster"), masters=1, supervisors=1) as cluster:
+        yield cluster

@@ -5,12 +5,11 @@ from __future__ import annotations
 import io
 import json
 import tarfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster_fixtures import Cluster, running_cluster, until
+from cluster_fixtures import Cluster, until
 from spark.conftest import BRIEF, WORKERS, Standalone
 
 import torrentdist.spark
@@ -58,6 +57,7 @@ backoff_secs = 0.1
 
 [env]
 SPARK_LOCAL_IP = "127.0.0.1"
+PYTHONWARNINGS = "ignore"
 SPARK_LOCAL_DIRS = "{local}"
 PYTHONPATH = "{found}"
 
@@ -74,10 +74,9 @@ archives = ["extra.tar#extra"]
 """
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with running_cluster(work=tmp_path_factory.mktemp("spark-jobs"), masters=1, supervisors=1) as cluster:
-        yield cluster
+@pytest.fixture
+def cluster(job_cluster: Cluster) -> Cluster:
+    return job_cluster
 
 
 def upload_bundles(cluster: Cluster, work: Path) -> None:
@@ -118,7 +117,7 @@ def test_a_spark_job_runs_from_its_bundle(cluster: Cluster, spark: Standalone, t
     upload_bundles(cluster, tmp_path)
     job = cluster.run("job", "submit", write_job(tmp_path / "job", spark, cluster.url("master-1"))).ok()["id"]
     try:
-        until(lambda: printed(cluster, job).startswith("{"), "what the driver prints", 180)
+        until(lambda: printed(cluster, job).startswith("{"), "what the driver prints", 300)
         until(lambda: worker(cluster)["application"], "the application's id", 60)
     except BaseException:
         print(worker(cluster), *(printed(cluster, job, stream)[-6000:] for stream in ("stdout", "stderr")), sep="\n")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
-from event_fixtures import Events, line
-from pyspark.sql import DataFrame
+from event_fixtures import Events, line, small_data, write_lines
+from pyspark.sql import DataFrame, SparkSession
 
 from torrentdist.spark import tables
+from torrentdist.spark.reading import duplicates, read_lines, usable
 
 D1, D2 = "1" * 64, "2" * 64
 END: dict[str, Any] = {
@@ -81,6 +83,18 @@ def test_what_was_shipped_twice_counts_once(events: Events) -> None:
     found = tables.sources(events(once, once, once))
 
     assert [(20, 70, 10, 0.7)] == rows(found, "masters", "peers", "local", "peers_share")
+
+
+def test_only_what_is_there_more_than_once_is_a_duplicate(local_spark: SparkSession, tmp_path: Path) -> None:
+    """Numbers are looked at 64 at a time: neighbours, gaps or another start of the daemon would count as duplicates."""
+    numbers = [-65, -64, -1, 0, 1, 63, 64, 4095, 2**40, 2**62]
+    lines: list[dict[str, Any] | str] = [line("hash_failed", seq=seq, digest=D1, piece=1) for seq in numbers]
+    lines += [line("hash_failed", seq=63, digest=D1, piece=1), started("h1", 1.0, seq=65), started("h2", 1.0, seq=63)]
+    lines += [started("h1", 1.0, seq=2**40, run="r2"), *[started("h2", 1.0, seq=-64, run="r3")] * 3]
+    with small_data(local_spark):
+        found = duplicates(usable(read_lines(local_spark, str(write_lines(tmp_path, lines)))))
+
+    assert {"hash_failed": 1, "download_started": 2} == found
 
 
 def test_a_slow_host_comes_with_the_reason_that_its_numbers_give(events: Events) -> None:

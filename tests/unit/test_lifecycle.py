@@ -141,6 +141,14 @@ def test_a_batch_job_ends_when_all_its_workers_have() -> None:
     )
 
 
+def test_what_a_worker_failed_of_stays_when_its_host_forgets_it() -> None:
+    """Who asks a day later why a job failed would be told a number."""
+    first = after(job(S.ACTIVE), WorkerEnded(0, 1, 0, "", "not this one"))
+    failed = after(first, WorkerEnded(0, 0, 1, "app-1", "java.io.EOFException"))
+
+    assert "worker 0 ended with exit code 1: java.io.EOFException" == failed.reason
+
+
 def test_the_table_in_the_documentation_is_this_one() -> None:
     """If this fails, users are promised what doesn't happen."""
     text = (Path(__file__).parent.parent.parent / "docs" / "jobs.md").read_text(encoding="utf-8")

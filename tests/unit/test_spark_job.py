@@ -14,7 +14,7 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId
 from torrentdist.model.job import JobSpec, parse_job
 from torrentdist.model.overrides import with_overrides
-from torrentdist.supervisor.applications import listening
+from torrentdist.supervisor.applications import listening, reason_in
 from torrentdist.supervisor.spark_submit import Submit, find_submit, spark_command, spark_environment
 
 JOB = """
@@ -157,3 +157,38 @@ def test_the_ports_of_a_process_are_its_own() -> None:
         assert ("127.0.0.1", port) in listening(os.getpid())
         assert ("127.0.0.1", port) not in listening(os.getppid())
     assert [] == listening(2**22 + 1)
+
+
+PYTHON_SAYS = """25/11/21 18:00:00 INFO SparkContext: Running Spark version 4.0.0
+Traceback (most recent call last):
+  File "app.py", line 3, in <module>
+py4j.protocol.Py4JJavaError: An error occurred while calling o20.load.
+: java.io.FileNotFoundException: http://127.0.0.1:7070/error/bundle_not_found/there_is_no_bundle
+\tat java.base/Main
+Caused by: org.apache.spark.SparkException: the first cause
+\t... 7 more
+
+25/11/21 18:00:01 ERROR Utils: Error while running: ValueError: no line of its own
+"""
+
+
+@pytest.mark.parametrize(
+    ("stderr", "expected"),
+    [
+        (PYTHON_SAYS, "org.apache.spark.SparkException: the first cause"),
+        (
+            "Traceback:\nValueError: 3 < 2\n25/11/21 INFO ShutdownHookManager: Shutdown hook called\n",
+            "ValueError: 3 < 2",
+        ),
+        (
+            'Exception in thread "main" a.b.C$DException: When running with yarn',
+            "a.b.C$DException: When running with yarn",
+        ),
+        ("WARNING: Using incubator modules\nKeyError\n", "KeyError"),
+        ("Error is a word, Exception too", ""),
+        ("", ""),
+    ],
+)
+def test_what_a_driver_failed_of_is_what_it_says_last(stderr: str, expected: str) -> None:
+    """Who asks why a Spark job failed would be told a number, and have to look for the host and its logs."""
+    assert expected == reason_in(stderr)

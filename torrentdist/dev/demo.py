@@ -1,6 +1,7 @@
 """`make demo`: the whole way of a bundle on this machine, by the commands that a user would type.
 
-Always holds: nothing is left running and nothing is left on disk but the report, also after a failure or Ctrl-C.
+What is said after the program's name goes to `torrentdist report`. Always holds: nothing is left running and nothing
+is left on disk but the report, also after a failure or Ctrl-C.
 """
 
 from __future__ import annotations
@@ -16,16 +17,17 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from torrentdist.dev.cluster import DevCluster, DevSpec
 from torrentdist.model.errors import TorrentdistError
 
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "wordcount"
-DATA_BYTES = 24 * 1024 * 1024
+DATA_BYTES = 8 * 1024 * 1024
 JOB, BUNDLE = "wordcount", "wordcount-1"
-JOB_SECS = 60.0
-FAILOVER_SECS = 30.0
+JOB_SECS = 240.0
+FAILOVER_SECS = 60.0
 REPORT = Path("torrentdist-demo-report")
 
 
@@ -56,7 +58,7 @@ def _command(cluster: DevCluster, *arguments: str) -> list[str]:
     return [sys.executable, "-m", "torrentdist_cli", "--config", str(cluster.dir / "client.toml"), *arguments]
 
 
-def tour(cluster: DevCluster, home: Path) -> None:
+def tour(cluster: DevCluster, home: Path, report_options: Sequence[str]) -> None:
     bundle = make_sample(home)
     copy = home / "copy"
     torrentdist(cluster, "cluster")
@@ -69,7 +71,7 @@ def tour(cluster: DevCluster, home: Path) -> None:
     if differing:
         raise SystemExit(f"the copy differs in {differing}")
     run_job(cluster)
-    show_events(cluster)
+    show_events(cluster, report_options)
 
 
 def run_job(cluster: DevCluster) -> None:
@@ -97,7 +99,7 @@ def _leader(cluster: DevCluster) -> str:
     return asked.stdout.strip()
 
 
-def show_events(cluster: DevCluster) -> None:
+def show_events(cluster: DevCluster, report_options: Sequence[str]) -> None:
     """What the daemons wrote about all this. One leader is killed before, so that there is a failover to see."""
     before = _leader(cluster)
     print(f"\n$ kill -9 {cluster.member(before).pid}      # {before}, the leader", flush=True)
@@ -112,10 +114,10 @@ def show_events(cluster: DevCluster) -> None:
     cluster.wait_started(before)
     print("\n$ torrentdist dev down", flush=True)
     cluster.down()  # what is being written is closed
-    torrentdist(cluster, "report", f"{cluster.dir}/*/events", "--out", str(REPORT))
+    torrentdist(cluster, "report", f"{cluster.dir}/*/events", "--out", str(REPORT), *report_options)
 
 
-def main() -> int:
+def main(report_options: Sequence[str] = ()) -> int:
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="torrentdist-demo-") as home:
         os.environ.setdefault("XDG_CACHE_HOME", f"{home}/cache")
@@ -123,7 +125,7 @@ def main() -> int:
         print("$ torrentdist dev up", flush=True)
         try:
             cluster.up(say=lambda text: print(text, flush=True))
-            tour(cluster, Path(home))
+            tour(cluster, Path(home), report_options)
         except TorrentdistError as error:
             print(f"error[{error.code}]: {error.message}\nhint: {error.hint}", file=sys.stderr)
             return error.exit_code
@@ -134,4 +136,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

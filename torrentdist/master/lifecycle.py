@@ -73,6 +73,8 @@ class WorkerEnded(Event):
     worker: int
     exit_code: int
     application: str = ""
+    detail: str = ""
+    """What it failed of, if it said so."""
 
 
 @dataclass(frozen=True)
@@ -183,7 +185,8 @@ def _ended(job: JobRecord, event: WorkerEnded) -> dict[str, Any]:
         return changed
     failed = sorted(name for name, value in exits.items() if value != 0)
     status = S.FAILED if failed else S.FINISHED
-    reason = f"worker {failed[0]} ended with exit code {exits[failed[0]]}" if failed else ""
+    why = f": {event.detail}" if event.detail and failed[:1] == [str(event.worker)] else ""
+    reason = f"worker {failed[0]} ended with exit code {exits[failed[0]]}{why}" if failed else ""
     return {**changed, "status": status, "reason": reason}
 
 

@@ -85,6 +85,7 @@ ERRORS: Mapping[str, ErrorKind] = {
     "leadership_lost": ErrorKind(5, 503, "this master lost its leadership before the change was made", _RETRY),
     "target_not_ready": ErrorKind(5, 503, "master {id!r} cannot take over the leadership: {detail}", "`torrentdist ha roles` shows what it lacks. Nothing was changed."),
     "closing": ErrorKind(5, 503, "{what} is shutting down", _RETRY),
+    "spark_unreachable": ErrorKind(5, 503, "no Spark master answers at {master}: {detail}", "Check the URL, that the master runs, and that this host gets to its port; --spark-master 'local[*]' runs Spark on this host alone."),
     "spark_failed": ErrorKind(5, 503, "Spark did not start: {detail}", "Check --spark-master, --conf and JAVA_HOME."),
     # timed out
     "timed_out": ErrorKind(6, 504, "{what} was not done within {seconds:g} s", "What has arrived is kept: run it again to go on."),

@@ -131,7 +131,11 @@ def _total(row: Row) -> float:
 def _slowest(tables: Tables) -> str:
     rows = [row for row in tables["slow_hosts"] if not row["why"].startswith("failed")]
     bars = [
-        Bar(f"{row['node']} · {_name(row)}", [row["wait_secs"], row["fetch_secs"], row["disk_secs"]], row["why"])
+        Bar(
+            f"{plots.short(row['node'], 14)} · {plots.short(_name(row), 7)}",
+            [row["wait_secs"], row["fetch_secs"], row["disk_secs"]],
+            row["why"],
+        )
         for row in rows[:NEWEST]
     ]
     phases = ("until the first byte", "fetching", "disk")

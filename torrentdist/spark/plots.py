@@ -120,7 +120,7 @@ def bar_plot(
     body.append(_text(left + width / 2, bottom + 40, x_label, "middle", "axis"))
     for row, bar in enumerate(bars):
         y, x = top + _ROW * row, float(left)
-        body.append(_text(left - 10, y + 17, _short(bar.label), "end", "label"))
+        body.append(_text(left - 10, y + 17, short(bar.label), "end", "label"))
         for number, value in enumerate(bar.parts):
             told = f"{bar.label}, {parts[number]}: {form(value)}"
             length = value * scale
@@ -147,11 +147,10 @@ def matrix_plot(values: Mapping[tuple[str, str], float], *, form: Callable[[floa
         _text(left - 100, top - 8, "from", "start", "axis"),
     ]
     body += [
-        _text(left + cell * (n + 0.5), top - 10, _short(name, int(cell / 7)), "middle")
-        for n, name in enumerate(columns)
+        _text(left + cell * (n + 0.5), top - 10, short(name, int(cell / 7)), "middle") for n, name in enumerate(columns)
     ]
     for row, from_ in enumerate(rows):
-        body.append(_text(left - 10, top + high * (row + 0.5) + 4, _short(from_, 16), "end", "label"))
+        body.append(_text(left - 10, top + high * (row + 0.5) + 4, short(from_, 16), "end", "label"))
         for column, to in enumerate(columns):
             value = values.get((from_, to), 0.0)
             x, y, told = left + cell * column, top + high * row, f"{from_} to {to}: {form(value)}"
@@ -192,7 +191,7 @@ def _text(x: float, y: float, text: str, anchor: str, kind: str = "tick") -> str
     return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>' if text else ""
 
 
-def _short(text: str, most: int = 24) -> str:
+def short(text: str, most: int = 24) -> str:
     """The middle goes: beginnings and ends tell names apart."""
     if len(text) <= most:
         return text

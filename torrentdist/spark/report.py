@@ -22,6 +22,7 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.spark import reading
 from torrentdist.spark.page import render
 from torrentdist.spark.reading import DUPLICATE
+from torrentdist.spark.session import suited_to
 from torrentdist.spark.store import EventStore, absorb
 from torrentdist.spark.tables import TABLES
 
@@ -94,21 +95,17 @@ def follow(
 
 def make_report(stored: DataFrame, out: Path, counts: Mapping[str, int], began: float) -> ReportView:
     """Tables and page over usable events."""
-    spark = stored.sparkSession
-    usual = reading.clocks(stored).persist()
-    try:
-        twice = {row["event"]: row["twice"] for row in reading.duplicates(stored).collect()}
-        events = reading.unique(reading.timed(stored, usual), twice.keys())
-        collected = _make_tables(events, out / "tables")
-        hosts = usual.select("node").distinct().count()
-    finally:
-        usual.unpersist()
-    skipped = {name: count for name, count in counts.items() if name != "lines"} | {DUPLICATE: sum(twice.values())}
-    # Not from Python values, which needs Python on the executors.
-    counted = (
-        F.struct(F.lit(reason).alias("reason"), F.lit(count).alias("lines")) for reason, count in skipped.items()
-    )
-    _write(spark.range(1).select(F.inline(F.array(*counted))), out / "tables" / "skipped")
+    with suited_to(stored.sparkSession, counts["lines"]):
+        usual = reading.clocks(stored).persist()
+        try:
+            twice = reading.duplicates(stored)
+            events = reading.unique(reading.timed(stored, usual), twice.keys())
+            collected = _make_tables(events, out / "tables")
+            hosts = usual.select("node").distinct().count()
+        finally:
+            usual.unpersist()
+        skipped = {name: count for name, count in counts.items() if name != "lines"} | {DUPLICATE: sum(twice.values())}
+        _write(_counted(stored.sparkSession, skipped), out / "tables" / "skipped")
     page = out / PAGE
     _replace(page, render(collected, skipped, lines=counts["lines"]))
     return ReportView(
@@ -120,6 +117,13 @@ def make_report(stored: DataFrame, out: Path, counts: Mapping[str, int], began: 
         hosts=hosts,
         seconds=time.monotonic() - began,
     )
+
+
+def _counted(spark: SparkSession, skipped: Mapping[str, int]) -> DataFrame:
+    """Not from Python values, which needs Python on the executors."""
+    rows = (F.struct(F.lit(reason).alias("reason"), F.lit(count).alias("lines")) for reason, count in skipped.items())
+    counted: DataFrame = spark.range(1).select(F.inline(F.array(*rows)))
+    return counted
 
 
 def _make_tables(events: DataFrame, directory: Path) -> dict[str, list[dict[str, Any]]]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -16,11 +17,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.spark.masters import require_master
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOCAL = "local[*]"
+WRITERS = "spark.sql.maxConcurrentOutputFileWriters"
+"""More than there are kinds of events: a task then writes to a file of each, and need not sort all its rows first."""
+FEW_LINES = 200_000
+_FOR_FEW = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+}
 
 
 def require_spark() -> None:
@@ -43,15 +53,16 @@ def spark_session(
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
+    master = master or (conf or {}).get("spark.master", "") or _configured_master() or LOCAL
+    require_master(master)
     with tempfile.TemporaryDirectory(prefix="torrentdist-spark-") as work:
-        options = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
-        if master := master or ("" if _names_a_master() else LOCAL):
-            options["spark.master"] = master
+        options = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.master": master}
         if master.startswith("local["):
             options |= _for_this_machine(work)
-        options |= conf or {}
+        options |= {key: value for key, value in (conf or {}).items() if key != "spark.master"}
         # What tables mean does not depend on where they are made.
         options["spark.sql.session.timeZone"] = "UTC"
+        options.setdefault(WRITERS, "32")
         builder = SparkSession.builder.appName(name)
         for key, value in options.items():
             builder = builder.config(key, value)
@@ -67,12 +78,32 @@ def spark_session(
             spark.stop()
 
 
-def _names_a_master() -> bool:
-    """Whether the user's own configuration says where Spark runs."""
+@contextlib.contextmanager
+def suited_to(spark: SparkSession, lines: int) -> Iterator[None]:
+    """Of a few lines, compiling a query, and planning it anew in the middle, takes longer than running it."""
+    settings = _FOR_FEW if lines < FEW_LINES else {}
+    before = {key: str(spark.conf.get(key)) for key in settings}
+    for key, value in settings.items():
+        spark.conf.set(key, value)
+    try:
+        yield
+    finally:
+        for key, value in before.items():
+            spark.conf.set(key, value)
+
+
+def _configured_master() -> str:
+    """What the user's own configuration says about where Spark runs; empty: nothing."""
     home = os.environ.get("SPARK_HOME", "")
     directory = os.environ.get("SPARK_CONF_DIR") or (f"{home}/conf" if home else "")
     defaults = Path(directory) / "spark-defaults.conf"
-    return bool(directory) and defaults.is_file() and "spark.master" in defaults.read_text(errors="replace")
+    if not directory or not defaults.is_file():
+        return ""
+    # As java.util.Properties reads it: a key and its value are parted by blanks, by = or by :
+    found = re.findall(
+        r"(?m)^[ \t]*spark\.master(?:[ \t]*[=:][ \t]*|[ \t]+)(\S+)", defaults.read_text(errors="replace")
+    )
+    return found[-1] if found else ""
 
 
 def _for_this_machine(work: str) -> dict[str, str]:

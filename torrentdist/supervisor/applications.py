@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import ipaddress
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from pathlib import Path
 
 import httpx
 
+from torrentdist.supervisor.output import Stream, read_output
 from torrentdist.supervisor.workers import Key
 
 LOOK_SECS = 1.0
@@ -24,6 +26,10 @@ ANSWER_SECS = 2.0
 RETRIES = 16
 """Spark's own: how many ports after the first it tries."""
 _LISTENING = "0A"
+TAIL_BYTES = 64 * 1024
+MOST_TOLD = 400
+_NAME = r"(?:[A-Za-z_$][\w$]*\.)*(?:[A-Z][\w$]*)?(?:Error|Exception)"
+_REASON = re.compile(rf'^(?:Exception in thread "[^"]*" |Caused by: |: )?({_NAME}(?::.*)?)$', re.MULTILINE)
 _ANY = ("0.0.0.0", "::", "127.0.0.1", "::1")
 
 
@@ -67,11 +73,23 @@ class Applications:
                 self._on_change()
 
 
+def reason_in(stderr: str) -> str:
+    """What a driver says it failed of: the last error that it names, of Python or Java; empty if it names none."""
+    found = _REASON.findall(stderr)
+    return found[-1].strip()[:MOST_TOLD] if found else ""
+
+
+def why_failed(home: Path) -> str:
+    """By what the driver wrote at its end. Blocks."""
+    return reason_in(read_output(home, Stream.STDERR, -TAIL_BYTES, TAIL_BYTES).data.decode(errors="replace"))
+
+
 async def _ask(host: str, port: int, http: httpx.AsyncClient) -> str:
     """The id of the application whose pages these are; empty if they are no such pages."""
     where = "127.0.0.1" if host in _ANY else host
     with contextlib.suppress(httpx.HTTPError, ValueError, KeyError, IndexError, TypeError):
-        return str((await http.get(f"http://{where}:{port}/api/v1/applications")).json()[0]["id"])
+        # Before its scheduler is up an application has pages, and no id.
+        return (await http.get(f"http://{where}:{port}/api/v1/applications")).json()[0]["id"] or ""
     return ""
 
 

@@ -23,7 +23,7 @@ from torrentdist.model.ids import BundleId
 from torrentdist.model.job import JobKind, OnIsolation
 from torrentdist.model.views import WorkerReport
 from torrentdist.supervisor import local_state, places, workers
-from torrentdist.supervisor.applications import Applications, Driver
+from torrentdist.supervisor.applications import Applications, Driver, why_failed
 from torrentdist.supervisor.assigning import Assigning, Facts
 from torrentdist.supervisor.barriers import Barriers, Seat, resource_of
 from torrentdist.supervisor.guardian import clock
@@ -340,6 +340,9 @@ class Jobs:
         place = places.place_of(self._ledger.state, key)
         if place is not None:
             life, detail = self._life_after(place, run, status)
+            facts = self._ledger.state.jobs.get(key[0])
+            if life.exit_code and not detail and facts is not None and facts.spec.kind is JobKind.SPARK:
+                detail = await asyncio.to_thread(why_failed, self.homes.guard(key))
             await self._ledger.note(lambda state: places.lived(state, key, life, detail, time.time()))
 
     def _life_after(self, place: Place, run: RunRecord, status: Status | None) -> tuple[workers.Life, str]:

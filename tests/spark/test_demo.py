@@ -1,0 +1,74 @@
+"""`make demo` as a user runs it, and the report at its end, made by a standalone Spark of two workers."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from spark.conftest import WORKERS, Standalone, small_app
+
+from torrentdist.dev.demo import BUNDLE, REPORT
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LONG = 600.0
+MASTERS, SUPERVISORS = 3, 2
+
+
+@pytest.fixture(scope="module")
+def shown(spark: Standalone, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path, list[str]]:
+    """What it printed, where its report is, and what the executors logged."""
+    work, before = tmp_path_factory.mktemp("demo"), spark.stderrs()
+    options = ["--spark-master", spark.url, *small_app()]
+    ran = subprocess.run(
+        [sys.executable, "-m", "torrentdist.dev.demo", *options],
+        cwd=work, env=spark.environ(), capture_output=True, text=True, timeout=LONG, check=False,
+    )  # fmt: skip
+
+    assert 0 == ran.returncode, ran.stdout[-3000:] + ran.stderr[-3000:]
+    return ran.stdout, work / REPORT, list(spark.executor_logs(before).values())
+
+
+def test_the_demo_shows_the_job_that_it_runs(shown: tuple[str, Path, list[str]]) -> None:
+    """The first thing that a newcomer runs would fail, or leave something running."""
+    said, report, _ = shown
+
+    assert re.search(r"[\d,]+ words in \S+/objects/\w+/content/data\n", said), said
+    assert "everything is stopped and cleaned up" in said
+    assert {"report.html", "tables"} == {path.name for path in report.iterdir()}
+
+
+def test_a_report_of_a_real_cluster_by_a_real_cluster(
+    shown: tuple[str, Path, list[str]], local_spark: SparkSession
+) -> None:
+    """Events that the daemons write and the pipeline that reads them would each be right, and not fit; or it would do
+    on one machine alone."""
+    said, report, executors = shown
+
+    def table(name: str, *columns: str) -> list[tuple[Any, ...]]:
+        found = local_spark.read.parquet(f"{report}/tables/{name}").collect()
+        return [tuple(row[column] for column in columns) for row in found]
+
+    sizes = {size for (size,) in table("spread", "size")}
+    size = max(sizes)
+    leaders = re.search(r"# (\S+), the leader", said)
+    assert leaders is not None
+    assert [True] * WORKERS == ["Finished task" in log for log in executors]
+    assert {BUNDLE} == {bundle for (bundle,) in table("spread", "bundle")}
+    assert {("master", MASTERS, MASTERS, size), ("supervisor", SUPERVISORS, SUPERVISORS, size)} == set(
+        table("spread", "role", "hosts", "done", "size")
+    )
+    assert all(0 <= secs < 60 for (secs,) in table("spread", "secs_100"))
+    assert {("master", MASTERS * size), ("supervisor", SUPERVISORS * size)} == {
+        (role, sum(parts)) for role, *parts in table("sources", "role", "masters", "peers", "local")
+    }
+    assert [leaders[1]] == [previous for previous, current in table("failovers", "previous", "current") if current]
+    assert [(BUNDLE, size, 0)] == table("savings", "bundle", "bytes", "same_bytes")
+    assert [(0, 1, 0)] == table("restarts", "worker", "starts", "last_exit_code")
+    assert {"outside", "unnamed"} >= {rack for pair in table("racks", "from_rack", "to_rack") for rack in pair}
+    assert {0} == {lines for (lines,) in table("skipped", "lines")}
