@@ -340,8 +340,7 @@ class Jobs:
         place = places.place_of(self._ledger.state, key)
         if place is not None:
             life, detail = self._life_after(place, run, status)
-            facts = self._ledger.state.jobs.get(key[0])
-            if life.exit_code and not detail and facts is not None and facts.spec.kind is JobKind.SPARK:
+            if life.exit_code and not detail and key in {driver.key for driver in self.drivers()}:
                 detail = await asyncio.to_thread(why_failed, self.homes.guard(key))
             await self._ledger.note(lambda state: places.lived(state, key, life, detail, time.time()))
 
