@@ -145,8 +145,9 @@ def check_tables(tables: dict[str, list[dict[str, Any]]], job: str) -> None:
     assert ["supervisor-1"] == [row["id"] for row in tables["supervisors"]]
     assert {"model-7", "features"} < {row["id"] for row in tables["bundles"]}
     assert ("model-7", "master-1") in {(row["bundle"], row["master"]) for row in tables["replicas"]}
-    assert [(job, "scores", 1)] == [(row["id"], row["name"], row["wanted"]) for row in tables["jobs"]]
-    assert [(job, 0, "supervisor-1")] == [(row["job"], row["worker"], row["supervisor"]) for row in tables["workers"]]
+    jobs = {row["id"]: (row["name"], row["wanted"]) for row in tables["jobs"]}
+    places = [(row["worker"], row["supervisor"]) for row in tables["workers"] if row["job"] == job]
+    assert (("scores", 1), [(0, "supervisor-1")]) == (jobs[job], places)
 
 
 def test_a_second_driver_is_refused_with_the_reason(cluster: Cluster, spark: Standalone, tmp_path: Path) -> None:
