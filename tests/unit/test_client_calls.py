@@ -93,6 +93,19 @@ def test_a_metafile_must_be_the_one_promised(tmp_path: Path) -> None:
     assert (caught.value.code, caught.value.exit_code) == ("corrupt", 7)
 
 
+def test_after_a_damaged_metafile_the_next_master_is_asked(tmp_path: Path) -> None:
+    """Broken, one bad disk among the masters would fail the downloads of all who happen to ask it."""
+    (tmp_path / "file").write_text("content")
+    meta = make_metafile(tmp_path / "file")
+    raws = iter([meta.raw[:-10], meta.raw])
+    got = talk(
+        lambda request: httpx.Response(200, content=next(raws), headers={"X-Digest": meta.digest}),
+        lambda client: client.metafile(ETL),
+    )
+
+    assert got == meta
+
+
 class HttpIntake:
     """The leader's side of an upload over HTTP; at `fails_over_at` another leader takes over, with nothing."""
 

@@ -42,7 +42,7 @@ def test_a_metafile_comes_from_the_host_that_a_master_names_or_from_the_master(t
             if "elsewhere" in request.url.params:
                 location = f"http://s1:8/v1/metafiles/{right.digest}"
                 return httpx.Response(307, headers={"location": location, "x-digest": right.digest})
-            return httpx.Response(200, content=right.raw)
+            return httpx.Response(200, content=right.raw, headers={"x-digest": right.digest})
         match at_host:
             case "has it":
                 return httpx.Response(200, content=right.raw)
@@ -60,3 +60,23 @@ def test_a_metafile_comes_from_the_host_that_a_master_names_or_from_the_master(t
 
     assert right.digest == got.digest
     assert (["m1", "s1"] if at_host == "has it" else ["m1", "s1", "m1"]) == asked
+
+
+@pytest.mark.parametrize("damage", ["cut", "another's"])
+@pytest.mark.parametrize("by", ["bundle", "digest"])
+def test_after_a_damaged_metafile_the_next_master_is_asked(tmp_path: Path, damage: str, by: str) -> None:
+    """One bad disk among the masters would keep a bundle from all hosts that ask its master first."""
+    right, wrong = metafile_of(tmp_path / "right"), metafile_of(tmp_path / "wrong")
+    first = in_own_order(MASTERS, "s1")[0]
+    damaged = right.raw[:-10] if damage == "cut" else wrong.raw
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        content = damaged if request.url.host in first else right.raw
+        return httpx.Response(200, content=content, headers={"x-digest": right.digest})
+
+    async def fetch() -> Metafile:
+        async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as http:
+            links = MasterLinks(http, lambda: MASTERS, "s1")
+            return await (links.metafile(BundleId("b")) if by == "bundle" else links.metafile_of(right.digest))
+
+    assert right.digest == asyncio.run(fetch()).digest

@@ -85,6 +85,17 @@ class Metafile:
         return len(self.files)
 
 
+def metafile_of(raw: bytes, digest: str) -> Metafile:
+    """The metafile of this very content; `corrupt` if it is damaged, or of another."""
+    try:
+        meta = parse_metafile(raw)
+    except TorrentdistError as exc:
+        raise TorrentdistError("corrupt", path=f"the metafile of {digest}", detail=exc.message) from exc
+    if meta.digest != digest:
+        raise TorrentdistError("corrupt", path=f"the metafile of {digest}", detail=f"it belongs to {meta.digest}")
+    return meta
+
+
 def parse_metafile(raw: bytes) -> Metafile:
     """The metafile in `raw`, every claim in it checked; `invalid_metafile` says which one does not hold."""
     if len(raw) > MAX_METAFILE_BYTES:

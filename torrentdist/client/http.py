@@ -19,7 +19,7 @@ from typing import Self, TypeVar
 import httpx
 import msgspec
 
-from torrentdist.bundle.metafile import Metafile, parse_metafile
+from torrentdist.bundle.metafile import Metafile, metafile_of
 from torrentdist.client import failover
 from torrentdist.client.failover import Reply, Said
 from torrentdist.client.freshness import Seen, Stale
@@ -153,17 +153,24 @@ class MasterClient:
         return await self.read("GET", f"/v1/bundles/{bundle_id}/hosts", FleetView)
 
     async def metafile(self, bundle_id: BundleId) -> Metafile:
-        """The checked metafile of a bundle; `corrupt` if it is not the one that the master says it is."""
+        """The metafile of a bundle, from a master whose copy is sound; `corrupt` if none is."""
+        damaged: list[TorrentdistError] = []
 
-        def parse(response: httpx.Response) -> tuple[str, bytes]:
-            return response.headers.get("X-Digest", ""), response.content
+        def parse(response: httpx.Response) -> Metafile:
+            try:
+                return metafile_of(response.content, response.headers.get("X-Digest", ""))
+            except TorrentdistError as exc:
+                damaged[:] = [exc]
+                raise Broken(exc.message, sent=True) from exc
 
         request = Request("GET", f"/v1/bundles/{bundle_id}/metafile", timeout=CHUNK_SECS, silence=MUTATION_SECS)
-        promised, raw = await self._read(request, parse)
-        meta = await asyncio.to_thread(parse_metafile, raw)
-        if meta.digest != promised:
-            raise TorrentdistError("corrupt", path=f"the metafile of {bundle_id}", detail=f"it is {meta.digest}")
-        return meta
+        try:
+            return await self._read(request, parse)
+        except TorrentdistError as error:
+            if error.code != "unreachable" or not damaged:
+                raise
+            damaged[0].extra.update(error.extra)
+            raise damaged[0] from None
 
     async def wait_replicas(
         self,

@@ -1,7 +1,7 @@
 """A daemon's way to the masters for what any of them may answer: metafiles.
 
 Always holds: a dead or slow master delays by its own short deadline and no more; the answer's digest is checked
-before it is believed.
+before it is believed, and after a damaged one the next master is asked.
 """
 
 from __future__ import annotations
@@ -10,15 +10,18 @@ import asyncio
 import contextlib
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 import httpx
 import msgspec
 
-from torrentdist.bundle.metafile import Metafile, parse_metafile
+from torrentdist.bundle.metafile import Metafile, metafile_of
 from torrentdist.distributor.protocol import Holder
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
 from torrentdist.model.views import BundleView, ClusterView
+
+T = TypeVar("T")
 
 CONNECT_SECS = 1.0
 ANSWER_SECS = 10.0
@@ -45,28 +48,23 @@ class MasterLinks:
         """The metafile of a bundle that is available; `bundle_not_found` as soon as one master says so. A master may
         send us to another host for a large one; if that has it no more, the master must give it."""
         path = f"/v1/bundles/{bundle}/metafile"
-        response = await self._answer(f"{path}?elsewhere=true", self._urls())
-        if response.is_redirect:
-            meta = await self._from_host(response.headers["location"], response.headers.get("x-digest", ""))
-            if meta is not None:
-                return meta
-            response = await self._answer(path, self._urls())
-        return await asyncio.to_thread(parse_metafile, response.content)
+        told = await self._answer(f"{path}?elsewhere=true", self._urls(), _metafile_or_where)
+        if isinstance(told, Metafile):
+            return told
+        meta = await self._from_host(told.headers["location"], _digest(told))
+        return meta if meta is not None else await self._answer(path, self._urls(), _metafile_in)
 
     async def _from_host(self, url: str, digest: str) -> Metafile | None:
         with contextlib.suppress(httpx.HTTPError, TorrentdistError):
             response = await self._http.get(url)
-            meta = await asyncio.to_thread(parse_metafile, response.content) if response.status_code == 200 else None
-            return meta if meta is not None and meta.digest == digest else None
+            if response.status_code == 200:
+                return await asyncio.to_thread(metafile_of, response.content, digest)
         return None
 
     async def metafile_of(self, digest: Digest, first: Iterable[str] = ()) -> Metafile:
         """The metafile of this very content, from whoever has it, `first` before the others."""
         urls = list(dict.fromkeys([*first, *self._urls()]))
-        meta = await asyncio.to_thread(parse_metafile, await self._first(f"/v1/metafiles/{digest}", urls))
-        if meta.digest != digest:
-            raise TorrentdistError("corrupt", path=f"the metafile of {digest}", detail=f"it belongs to {meta.digest}")
-        return meta
+        return await self._answer(f"/v1/metafiles/{digest}", urls, lambda told: metafile_of(told.content, digest))
 
     async def plugin_metafile(self, digest: Digest, first: Iterable[str] = ()) -> bytes:
         urls = list(dict.fromkeys([*first, *self._urls()]))
@@ -85,9 +83,10 @@ class MasterLinks:
         return [Holder(m.id, m.url) for m in cluster.masters if m.id in view.holders]
 
     async def _first(self, path: str, urls: Sequence[str]) -> bytes:
-        return (await self._answer(path, urls)).content
+        return await self._answer(path, urls, lambda told: told.content)
 
-    async def _answer(self, path: str, urls: Sequence[str]) -> httpx.Response:
+    async def _answer(self, path: str, urls: Sequence[str], read: Callable[[httpx.Response], T]) -> T:
+        """The first that `read` finds sound."""
         said: list[TorrentdistError] = []
         silent: list[str] = []
         for url in urls:
@@ -97,7 +96,11 @@ class MasterLinks:
                 silent.append(f"{url}: {type(exc).__name__}")
                 continue
             if response.status_code == 200 or response.is_redirect:
-                return response
+                try:
+                    return await asyncio.to_thread(read, response)
+                except TorrentdistError as damaged:
+                    said.append(damaged)
+                    continue
             said.append(_error_of(response))
         if said:
             raise said[0]
@@ -106,6 +109,19 @@ class MasterLinks:
 
 def in_own_order(urls: Sequence[str], me: str) -> list[str]:
     return sorted(urls, key=lambda url: hashlib.blake2b(f"{me} {url}".encode(), digest_size=8).digest())
+
+
+def _metafile_or_where(response: httpx.Response) -> Metafile | httpx.Response:
+    return response if response.is_redirect else _metafile_in(response)
+
+
+def _metafile_in(response: httpx.Response) -> Metafile:
+    return metafile_of(response.content, _digest(response))
+
+
+def _digest(response: httpx.Response) -> str:
+    """Of the metafile that a master means to give."""
+    return str(response.headers.get("x-digest", ""))
 
 
 def _error_of(response: httpx.Response) -> TorrentdistError:
