@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 
 import pytest
-from zookeeper_fixtures import Connect, TcpProxy, eventually, eventually_async, expire
+from zookeeper_fixtures import SHORT, Connect, TcpProxy, eventually, eventually_async, expire
 
 from torrentdist.cluster import paths
 from torrentdist.cluster.election import Elector
@@ -212,7 +212,7 @@ async def test_a_leader_that_is_cut_off_stops_before_its_session_can_expire(
     proxy: TcpProxy, contend: Contend, connect: Connect
 ) -> None:
     """If this fails, a leader acts on while ZooKeeper gives its place to another: kazoo never says LOST meanwhile."""
-    first = await contend("m1", await connect(servers=[proxy.address]))
+    first = await contend("m1", await connect(servers=[proxy.address], **SHORT))
     await first.leads()
     second = await contend("m2")
     await eventually(lambda: second.elector.phase is Phase.QUEUED)
@@ -349,9 +349,9 @@ async def _history_is(zk: ZooKeeper, count: int) -> bool:
     return len(await zk.children(paths.FAILOVERS) or ()) == count
 
 
-async def test_the_lease_is_kept_while_leading(contend: Contend) -> None:
+async def test_the_lease_is_kept_while_leading(contend: Contend, connect: Connect) -> None:
     """If this fails, a healthy leader loses its lease, or several keep-alives are sent where one is due."""
-    master = await contend("m1")
+    master = await contend("m1", await connect(session_timeout_secs=4.0))
     await master.leads()
     written = [master.zk.last_write_acknowledged]
     for _ in range(3):
@@ -360,5 +360,5 @@ async def test_the_lease_is_kept_while_leading(contend: Contend) -> None:
         assert master.elector.is_leader()
     gaps = [b - a for a, b in itertools.pairwise(written) if a is not None and b is not None]
 
-    assert all(0.4 < gap < 1.2 for gap in gaps[1:]), gaps
+    assert all(0.8 < gap < 2.4 for gap in gaps[1:]), gaps
     assert master.lost == []

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 from group_members import GROUP, QUICK, Worker, Workers, holds_exactly, oracle, worker
-from zookeeper_fixtures import SESSION_SECS, Connect, TcpProxy, eventually, eventually_async, proxy
+from zookeeper_fixtures import SESSION_SECS, SHORT, Connect, TcpProxy, eventually, eventually_async, proxy
 
 from torrentdist.cluster.operations import Check, Set, TransactionFailed
 from torrentdist.cluster.paths import GroupPaths
@@ -255,7 +255,7 @@ async def test_who_is_cut_off_stops_before_others_start(
 ) -> None:
     """A member without ZooKeeper works on while others have been given its resources."""
     await add(await connect(), 4)
-    cut = await worker("cut", algorithm, zk=await connect(servers=[proxy.address]))
+    cut = await worker("cut", algorithm, zk=await connect(servers=[proxy.address], **SHORT))
     other = await worker("other", algorithm)
     await holds_exactly([cut, other], [2, 2])
     held = list(cut.working_on)

@@ -9,7 +9,7 @@ from collections.abc import Awaitable
 import msgspec
 import pytest
 from masters_in_process import BUNDLE, Enter, leader_with_bundle, request
-from zookeeper_fixtures import TcpProxy, eventually
+from zookeeper_fixtures import SHORT, TcpProxy, eventually
 
 from torrentdist.cluster import paths
 from torrentdist.cluster.operations import Stat
@@ -49,7 +49,7 @@ async def test_the_next_leader_gives_the_answer_of_the_last(enter: Enter) -> Non
 
 async def test_a_commit_whose_answer_was_lost_is_made_once(enter: Enter, proxy: TcpProxy) -> None:
     """B7: broken, a removal that went through would be reported as a bundle that never was."""
-    first = await leader_with_bundle(enter, servers=[proxy.address])
+    first = await leader_with_bundle(enter, servers=[proxy.address], **SHORT)
     second = await enter("m2")
     await first.zk.ensure(paths.parent(paths.request(RequestId("r1"))))  # else it takes a second attempt
     proxy.swallow_answer_to(b'"state":"removed"')

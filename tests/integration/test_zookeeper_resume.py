@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from zookeeper_fixtures import SESSION_SECS, Connect, eventually_async, expire
+from zookeeper_fixtures import SESSION_SECS, SHORT, Connect, eventually_async, expire
 
 from torrentdist.cluster import paths
 from torrentdist.cluster.registration import Registration
@@ -68,7 +68,7 @@ async def test_a_session_that_is_over_is_replaced(zookeeper: EmbeddedZooKeeper, 
 
 async def test_an_abandoned_session_ends_by_itself(connect: Connect) -> None:
     """If this fails, a supervisor that never comes back keeps its barriers for good."""
-    other, before = await connect(), await connect()
+    other, before = await connect(), await connect(**SHORT)
     await before.create("/mine", b"", ephemeral=True)
     await before.abandon()
 

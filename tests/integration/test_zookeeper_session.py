@@ -7,7 +7,7 @@ import shutil
 import time
 
 import pytest
-from zookeeper_fixtures import Connect, TcpProxy, eventually, expire
+from zookeeper_fixtures import SHORT, Connect, TcpProxy, eventually, expire
 
 from torrentdist.cluster.operations import Create, SessionExpired, SessionState
 from torrentdist.cluster.zookeeper import ZooKeeper
@@ -101,7 +101,7 @@ async def test_a_write_is_not_carried_into_another_session(
 
 async def test_a_write_whose_answer_is_lost_is_said_to_be_unknown(connect: Connect, proxy: TcpProxy) -> None:
     """If this fails, a write that happened is reported as failed, or is done twice."""
-    zk, other = await connect(servers=[proxy.address]), await connect()
+    zk, other = await connect(servers=[proxy.address], **SHORT), await connect()
     proxy.swallow_answer_to(b"/made")
     code = await code_of(asyncio.ensure_future(zk.create("/made")))
     proxy.mend()
@@ -128,7 +128,7 @@ async def test_reads_outlive_a_lost_connection(connect: Connect, proxy: TcpProxy
 
 async def test_the_lease_counts_from_the_sending_of_acknowledged_writes(connect: Connect, proxy: TcpProxy) -> None:
     """If this fails, a leader trusts reads, answers that came late, or writes that may never have arrived."""
-    zk = await connect(servers=[proxy.address])
+    zk = await connect(servers=[proxy.address], **SHORT)
     before = time.monotonic()
     await zk.create("/a")
     acknowledged = zk.last_write_acknowledged
