@@ -8,18 +8,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from cluster_fixtures import Cluster, until
 from spark.conftest import APP_SECS, SPARK_HOME, START_SECS, WORKERS, Standalone, small_app
 from spark.test_spark_jobs import upload_bundles
-
-NEEDED = ("grpc", "grpc_status", "pandas", "zstandard")
-pytestmark = pytest.mark.skipif(
-    any(find_spec(name) is None for name in NEEDED), reason="pyspark[connect] is not installed"
-)
 
 APP = """
 import json, os, sys

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections import Counter
 from collections.abc import Callable
 
 import httpx
 import pytest
 
 from torrentdist.model.ids import Digest, PeerId
+from torrentdist.model.plan import SwarmPlace
 from torrentdist.model.views import PeerAddress, PeerRole, SwarmAnswer, SwarmEntry, SwarmPeers
 from torrentdist.swarm.agent import SwarmAgent, SwarmPicture, merge
 
@@ -26,7 +28,7 @@ def test_peers_are_those_that_any_master_names_each_once() -> None:
         interval=2.0, you="x", swarms={D1: SwarmPeers(peers=[peer("a"), peer("b")])}, addresses=["a", "b"]
     )
     two = SwarmAnswer(interval=1.0, you="x", swarms={D1: SwarmPeers(peers=[peer("b", complete=True), peer("c")])})
-    picture = merge([one, two], SwarmPicture())
+    picture = merge({"m1": one, "m2": two}, SwarmPicture())
 
     assert picture.swarms[D1].peers == [peer("a"), peer("b", complete=True), peer("c")]
     assert (picture.interval, picture.answered) == (1.0, 2)
@@ -37,8 +39,8 @@ def test_a_tombstone_or_pin_that_any_master_knows_counts() -> None:
     """A master whose view is behind would bring a removed bundle back, or have a pinned one dropped."""
     one = SwarmAnswer(interval=1.0, you="x", swarms={D1: SwarmPeers(replicas=3), D2: SwarmPeers(pinned=True)})
     two = SwarmAnswer(interval=1.0, you="x", swarms={D1: SwarmPeers(removed=True, replicas=1), D2: SwarmPeers()})
-    for answers in ([one, two], [two, one]):
-        swarms = merge(answers, SwarmPicture()).swarms
+    for first, second in ((one, two), (two, one)):
+        swarms = merge({"m1": first, "m2": second}, SwarmPicture()).swarms
 
         assert (swarms[D1].removed, swarms[D1].pinned, swarms[D1].replicas) == (True, False, 3)
         assert (swarms[D2].removed, swarms[D2].pinned) == (False, True)
@@ -47,19 +49,52 @@ def test_a_tombstone_or_pin_that_any_master_knows_counts() -> None:
 def test_no_answer_keeps_everything_but_the_count() -> None:
     """Peers would be forgotten because the masters are down."""
     before = merge(
-        [SwarmAnswer(interval=1.0, you="x", swarms={D1: SwarmPeers(peers=[peer("a")])}, masters=["http://m"])],
+        {"m": SwarmAnswer(interval=1.0, you="x", swarms={D1: SwarmPeers(peers=[peer("a")])}, masters=["http://m"])},
         SwarmPicture(),
     )
-    after = merge([], before)
+    after = merge({}, before)
 
     assert (after.swarms, after.masters, after.answered) == (before.swarms, ("http://m",), 0)
 
 
 def test_masters_are_listed_once_in_a_steady_order() -> None:
     """Clients would try one master twice and take its failure for that of two."""
-    answers = [SwarmAnswer(interval=1.0, you="x", masters=urls) for urls in (["a", "b"], ["b", "c"], ["a"])]
+    listed = {"a": ["a", "b"], "b": ["b", "c"], "c": ["a"]}
+    answers = {url: SwarmAnswer(interval=1.0, you="x", masters=urls) for url, urls in listed.items()}
 
     assert merge(answers, SwarmPicture()).masters == ("a", "b", "c")
+
+
+def test_a_swarm_follows_the_plan_of_one_master_and_of_the_next_when_that_is_gone() -> None:
+    """Each host would follow the plan of whom it asked first: two masters that see different receivers give two of them
+    the same share, and nobody another."""
+    digests = [Digest(f"{n:064x}") for n in range(60)]
+    said = {
+        url: SwarmAnswer(
+            interval=1.0, you="x", swarms={d: SwarmPeers(place=SwarmPlace(number=n, receivers=9)) for d in digests}
+        )
+        for n, url in enumerate(["http://m1", "http://m2", "http://m3"])
+    }
+    places = {d: peers.place for d, peers in merge(said, SwarmPicture()).swarms.items()}
+    backwards = merge(dict(reversed(said.items())), SwarmPicture()).swarms
+    alone = {url: answer for url, answer in said.items() if url != "http://m2"}
+    without = merge(alone, SwarmPicture()).swarms
+
+    assert places == {d: peers.place for d, peers in backwards.items()}
+    planned = Counter(place.number for place in places.values() if place)
+    assert planned.keys() == {0, 1, 2}
+    assert min(planned.values()) >= 10
+    moved = {d for d in digests if without[d].place != places[d]}
+    assert moved == {d for d, place in places.items() if place and place.number == 1}
+
+
+def test_a_planner_that_has_just_started_leaves_the_plan_to_the_next() -> None:
+    """Receivers would fetch as they like for as long as a master that came back knows nobody."""
+    place = SwarmPlace(number=2, receivers=9)
+    knows = SwarmAnswer(interval=1.0, you="x", swarms={D1: SwarmPeers(place=place), D2: SwarmPeers(place=place)})
+    knows_nobody = SwarmAnswer(interval=1.0, you="x", swarms={D1: SwarmPeers(), D2: SwarmPeers()})
+    for said in ({"a": knows, "b": knows_nobody}, {"a": knows_nobody, "b": knows}):
+        assert {place} == {peers.place for peers in merge(said, SwarmPicture()).swarms.values()}
 
 
 def agent_of(http: httpx.AsyncClient, *masters: str, swarms: Callable[[], list[SwarmEntry]] = list) -> SwarmAgent:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import logging
 import math
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -22,6 +23,7 @@ import msgspec
 
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest, PeerId
+from torrentdist.model.plan import SwarmPlace
 from torrentdist.model.views import PeerAddress, PeerRole, SwarmAnnounce, SwarmAnswer, SwarmEntry, SwarmPeers
 from torrentdist.swarm.roster import address_of
 
@@ -59,14 +61,17 @@ class SwarmPicture:
     """Seconds that the quickest answer ever took: about the way to a master and back. 0: none came yet."""
 
 
-def merge(answers: Sequence[SwarmAnswer], before: SwarmPicture) -> SwarmPicture:
+def merge(by_master: Mapping[str, SwarmAnswer], before: SwarmPicture) -> SwarmPicture:
     """One picture of several answers; of none, the one before. A tombstone or a pin that any names counts."""
-    if not answers:
+    if not by_master:
         return replace(before, answered=0)
+    answers = list(by_master.values())
     swarms: dict[Digest, SwarmPeers] = {}
     for answer in answers:
         for digest, said in answer.swarms.items():
             swarms[digest] = _both(swarms[digest], said) if digest in swarms else said
+    for digest in [digest for digest, said in swarms.items() if said.place]:
+        swarms[digest] = msgspec.structs.replace(swarms[digest], place=_place(digest, by_master))
     return SwarmPicture(
         masters=tuple(dict.fromkeys(url for answer in answers for url in answer.masters)),
         addresses=frozenset(host for answer in answers for host in answer.addresses),
@@ -75,6 +80,17 @@ def merge(answers: Sequence[SwarmAnswer], before: SwarmPicture) -> SwarmPicture:
         interval=min(answer.interval for answer in answers),
         answered=len(answers),
     )
+
+
+def planners(digest: Digest, masters: Iterable[str]) -> list[str]:
+    """Who plans a swarm, and who does if that one is gone: alike for all its members, and spread over the masters."""
+    return sorted(masters, key=lambda url: hashlib.blake2b(f"{digest} {url}".encode(), digest_size=8).digest())
+
+
+def _place(digest: Digest, by_master: Mapping[str, SwarmAnswer]) -> SwarmPlace | None:
+    """In the plan of the first planner that answers and has one."""
+    said = (by_master[url].swarms.get(digest) for url in planners(digest, by_master))
+    return next((peers.place for peers in said if peers and peers.place), None)
 
 
 def _both(one: SwarmPeers, other: SwarmPeers) -> SwarmPeers:
@@ -307,7 +323,7 @@ class SwarmAgent:
             self._redraw(now)
 
     def _redraw(self, now: float) -> None:
-        answers = [master.answer for master in self._masters.values() if master.answer is not None]
+        answers = {url: master.answer for url, master in self._masters.items() if master.answer is not None}
         picture = merge(answers, self._picture)
         if answers:
             self._lingering.update(dict.fromkeys(picture.addresses, now))
