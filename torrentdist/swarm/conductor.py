@@ -81,10 +81,11 @@ def owners(shares: int) -> Sequence[int]:
     if shares <= 1:
         return [0] * CLASSES
     made = list(owners(shares - 1))
-    for owner in range(shares - 1):
-        mine = [number for number, whose in enumerate(made) if whose == owner]
-        for number in mine[owner % shares :: shares]:
+    seen = [0] * shares
+    for number, whose in enumerate(made):
+        if seen[whose] % shares == whose:
             made[number] = shares - 1
+        seen[whose] += 1
     return made
 
 
