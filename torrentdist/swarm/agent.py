@@ -26,6 +26,7 @@ from torrentdist.model.ids import Digest, PeerId
 from torrentdist.model.plan import SwarmPlace
 from torrentdist.model.views import PeerAddress, PeerRole, SwarmAnnounce, SwarmAnswer, SwarmEntry, SwarmPeers
 from torrentdist.swarm.roster import address_of
+from torrentdist.swarm.round_trip import round_trip
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +59,7 @@ class SwarmPicture:
     answered: int = 0
     """How many masters answered when last asked. With 0 the rest is what was known before."""
     rtt: float = 0.0
-    """Seconds that the quickest answer ever took: about the way to a master and back. 0: none came yet."""
+    """Seconds to the nearest master and back. 0: not known."""
 
 
 def merge(by_master: Mapping[str, SwarmAnswer], before: SwarmPicture) -> SwarmPicture:
@@ -169,7 +170,7 @@ class SwarmAgent:
         self._listed: frozenset[str] = frozenset()
         self._lingering: dict[str, float] = {}
         self._picture = SwarmPicture()
-        self._quickest = math.inf
+        self._nearest = math.inf
         self._wake = asyncio.Event()
         self._left = False
 
@@ -273,7 +274,7 @@ class SwarmAgent:
             try:
                 async with asyncio.timeout(self._deadline):
                     response = await self._post(master, request)
-                self._quickest = min(self._quickest, self._clock() - master.told_at)
+                self._nearest = min(self._nearest, round_trip(response))
                 self._answered(master, _answer_in(response))
             except _FAILURES as exc:
                 self._failed(master, exc)
@@ -328,7 +329,8 @@ class SwarmAgent:
         if answers:
             self._lingering.update(dict.fromkeys(picture.addresses, now))
             self._lingering = {h: at for h, at in self._lingering.items() if now - at <= ADDRESS_LINGER_SECS}
-            picture = replace(picture, addresses=frozenset(self._lingering), rtt=self._quickest)
+            rtt = self._nearest if math.isfinite(self._nearest) else 0.0
+            picture = replace(picture, addresses=frozenset(self._lingering), rtt=rtt)
         self._picture = picture
         self._on_picture(picture)
 

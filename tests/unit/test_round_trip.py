@@ -1,0 +1,41 @@
+"""How far a master is, by the kernel's word, over real connections."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+
+import httpx
+import pytest
+
+from torrentdist.swarm.round_trip import round_trip
+
+pytestmark = pytest.mark.anyio
+BUSY_SECS = 0.2
+
+
+async def test_the_work_of_a_busy_master_is_no_distance() -> None:
+    """Hosts of one building would take their busy masters for far ones, ask for a second's worth each, and have the
+    holders to themselves, while the others wait."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        await asyncio.sleep(BUSY_SECS)
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+        await writer.drain()
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server, httpx.AsyncClient() as http:
+        host, port = server.sockets[0].getsockname()
+        response = await http.post(f"http://{host}:{port}/")
+        secs = round_trip(response)
+
+    assert 0 < secs < BUSY_SECS / 4
+
+
+async def test_a_connection_that_the_kernel_knows_nothing_of_has_no_distance() -> None:
+    """An announce would fail where the kernel does not tell."""
+    transport = httpx.MockTransport(lambda request: httpx.Response(200))
+    async with httpx.AsyncClient(transport=transport) as http:
+        assert math.inf == round_trip(await http.post("http://master/"))
