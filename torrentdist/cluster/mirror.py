@@ -99,9 +99,13 @@ class Mirror:
         """The snapshot shows every transaction up to this one."""
 
     @property
+    def connected(self) -> bool:
+        return self._zk.state is SessionState.CONNECTED
+
+    @property
     def fresh(self) -> bool:
         """Connected, and nothing is known to be out of date."""
-        return self._zk.state is SessionState.CONNECTED and self._dealt_with >= self._marks
+        return self.connected and self._dealt_with >= self._marks
 
     async def start(self, timeout: float) -> ClusterSnapshot:
         """Read everything once and follow it from then on."""

@@ -300,6 +300,7 @@ class MasterApi:
 
     async def swarm(self, request: Request) -> Response:
         announce = decode_body(await read_body(request, MAX_ANNOUNCE_BYTES), SwarmAnnounce)
+        await self._m.newer.wait_for_those_of(announce)
         return json_response(self._m.swarms.hear(announce, _source(request)))
 
     async def tracker(self, request: Request) -> Response:

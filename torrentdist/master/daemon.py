@@ -46,6 +46,7 @@ from torrentdist.master.figures import master_samples
 from torrentdist.master.intake import Intake
 from torrentdist.master.job_service import Jobs
 from torrentdist.master.leadership import Leadership
+from torrentdist.master.newer import NewerRecords
 from torrentdist.master.once import Requests
 from torrentdist.master.operations import BundleOperations
 from torrentdist.master.replicator import Replicator
@@ -120,6 +121,7 @@ class Master:
         self.swarms = Swarms(
             PeerId(self.id), self.runtime, self.snapshot, own_host=self.host(), config=self.config.swarm
         )
+        self.newer = NewerRecords(self.mirror, self.swarms.directory.lists)
         self.leadership = self._make_leadership()
         changes = self.changes = Changes(self.mirror, self.leadership, Requests(self._zookeeper))
         self.operations = BundleOperations(changes, self.leadership.default_min_replicas)

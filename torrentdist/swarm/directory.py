@@ -215,6 +215,10 @@ class SwarmDirectory:
             return SwarmCounts(0, 0)
         return SwarmCounts(swarm.count(complete=True), swarm.count(complete=False))
 
+    def lists(self, peer: PeerId, digest: Digest) -> bool:
+        known = self._peers.get(peer)
+        return known is not None and digest in known.entries
+
     def members(self, digest: Digest) -> list[Member]:
         """What every peer of a swarm last said about it, by peer id; the silent are in it until the next `expire`."""
         swarm = self._swarms.get(digest)

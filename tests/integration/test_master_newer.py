@@ -1,0 +1,65 @@
+"""A master that has not read yet whom it told to fetch, with a real ZooKeeper."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from masters_in_process import BUNDLE, Enter, leader_with_bundle, request
+from records_of import supervisor
+from zookeeper_fixtures import TcpProxy
+
+from torrentdist.cluster import paths
+from torrentdist.master.newer import NewerRecords, knows_more
+from torrentdist.model.ids import Digest, PeerId, SupervisorId
+from torrentdist.model.records import encode
+from torrentdist.model.views import PeerRole, SwarmAnnounce, SwarmEntry
+
+pytestmark = pytest.mark.anyio
+FLEET = [SupervisorId(f"s{n}") for n in range(4)]
+DIGEST = Digest("a" * 64)
+
+
+def announce(peer: str, role: PeerRole = PeerRole.SUPERVISOR, *, complete: bool = False) -> SwarmAnnounce:
+    entry = SwarmEntry(digest=DIGEST, complete=complete)
+    return SwarmAnnounce(peer=PeerId(peer), role=role, port=1, swarms=[entry])
+
+
+def nobody(peer: PeerId, digest: Digest) -> bool:
+    return False
+
+
+async def test_the_first_that_fetches_hears_of_all_that_were_told_with_it(enter: Enter, proxy: TcpProxy) -> None:
+    """Whoever is quickest would take itself for alone, have the holders to itself, and the plan be made anew with each
+    that comes."""
+    leader = await leader_with_bundle(enter)
+    for id_ in FLEET:
+        await leader.zk.create(paths.supervisor(id_), encode(supervisor(id_)))
+    behind = await enter("m2", servers=[proxy.address])
+    await leader.mirror.sync(5.0)
+    newer = NewerRecords(behind.mirror, nobody)
+    proxy.hold_answers()
+    await leader.operations.distribute(request("r1"), BUNDLE, None, {}, lambda _: None)
+    waiting = [asyncio.create_task(newer.wait_for_those_of(announce(id_))) for id_ in FLEET]
+    await asyncio.sleep(0)
+    before = dict(behind.mirror.snapshot.assignments)
+    proxy.mend()
+    await asyncio.gather(*waiting)
+
+    assert {} == before
+    assert set(FLEET) == set(behind.mirror.snapshot.assignments)
+
+
+async def test_only_who_is_new_and_has_more_than_our_records_say_waits(enter: Enter) -> None:
+    """Each announce would cost a request to ZooKeeper."""
+    leader = await leader_with_bundle(enter)
+    await leader.zk.create(paths.supervisor(FLEET[0]), encode(supervisor(FLEET[0])))
+    await leader.mirror.sync(5.0)
+    await leader.operations.distribute(request("r1"), BUNDLE, None, {}, lambda _: None)
+    snapshot = await leader.mirror.sync(5.0)
+
+    assert not knows_more(snapshot, announce(FLEET[0]), nobody)
+    assert knows_more(snapshot, announce(FLEET[1]), nobody)
+    assert not knows_more(snapshot, announce(FLEET[1]), lambda peer, digest: True)
+    assert not knows_more(snapshot, announce(FLEET[1], complete=True), nobody)
+    assert not knows_more(snapshot, announce("c1", PeerRole.CLIENT), nobody)
