@@ -11,6 +11,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
@@ -22,8 +23,8 @@ from torrentdist.model.config import ZooKeeperConfig
 SESSION_SECS = 2.0
 
 # Clients outlast what a busy machine keeps them waiting; a test in which time has to run out asks for less.
-PATIENT = {"session_timeout_secs": 10.0, "operation_timeout_secs": 10.0}
-SHORT = {"session_timeout_secs": SESSION_SECS, "operation_timeout_secs": 1.0}
+PATIENT: dict[str, Any] = {"session_timeout_secs": 10.0, "operation_timeout_secs": 10.0}
+SHORT: dict[str, Any] = {"session_timeout_secs": SESSION_SECS, "operation_timeout_secs": 1.0}
 
 Connect = Callable[..., Awaitable[ZooKeeper]]
 
@@ -58,7 +59,7 @@ async def connect(zookeeper: EmbeddedZooKeeper, chroot: str) -> AsyncIterator[Co
 
     async def make(**settings: object) -> ZooKeeper:
         defaults = {"servers": zookeeper.addresses, "chroot": chroot, **PATIENT}
-        client = ZooKeeper(ZooKeeperConfig(**{**defaults, **settings}))  # type: ignore[arg-type]
+        client = ZooKeeper(ZooKeeperConfig(**{**defaults, **settings}))
         clients.append(client)
         await client.start(10.0)
         return client
