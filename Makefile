@@ -20,7 +20,7 @@ demo: setup ## a cluster on this machine: upload, distribute, a Spark job, a fai
 	@$(PY) -m torrentdist.dev.demo
 
 test: lint ## lint, then every ring of tests, the fastest first
-	@$(PY) -m pytest -q -n 4 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS) $(wildcard $(addprefix tests/,$(RINGS)))
+	@$(PY) -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS) $(wildcard $(addprefix tests/,$(RINGS)))
 	@$(PY) -m pytest -q $(PYTEST_ARGS) $(wildcard tests/spark) tests/chaos --ignore tests/chaos/test_chaos.py
 
 lint: setup ## style and types
