@@ -19,7 +19,7 @@ class TestLocalCodeDistributor(CodeDistributorConformance):
 
     @pytest.fixture
     def options(self) -> Mapping[str, Any]:
-        return {"stall_secs": 2.0}
+        return {"stall_secs": 5.0}
 
     def failed(self, trio: PluginHosts, metafile: bytes) -> TorrentdistError:
         failure = trio.c.failure("etl-42", metafile)

@@ -17,7 +17,7 @@ class TestTorrentCodeDistributor(CodeDistributorConformance):
 
     @pytest.fixture
     def options(self) -> Mapping[str, Any]:
-        return {"stall_secs": 2.0}
+        return {"stall_secs": 5.0}
 
     @pytest.mark.case("A25")
     def test_a_swarm_without_a_seed_is_given_up(self, trio: PluginHosts) -> None:
