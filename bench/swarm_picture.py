@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from bench.swarm_scenario import Outcome
 
 WIDTH, HEIGHT, GAP, LEFT, TOP, HEAD, FOOT = 290, 190, 30, 48, 40, 26, 26
+LEAST = 480
+"""As wide as the words above."""
 IN_A_ROW = 3
 COLOURS = ("#1f6f8b", "#b5532a", "#6b6b6b", "#7a5195", "#4f7d3a", "#a8893a")
 ASIDE, CUT = "#d08a00", "#c0392b"
@@ -25,7 +27,7 @@ def picture(title: str, outcomes: Mapping[str, Outcome], link_time: float) -> st
     most = min(LONGEST, max(1.5, 0.5 * -(-latest // 0.5)))
     across, down = min(IN_A_ROW, len(outcomes)), -(-len(outcomes) // IN_A_ROW)
     panels = [_panel(number, name, outcome, link_time, most) for number, (name, outcome) in enumerate(outcomes.items())]
-    width, height = LEFT + across * (WIDTH + GAP), TOP + down * (HEAD + HEIGHT + FOOT)
+    width, height = max(LEAST, LEFT + across * (WIDTH + GAP)), TOP + down * (HEAD + HEIGHT + FOOT)
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}">',
