@@ -10,8 +10,9 @@ import pytest
 
 from torrentdist.bundle.make import make_metafile
 from torrentdist.bundle.metafile import Metafile
-from torrentdist.host.links import MasterLinks, in_own_order
+from torrentdist.host.links import MasterLinks
 from torrentdist.model.ids import BundleId
+from torrentdist.model.rendezvous import rendezvous
 
 MASTERS = ["http://m1:7", "http://m2:7", "http://m3:7"]
 
@@ -24,10 +25,10 @@ def metafile_of(directory: Path) -> Metafile:
 
 def test_each_host_asks_the_masters_in_its_own_order() -> None:
     """One master would answer a thousand hosts, and the others none."""
-    first = [in_own_order(MASTERS, f"s{number}")[0] for number in range(300)]
+    first = [rendezvous(MASTERS, f"s{number}")[0] for number in range(300)]
 
     assert all(first.count(master) > 60 for master in MASTERS)
-    assert in_own_order(MASTERS, "s1") == in_own_order(MASTERS[::-1], "s1")
+    assert rendezvous(MASTERS, "s1") == rendezvous(MASTERS[::-1], "s1")
 
 
 @pytest.mark.parametrize("at_host", ["has it", "is dead", "has it no more", "lies"])
@@ -67,7 +68,7 @@ def test_a_metafile_comes_from_the_host_that_a_master_names_or_from_the_master(t
 def test_after_a_damaged_metafile_the_next_master_is_asked(tmp_path: Path, damage: str, by: str) -> None:
     """One bad disk among the masters would keep a bundle from all hosts that ask its master first."""
     right, wrong = metafile_of(tmp_path / "right"), metafile_of(tmp_path / "wrong")
-    first = in_own_order(MASTERS, "s1")[0]
+    first = rendezvous(MASTERS, "s1")[0]
     damaged = right.raw[:-10] if damage == "cut" else wrong.raw
 
     def answer(request: httpx.Request) -> httpx.Response:

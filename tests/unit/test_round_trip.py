@@ -6,8 +6,12 @@ import asyncio
 import math
 
 import httpx
+import msgspec
 import pytest
 
+from torrentdist.model.ids import PeerId
+from torrentdist.model.views import PeerRole, SwarmAnswer
+from torrentdist.swarm.agent import SwarmAgent
 from torrentdist.swarm.round_trip import round_trip
 
 pytestmark = pytest.mark.anyio
@@ -18,20 +22,32 @@ async def test_the_work_of_a_busy_master_is_no_distance() -> None:
     """Hosts of one building would take their busy masters for far ones, ask for a second's worth each, and have the
     holders to themselves, while the others wait."""
 
+    body = msgspec.json.encode(SwarmAnswer(interval=1.0, you="127.0.0.1"))
+
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         await asyncio.sleep(BUSY_SECS)
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
         await writer.drain()
         await reader.read()
         writer.close()
 
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as server, httpx.AsyncClient() as http:
         host, port = server.sockets[0].getsockname()
-        response = await http.post(f"http://{host}:{port}/")
-        secs = round_trip(response)
+        agent = SwarmAgent(
+            peer=PeerId("s1"),
+            role=PeerRole.SUPERVISOR,
+            host="",
+            http=http,
+            masters=[f"http://{host}:{port}"],
+            port=lambda: 1,
+            swarms=list,
+            on_picture=lambda _: None,
+        )
+        picture = await agent.announce()
 
-    assert 0 < secs < BUSY_SECS / 4
+    assert 1 == picture.answered
+    assert 0 < picture.rtt < BUSY_SECS / 4
 
 
 async def test_a_connection_that_the_kernel_knows_nothing_of_has_no_distance() -> None:

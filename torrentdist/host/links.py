@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
@@ -19,6 +18,7 @@ from torrentdist.bundle.metafile import Metafile, metafile_of
 from torrentdist.distributor.protocol import Holder
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
+from torrentdist.model.rendezvous import rendezvous
 from torrentdist.model.views import BundleView, ClusterView
 
 T = TypeVar("T")
@@ -42,7 +42,7 @@ class MasterLinks:
 
     def __init__(self, http: httpx.AsyncClient, urls: Callable[[], Sequence[str]], me: str) -> None:
         self._http = http
-        self._urls: Callable[[], list[str]] = lambda: in_own_order(urls(), me)
+        self._urls: Callable[[], list[str]] = lambda: rendezvous(urls(), me)
 
     async def metafile(self, bundle: BundleId) -> Metafile:
         """The metafile of a bundle that is available; `bundle_not_found` as soon as one master says so. A master may
@@ -105,10 +105,6 @@ class MasterLinks:
         if said:
             raise said[0]
         raise TorrentdistError("unreachable", detail=", ".join(silent) or "no master is known")
-
-
-def in_own_order(urls: Sequence[str], me: str) -> list[str]:
-    return sorted(urls, key=lambda url: hashlib.blake2b(f"{me} {url}".encode(), digest_size=8).digest())
 
 
 def _metafile_or_where(response: httpx.Response) -> Metafile | httpx.Response:

@@ -41,7 +41,8 @@ class NewerRecords:
         self._look: asyncio.Task[None] | None = None
 
     async def wait_for_those_of(self, announce: SwarmAnnounce) -> None:
-        for _ in range(2):  # the look that is under way may have begun too early
+        joined = self._look is not None and not self._look.done()  # that one may have begun too early
+        for _ in range(2 if joined else 1):
             if not self._mirror.connected or not knows_more(self._mirror.snapshot, announce, self._listed):
                 return
             if self._look is None or self._look.done():

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import logging
 import math
 import socket
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -24,6 +23,7 @@ import msgspec
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest, PeerId
 from torrentdist.model.plan import SwarmPlace
+from torrentdist.model.rendezvous import rendezvous
 from torrentdist.model.views import PeerAddress, PeerRole, SwarmAnnounce, SwarmAnswer, SwarmEntry, SwarmPeers
 from torrentdist.swarm.roster import address_of
 from torrentdist.swarm.round_trip import round_trip
@@ -83,14 +83,9 @@ def merge(by_master: Mapping[str, SwarmAnswer], before: SwarmPicture) -> SwarmPi
     )
 
 
-def planners(digest: Digest, masters: Iterable[str]) -> list[str]:
-    """Who plans a swarm, and who does if that one is gone: alike for all its members, and spread over the masters."""
-    return sorted(masters, key=lambda url: hashlib.blake2b(f"{digest} {url}".encode(), digest_size=8).digest())
-
-
 def _place(digest: Digest, by_master: Mapping[str, SwarmAnswer]) -> SwarmPlace | None:
-    """In the plan of the first planner that answers and has one."""
-    said = (by_master[url].swarms.get(digest) for url in planners(digest, by_master))
+    """In the plan of the one master that all members of a swarm follow: the first that answers and has a plan."""
+    said = (by_master[url].swarms.get(digest) for url in rendezvous(by_master, digest))
     return next((peers.place for peers in said if peers and peers.place), None)
 
 
