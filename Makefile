@@ -1,9 +1,9 @@
 # Everything here works from a clean clone: each target sets up what it needs, and that is quick when nothing is missing.
 
 PY := .venv/bin/python
-# What runs side by side: chaos first, since it mostly waits, and then the rings, the fastest first. Spark, the lab and
-# measurements come after, one at a time.
-RINGS := chaos/test_chaos.py unit property contract integration
+# Chaos first, since it mostly waits, and then the rings, the fastest first. What is marked `alone` (most of Spark, the
+# lab, whatever looks at a clock) comes after, one at a time.
+RINGS := $(addprefix tests/,chaos unit property contract spark integration)
 SOURCES := torrentdist cli scripts tests $(if $(wildcard bench/*.py),bench)
 PYTEST_ARGS ?=
 
@@ -20,8 +20,8 @@ demo: setup ## a cluster on this machine: upload, distribute, a Spark job, a fai
 	@$(PY) -m torrentdist.dev.demo
 
 test: lint ## lint, then every ring of tests, the fastest first
-	@$(PY) -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS) $(wildcard $(addprefix tests/,$(RINGS)))
-	@$(PY) -m pytest -q $(PYTEST_ARGS) $(wildcard tests/spark) tests/chaos --ignore tests/chaos/test_chaos.py
+	@$(PY) -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder -m "not alone" $(PYTEST_ARGS) $(RINGS)
+	@$(PY) -m pytest -q -m alone $(PYTEST_ARGS) $(RINGS)
 
 lint: setup ## style and types
 	@$(PY) -m ruff check $(SOURCES)

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from bench_short import rows_that_miss
 
+pytestmark = pytest.mark.alone
+
 
 @pytest.mark.case("E8")
 def test_the_short_form_meets_its_bars_with_room_for_noise(tmp_path: Path) -> None:

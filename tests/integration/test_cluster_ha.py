@@ -27,6 +27,7 @@ def ready_standbys(cluster: Cluster) -> list[str]:
     return found
 
 
+@pytest.mark.alone
 @pytest.mark.case("D12")
 def test_a_transfer_ends_at_the_named_master_within_a_second(battered: Cluster) -> None:
     """If this fails, an operator cannot move the leadership off a host before taking it down."""
@@ -74,6 +75,7 @@ def test_a_transfer_to_an_unknown_or_frozen_master_is_refused_and_changes_nothin
     assert after == before
 
 
+@pytest.mark.alone
 def test_roles_tell_each_masters_own_words_and_a_frozen_one_delays_them_a_second(battered: Cluster) -> None:
     """If this fails, an operator takes a master for fit that is dead, or waits for it."""
     ready_standbys(battered)

@@ -124,7 +124,7 @@ def test_a_download_without_any_holder_fails_in_time(battered: Cluster, tmp_path
     ended = downloading.end(20)
 
     assert 6 == ended.code
-    assert ended.seconds < 7
+    assert ended.seconds < 15  # it was given 3, and starts and ends on a busy machine
     assert not (tmp_path / "dest").exists()
 
 
@@ -145,9 +145,10 @@ def test_a_restarted_master_serves_at_once(battered: Cluster, tmp_path: Path) ->
         assert picture(source) == picture(tmp_path / bundle)
         assert result["size"] == result["sources"]["masters"]
 
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 25
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("role", ["leader", "standby", "supervisor"])
 def test_a_killed_daemon_starts_again_at_once(battered: Cluster, role: str) -> None:
     """A30: broken, every crash would cost a session timeout, because the daemon takes itself for a stranger."""

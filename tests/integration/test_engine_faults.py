@@ -305,6 +305,7 @@ def test_removing_closes_files_and_keeps_them(tmp_path: Path) -> None:
     run(scenario())
 
 
+@pytest.mark.alone
 def test_closing_is_quick_and_ends_every_wait(tmp_path: Path) -> None:
     """If this failed, a daemon would not stop, or whoever waited for a download would wait for ever."""
     meta = published(tmp_path / "a", LARGE)

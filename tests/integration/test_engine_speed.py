@@ -8,11 +8,15 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from torrentdist.bundle.make import make_metafile
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.model.views import PeerAddress, PeerRole
 from torrentdist.swarm.engine import Engine, EngineConfig
 from torrentdist.testing.trees import some_bytes, write_tree
+
+pytestmark = pytest.mark.alone
 
 SMALL_BUNDLE = {"job.py": some_bytes(1024 * 1024, 1), "empty": b""}
 TRIES = 5

@@ -85,6 +85,7 @@ async def test_c3_a_spare_member_disturbs_nobody(connect: Connect, worker: Worke
     assert before == busy.events
 
 
+@pytest.mark.alone
 @both
 async def test_c4_a_lost_member_is_replaced(connect: Connect, worker: Workers, algorithm: Algorithm) -> None:
     """C4, C7: what a member had that vanished without a word stays without anybody."""

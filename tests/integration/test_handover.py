@@ -73,6 +73,7 @@ async def hand_over(leader: Contender, target: str) -> None:
     leader.elector.hand_over(place)
 
 
+@pytest.mark.alone
 @pytest.mark.case("D12")
 async def test_the_named_master_leads_within_a_second_though_others_stand_before_it(contend: Contend) -> None:
     """If this fails, an operator who drains a host cannot say where leadership goes, or waits for it."""

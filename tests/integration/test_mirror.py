@@ -164,6 +164,7 @@ async def test_a_broken_record_hurts_no_other(connect: Connect, follow: Follow) 
     assert {"good", "later", "torn"} == set(healed.bundles)
 
 
+@pytest.mark.alone
 async def test_a_new_record_arrives_at_once(connect: Connect, follow: Follow) -> None:
     """If this fails, standbys start fetching late: the median from a write to the snapshot is to stay within 20 ms."""
     zk, other = await connect(), await connect()

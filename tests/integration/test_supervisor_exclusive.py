@@ -327,6 +327,7 @@ async def test_a_supervisor_restarted_in_an_outage_adopts_its_workers(
         await host.close()
 
 
+@pytest.mark.alone
 async def test_a_worker_waits_for_a_barrier_that_another_host_holds(
     new_host: NewHost, zookeeper: EmbeddedZooKeeper, chroot: str
 ) -> None:

@@ -107,6 +107,7 @@ async def test_deactivated_it_stops_and_keeps_its_place_and_activated_it_starts_
     assert (0, 0) == (said.slot, said.restarts)
 
 
+@pytest.mark.alone
 async def test_one_that_does_not_stop_is_killed_after_its_grace(host: JobHost) -> None:
     """If this fails, a stubborn worker blocks its place for ever, or a slow one gets no time to end well."""
     host.job("etl", "work.py", "stubborn", stop_grace_secs=1.0)

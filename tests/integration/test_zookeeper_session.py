@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import time
+from pathlib import Path
 
 import pytest
 from zookeeper_fixtures import SHORT, Connect, TcpProxy, eventually, expire
@@ -24,27 +25,30 @@ async def code_of(attempt: asyncio.Future[object] | asyncio.Task[object]) -> str
     return caught.value.code
 
 
+@pytest.mark.alone
 @pytest.mark.case("D2")
 async def test_no_call_outlives_its_deadline_while_the_server_is_frozen(
     own_zookeeper: EmbeddedZooKeeper, connect: Connect
 ) -> None:
     """If this fails, a leader hangs in a call, as kazoo's synchronous ones do: 11 s in a session of 4 s."""
-    zk = await connect(servers=own_zookeeper.addresses, operation_timeout_secs=0.5, session_timeout_secs=1.5)
+    zk = await connect(servers=own_zookeeper.addresses, operation_timeout_secs=0.5, session_timeout_secs=3.0)
     await zk.create("/a")
     own_zookeeper.servers[0].pause()
-    codes, took = [], []
-    for _ in range(5):  # connected at first, then suspended
+    codes: list[list[str]] = []
+    took: list[float] = []
+    states = [zk.state]
+    while states[-1] is SessionState.CONNECTED or len(codes) < 5:  # at first, then suspended
         begun = time.monotonic()
+        states.append(zk.state)
         codes.append([await code_of(asyncio.ensure_future(call)) for call in (zk.get("/a"), zk.set("/a", b""))])
         took.append(time.monotonic() - begun)
-    state = zk.state
     own_zookeeper.servers[0].resume()
     await zk.wait_connected(10.0)
 
-    assert max(took) < 2 * 0.5 + 0.3
+    assert max(took) < 2 * 0.5 + 0.5
     assert codes[0] == ["zookeeper_unavailable", "outcome_unknown"]
     assert codes[-1] == ["zookeeper_unavailable", "zookeeper_unavailable"]
-    assert state is SessionState.SUSPENDED
+    assert states[-1] is SessionState.SUSPENDED
     assert await zk.get("/a") is not None
 
 
@@ -143,11 +147,18 @@ async def test_the_lease_counts_from_the_sending_of_acknowledged_writes(connect:
     assert acknowledged == read == zk.last_write_acknowledged
 
 
-async def test_the_granted_timeout_is_known(connect: Connect) -> None:
+async def test_the_granted_timeout_is_known(connect: Connect, tmp_path: Path) -> None:
     """If this fails, leases are computed with what was asked for instead of what was granted (kazoo drops it)."""
-    short, long = await connect(session_timeout_secs=0.2), await connect(session_timeout_secs=600.0)
+    server = EmbeddedZooKeeper(tmp_path / "zookeeper", config=("minSessionTimeout=8000", "maxSessionTimeout=9000"))
+    server.start()
+    try:
+        asked = [await connect(servers=server.addresses, session_timeout_secs=secs) for secs in (5.0, 600.0)]
+        granted = [zk.negotiated_timeout for zk in asked]
+        await asyncio.gather(*(zk.close() for zk in asked))
+    finally:
+        server.kill()
 
-    assert (short.negotiated_timeout, long.negotiated_timeout) == (1.0, 60.0)
+    assert granted == [8.0, 9.0]
 
 
 @pytest.mark.case("D18")
@@ -192,6 +203,7 @@ async def test_closing_ends_the_session_and_what_waits_for_it(connect: Connect) 
     assert await code_of(asyncio.ensure_future(zk.get("/mine"))) == "closing"
 
 
+@pytest.mark.alone
 async def test_closing_is_bounded_when_nobody_listens(chroot: str) -> None:
     """If this fails, a daemon cannot be stopped while ZooKeeper is away."""
     zk = ZooKeeper(ZooKeeperConfig(servers=[f"127.0.0.1:{free_ports(1)[0]}"], chroot=chroot))

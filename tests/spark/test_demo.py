@@ -16,6 +16,8 @@ from torrentdist.dev.demo import BUNDLE, REPORT
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.alone
+
 LONG = 600.0
 MASTERS, SUPERVISORS = 3, 2
 

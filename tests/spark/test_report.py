@@ -17,6 +17,8 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.spark import report
 from torrentdist.spark.reading import DUPLICATE, OTHER_KIND, OTHER_VERSION, TORN
 
+pytestmark = pytest.mark.alone
+
 MILLIONS = 2_000_000
 LONGEST_SECS = 120.0
 

@@ -14,6 +14,8 @@ from spark.conftest import BRIEF, WORKERS, Standalone
 
 import torrentdist.spark
 
+pytestmark = pytest.mark.alone
+
 FOUND = Path(torrentdist.spark.__file__).parent
 """Where Spark finds the data source: in an installation that is the place of all packages, in a clone it is not."""
 

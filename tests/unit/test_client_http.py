@@ -31,6 +31,7 @@ async def dead_url() -> str:
     return gone.url
 
 
+@pytest.mark.alone
 def test_follows_the_leader_named_in_a_refusal_at_once() -> None:
     """B1: broken, every mutation sent to a standby would cost a wait."""
 
@@ -121,6 +122,7 @@ def test_all_masters_down_ends_with_a_clear_error() -> None:
     run(test())
 
 
+@pytest.mark.alone
 def test_the_deadline_ends_a_search_among_living_masters() -> None:
     """B4: broken, a cluster that elects nobody would hold its clients for ever."""
 

@@ -258,6 +258,7 @@ def test_changes_after_close_are_refused_for_names_too(data: Path) -> None:
     assert failure.value.code == "closing"
 
 
+@pytest.mark.alone
 def test_five_hundred_bundles_open_quickly(filled: Path, meta: Metafile) -> None:
     """A daemon with many bundles would be slow to start: metafiles or indexes would be parsed at open."""
     for number in range(499):
