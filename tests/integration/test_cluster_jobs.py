@@ -68,6 +68,7 @@ def wait_running(cluster: Cluster, name: str, workers: int = WORKERS) -> dict[in
     return running(cluster, name)
 
 
+@pytest.mark.alone
 @pytest.mark.case("A3")
 @pytest.mark.case("A4")
 @pytest.mark.case("A28")
