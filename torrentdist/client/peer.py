@@ -24,7 +24,8 @@ from torrentdist.model.config import SwarmConfig
 from torrentdist.model.ids import Digest, PeerId, new_random_id
 from torrentdist.model.views import PeerAddress, PeerRole, SwarmEntry, TransferPhase
 from torrentdist.swarm.agent import SwarmAgent, SwarmPicture
-from torrentdist.swarm.engine import Engine, EngineConfig, Transfer
+from torrentdist.swarm.engine import Engine, Transfer
+from torrentdist.swarm.settings import engine_config
 
 ANNOUNCE_SECS = 0.5
 """How long a dead master may hold up the others' news of us; they answer within milliseconds."""
@@ -114,14 +115,7 @@ class ClientPeer:
 
 @asynccontextmanager
 async def client_peer(client: MasterClient, swarm: SwarmConfig) -> AsyncIterator[ClientPeer]:
-    engine = Engine(
-        EngineConfig(
-            listen_host=swarm.listen or listen_host(client.masters),
-            port=swarm.port,
-            upload_limit=swarm.upload_limit,
-            download_limit=swarm.download_limit,
-        )
-    )
+    engine = Engine(engine_config(swarm, listen_host(client.masters)))
     await engine.start()
     # Nobody, until the directory has named somebody.
     engine.allow(())

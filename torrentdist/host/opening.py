@@ -15,7 +15,8 @@ from torrentdist.host.web import is_loopback
 from torrentdist.model.config import Config
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.settings import read_secret
-from torrentdist.swarm.engine import Engine, EngineConfig
+from torrentdist.swarm.engine import Engine
+from torrentdist.swarm.settings import engine_config
 
 
 def token_of(config: Config) -> str | None:
@@ -45,14 +46,7 @@ async def open_runtime(
         )
     )
     try:
-        engine = Engine(
-            EngineConfig(
-                listen_host=config.swarm.listen or config.api.listen,
-                port=config.swarm.port,
-                upload_limit=config.swarm.upload_limit,
-                download_limit=config.swarm.download_limit,
-            )
-        )
+        engine = Engine(engine_config(config.swarm, config.api.listen))
         await engine.start()
         engine.allow(())  # nobody is known yet
     except BaseException:

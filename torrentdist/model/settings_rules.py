@@ -102,6 +102,7 @@ RULES: dict[str, Rule] = {
     "swarm.download_limit": SIZE,
     "swarm.fetching_secs": PERIOD,
     "swarm.seeding_secs": PERIOD,
+    "swarm.nice": Rule(lambda nice: 0 <= nice <= 19, "from 0 to 19"),
     "store.limit_bytes": SIZE,
     "store.reserve_bytes": SIZE,
     "store.scrub_secs": SECONDS,

@@ -28,6 +28,7 @@ from torrentdist.swarm.alerts import AlertPump
 from torrentdist.swarm.settings import EngineConfig
 from torrentdist.swarm.sources import Endpoint
 from torrentdist.swarm.statistics import EngineStatistics, later
+from torrentdist.swarm.threads import giving_way
 from torrentdist.swarm.transfer import Transfer
 
 __all__ = ["Engine", "EngineConfig", "EngineStatistics", "Transfer"]
@@ -80,7 +81,8 @@ class Engine:
         self._listening = loop.create_future()
         self.host = await self._resolve(self.config.listen_host)
         heap.share_one_heap()
-        self._session = lt.session(settings.session_params(self.config, self.host))
+        with giving_way(self.config.nice):
+            self._session = lt.session(settings.session_params(self.config, self.host))
         settings.limit_everybody(self._session)
         self._pump = AlertPump(self._session, self._handlers())
         try:

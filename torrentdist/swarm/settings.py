@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 import libtorrent as lt
 
 import torrentdist
+from torrentdist.model.config import SwarmConfig
 from torrentdist.swarm import conductor
 
 DISK_IO: Final = "pread_disk_io_constructor"
@@ -36,6 +37,19 @@ class EngineConfig:
     upload_limit: int = 0
     """Bytes per second, 0: none. Holds on loopback and private addresses too."""
     download_limit: int = 0
+    nice: int = SwarmConfig().nice
+    """Of libtorrent's threads."""
+
+
+def engine_config(swarm: SwarmConfig, listen_host: str) -> EngineConfig:
+    """`listen_host`: where the configuration names none."""
+    return EngineConfig(
+        listen_host=swarm.listen or listen_host,
+        port=swarm.port,
+        upload_limit=swarm.upload_limit,
+        download_limit=swarm.download_limit,
+        nice=swarm.nice,
+    )
 
 
 class Setting(NamedTuple):
