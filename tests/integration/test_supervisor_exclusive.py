@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import os
 import signal
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,21 @@ def watches_of(zookeeper: EmbeddedZooKeeper, session: int) -> set[str]:
     by_session = zookeeper.servers[0].command("wchc").split("0x")
     (own,) = [part for part in by_session if part and int(part.split()[0], 16) == session % 2**64]
     return set(own.split()[1:])
+
+
+@pytest.fixture
+async def running(tmp_path: Path, own_zookeeper: EmbeddedZooKeeper, connect: Connect) -> AsyncIterator[JobHost]:
+    """With a worker that runs, and a ZooKeeper of its own, to be frozen."""
+    host = JobHost(tmp_path, await connect(servers=own_zookeeper.addresses, chroot="/a"), own_zookeeper.addresses, "/a")
+    try:
+        await host.open()
+        host.job("etl")
+        await host.assign(("etl", 0))
+        await host.running("etl")
+        yield host
+    finally:
+        own_zookeeper.servers[0].resume()
+        await host.close()
 
 
 @pytest.mark.case("A21")
@@ -168,29 +184,19 @@ async def test_a_host_that_is_cut_off_alone_stops_its_workers_in_time(
 @pytest.mark.case("D10")
 @pytest.mark.case("A22")
 async def test_an_outage_that_all_masters_see_ends_no_worker(
-    tmp_path: Path, own_zookeeper: EmbeddedZooKeeper, connect: Connect
+    running: JobHost, own_zookeeper: EmbeddedZooKeeper
 ) -> None:
     """If this fails, every restart of ZooKeeper stops every job."""
-    zk = await connect(servers=own_zookeeper.addresses, chroot="/a")
-    host = JobHost(tmp_path, zk, own_zookeeper.addresses, "/a")
-    try:
-        await host.open()
-        host.job("etl")
-        await host.assign(("etl", 0))
-        await host.running("etl")
-        own_zookeeper.servers[0].pause()
-        host.masters.blind, host.masters.newest = True, 1
-        until = clock() + 2 * SESSION_SECS
-        await eventually(lambda: host.oracle.stints("etl", 0)[-1].last > until, 3 * SESSION_SECS)
-        host.masters.blind = False
-        sees_again = clock()
-        await host.ended("etl")
-        (stint,) = host.oracle.stints("etl", 0)
+    own_zookeeper.servers[0].pause()
+    running.masters.blind, running.masters.newest = True, 1
+    until = clock() + 2 * SESSION_SECS
+    await eventually(lambda: running.oracle.stints("etl", 0)[-1].last > until, 3 * SESSION_SECS)
+    running.masters.blind = False
+    sees_again = clock()
+    await running.ended("etl")
+    (stint,) = running.oracle.stints("etl", 0)
 
-        assert stint.last - sees_again < PROOF_SECS + SESSION_SECS / 6
-    finally:
-        own_zookeeper.servers[0].resume()
-        await host.close()
+    assert stint.last - sees_again < PROOF_SECS + SESSION_SECS / 6
 
 
 @pytest.mark.case("D10")
@@ -233,52 +239,36 @@ async def test_an_outage_longer_than_every_session_ends_no_worker(
 
 @pytest.mark.case("D10")
 async def test_what_may_have_been_given_to_others_is_not_proven(
-    tmp_path: Path, own_zookeeper: EmbeddedZooKeeper, connect: Connect
+    running: JobHost, own_zookeeper: EmbeddedZooKeeper
 ) -> None:
     """If this fails, a worker that was moved just before an outage runs on beside the other one."""
-    host = JobHost(tmp_path, await connect(servers=own_zookeeper.addresses, chroot="/a"), own_zookeeper.addresses, "/a")
-    try:
-        await host.open()
-        host.job("etl")
-        await host.assign(("etl", 0))
-        await host.running("etl")
-        own_zookeeper.servers[0].pause()
-        host.masters.blind, host.masters.newest = True, 2
-        frozen = clock()
-        await host.ended("etl")
-        (stint,) = host.oracle.stints("etl", 0)
+    own_zookeeper.servers[0].pause()
+    running.masters.blind, running.masters.newest = True, 2
+    frozen = clock()
+    await running.ended("etl")
+    (stint,) = running.oracle.stints("etl", 0)
 
-        assert stint.last - frozen < SESSION_SECS * LEASE_SHARE
-    finally:
-        own_zookeeper.servers[0].resume()
-        await host.close()
+    assert stint.last - frozen < SESSION_SECS * LEASE_SHARE
 
 
 @pytest.mark.case("D10")
 async def test_a_master_that_only_another_one_knows_is_asked(
-    tmp_path: Path, own_zookeeper: EmbeddedZooKeeper, connect: Connect
+    running: JobHost, own_zookeeper: EmbeddedZooKeeper
 ) -> None:
     """If this fails, a master that came in the moment of a cut moves workers that run on elsewhere."""
-    host = JobHost(tmp_path, await connect(servers=own_zookeeper.addresses, chroot="/a"), own_zookeeper.addresses, "/a")
     late = Masters()
     await late.open()
     try:
-        await host.open()
-        host.job("etl")
-        await host.assign(("etl", 0))
-        await host.running("etl")
-        host.masters.named = {MasterId("late"): late.url}
-        host.masters.newest = late.newest = 1
+        running.masters.named = {MasterId("late"): late.url}
+        running.masters.newest = late.newest = 1
         own_zookeeper.servers[0].pause()
-        host.masters.blind = True
+        running.masters.blind = True
         frozen = clock()
-        await host.ended("etl")
-        (stint,) = host.oracle.stints("etl", 0)
+        await running.ended("etl")
+        (stint,) = running.oracle.stints("etl", 0)
 
         assert stint.last - frozen < SESSION_SECS * LEASE_SHARE
     finally:
-        own_zookeeper.servers[0].resume()
-        await host.close()
         await late.close()
 
 

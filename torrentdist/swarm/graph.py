@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-FULL_MESH: Final = 8
-"""Up to so many, everybody knows everybody. What a receiver asks of each, two blocks at least, is in a queue of some
-link together: that of more neighbours overflows, and what is lost there, be it a greeting, is sent again a second
-later."""
+FULL_MESH: Final = 24
+"""Up to so many, everybody knows everybody."""
 
 
 def neighbours(size: int, index: int) -> list[int]:
