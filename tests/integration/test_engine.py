@@ -7,9 +7,6 @@ import os
 import shutil
 import socket
 import stat
-import subprocess
-import sys
-import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -391,33 +388,5 @@ def test_a_taken_port_is_an_error(tmp_path: Path) -> None:
                 await Engine(EngineConfig(port=a.port)).start()
 
             assert caught.value.code == "port_in_use"
-
-    run(scenario())
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="threads have a priority of their own on Linux")
-def test_what_moves_the_bytes_gives_way_to_jobs_and_to_our_own_loop(tmp_path: Path) -> None:
-    """If this failed, a transfer would slow the jobs of its host, or these would be as slow as it may be."""
-    ours = os.getpriority(os.PRIO_PROCESS, 0)
-    least = ours + 7
-    meta = published(tmp_path / "a", LARGE)
-    before = set(os.listdir("/proc/self/task"))
-
-    def nice_here() -> int:
-        return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
-
-    async def scenario() -> None:
-        async with engines(EngineConfig(nice=least), EngineConfig(nice=least)) as (a, b):
-            a.seed(meta, tmp_path / "a")
-            await b.fetch(meta, tmp_path / "b", [address(a)]).wait_done()
-            thread = await asyncio.to_thread(nice_here)
-            child = await asyncio.create_subprocess_exec("nice", stdout=subprocess.PIPE)
-            told, _ = await child.communicate()
-            begun = [int(thread) for thread in set(os.listdir("/proc/self/task")) - before]
-            found = [os.getpriority(os.PRIO_PROCESS, thread) for thread in begun]
-
-        assert found.count(least) >= 6, found  # network and disk of two sessions
-        assert set(found) <= {ours, least}
-        assert (ours, ours, ours) == (nice_here(), thread, int(told))
 
     run(scenario())

@@ -113,9 +113,10 @@ def test_an_engine_on_all_addresses_has_one_port() -> None:
         return {int(row[1].split(":")[1], 16) for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in ours}
 
     async def ports() -> tuple[int, set[int]]:
+        before = listening()  # servers of other tests
         engine = Engine(EngineConfig(listen_host="0.0.0.0"))
         await engine.start()
-        found = listening()
+        found = listening() - before
         await engine.close()
         return engine.port, found
 

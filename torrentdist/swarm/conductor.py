@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 from typing import Final
 
 from torrentdist.model.ids import PeerId
@@ -167,17 +168,26 @@ class Conductor:
             return wanted
         under_way = max(1, window(place.receivers) * BLOCK // sight.piece_length)
         whose = owners(place.shares)
-        own = [piece for piece in fresh if whose[piece % CLASSES] == place.number]
+        shares: dict[int, list[int]] = {}
+        for piece in fresh:
+            shares.setdefault(whose[piece % CLASSES], []).append(piece)
+        own = shares.pop(place.number, [])
         for piece in own:
             wanted[piece] = OWN
         if len(own) > under_way:
             return wanted  # the holders are asked for nothing else while there is so much of it
-        others = [piece for piece in fresh if whose[piece % CLASSES] != place.number]
-        for piece in others:
+        for piece in chain.from_iterable(shares.values()):
             wanted[piece] = LATER
-        under_way_already = len(others) <= place.shares * under_way and now - self._moved_at < RESHARE_SECS
-        if not own and place.number < place.shares and not under_way_already:
-            # What is left is shared out anew, so that hardly two take the same.
-            for piece in others[place.number :: place.shares][:under_way]:
+        if not own and place.number < place.shares:
+            begun = 0 if now - self._moved_at > RESHARE_SECS else under_way
+            helpers = [number for number in range(place.shares) if number not in shares]
+            for piece in spare(shares.values(), begun)[helpers.index(place.number) :: len(helpers)][:under_way]:
                 wanted[piece] = TAKEN_OVER
         return wanted
+
+
+def spare(shares: Iterable[Sequence[int]], begun: int) -> list[int]:
+    """What is left of the others' shares but for the first `begun` of each, which are on their way: first the last
+    ones of the largest, so that all shares end at the same time."""
+    behind = [(place, piece) for left in shares for place, piece in enumerate(left) if place >= begun]
+    return [piece for _, piece in sorted(behind, reverse=True)]
