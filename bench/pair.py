@@ -28,8 +28,10 @@ import libtorrent as lt
 from torrentdist.bundle.durable import sync_filesystem
 from torrentdist.bundle.make import make_metafile
 from torrentdist.bundle.metafile import parse_metafile
+from torrentdist.model.config import SwarmConfig
 from torrentdist.model.views import PeerAddress, PeerRole
-from torrentdist.swarm.engine import Engine, EngineConfig
+from torrentdist.swarm.engine import Engine
+from torrentdist.swarm.settings import engine_config
 
 MiB = 1024 * 1024
 KINDS = ("reference", "ours")
@@ -119,7 +121,7 @@ def fetch_reference(raw: bytes, home: Path, port: int) -> float:
 
 
 async def seed_ours(raw: bytes, home: Path) -> None:
-    engine = Engine(EngineConfig())
+    engine = Engine(engine_config(SwarmConfig(), "127.0.0.1"))
     await engine.start()
     engine.seed(parse_metafile(raw), home)
     print(engine.port, flush=True)
@@ -128,7 +130,7 @@ async def seed_ours(raw: bytes, home: Path) -> None:
 
 
 async def fetch_ours(raw: bytes, home: Path, port: int) -> float:
-    engine = Engine(EngineConfig())
+    engine = Engine(engine_config(SwarmConfig(), "127.0.0.1"))
     await engine.start()
     meta = parse_metafile(raw)
     started = time.perf_counter()

@@ -32,6 +32,8 @@ NewCluster = Callable[..., "Cluster"]
 
 SLOW_SYNC: dict[str, object] = {"sync_secs": 86_400.0}
 """Nothing that these tests wait for may need the periodic sync."""
+NO_COURTESY: dict[str, object] = {"nice": 0}
+"""Many tests on few processors: who gives way to all the others comes last."""
 
 
 def until(condition: Callable[[], object], what: str, seconds: float = 20.0) -> None:
@@ -149,6 +151,7 @@ class Cluster:
         """Start a command; `settings` are configuration keys, section first: swarm__upload_limit=9."""
         env = {k: v for k, v in os.environ.items() if not k.startswith(("TORRENTDIST_", "XDG_"))}
         env |= {"XDG_CACHE_HOME": str(self._work / "cache"), "XDG_CONFIG_HOME": str(self._work / "config")}
+        settings = {**{f"swarm__{key}": value for key, value in NO_COURTESY.items()}, **settings}
         env |= {f"TORRENTDIST_{key.replace('__', '_').upper()}": str(value) for key, value in settings.items()}
         command = [sys.executable, "-m", "torrentdist_cli", "--config", self.dir / "client.toml", *args, "-o", "json"]
         process = subprocess.Popen(
@@ -287,6 +290,7 @@ def running_cluster(settings: Settings | None = None, *, work: Path | None = Non
     work = work or Path(tempfile.mkdtemp(prefix="torrentdist-test-"))
     merged = {"replication": SLOW_SYNC, **{k: dict(v) for k, v in (settings or {}).items()}}
     merged["replication"] = {**SLOW_SYNC, **merged["replication"]}
+    merged["swarm"] = {**NO_COURTESY, **merged.get("swarm", {})}
     dev = ProgramCluster(DevSpec(dir=work / "cluster", settings=merged, **spec))
     cluster = Cluster(dev, work)
     try:

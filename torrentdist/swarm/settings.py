@@ -37,7 +37,7 @@ class EngineConfig:
     upload_limit: int = 0
     """Bytes per second, 0: none. Holds on loopback and private addresses too."""
     download_limit: int = 0
-    nice: int = SwarmConfig().nice
+    nice: int = 0
     """Of libtorrent's threads."""
 
 
