@@ -306,10 +306,16 @@ def test_complete_peers_part(tmp_path: Path) -> None:
 def test_who_is_connected_is_not_dialled_again(tmp_path: Path) -> None:
     """If this failed, every announce would open connections that are closed again, between all pairs of hosts."""
     meta = published(tmp_path / "a", LARGE)
-    ends: list[str] = []
+    ends: set[tuple[str, ...]] = set()
+
+    async def connections(*ports: int) -> set[tuple[str, ...]]:
+        rows = (await asyncio.to_thread(Path("/proc/net/tcp").read_text, encoding="ascii")).splitlines()[1:]
+        pairs = {tuple(row.split()[1:3]) for row in rows if row.split()[3] != "0A"}
+        return {pair for pair in pairs if any(end.endswith(f":{port:04X}") for port in ports for end in pair)}
 
     async def scenario() -> None:
         async with engines(EngineConfig(upload_limit=6 * MiB), *some(1)) as (a, b):
+            before = await connections(a.port, b.port)  # of others, which had these ports a moment ago
             seed = a.seed(meta, tmp_path / "a")
             transfer = b.fetch(meta, tmp_path / "b", [address(a)])
             await until(lambda: transfer.view().done > 0)
@@ -317,11 +323,7 @@ def test_who_is_connected_is_not_dialled_again(tmp_path: Path) -> None:
                 seed.add_peers([address(b, PeerRole.SUPERVISOR)])
                 transfer.add_peers([address(a)])
                 await asyncio.sleep(0.1)  # More often than any agent.
-            table = await asyncio.to_thread(Path("/proc/net/tcp").read_text, encoding="ascii")
-            ours = (f":{a.port:04X} ", f":{b.port:04X} ")
-            ends.extend(
-                line for line in table.splitlines() if any(port in line for port in ours) and " 0A " not in line
-            )
+            ends.update(await connections(a.port, b.port) - before)
 
     run(scenario())
 
