@@ -12,6 +12,7 @@ import logging
 import secrets
 import socket
 import ssl
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -118,14 +119,18 @@ class _InOrder(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo is un
             raise
 
 
-class _Numbering(ConnectionHandler):  # type: ignore[misc]  # kazoo is untyped
-    """Goes on counting its requests over all connections of a session, as ZooKeeper's own client does.
+class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo is untyped
+    """Goes on counting its requests over all connections of a session, as ZooKeeper's own client does, and leaves a
+    server that is silent.
 
     kazoo begins at 1 with each connection. A server tells by session and number whose commit has come in; a late one
-    from the connection before could pass for the answer to a new request.
+    from the connection before could pass for the answer to a new request. And kazoo listens for silence only while
+    nothing is sent: who asks once a second would wait for a frozen server for ever.
     """
 
     _count = 0
+    _heard = 0.0
+    """When something last came from the server."""
 
     @property
     def _xid(self) -> int:
@@ -134,6 +139,21 @@ class _Numbering(ConnectionHandler):  # type: ignore[misc]  # kazoo is untyped
     @_xid.setter
     def _xid(self, number: int | None) -> None:
         self._count = number or self._count
+
+    def _connect(self, host: Any, hostip: Any, port: Any) -> Any:
+        timeouts = super()._connect(host, hostip, port)
+        self._heard = time.monotonic()
+        return timeouts
+
+    def _read_socket(self, read_timeout: float) -> Any:
+        self._heard = time.monotonic()
+        return super()._read_socket(read_timeout)
+
+    def _send_request(self, read_timeout: float, connect_timeout: float) -> None:
+        waits = bool(self.client._pending) or self.ping_outstanding.is_set()
+        if waits and time.monotonic() - self._heard > read_timeout:
+            raise kazoo_errors.ConnectionDropped("nothing has come from the server")
+        super()._send_request(read_timeout, connect_timeout)
 
     def _read_response(self, header: Any, buffer: Any, offset: Any) -> Any:
         """An answer that nobody waits for would end kazoo's thread, and the session; it is as good as a lost one."""
@@ -308,7 +328,7 @@ def _kazoo_client(config: ZooKeeperConfig, credentials: Credentials | None, resu
         client_id=None if resume is None else (resume.id, resume.password),
         **options,
     )
-    client._connection.__class__ = _Numbering  # kazoo makes it itself, and takes no other
+    client._connection.__class__ = _Connection  # kazoo makes it itself, and takes no other
     if resume is not None:  # the process before us has counted too, and may have left requests under way
         client._connection._xid = 1 + secrets.randbelow(2**30)
     return client
