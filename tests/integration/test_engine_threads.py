@@ -31,7 +31,7 @@ def test_what_moves_the_bytes_gives_way_to_jobs_and_to_our_own_loop(tmp_path: Pa
     before = set(os.listdir("/proc/self/task"))
 
     async def scenario() -> tuple[int, int, list[int]]:
-        a, b = Engine(EngineConfig(nice=least)), Engine(EngineConfig(nice=least))
+        a, b = Engine(EngineConfig(nice=7)), Engine(EngineConfig(nice=7))
         await a.start()
         await b.start()
         a.seed(meta, tmp_path / "a")

@@ -16,9 +16,10 @@ _TASKS = Path("/proc/self/task")
 
 @contextmanager
 def giving_way(nice: int) -> Iterator[None]:
-    """What is begun in here by others than Python is `nice`: 0 is like everybody, 19 is last."""
+    """What is begun in here by others than Python is so much nicer than we are: 0 is like us, 19 is the most."""
     before = _threads()
     yield
+    nice += os.getpriority(os.PRIO_PROCESS, 0)
     for thread in _threads() - before:
         with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, int(thread), nice)
