@@ -21,7 +21,7 @@ demo: setup ## a cluster on this machine: upload, distribute, a Spark job, a fai
 
 test: lint ## lint, then every ring of tests, the fastest first
 	@$(PY) -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder -m "not alone" $(PYTEST_ARGS) $(RINGS)
-	@$(PY) -m pytest -q -m alone $(PYTEST_ARGS) $(RINGS) || { [ $$? = 5 ] && [ -n "$(PYTEST_ARGS)" ]; } # none chosen
+	@$(PY) -m pytest -q -m alone $(PYTEST_ARGS) $(RINGS) || { [ $$? = 5 ] && $(if $(PYTEST_ARGS),true,false); } # none chosen
 
 lint: setup ## style and types
 	@$(PY) -m ruff check $(SOURCES)
