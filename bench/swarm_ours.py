@@ -62,6 +62,7 @@ class Ours:
         self.hosts = lab.add([f"s{n}" for n in range(scenario.hosts)])
         self._false = lab.add([f"x{n}" for n in range(scenario.liars)])
         self._digest = ""
+        self._looked_for: dict[str, str] = {}
 
     def up(self) -> None:
         """Everybody is there, the holders hold the bundle, and from then on links have their rate."""
@@ -174,7 +175,10 @@ class Ours:
         )
 
     def _published(self, name: str) -> bool:
-        return os.path.lexists(self._visible(name))
+        """Asked for every host a hundred times a second, so it is no time for new paths."""
+        if name not in self._looked_for:
+            self._looked_for[name] = str(self._visible(name))
+        return os.path.lexists(self._looked_for[name])
 
     def _visible(self, name: str) -> Path:
         """What is there once it is published, and not before."""

@@ -6,6 +6,7 @@ command is written beside its address; a test holds the two together.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
@@ -102,7 +103,10 @@ class Group(SharedOptions, click.Group):
         if cmd_name not in self.lazy:
             return super().get_command(ctx, cmd_name)
         module, _, attribute = self.lazy[cmd_name].where.partition(":")
-        return cast(click.Command, getattr(import_module(module), attribute))
+        command = cast(click.Command, getattr(import_module(module), attribute))
+        gc.freeze()  # what is imported stays, and need not be looked through again
+        gc.enable()
+        return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -14,7 +14,9 @@ from torrentdist.swarm.directory import Limits, Periods, SwarmDirectory
 
 DIGESTS = [Digest(letter * 64) for letter in "abc"]
 PEERS = [PeerId(f"p{n}") for n in range(7)]
-PERIODS = Periods(fetching_secs=1.0, seeding_secs=10.0, stock_secs=30.0, grace_secs=0.0, fetching_per_sec=1e9)
+PERIODS = Periods(
+    fetching_secs=1.0, unsettled_secs=1.0, seeding_secs=10.0, stock_secs=30.0, grace_secs=0.0, fetching_per_sec=1e9
+)
 HANDOUT = 4
 
 ROLES = st.sampled_from(list(PeerRole))

@@ -135,6 +135,13 @@ def test_a_big_fleet_is_asked_less_often() -> None:
     """Broken, watching ten thousand hosts would keep a master busy with it."""
     periods = [poll_secs(hosts) for hosts in (1, 200, 1000, 100_000)]
 
-    assert periods == [0.3, 0.3, 1.5, 5.0]
-    assert math.isclose(poll_secs(400), 0.6)
-    assert math.isclose(poll_secs(1, waited=40.0), 2.0)
+    assert periods == [0.5, 0.5, 2.5, 5.0]
+    assert math.isclose(poll_secs(400), 1.0)
+
+
+def test_who_waits_long_asks_less_often_until_the_end_is_near() -> None:
+    """Broken, many who watch a distribution would slow it down, or see its end seconds late."""
+    assert math.isclose(poll_secs(1, waited=40.0), 4.0)
+    assert math.isclose(poll_secs(1, waited=40.0, done=0.5), 4.0)
+    assert math.isclose(poll_secs(1, waited=40.0, done=0.95), 40 * 0.05 / 0.95 / 2)
+    assert math.isclose(poll_secs(1, waited=40.0, done=0.999), 0.5)

@@ -59,6 +59,27 @@ def test_the_second_of_two_gives_the_first_a_place() -> None:
     assert Place(0, 2) == swarm.crowd.place(PeerId("a"))
 
 
+def test_a_newcomer_that_nobody_expected_has_the_last_place() -> None:
+    """In any other order it would move all the others' places, and with them what is under way."""
+    swarm = Swarm()
+    for turn, name in enumerate(("d", "b", "c", "a")):
+        swarm.comes(name, now=turn * 2 * RENEW_SECS)
+    swarm.comes("d", now=8 * RENEW_SECS)
+
+    assert [Place(n, 4) for n in range(4)] == [swarm.crowd.place(PeerId(name)) for name in ("d", "b", "c", "a")]
+
+
+def test_a_place_is_settled_once_those_that_came_together_are_known() -> None:
+    """Broken, the first of many downloads would fetch by no plan for a second, or all of them ask for ever."""
+    swarm = Swarm("kept")
+    for name in ("kept", "a"):
+        swarm.comes(name, now=0.0)
+    settled = [swarm.crowd.is_settled(PeerId(name), now=1.0) for name in ("kept", "a", "never came")]
+
+    assert [True, False, True] == settled
+    assert swarm.crowd.is_settled(PeerId("a"), now=2.0)
+
+
 def test_neighbours_are_the_same_from_the_first_to_come_to_the_last() -> None:
     """Those who come first would know everybody: all links would be full of what is asked of too many at a time."""
     names = [f"s{number:02}" for number in range(48)]

@@ -16,13 +16,13 @@ from torrentdist.model.errors import EXIT_UNAVAILABLE, TorrentdistError
 from torrentdist.model.ids import BundleId, SupervisorId
 from torrentdist.model.views import DistributeView, FailedHost, FleetView, HostProgress, HostState, Sources
 
-POLL_SECS = 0.3
+POLL_SECS = 0.5
 LONGEST_POLL_SECS = 5.0
 HOSTS_PER_POLL = 200
 """Up to so many hosts the period stays the shortest: an answer of theirs is about 50 KB."""
-POLLED_SHARE = 0.05
-"""The period grows with the time waited, so that the end is seen late by this part of it at most, and many who watch
-take nothing from the links that they watch."""
+POLLED_SHARE = 0.1
+"""The period grows with the time waited, so that many who watch take nothing from the links and processors that they
+watch; and it becomes short again as the end comes near."""
 
 _BROKEN = frozenset({HostState.FAILED, HostState.GONE, HostState.STUCK})
 
@@ -32,8 +32,11 @@ def hosts_needed(share: float, hosts: int) -> int:
     return min(hosts, math.ceil(share * hosts - 1e-9))
 
 
-def poll_secs(hosts: int, waited: float = 0.0) -> float:
-    return min(LONGEST_POLL_SECS, max(POLL_SECS, waited * POLLED_SHARE) * max(1.0, hosts / HOSTS_PER_POLL))
+def poll_secs(hosts: int, waited: float = 0.0, done: float = 0.0) -> float:
+    """`done`: the part that is there after `waited` seconds; the rest is expected to come as quickly."""
+    left = waited * (1 - done) / done if done else math.inf
+    period = max(POLL_SECS, min(waited * POLLED_SHARE, left / 2))
+    return min(LONGEST_POLL_SECS, period * max(1.0, hosts / HOSTS_PER_POLL))
 
 
 async def distribute(
@@ -61,7 +64,7 @@ async def distribute(
     needed = hosts_needed(wait_share, len(ours))
     while _done(fleet) < needed and clock() - began < timeout:
         waited = clock() - began
-        await asyncio.sleep(max(0.0, min(poll_secs(len(ours), waited), timeout - waited)))
+        await asyncio.sleep(max(0.0, min(poll_secs(len(ours), waited, _arrived(fleet)), timeout - waited)))
         try:
             fleet = _only(await client.hosts(bundle_id), ours)
         except TorrentdistError as error:
@@ -89,6 +92,11 @@ def _sources(fleet: FleetView) -> Sources:
     masters = sum(host.from_masters for host in fleet.hosts)
     peers = sum(host.from_peers for host in fleet.hosts)
     return Sources(masters=masters, peers=peers, local=max(0, sum(host.done for host in fleet.hosts) - masters - peers))
+
+
+def _arrived(fleet: FleetView) -> float:
+    """The part of all bytes that is there."""
+    return sum(host.done for host in fleet.hosts) / (fleet.size * len(fleet.hosts) or 1)
 
 
 def _done(fleet: FleetView) -> int:

@@ -170,6 +170,19 @@ def bind_socket(host: str, port: int, *, what: str) -> socket.socket:
 
 
 class _Embedded(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._exit = asyncio.Event()
+
+    def exit(self) -> None:
+        self.should_exit = True
+        self._exit.set()
+
+    async def main_loop(self) -> None:
+        """uvicorn's own wakes ten times a second, to see whether it shall end."""
+        await self.on_tick(0)
+        await self._exit.wait()
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield  # the daemon handles its signals itself
@@ -231,7 +244,7 @@ class WebServer:
 
     async def stop(self) -> None:
         if self._task is not None:
-            self._server.should_exit = True
+            self._server.exit()
             ended, _ = await asyncio.wait({self._task}, timeout=self._grace_secs)
             if not ended:  # uvicorn would do the same, and call it an error
                 for answer in list(self._server.server_state.tasks):

@@ -28,6 +28,8 @@ ANSWER_SECS = 1.0
 WITHIN_SECS = 0.3
 """A master that gets no answer from ZooKeeper for so long sees none: a frozen server keeps every connection open."""
 LOOK_SECS = 1.0
+IDLE_LOOK_SECS = 0.25
+"""While nothing runs here. It may begin at any time."""
 FORGET_SECS = 600.0
 """A master that is not registered any more may come back, and lead before this host hears of it."""
 
@@ -112,7 +114,8 @@ class Isolation:
         """While writes stay unanswered, see whether the masters are as blind as we are."""
         while True:
             asking = await self.prolong(barriers, host)
-            await asyncio.sleep(ASK_AGAIN_SECS if asking else min(LOOK_SECS, max(0.05, barriers.timeout / 20)))
+            look = min(LOOK_SECS, max(0.05, barriers.timeout / 20)) if host.busy else IDLE_LOOK_SECS
+            await asyncio.sleep(ASK_AGAIN_SECS if asking else look)
 
     async def prolong(self, barriers: Barriers, host: Host) -> bool:
         """Look for a proof if one is needed; False: none is."""

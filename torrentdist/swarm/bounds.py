@@ -10,6 +10,8 @@ class Periods:
     """How often peers are asked to come."""
 
     fetching_secs: float = 1.0
+    unsettled_secs: float = 0.25
+    """Who has come by itself, a moment ago: others come with it, and its place changes."""
     seeding_secs: float = 15.0
     stock_secs: float = 300.0
     """libtorrent's own clients come no more often than this, whatever a tracker answers (`min_announce_interval`)."""

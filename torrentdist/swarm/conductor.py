@@ -35,12 +35,18 @@ BLOCK: Final = 16 * 1024
 BLOCKS_UNDER_WAY: Final = 32
 """What a receiver has asked for, of all its peers together: what a small message waits behind. 0.17 s at 25 Mbit/s."""
 FEWEST_BLOCKS: Final = 2
+AHEAD: Final = 2
+"""Whoever helps has so many times what is under way assigned, so that there is more when some of it has come: between
+two looks it would ask the holders for what has left them already."""
 SLOW: Final = 0.4
 """A receiver that gets on at less than this part of the pace of the one in the middle is no help to the others."""
 TELLING: Final = 0.03
 """Of the bundle; before the one in the middle has so much, nobody is slow."""
 SETTLED_SECS: Final = 1.5
 """Whoever has been here for less may still be connecting."""
+JUDGED_SECS: Final = 3.0
+"""Nobody is called slow before: on busy processors the first pieces come late, and what is known of them is a second
+old."""
 
 
 QUICK: Final = 12 * 1024 * 1024
@@ -117,10 +123,10 @@ def queue_secs(receivers: int | None, rate: float, way: Way) -> int:
 
 
 def places_of(lacking: Mapping[PeerId, Progress], expected: Iterable[PeerId]) -> dict[PeerId, Place]:
-    """Alike at every master that knows the same receivers: those that are expected in their order, then the others.
-    Who is alone has no place: there is nobody to share with."""
+    """Those that are expected in their order, then the others in that of `lacking`: who comes last has the last place,
+    or every newcomer would move all the others'. Who is alone has no place: there is nobody to share with."""
     slow = _slow(lacking)
-    quick = [peer for peer in dict.fromkeys([*expected, *sorted(lacking)]) if peer not in slow]
+    quick = [peer for peer in dict.fromkeys([*expected, *lacking]) if peer not in slow]
     last = max(SHARES, len(quick))
     places = {peer: Place(last, last) for peer in slow}
     if len(quick) > 1:
@@ -129,13 +135,13 @@ def places_of(lacking: Mapping[PeerId, Progress], expected: Iterable[PeerId]) ->
 
 
 def _slow(lacking: Mapping[PeerId, Progress]) -> set[PeerId]:
-    settled = {peer: progress for peer, progress in lacking.items() if progress.secs >= SETTLED_SECS}
-    if len(settled) < 3:
+    known = {peer: progress for peer, progress in lacking.items() if progress.secs >= JUDGED_SECS}
+    if len(known) < 3:
         return set()
-    middle = sorted(settled.values(), key=lambda progress: progress.pace)[len(settled) // 2]
+    middle = sorted(known.values(), key=lambda progress: progress.pace)[len(known) // 2]
     if middle.done <= TELLING * middle.size:
         return set()
-    return {peer for peer, progress in settled.items() if progress.pace < SLOW * middle.pace}
+    return {peer for peer, progress in known.items() if progress.pace < SLOW * middle.pace}
 
 
 @dataclass(frozen=True)
@@ -181,7 +187,9 @@ class Conductor:
         if not own and place.number < place.shares:
             begun = 0 if now - self._moved_at > RESHARE_SECS else under_way
             helpers = [number for number in range(place.shares) if number not in shares]
-            for piece in spare(shares.values(), begun)[helpers.index(place.number) :: len(helpers)][:under_way]:
+            for piece in spare(shares.values(), begun)[helpers.index(place.number) :: len(helpers)][
+                : AHEAD * under_way
+            ]:
                 wanted[piece] = TAKEN_OVER
         return wanted
 

@@ -31,6 +31,7 @@ class Crowd:
         """Everybody who has a place, here or not: neighbours stay the same while the others come."""
         self._spot: dict[PeerId, int] = {}
         self._since: dict[PeerId, float] = {}
+        self._expected: frozenset[PeerId] = frozenset()
         self._last = 0
         """The place of the next who comes without one."""
 
@@ -43,8 +44,10 @@ class Crowd:
             return
         found = lacking()
         self._made_at = now
-        self._since = {peer: self._since.get(peer, now) for peer in found}
-        self._places = places_of({p: replace(found[p], secs=now - self._since[p]) for p in found}, expected)
+        self._since = {peer: self._since.get(peer, now) for peer in sorted(found)}
+        self._expected = frozenset(expected := list(expected))
+        came = sorted(self._since, key=self._since.__getitem__)
+        self._places = places_of({p: replace(found[p], secs=now - self._since[p]) for p in came}, expected)
         self._last = 1 + max(
             (place.number for place in self._places.values() if place.number < place.receivers), default=-1
         )
@@ -65,6 +68,10 @@ class Crowd:
 
     def place(self, asker: PeerId) -> Place | None:
         return self._places.get(asker)
+
+    def is_settled(self, asker: PeerId, now: float) -> bool:
+        """Its place will hardly change any more: it was kept for it, or those that came with it are known by now."""
+        return asker in self._expected or now - self._since.get(asker, float("-inf")) > SETTLED_SECS
 
     def neighbours(self, asker: PeerId, there: Callable[[PeerId], bool], now: float) -> list[PeerId] | None:
         """Those of the receivers whom it should know, as far as they are there; None: everybody. Who waits for those

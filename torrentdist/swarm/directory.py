@@ -121,6 +121,8 @@ class SwarmDirectory:
             for entry in request.swarms:
                 known = facts(entry.digest)
                 place = self.place(entry.digest, request.peer, now=now, expected=known.expected)
+                if request.role is not PeerRole.STOCK and not self._is_settled(entry.digest, request.peer, now):
+                    interval = max(self._periods.unsettled_secs, self._fetching / self._periods.fetching_per_sec)
                 peers = [] if known.removed else self._to_dial(entry, request.peer, request.role, now)
                 swarms[entry.digest] = SwarmPeers(
                     peers=peers,
@@ -255,6 +257,9 @@ class SwarmDirectory:
         swarm.crowd.look(asker, swarm.progress, to_come, now)
         place = swarm.crowd.place(asker)
         return SwarmPlace(number=place.number, receivers=place.receivers) if place else None
+
+    def _is_settled(self, digest: Digest, peer: PeerId, now: float) -> bool:
+        return self._swarms[digest].crowd.is_settled(peer, now)
 
     def _to_dial(self, entry: SwarmEntry, peer: PeerId, role: PeerRole, now: float) -> list[PeerAddress]:
         """Who lacks something dials. Of those that have it all, only a client does, and masters only: an uploader is

@@ -87,7 +87,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting(
         "peer_timeout", 5, "60 s by default; the pieces of a host without power are asked of others within seconds"
     ),
-    Setting("tick_interval", 25, "500 ms by default show in every connection, and with a limit in every message"),
+    Setting("tick_interval", 100, "500 ms by default show in every connection; each tick costs whatever is idle too"),
     Setting("close_redundant_connections", False, "peers whose wanted pieces are complete will need each other later"),
     # Sharing.
     Setting("unchoke_slots_limit", -1, "every host of a cluster is wanted to be done; nobody has to earn its bytes"),
