@@ -61,7 +61,7 @@ async def _prune(url: str, older_than: float, dry_run: bool) -> PruneView:
         )
     params = {"older_than": str(older_than), "dry_run": "true" if dry_run else "false"}
     request = Request("POST", "/v1/host/prune", params=params, timeout=_SECS)
-    async with new_http([url]) as http:
+    async with new_http() as http:
         try:
             return await ask(http, url.rstrip("/"), request, PruneView)
         except Broken as broken:

@@ -11,8 +11,9 @@ import os
 import shutil
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from torrentdist.bundle import hashing
 from torrentdist.bundle.durable import disk_failure
@@ -25,8 +26,7 @@ EXECUTABLE_MODE = 0o555
 DIRECTORY_MODE = 0o755
 
 
-@dataclass(frozen=True, slots=True)
-class Damage:
+class Damage(msgspec.Struct, frozen=True):
     path: str
     reason: str
 

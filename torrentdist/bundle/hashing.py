@@ -13,8 +13,9 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from torrentdist.bundle import merkle
 
@@ -37,8 +38,7 @@ class FileToHash(NamedTuple):
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class FileHash:
+class FileHash(msgspec.Struct, frozen=True):
     root: bytes
     layer: bytes
     """The hashes of its pieces; empty for a file of a single piece."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
+
+import msgspec
 
 from torrentdist.bundle import bencode, merkle, paths
 from torrentdist.bundle.bencode import Value
@@ -31,8 +32,7 @@ _MANIFEST_KEYS = frozenset({b"empty dirs", b"executable", b"schema", b"single fi
 _V1_KEYS = frozenset({b"pieces", b"files", b"length"})
 
 
-@dataclass(frozen=True, slots=True)
-class FileEntry:
+class FileEntry(msgspec.Struct, frozen=True):
     path: str
     size: int
     root: bytes
@@ -40,14 +40,12 @@ class FileEntry:
     executable: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Symlink:
+class Symlink(msgspec.Struct, frozen=True):
     path: str
     target: str
 
 
-@dataclass(frozen=True)
-class Metafile:
+class Metafile(msgspec.Struct, frozen=True, dict=True):
     digest: Digest
     name: str
     piece_length: int

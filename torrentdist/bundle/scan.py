@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
+
+import msgspec
 
 from torrentdist.bundle import paths
 from torrentdist.bundle.durable import disk_failure
@@ -35,8 +36,7 @@ class Found(NamedTuple):
     info: os.stat_result
 
 
-@dataclass(frozen=True, slots=True)
-class ScannedFile:
+class ScannedFile(msgspec.Struct, frozen=True):
     path: bytes
     size: int
     mtime_ns: int
@@ -46,8 +46,7 @@ class ScannedFile:
     executable: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Scan:
+class Scan(msgspec.Struct, frozen=True):
     """What can become a bundle: files in the order of a file tree, the others sorted as bytes."""
 
     top: bytes

@@ -15,7 +15,6 @@ import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -40,8 +39,7 @@ class Memo(msgspec.Struct, frozen=True, kw_only=True):
     peers: list[PeerAddress] = []
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(msgspec.Struct, frozen=True):
     """`home` is laid out as the engine wants it: content/<path of each file>."""
 
     home: Path

@@ -212,7 +212,7 @@ def _tls(config: ZooKeeperConfig) -> ssl.SSLContext:
 
 @asynccontextmanager
 async def _client(config: Config) -> AsyncIterator[httpx.AsyncClient]:
-    http = new_http(config.client.masters)
+    http = new_http()
     try:
         token = read_token(config.client.token_file)
     except TorrentdistError:
@@ -325,7 +325,7 @@ async def supervisor(config: Config, origins: Mapping[str, str]) -> list[Finding
     url = config.client.supervisor
     if not url:
         return []
-    async with new_http([url]) as http:
+    async with new_http() as http:
         try:
             health = await _ready(http, url)
         except (Broken, TorrentdistError) as exc:

@@ -10,8 +10,10 @@ Must not do: I/O, reading a clock, drawing random numbers; all of these come in 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from enum import StrEnum
+
+import msgspec
+from msgspec.structs import replace
 
 MAX_LEARNED = 64
 """More masters than any cluster has; an answer that names more is cut."""
@@ -31,16 +33,14 @@ class Said(StrEnum):
     """It answers but cannot help now: no leader known, ZooKeeper away, shutting down."""
 
 
-@dataclass(frozen=True)
-class Reply:
+class Reply(msgspec.Struct, frozen=True):
     said: Said
     detail: str
     leader: str | None = None
     masters: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Policy:
+class Policy(msgspec.Struct, frozen=True):
     first_wait: float = 0.05
     """An election within a live ensemble takes some tens of milliseconds."""
     longest_wait: float = 0.8
@@ -54,21 +54,18 @@ class Policy:
 POLICY = Policy()
 
 
-@dataclass(frozen=True)
-class Ask:
+class Ask(msgspec.Struct, frozen=True):
     url: str
     wait: float = 0.0
     followed: bool = False
     """It was named as the leader by the answer just heard."""
 
 
-@dataclass(frozen=True)
-class GiveUp:
+class GiveUp(msgspec.Struct, frozen=True):
     """Nobody is left to ask, or no time."""
 
 
-@dataclass(frozen=True)
-class Search:
+class Search(msgspec.Struct, frozen=True):
     """Everything a search has to remember."""
 
     masters: tuple[str, ...]

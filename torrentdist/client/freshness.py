@@ -7,15 +7,15 @@ it shows less, which means that ZooKeeper counts anew. Must not do: ask.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from torrentdist.client.memory import recall_seen, remember_seen
 from torrentdist.client.transport import CLUSTER_HEADER, SEEN_HEADER, STALE_HEADER
 
 
-@dataclass(frozen=True)
-class Stale:
+class Stale(msgspec.Struct, frozen=True):
     """An answer that may be of the past."""
 
     secs: float | None

@@ -12,12 +12,12 @@ import contextlib
 import math
 import random
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from types import TracebackType
 from typing import Self, TypeVar
 
 import httpx
 import msgspec
+from msgspec.structs import replace
 
 from torrentdist.bundle.metafile import Metafile, metafile_of
 from torrentdist.client import failover
@@ -84,7 +84,7 @@ class MasterClient:
         self.on_wait: Callable[[str], None] = lambda why: None
         """Called once when a call takes longer than `tell_secs` because no master can answer it yet."""
         self.tell_secs = TELL_SECS
-        self.http: httpx.AsyncClient = new_http(self.masters)
+        self.http: httpx.AsyncClient = new_http()
         token = read_token(config.token_file)
         if token:
             self.http.headers["Authorization"] = f"Bearer {token}"

@@ -45,7 +45,7 @@ async def fetch_through_supervisor(
     url = url.rstrip("/")
     clock = asyncio.get_running_loop().time
     deadline = clock() + timeout
-    async with new_http([url]) as http:
+    async with new_http() as http:
         try:
             await _check_alive(http, url)
             path = f"/v1/host/bundles/{bundle_id}"

@@ -5,8 +5,9 @@ Must not do: print. Whoever is given one of these may be slow or may throw it aw
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 from torrentdist.model.views import TransferPhase, TransferView
 
@@ -21,8 +22,7 @@ class Phase(StrEnum):
     FINISHING = "finishing"
 
 
-@dataclass(frozen=True, kw_only=True)
-class TransferProgress:
+class TransferProgress(msgspec.Struct, frozen=True, kw_only=True):
     """A download."""
 
     phase: Phase
@@ -35,8 +35,7 @@ class TransferProgress:
     peers: int = 0
 
 
-@dataclass(frozen=True, kw_only=True)
-class UploadProgress:
+class UploadProgress(msgspec.Struct, frozen=True, kw_only=True):
     """An upload: `done` counts hashed bytes first, then bytes that left this process."""
 
     phase: Phase

@@ -10,13 +10,13 @@ import asyncio
 import contextlib
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
 import httpx
 import msgspec
 
+from torrentdist.http11 import Connections
 from torrentdist.model.errors import TorrentdistError
 
 T = TypeVar("T")
@@ -33,13 +33,12 @@ STALE_HEADER = "X-Stale"
 REQUEST_ID_HEADER = "X-Request-Id"
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(msgspec.Struct, frozen=True):
     method: str
     path: str
-    params: Mapping[str, str] = field(default_factory=dict)
+    params: Mapping[str, str] = {}
     content: bytes | None = None
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = {}
     timeout: float = 5.0
     silence: float = math.inf
     """An answer that takes long may still be required to begin, or a large body to be taken, within this time."""
@@ -54,11 +53,8 @@ class Broken(Exception):
         self.sent = sent
 
 
-def new_http(urls: list[str]) -> httpx.AsyncClient:
-    """Loading the system's certificates takes longer than most requests: only where a URL needs them."""
-    verify = any(url.startswith("https://") for url in urls)
-    limits = httpx.Limits(max_connections=100, max_keepalive_connections=50, keepalive_expiry=60.0)
-    return httpx.AsyncClient(trust_env=False, verify=verify, limits=limits, headers={"User-Agent": "torrentdist"})
+def new_http() -> httpx.AsyncClient:
+    return httpx.AsyncClient(transport=Connections(), trust_env=False, headers={"User-Agent": "torrentdist"})
 
 
 async def send(http: httpx.AsyncClient, url: str, request: Request) -> httpx.Response:

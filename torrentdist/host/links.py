@@ -16,6 +16,7 @@ import msgspec
 
 from torrentdist.bundle.metafile import Metafile, metafile_of
 from torrentdist.distributor.protocol import Holder
+from torrentdist.http11 import Connections
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
 from torrentdist.model.rendezvous import rendezvous
@@ -30,9 +31,9 @@ ANSWER_SECS = 10.0
 def http_client(token: str | None) -> httpx.AsyncClient:
     """One pool for everything a daemon asks of masters; connections are kept."""
     return httpx.AsyncClient(
+        transport=Connections(),
         headers={"Authorization": f"Bearer {token}"} if token is not None else {},
         timeout=httpx.Timeout(ANSWER_SECS, connect=CONNECT_SECS),
-        limits=httpx.Limits(max_connections=100, max_keepalive_connections=50, keepalive_expiry=70),
         trust_env=False,
     )
 

@@ -89,9 +89,9 @@ class SwarmConfig(Section, frozen=True, kw_only=True):
     """How often a peer that is fetching tells the directory."""
     seeding_secs: float = 15.0
     """How often an idle seeder does."""
-    nice: int = 5
+    nice: int = 10
     """How much what moves the bytes gives way to what else wants a processor, by nice(2): 0 is not at all. Where every
-    processor is taken by others, 5 is about a quarter of one, and 10 a tenth."""
+    processor is taken by others, 10 is about a tenth of one, and 5 a quarter."""
 
 
 class StoreConfig(Section, frozen=True, kw_only=True):

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import httpx
 
+from torrentdist.http11 import Connections
 from torrentdist.supervisor.output import Stream, read_output
 from torrentdist.supervisor.workers import Key
 
@@ -57,7 +58,10 @@ class Applications:
         return self._known[key][1] if key in self._known else Application()
 
     async def run(self, drivers: Callable[[], Iterable[Driver]]) -> None:
-        async with httpx.AsyncClient(trust_env=False, timeout=ANSWER_SECS) as http:  # never with the cluster's token
+        transport = Connections()
+        async with httpx.AsyncClient(
+            transport=transport, trust_env=False, timeout=ANSWER_SECS
+        ) as http:  # without a token
             while True:
                 for driver in drivers():
                     if self._known.get(driver.key, ("", None))[0] != driver.run and driver.pid:

@@ -14,7 +14,7 @@ import math
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 import httpx
@@ -47,13 +47,12 @@ MAX_LEARNED = 64
 _FAILURES = (httpx.HTTPError, httpx.InvalidURL, TimeoutError, OSError, msgspec.MsgspecError, TorrentdistError)
 
 
-@dataclass(frozen=True, kw_only=True)
-class SwarmPicture:
+class SwarmPicture(msgspec.Struct, frozen=True, kw_only=True):
     """What all masters together say."""
 
     masters: tuple[str, ...] = ()
     addresses: frozenset[str] = frozenset()
-    swarms: Mapping[Digest, SwarmPeers] = field(default_factory=lambda: MappingProxyType({}))
+    swarms: Mapping[Digest, SwarmPeers] = msgspec.field(default_factory=lambda: MappingProxyType({}))
     wanted: frozenset[Digest] = frozenset()
     interval: float = FIRST_BACKOFF_SECS
     answered: int = 0
@@ -65,7 +64,7 @@ class SwarmPicture:
 def merge(by_master: Mapping[str, SwarmAnswer], before: SwarmPicture) -> SwarmPicture:
     """One picture of several answers; of none, the one before. A tombstone or a pin that any names counts."""
     if not by_master:
-        return replace(before, answered=0)
+        return msgspec.structs.replace(before, answered=0)
     answers = list(by_master.values())
     swarms: dict[Digest, SwarmPeers] = {}
     for answer in answers:
@@ -104,8 +103,7 @@ def _both(one: SwarmPeers, other: SwarmPeers) -> SwarmPeers:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class MasterContact:
+class MasterContact(msgspec.Struct, frozen=True, kw_only=True):
     """How it stands with one master, for people and metrics."""
 
     url: str
@@ -325,7 +323,7 @@ class SwarmAgent:
             self._lingering.update(dict.fromkeys(picture.addresses, now))
             self._lingering = {h: at for h, at in self._lingering.items() if now - at <= ADDRESS_LINGER_SECS}
             rtt = self._nearest if math.isfinite(self._nearest) else 0.0
-            picture = replace(picture, addresses=frozenset(self._lingering), rtt=rtt)
+            picture = msgspec.structs.replace(picture, addresses=frozenset(self._lingering), rtt=rtt)
         self._picture = picture
         self._on_picture(picture)
 

@@ -14,6 +14,8 @@ from functools import cache
 from itertools import chain
 from typing import Final
 
+import msgspec
+
 from torrentdist.model.ids import PeerId
 
 OWN: Final = 7
@@ -35,9 +37,14 @@ BLOCK: Final = 16 * 1024
 BLOCKS_UNDER_WAY: Final = 32
 """What a receiver has asked for, of all its peers together: what a small message waits behind. 0.17 s at 25 Mbit/s."""
 FEWEST_BLOCKS: Final = 2
+ALONE_SECS: Final = 1.0
+"""Whoever begins without a place may have one soon: others come, mostly in the same moment, who are to fetch what it
+would ask for now."""
 AHEAD: Final = 2
 """Whoever helps has so many times what is under way assigned, so that there is more when some of it has come: between
 two looks it would ask the holders for what has left them already."""
+PLENTY: Final = 4
+"""Not any more when there is hardly more than that for each who helps: two would ask for it."""
 SLOW: Final = 0.4
 """A receiver that gets on at less than this part of the pace of the one in the middle is no help to the others."""
 TELLING: Final = 0.03
@@ -56,8 +63,7 @@ NEAR: Final = 0.2
 something for it. Within a building a link that is full stays far below."""
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(msgspec.Struct, frozen=True):
     """A receiver's place in the plan: the `number`-th of `receivers`. From SHARES on it has no share of its own."""
 
     number: int
@@ -68,8 +74,7 @@ class Place:
         return min(self.receivers, SHARES)
 
 
-@dataclass(frozen=True)
-class Progress:
+class Progress(msgspec.Struct, frozen=True):
     """What a receiver told of itself, and since when it has been here."""
 
     done: int
@@ -101,8 +106,7 @@ def window(receivers: int) -> int:
     return max(FEWEST_BLOCKS, BLOCKS_UNDER_WAY // max(1, receivers))
 
 
-@dataclass(frozen=True)
-class Way:
+class Way(msgspec.Struct, frozen=True):
     """What lies between a receiver and those that it is connected to."""
 
     peers: int = 0
@@ -144,8 +148,7 @@ def _slow(lacking: Mapping[PeerId, Progress]) -> set[PeerId]:
     return {peer for peer, progress in known.items() if progress.pace < SLOW * middle.pace}
 
 
-@dataclass(frozen=True)
-class Sight:
+class Sight(msgspec.Struct, frozen=True):
     """What a receiver sees of its swarm."""
 
     have: Sequence[bool]
@@ -187,9 +190,8 @@ class Conductor:
         if not own and place.number < place.shares:
             begun = 0 if now - self._moved_at > RESHARE_SECS else under_way
             helpers = [number for number in range(place.shares) if number not in shares]
-            for piece in spare(shares.values(), begun)[helpers.index(place.number) :: len(helpers)][
-                : AHEAD * under_way
-            ]:
+            mine = spare(shares.values(), begun)[helpers.index(place.number) :: len(helpers)]
+            for piece in mine[: under_way * (AHEAD if len(mine) > PLENTY * under_way else 1)]:
                 wanted[piece] = TAKEN_OVER
         return wanted
 

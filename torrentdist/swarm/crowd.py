@@ -8,9 +8,10 @@ do: decide by anything but conductor.py and graph.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from itertools import islice
 from typing import Final
+
+from msgspec.structs import replace
 
 from torrentdist.model.ids import PeerId
 from torrentdist.swarm.conductor import SETTLED_SECS, SHARES, Place, Progress, places_of

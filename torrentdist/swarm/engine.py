@@ -72,6 +72,7 @@ class Engine:
         self._conducting: asyncio.TimerHandle | None = None
         self._crowds: dict[Digest, int] = {}
         self._queues: Any = {}
+        self._alone_until = 0.0
         self._asked_at = 0.0
         self._statistics = EngineStatistics(at=time.monotonic())
         self._closed = False
@@ -116,7 +117,9 @@ class Engine:
         if (transfer := self._transfers.get(meta.digest)) is not None:
             transfer.add_peers(peers)
             return transfer
+        self._alone_until = time.monotonic() + (conductor.ALONE_SECS if place is None else 0.0)
         self.crowd(meta.digest, place.receivers if place else None)  # before anybody is dialled
+        self._shorten_queues()
         empty = target.is_empty(save_dir / torrent.CONTENT)
         params = torrent.fetch_all_params(meta, save_dir) if empty else torrent.fetch_params(meta, save_dir)
         transfer = Transfer(meta, save_dir, self, phase=TransferPhase.FETCHING if empty else TransferPhase.CHECKING)
@@ -220,12 +223,9 @@ class Engine:
         self._shorten_queues()
 
     def _shorten_queues(self) -> None:
-        most = max(self._crowds.values(), default=None)
         way = conductor.Way(self._statistics.peers, self.rtt)
-        queues: Any = {
-            "max_allowed_in_request_queue": settings.requests(self._crowds.values()),
-            "request_queue_time": conductor.queue_secs(most, self._statistics.download_rate, way),
-        }
+        alone = time.monotonic() < self._alone_until
+        queues: Any = settings.queues(self._crowds.values(), self._statistics.download_rate, way, alone=alone)
         if queues != self._queues and self._session is not None:
             self._queues = queues
             self._session.apply_settings(queues)

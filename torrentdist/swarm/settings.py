@@ -9,10 +9,10 @@ from __future__ import annotations
 import ipaddress
 import socket
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import libtorrent as lt
+import msgspec
 
 import torrentdist
 from torrentdist.model.config import SwarmConfig
@@ -27,8 +27,7 @@ SEND_BUFFER: Final = 2 * MiB
 MOST_REQUESTS: Final = 4000
 
 
-@dataclass(frozen=True)
-class EngineConfig:
+class EngineConfig(msgspec.Struct, frozen=True):
     listen_host: str = "127.0.0.1"
     """0.0.0.0 or :: listen on all addresses. A specific one is the source of our own connections too, because
     others accept us by the address that the directory names."""
@@ -172,9 +171,16 @@ def session_params(config: EngineConfig, host: str) -> lt.session_params:
     return params
 
 
-def requests(crowds: Collection[int]) -> int:
-    """What a peer may ask of us at a time: it is told so when it connects. `crowds`: the receivers of each swarm."""
-    return min((conductor.window(receivers) for receivers in crowds), default=MOST_REQUESTS)
+def queues(crowds: Collection[int], rate: float, way: conductor.Way, *, alone: bool) -> dict[str, int]:
+    """What is asked for at a time. `crowds`: the receivers of each swarm; `alone`: there may be some soon."""
+    most = max(crowds, default=None)
+    at_most = next(int(setting.value) for setting in SETTINGS if setting.key == "max_out_request_queue")
+    return {
+        # Peers are told so when they connect.
+        "max_allowed_in_request_queue": min(map(conductor.window, crowds), default=MOST_REQUESTS),
+        "request_queue_time": conductor.queue_secs(most, rate, way),
+        "max_out_request_queue": conductor.BLOCKS_UNDER_WAY if most is None and alone else at_most,
+    }
 
 
 def limit_everybody(session: lt.session) -> None:

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import msgspec
+
 from torrentdist.model.views import PeerAddress, PeerRole, Sources
 
 Endpoint = tuple[str, int]
 
 
-@dataclass(frozen=True)
-class SeenPeer:
+class SeenPeer(msgspec.Struct, frozen=True):
     """One connection as it was last seen."""
 
     remote: Endpoint

@@ -6,11 +6,11 @@ Always holds: rates are those of the time between two pictures.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 
-@dataclass(frozen=True)
-class EngineStatistics:
+class EngineStatistics(msgspec.Struct, frozen=True):
     torrents: int = 0
     peers: int = 0
     uploaded: int = 0

@@ -1,0 +1,248 @@
+"""Our transport under httpx, against servers that behave and servers that don't. Each test says what is broken."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import httpx
+import pytest
+
+from torrentdist.http11 import Connections
+
+pytestmark = pytest.mark.anyio
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+
+class Server:
+    """What each connection brought, and how it is answered."""
+
+    def __init__(self, serve: Serve) -> None:
+        self._serve = serve
+        self.connections = 0
+        self._writers: list[asyncio.StreamWriter] = []
+        self.ended = asyncio.Event()
+        """Some connection was."""
+        self.url = ""
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        self._writers.append(writer)
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            await self._serve(reader, writer)
+        writer.close()
+        self.ended.set()
+
+    async def close(self) -> None:
+        for writer in self._writers:
+            writer.transport.abort()
+        await asyncio.sleep(0.02)
+
+
+@contextlib.asynccontextmanager
+async def served(serve: Serve) -> AsyncIterator[tuple[Server, httpx.AsyncClient]]:
+    server = Server(serve)
+    listening = await asyncio.start_server(server, "127.0.0.1", 0)
+    server.url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+    async with httpx.AsyncClient(transport=Connections(), trust_env=False, timeout=10) as client:
+        try:
+            yield server, client
+        finally:
+            listening.close()
+            await server.close()
+
+
+async def heads(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
+    """The head of each request that comes; there are no bodies."""
+    with contextlib.suppress(asyncio.IncompleteReadError):
+        while True:
+            yield await reader.readuntil(b"\r\n\r\n")
+
+
+async def answers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async for _ in heads(reader):
+        writer.write(OK)
+
+
+async def test_one_connection_serves_one_request_after_the_other() -> None:
+    """Broken, every announce would begin with a handshake."""
+    async with served(answers) as (server, client):
+        texts = [(await client.get(server.url)).text for _ in range(5)]
+
+        assert texts == ["ok"] * 5
+        assert server.connections == 1
+
+
+async def test_requests_at_the_same_time_have_a_connection_each() -> None:
+    """Broken, an answer could go to another's request."""
+
+    async def echoes(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async for head in heads(reader):
+            await asyncio.sleep(0.05)
+            path = head.split()[1]
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(path), path))
+
+    async with served(echoes) as (server, client):
+        for _ in range(2):
+            found = await asyncio.gather(*(client.get(f"{server.url}/{n}?x=%20") for n in range(20)))
+            assert [f"/{n}?x=%20" for n in range(20)] == [response.text for response in found]
+
+        assert server.connections == 20
+
+
+@pytest.mark.parametrize("size", [0, 1, 100_000, 20_000_000])
+async def test_bodies_arrive_whole_in_both_directions(size: int) -> None:
+    """Broken, a metafile or an uploaded chunk would lack a part."""
+    body = bytes(range(256)) * (size // 256) + b"x" * (size % 256)
+
+    async def mirrors(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async for _ in heads(reader):
+            got = await reader.readexactly(size)
+            writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+            for start in range(0, size, 1_000_000):
+                part = got[start : start + 1_000_000]
+                writer.write(b"%x\r\n%s\r\n" % (len(part), part))
+                await writer.drain()
+            writer.write(b"0\r\n\r\n")
+
+    async with served(mirrors) as (server, client):
+        for _ in range(2):
+            assert (await client.post(server.url, content=body)).content == body
+
+        assert server.connections == 1
+
+
+async def test_an_answer_that_is_cut_off_is_no_answer() -> None:
+    """Broken, half a file would be taken for all of it."""
+
+    async def cuts(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf")
+
+    async with served(cuts) as (server, client):
+        with pytest.raises(httpx.RemoteProtocolError):
+            await client.get(server.url)
+
+
+async def test_a_server_that_ends_without_an_answer_was_asked_once() -> None:
+    """Broken, a request that may have been carried out would be carried out twice."""
+    asked = 0
+
+    async def ends(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal asked
+        await reader.readuntil(b"\r\n\r\n")
+        asked += 1
+
+    async with served(ends) as (server, client):
+        with pytest.raises(httpx.RemoteProtocolError, match="without an answer"):
+            await client.post(server.url)
+
+        assert asked == 1
+
+
+async def test_a_connection_that_the_server_has_ended_is_not_used_again() -> None:
+    """Broken, the first request after a master's restart would fail."""
+
+    async def once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(OK)
+
+    async with served(once) as (server, client):
+        for _ in range(3):
+            assert (await client.get(server.url)).text == "ok"
+            await asyncio.sleep(0.05)
+
+        assert server.connections == 3
+
+
+async def test_a_connection_is_given_up_with_the_answer_that_nobody_reads() -> None:
+    """Broken, the next request would get the rest of it, or the server would send all of it for nobody."""
+
+    async def floods(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async for _ in heads(reader):
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\n")
+            while True:
+                writer.write(bytes(100_000))
+                await writer.drain()
+
+    async with served(floods) as (server, client):
+        async with client.stream("GET", server.url) as response:
+            async for _ in response.aiter_raw():
+                break
+        async with asyncio.timeout(5):
+            await server.ended.wait()
+
+
+async def test_whoever_stops_waiting_ends_the_connection() -> None:
+    """Broken, a late answer would go to the next request."""
+
+    async def late(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async for head in heads(reader):
+            if b"/late" in head:
+                await asyncio.sleep(0.3)
+            writer.write(OK)
+
+    async with served(late) as (server, client):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await client.get(f"{server.url}/late")
+        with pytest.raises(httpx.ReadTimeout):
+            await client.get(f"{server.url}/late", timeout=0.1)
+        assert (await client.get(server.url)).text == "ok"
+
+        assert server.connections == 3
+
+
+async def test_a_refusal_that_comes_before_the_body_was_sent_is_read() -> None:
+    """Broken, whoever uploads too much would hear of a broken connection, not why."""
+
+    async def refuses(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 413 Too Large\r\nContent-Length: 3\r\nConnection: close\r\n\r\nwhy")
+        await writer.drain()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0.5):
+                while await reader.read(1_000_000):
+                    pass
+
+    async with served(refuses) as (server, client):
+        response = await client.post(server.url, content=bytes(5_000_000))
+
+        assert (response.status_code, response.text) == (413, "why")
+
+
+@pytest.mark.parametrize("nonsense", [b"SSH-2.0-OpenSSH\r\n\r\n", b"HTTP/1.1 banana\r\n\r\n", b"\0" * 100_000])
+async def test_what_is_no_http_is_an_error_of_httpx(nonsense: bytes) -> None:
+    """Broken, a wrong port in the configuration would be a bug of ours, with a traceback."""
+
+    async def talks(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(nonsense)
+
+    async with served(talks) as (server, client):
+        with pytest.raises(httpx.RemoteProtocolError):
+            await client.get(server.url)
+
+
+async def test_nobody_there_and_nowhere_to_go_are_errors_of_httpx() -> None:
+    """Broken, a master that is down would be a bug of ours, with a traceback."""
+    async with served(answers) as (server, client):
+        pass
+    async with httpx.AsyncClient(transport=Connections(), trust_env=False, timeout=2) as client:
+        with pytest.raises(httpx.ConnectError):
+            await client.get(server.url)
+        with pytest.raises(httpx.ConnectError):
+            await client.get("http://no-such-host.invalid")
+        with pytest.raises(httpx.UnsupportedProtocol):
+            await client.get("ftp://127.0.0.1/")
+
+
+async def test_the_end_of_the_client_ends_its_connections() -> None:
+    """Broken, a daemon that stops would wait for clients that are gone."""
+    async with served(answers) as (server, client):
+        await client.get(server.url)
+        await client.aclose()
+        async with asyncio.timeout(5):
+            await server.ended.wait()
