@@ -8,6 +8,7 @@ what a command that starts has to wait for (httpx's own is a tenth of that).
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 import time
 from collections.abc import AsyncIterator
@@ -97,7 +98,7 @@ class Connections(httpx.AsyncBaseTransport):
         except TimeoutError as exc:
             raise httpx.ConnectTimeout(f"no connection to {origin.host}:{origin.port} in time") from exc
         except (OSError, UnicodeError) as exc:
-            raise httpx.ConnectError(str(exc)) from exc
+            raise httpx.ConnectError(_why(exc)) from exc
         connection = _Connection(origin, reader, writer)
         self._open.add(connection)
         return connection
@@ -210,6 +211,13 @@ class _Body(httpx.AsyncByteStream):
         if not self._released:
             self._released = True
             self._connections.release(self._connection)
+
+
+def _why(exc: OSError | UnicodeError) -> str:
+    """asyncio says "Connect call failed", and whom it called, where others say why."""
+    if isinstance(exc, ConnectionError) and exc.errno:
+        return os.strerror(exc.errno)
+    return str(exc)
 
 
 def _origin(url: httpx.URL) -> Origin:

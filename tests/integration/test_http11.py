@@ -231,7 +231,7 @@ async def test_nobody_there_and_nowhere_to_go_are_errors_of_httpx() -> None:
     async with served(answers) as (server, client):
         pass
     async with httpx.AsyncClient(transport=Connections(), trust_env=False, timeout=2) as client:
-        with pytest.raises(httpx.ConnectError):
+        with pytest.raises(httpx.ConnectError, match=r"^Connection refused$"):
             await client.get(server.url)
         with pytest.raises(httpx.ConnectError):
             await client.get("http://no-such-host.invalid")
