@@ -119,9 +119,11 @@ class _Connection:
     async def send(self, request: httpx.Request, secs: float | None) -> None:
         """A server that wants no more of it may have said why: then that is what counts."""
         talk = self._talk
-        ahead = talk.send(h11.Request(method=request.method, target=request.url.raw_path, headers=request.headers.raw))
         assert isinstance(request.stream, httpx.AsyncByteStream)
         try:
+            ahead = talk.send(
+                h11.Request(method=request.method, target=request.url.raw_path, headers=request.headers.raw)
+            )
             async for part in request.stream:
                 ahead = (ahead or b"") + (talk.send(h11.Data(data=part)) or b"")
                 if len(ahead) >= WRITE_BYTES:

@@ -103,10 +103,12 @@ class Group(SharedOptions, click.Group):
         if cmd_name not in self.lazy:
             return super().get_command(ctx, cmd_name)
         module, _, attribute = self.lazy[cmd_name].where.partition(":")
-        command = cast(click.Command, getattr(import_module(module), attribute))
-        gc.freeze()  # what is imported stays, and need not be looked through again
-        gc.enable()
-        return command
+        gc.disable()  # nothing of what is imported is garbage
+        try:
+            return cast(click.Command, getattr(import_module(module), attribute))
+        finally:
+            gc.freeze()  # it stays, and need not be looked through again
+            gc.enable()
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -6,7 +6,6 @@ anything that a help page doesn't need; each command imports its own.
 
 from __future__ import annotations
 
-import gc
 import os
 import shlex
 import sys
@@ -19,7 +18,6 @@ from torrentdist_cli.command import Group, Lazy
 from torrentdist_cli.failures import EXIT_INTERRUPTED, EXIT_PIPE, report, say_interrupted
 from torrentdist_cli.session import Session
 
-gc.disable()  # nothing of what is imported is garbage; Group collects again once it has its command
 COMMANDS = {
     "upload": Lazy("torrentdist_cli.upload:upload", "Put a directory or a file into the cluster as a bundle."),
     "download": Lazy("torrentdist_cli.download:download", "Get a bundle into a directory or a file of this host."),

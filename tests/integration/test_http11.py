@@ -177,22 +177,34 @@ async def test_a_connection_is_given_up_with_the_answer_that_nobody_reads() -> N
 
 async def test_whoever_stops_waiting_ends_the_connection() -> None:
     """Broken, a late answer would go to the next request."""
+    asked = asyncio.Event()
 
     async def late(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         async for head in heads(reader):
             if b"/late" in head:
-                await asyncio.sleep(0.3)
+                asked.set()
+                await asyncio.sleep(0.5)
             writer.write(OK)
 
     async with served(late) as (server, client):
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.1):
-                await client.get(f"{server.url}/late")
+        cancelled = asyncio.create_task(client.get(f"{server.url}/late"))
+        await asked.wait()
+        cancelled.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await cancelled
         with pytest.raises(httpx.ReadTimeout):
-            await client.get(f"{server.url}/late", timeout=0.1)
+            await client.get(f"{server.url}/late", timeout=httpx.Timeout(10, read=0.1))
         assert (await client.get(server.url)).text == "ok"
 
         assert server.connections == 3
+
+
+async def test_what_may_not_be_sent_is_an_error_of_httpx() -> None:
+    """Broken, a header with a line break would be a bug of ours, with a traceback."""
+    async with served(answers) as (server, client):
+        with pytest.raises(httpx.LocalProtocolError):
+            await client.get(server.url, headers={"X-Name": "a\r\nb"})
+        assert (await client.get(server.url)).text == "ok"
 
 
 async def test_a_refusal_that_comes_before_the_body_was_sent_is_read() -> None:
