@@ -17,6 +17,7 @@ from torrentdist.swarm.conductor import (
     NEAR,
     QUICK,
     SHARES,
+    TAKEN_OVER,
     Conductor,
     Place,
     Progress,
@@ -156,6 +157,17 @@ def test_whoever_is_done_helps_the_last_ones_first_and_leaves_them_what_they_hav
     """A piece that its owner has asked for too would leave the holder twice, and the slowest would end alone."""
     assert [30, 21, 20, 11] == spare([[10, 11], [19, 20, 30], [7], [18, 21]], begun=1)
     assert [10, 7] == spare([[10], [7]], begun=0)
+
+
+def test_whoever_helps_has_something_ahead_while_there_is_plenty() -> None:
+    """Between two looks it would ask the holders for what has left them already; near the end two would for one."""
+    others = [piece for piece in range(100) if owners(2)[piece] == 1]
+    taken = []
+    for left in (others, others[:4]):
+        sight = Sight([p not in left for p in range(100)], [1 if p in left else 2 for p in range(100)], 1, 256 * 1024)
+        taken.append(Conductor(place=Place(0, 2)).priorities(sight, now=0.0).count(TAKEN_OVER))
+
+    assert taken == [2, 1]
 
 
 @given(
