@@ -160,9 +160,10 @@ def broadcast(
         lab.shape(host, scenario.rate)
     for process in processes:
         line_of(process.stdout)
+    lab.warm(scenario.bytes * scenario.hosts)
     hosts = {host.name: host for host in stage.hosts}
     before = stage.seeder.sent()
-    watch = Watch(hosts, scenario.bytes, lambda name: (stage.home(hosts[name]) / "done").exists())
+    watch = Watch(hosts, scenario.bytes, lambda name: stage.home(hosts[name]) / "done")
     for process in processes[1:]:
         _go(process)
     missing = watch.wait(names, patience(kind, scenario) * seconds + 20)

@@ -32,6 +32,8 @@ class Receiver:
     dies: int = NEVER
     every: int = 1
     """Its link carries a piece each way in so many ticks' turns."""
+    held_up: int = 1
+    """It gets a piece of the holders in so many ticks' turns at most: connections don't share a link evenly."""
     conductor: Conductor = field(default_factory=Conductor)
     done_at: int | None = None
     got_at: int = 0
@@ -239,7 +241,7 @@ class World:
             receiver = self.receivers[index]
             if index not in room or piece & receiver.have:
                 receiver.busy.discard(source)  # it is gone, or has it from another, and took it back
-            elif room[index]:
+            elif room[index] and (source >= 0 or (self.tick + index) % receiver.held_up == 0):
                 room[index] -= 1
                 sent += 1
                 receiver.busy.discard(source)

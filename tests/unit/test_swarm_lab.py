@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from types import SimpleNamespace
@@ -146,3 +147,17 @@ def test_a_scenario_that_cannot_be_is_refused_in_words(said: dict[str, Any]) -> 
     """A lab without hosts would end in a traceback after a minute."""
     with pytest.raises(ValueError, match=r"less than|must be left"):
         Scenario(**said)
+
+
+def test_a_host_was_done_when_its_bundle_got_its_name_however_late_anybody_looks(tmp_path: Path) -> None:
+    """To be exact, the lab would look so often that it takes from the hosts what they need."""
+    watch = Watch({"a": Host("a", "127.0.0.1", "lo", "")}, 1, lambda _: tmp_path / "bundle")
+    unnamed = tmp_path / "unnamed"
+    unnamed.mkdir()
+    time.sleep(0.2)
+    unnamed.rename(tmp_path / "bundle")
+    named = watch.now()
+    time.sleep(0.3)
+    watch.look()
+
+    assert named - 0.1 < watch.ends["a"] < named + 0.1

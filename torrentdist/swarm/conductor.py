@@ -1,8 +1,9 @@
 """Who fetches which piece first, so that a broadcast takes about the time that one link needs to carry it once.
 
-Always holds: a piece that only holders have is fetched from them by the receiver whose share it is in; whoever is done
-with its own share takes over from the slower ones; when nothing moves, everything is fetched by everybody, so that no
-plan can keep a swarm from finishing. Must not do: I/O, read a clock, or believe in a plan more than in what it sees.
+Always holds: a piece that only holders have is fetched from them by the receiver whose share it is in; whoever falls
+behind with its share gives of it to the others, and whoever is done helps with what is left; when nothing moves,
+everything is fetched by everybody, so that no plan can keep a swarm from finishing. Must not do: I/O, read a clock, or
+believe in a plan more than in what it sees.
 """
 
 from __future__ import annotations
@@ -40,11 +41,10 @@ FEWEST_BLOCKS: Final = 2
 ALONE_SECS: Final = 1.0
 """Whoever begins without a place may have one soon: others come, mostly in the same moment, who are to fetch what it
 would ask for now."""
-AHEAD: Final = 2
-"""Whoever helps has so many times what is under way assigned, so that there is more when some of it has come: between
-two looks it would ask the holders for what has left them already."""
-PLENTY: Final = 4
-"""Not any more when there is hardly more than that for each who helps: two would ask for it."""
+BEHIND: Final = 2
+"""Whoever has so many pieces more left than there are for each gives these away: holders' links are not shared out
+evenly, and some connections carry half of what others carry for as long as the transfer takes."""
+SCATTER: Final = 2654435761
 SLOW: Final = 0.4
 """A receiver that gets on at less than this part of the pace of the one in the middle is no help to the others."""
 TELLING: Final = 0.03
@@ -180,6 +180,7 @@ class Conductor:
         shares: dict[int, list[int]] = {}
         for piece in fresh:
             shares.setdefault(whose[piece % CLASSES], []).append(piece)
+        shares = levelled(shares, place.shares)
         own = shares.pop(place.number, [])
         for piece in own:
             wanted[piece] = OWN
@@ -191,9 +192,24 @@ class Conductor:
             begun = 0 if now - self._moved_at > RESHARE_SECS else under_way
             helpers = [number for number in range(place.shares) if number not in shares]
             mine = spare(shares.values(), begun)[helpers.index(place.number) :: len(helpers)]
-            for piece in mine[: under_way * (AHEAD if len(mine) > PLENTY * under_way else 1)]:
+            for piece in mine[:under_way]:
                 wanted[piece] = TAKEN_OVER
         return wanted
+
+
+def levelled(shares: Mapping[int, list[int]], count: int) -> dict[int, list[int]]:
+    """What is left of each of so many shares, after whoever is far behind gave its last pieces to the others. To whom
+    each goes depends on little else than its number, since no two receivers see quite the same."""
+    most = math.ceil(sum(map(len, shares.values())) / count) + BEHIND
+    level = {number: left[:most] for number, left in shares.items()}
+    behind = {number for number, left in shares.items() if len(left) > most}
+    for number in behind:
+        for piece in shares[number][most:]:
+            taker = (piece * SCATTER >> 16) % count
+            while taker in behind:
+                taker = (taker + 1) % count
+            level.setdefault(taker, []).append(piece)
+    return level
 
 
 def spare(shares: Iterable[Sequence[int]], begun: int) -> list[int]:
