@@ -12,10 +12,10 @@ import struct
 import sys
 from pathlib import Path
 
-import httpx
 import msgspec
 
 from torrentdist.bundle.metafile import Metafile, parse_metafile
+from torrentdist.http11 import Http
 from torrentdist.model.ids import PeerId
 from torrentdist.model.views import PeerRole, SwarmEntry
 from torrentdist.swarm.agent import SwarmAgent
@@ -66,7 +66,7 @@ async def run(kind: str, told: Told, name: str, address: str, port: int, meta: M
     headers = {"Authorization": f"Bearer {told.token}"}
     async with (
         await asyncio.start_server(peer.serve, address, port, backlog=512) as server,
-        httpx.AsyncClient(headers=headers, trust_env=False) as http,
+        Http(headers=headers) as http,
     ):
         agent = SwarmAgent(
             peer=PeerId(name),

@@ -1,30 +1,98 @@
-"""HTTP/1.1 on asyncio's own streams: what httpx needs of a transport for masters and supervisors, and nothing more.
+"""HTTP/1.1 on asyncio's own streams: how commands and daemons ask masters and supervisors, and nothing more.
 
-Always holds: a connection is used again only when its last answer was read to the end; whoever gives up a request, or
-its answer, ends the connection. Must not do: send a request twice, since the first may have been carried out; import
-what a command that starts has to wait for (httpx's own is a tenth of that).
+Always holds: a connection is used again only when its last answer was read to the end; whoever gives up a request ends
+the connection; every failure is an HttpError. Must not do: send a request twice, since the first may have been carried
+out; import what a command that starts has to wait for.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import re
 import ssl
 import time
-from collections.abc import AsyncIterator
-from typing import Final, NamedTuple
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import Final, NamedTuple, Self
+from urllib.parse import quote, urlencode, urlsplit
 
-import h11
-import httpx
+import msgspec
 
 IDLE_SECS: Final = 60.0
 """Less than our servers keep an idle connection."""
 MOST_IDLE: Final = 50
 SECOND_ADDRESS_SECS: Final = 0.1
 """Of a name with several addresses the next one is tried after so long too."""
+DEFAULT_SECS: Final = 5.0
 READ_BYTES: Final = 256 * 1024
+"""More than any head of an answer has."""
 WRITE_BYTES: Final = 64 * 1024
 _PORTS: Final = {"http": 80, "https": 443}
+_AS_IT_IS: Final = "/%:@!$&'()*+,;=~?-._"
+_STATUS: Final = re.compile(rb"HTTP/1\.[01] ([1-5][0-9][0-9])(?: .*)?")
+_SIZE: Final = re.compile(rb"[0-9A-Fa-f]{1,15}")
+_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+
+
+class HttpError(Exception):
+    """There is no answer, or none that is HTTP."""
+
+
+class InvalidUrl(HttpError):
+    """Nobody was asked."""
+
+
+class ConnectError(HttpError):
+    """Nothing was sent."""
+
+
+class ConnectTimeout(ConnectError):
+    pass
+
+
+class AnswerTimeout(HttpError):
+    """It may have been sent, and may have been carried out."""
+
+
+class Headers(Mapping[str, str]):
+    """By name, in whatever case."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        self._values = {name.lower(): value for name, value in given.items()}
+
+    def __getitem__(self, name: str) -> str:
+        return self._values[name.lower()]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """A request, with all that goes with it."""
+
+    method: str
+    url: str
+    headers: Headers
+    content: bytes | None = None
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """Whatever its status."""
+
+    status_code: int
+    headers: Headers = Headers({})
+    content: bytes = b""
+    url: str = ""
+    stream: asyncio.StreamWriter | None = None
+    """Of the connection that it came over."""
+
+    @property
+    def is_redirect(self) -> bool:
+        return self.status_code in _REDIRECTS and "location" in self.headers
 
 
 class Origin(NamedTuple):
@@ -33,30 +101,30 @@ class Origin(NamedTuple):
     port: int
 
 
-class Connections(httpx.AsyncBaseTransport):
-    """Pass it to httpx.AsyncClient. `secure`: for https, whom to trust; by default as httpx does."""
+class Http:
+    """`headers` go with every request. `silence_secs`: how long the other side may take nothing, and say nothing."""
 
-    def __init__(self, secure: ssl.SSLContext | None = None) -> None:
-        self._secure = secure
+    def __init__(
+        self,
+        *,
+        headers: Mapping[str, str] | None = None,
+        connect_secs: float = DEFAULT_SECS,
+        silence_secs: float = DEFAULT_SECS,
+    ) -> None:
+        self.headers = {"User-Agent": "torrentdist", **(headers or {})}
+        self._connect_secs = connect_secs
+        self._silence_secs = silence_secs
+        self._secure: ssl.SSLContext | None = None
         self._idle: dict[Origin, list[_Connection]] = {}
         self._open: set[_Connection] = set()
 
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        timeouts = request.extensions.get("timeout", {})
-        origin = _origin(request.url)
-        connection = self._reuse(origin) or await self._connect(origin, timeouts.get("connect"))
-        try:
-            await connection.send(request, timeouts.get("write"))
-            answer = await connection.begin(timeouts.get("read"))
-        except BaseException:
-            self._end(connection)
-            raise
-        return httpx.Response(
-            status_code=answer.status_code,
-            headers=answer.headers.raw_items(),
-            stream=_Body(self, connection, timeouts.get("read")),
-            extensions={"http_version": b"HTTP/" + answer.http_version, "network_stream": connection.writer},
-        )
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
 
     async def aclose(self) -> None:
         self._idle.clear()
@@ -64,13 +132,49 @@ class Connections(httpx.AsyncBaseTransport):
             self._end(connection)
         await asyncio.sleep(0)  # the loop may be closed after this, and would leave them open
 
-    def release(self, connection: _Connection) -> None:
-        """Its answer is of no more interest."""
-        idle = self._idle.setdefault(connection.origin, [])
-        if connection in self._open and len(idle) < MOST_IDLE and connection.is_over():
+    async def get(self, url: str, *, params: Mapping[str, str] | None = None) -> Answer:
+        return await self.request("GET", url, params=params)
+
+    async def post(self, url: str, *, content: bytes = b"", headers: Mapping[str, str] | None = None) -> Answer:
+        return await self.request("POST", url, content=content, headers=headers)
+
+    async def put(self, url: str, *, content: bytes) -> Answer:
+        return await self.request("PUT", url, content=content)
+
+    async def request(
+        self,
+        method: str,
+        url: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        content: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        connect_secs: float | None = None,
+        silence_secs: float | None = None,
+    ) -> Answer:
+        if params:
+            url += f"{'&' if '?' in url else '?'}{urlencode(params, quote_via=quote)}"
+        asked = Asked(method, url, Headers({**Headers(self.headers), **Headers(headers or {})}), content)
+        connect_secs = self._connect_secs if connect_secs is None else connect_secs
+        silence_secs = self._silence_secs if silence_secs is None else silence_secs
+        return await self.exchange(asked, connect_secs, silence_secs)
+
+    async def exchange(self, asked: Asked, connect_secs: float, silence_secs: float) -> Answer:
+        origin, head = _head_of(asked)
+        connection = self._reuse(origin) or await self._connect(origin, connect_secs)
+        try:
+            await connection.send(head, asked.content or b"", silence_secs)
+            answer = await connection.answer(asked, silence_secs)
+        except BaseException:
+            self._end(connection)
+            raise
+        idle = self._idle.setdefault(origin, [])
+        if connection.is_over and len(idle) < MOST_IDLE and connection in self._open:
+            connection.used_at = time.monotonic()
             idle.append(connection)
         else:
             self._end(connection)
+        return answer
 
     def _reuse(self, origin: Origin) -> _Connection | None:
         idle = self._idle.get(origin, [])
@@ -81,10 +185,10 @@ class Connections(httpx.AsyncBaseTransport):
             self._end(connection)
         return None
 
-    async def _connect(self, origin: Origin, secs: float | None) -> _Connection:
+    async def _connect(self, origin: Origin, secs: float) -> _Connection:
         secure = None
         if origin.scheme == "https":
-            self._secure = secure = self._secure or httpx.create_ssl_context(trust_env=False)
+            self._secure = secure = self._secure or ssl.create_default_context()
         try:
             async with asyncio.timeout(secs):
                 reader, writer = await asyncio.open_connection(
@@ -96,123 +200,161 @@ class Connections(httpx.AsyncBaseTransport):
                     happy_eyeballs_delay=SECOND_ADDRESS_SECS,
                 )
         except TimeoutError as exc:
-            raise httpx.ConnectTimeout(f"no connection to {origin.host}:{origin.port} in time") from exc
+            raise ConnectTimeout(f"no connection to {origin.host}:{origin.port} in time") from exc
         except (OSError, UnicodeError) as exc:
-            raise httpx.ConnectError(_why(exc)) from exc
-        connection = _Connection(origin, reader, writer)
+            raise ConnectError(_why(exc)) from exc
+        connection = _Connection(reader, writer)
         self._open.add(connection)
         return connection
 
     def _end(self, connection: _Connection) -> None:
         self._open.discard(connection)
-        connection.end()
+        connection.writer.transport.abort()
 
 
 class _Connection:
-    def __init__(self, origin: Origin, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.origin = origin
+    """One request, then its answer, then maybe the next ones."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.writer = writer
+        self.used_at = 0.0
+        self.is_over = False
+        """Whether request and answer are complete and the next ones may come."""
         self._reader = reader
-        self._talk = h11.Connection(h11.CLIENT)
-        self._used_at = 0.0
-
-    async def send(self, request: httpx.Request, secs: float | None) -> None:
-        """A server that wants no more of it may have said why: then that is what counts."""
-        talk = self._talk
-        assert isinstance(request.stream, httpx.AsyncByteStream)
-        try:
-            ahead = talk.send(
-                h11.Request(method=request.method, target=request.url.raw_path, headers=request.headers.raw)
-            )
-            async for part in request.stream:
-                ahead = (ahead or b"") + (talk.send(h11.Data(data=part)) or b"")
-                if len(ahead) >= WRITE_BYTES:
-                    await self._write(ahead, secs)
-                    ahead = b""
-            await self._write((ahead or b"") + (talk.send(h11.EndOfMessage()) or b""), secs)
-        except httpx.WriteError:
-            pass
-        except h11.LocalProtocolError as exc:
-            raise httpx.LocalProtocolError(str(exc)) from exc
-
-    async def begin(self, secs: float | None) -> h11.Response:
-        while True:
-            event = await self._next(secs)
-            if isinstance(event, h11.Response):
-                return event
-            if not isinstance(event, h11.InformationalResponse):
-                raise httpx.RemoteProtocolError(f"{event!r} instead of an answer")
-
-    async def body(self, secs: float | None) -> AsyncIterator[bytes]:
-        while isinstance(event := await self._next(secs), h11.Data):
-            yield bytes(event.data)
-
-    def is_over(self) -> bool:
-        """Whether request and answer are complete; if so, the next ones may come."""
-        if self._talk.our_state is not h11.DONE or self._talk.their_state is not h11.DONE:
-            return False
-        self._talk.start_next_cycle()
-        self._used_at = time.monotonic()
-        return True
 
     def is_usable(self) -> bool:
-        fresh = time.monotonic() - self._used_at < IDLE_SECS
+        fresh = time.monotonic() - self.used_at < IDLE_SECS
         return fresh and not self._reader.at_eof() and not self.writer.is_closing()
 
-    def end(self) -> None:
-        self.writer.transport.abort()
-
-    async def _next(self, secs: float | None) -> object:
-        """Of h11's events."""
+    async def send(self, head: bytes, content: bytes, secs: float) -> None:
+        """A server that wants no more of it may have said why: then that is what counts."""
+        self.is_over = False
         try:
-            while (event := self._talk.next_event()) is h11.NEED_DATA:
-                data = await self._read(secs)
-                if not data and self._talk.their_state is h11.SEND_RESPONSE:
-                    raise httpx.RemoteProtocolError("the connection ended without an answer")
-                self._talk.receive_data(data)
-        except h11.RemoteProtocolError as exc:
-            raise httpx.RemoteProtocolError(str(exc)) from exc
-        return event
+            self.writer.write(head + content[:WRITE_BYTES])
+            await self._taken(secs)
+            for start in range(WRITE_BYTES, len(content), WRITE_BYTES):
+                self.writer.write(memoryview(content)[start : start + WRITE_BYTES])
+                await self._taken(secs)
+        except OSError:
+            return
+        self.is_over = True
 
-    async def _read(self, secs: float | None) -> bytes:
+    async def _taken(self, secs: float) -> None:
         try:
-            async with asyncio.timeout(secs):
-                return await self._reader.read(READ_BYTES)
-        except TimeoutError as exc:
-            raise httpx.ReadTimeout("nothing came in time") from exc
-        except OSError as exc:
-            raise httpx.ReadError(str(exc)) from exc
-
-    async def _write(self, data: bytes, secs: float | None) -> None:
-        try:
-            self.writer.write(data)
             async with asyncio.timeout(secs):
                 await self.writer.drain()
         except TimeoutError as exc:
-            raise httpx.WriteTimeout("nothing was taken in time") from exc
-        except OSError as exc:
-            raise httpx.WriteError(str(exc)) from exc
+            raise AnswerTimeout("nothing was taken in time") from exc
 
-
-class _Body(httpx.AsyncByteStream):
-    def __init__(self, connections: Connections, connection: _Connection, secs: float | None) -> None:
-        self._connections = connections
-        self._connection = connection
-        self._secs = secs
-        self._released = False
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
+    async def answer(self, asked: Asked, secs: float) -> Answer:
         try:
-            async for part in self._connection.body(self._secs):
-                yield part
-        except BaseException:
-            await self.aclose()
-            raise
+            status, headers, lasting = _read_head(await self._until(b"\r\n\r\n", secs))
+            while status < 200:
+                status, headers, lasting = _read_head(await self._until(b"\r\n\r\n", secs))
+            self.is_over = self.is_over and lasting
+            content = b"" if asked.method == "HEAD" or status in (204, 304) else await self._body(headers, secs)
+        except TimeoutError as exc:
+            raise AnswerTimeout("nothing came in time") from exc
+        except asyncio.IncompleteReadError as exc:
+            cut = "the answer was cut off" if exc.partial else "the connection ended without an answer"
+            raise HttpError(cut) from exc
+        except asyncio.LimitOverrunError as exc:
+            raise HttpError("this is no HTTP: its head has no end") from exc
+        except OSError as exc:
+            raise HttpError(_why(exc) or "the connection broke") from exc
+        return Answer(status, headers, content, asked.url, self.writer)
 
-    async def aclose(self) -> None:
-        if not self._released:
-            self._released = True
-            self._connections.release(self._connection)
+    async def _body(self, headers: Headers, secs: float) -> bytes:
+        if coding := headers.get("transfer-encoding"):
+            if coding.lower() != "chunked":
+                raise HttpError(f"unknown transfer encoding {coding}")
+            return await self._chunks(secs)
+        if (length := headers.get("content-length")) is not None:
+            if not (length.isascii() and length.isdigit()):
+                raise HttpError(f"a length of {length!r}")
+            return b"".join(await self._exactly(int(length), secs))
+        self.is_over = False
+        parts = []
+        while part := await self._some(READ_BYTES, secs):
+            parts.append(part)
+        return b"".join(parts)
+
+    async def _chunks(self, secs: float) -> bytes:
+        parts: list[bytes] = []
+        while True:
+            size = (await self._until(b"\r\n", secs)).split(b";")[0].strip()
+            if not _SIZE.fullmatch(size):
+                raise HttpError(f"a chunk of {size[:20]!r} bytes")
+            if int(size, 16) == 0:
+                break
+            parts += await self._exactly(int(size, 16), secs)
+            if await self._until(b"\r\n", secs) != b"\r\n":
+                raise HttpError("a chunk that does not end")
+        while await self._until(b"\r\n", secs) != b"\r\n":
+            pass  # what is said at the end is of no interest
+        return b"".join(parts)
+
+    async def _exactly(self, size: int, secs: float) -> list[bytes]:
+        parts = []
+        while size:
+            part = await self._some(min(size, READ_BYTES), secs)
+            if not part:
+                raise HttpError("the answer was cut off")
+            parts.append(part)
+            size -= len(part)
+        return parts
+
+    async def _some(self, most: int, secs: float) -> bytes:
+        async with asyncio.timeout(secs):
+            return await self._reader.read(most)
+
+    async def _until(self, end: bytes, secs: float) -> bytes:
+        async with asyncio.timeout(secs):
+            return await self._reader.readuntil(end)
+
+
+def _read_head(head: bytes) -> tuple[int, Headers, bool]:
+    """Status, headers, and whether the connection is to last."""
+    first, *lines = head[:-4].split(b"\r\n")
+    status = _STATUS.fullmatch(first)
+    if status is None:
+        raise HttpError(f"this is no HTTP: {first[:40].decode('latin-1')!r}")
+    values: dict[str, str] = {}
+    for line in lines:
+        name, colon, value = line.decode("latin-1").partition(":")
+        if not colon or not name or name != name.strip():
+            raise HttpError(f"a header like {line[:40].decode('latin-1')!r}")
+        known = values.get(name.lower())
+        values[name.lower()] = value.strip() if known is None else f"{known}, {value.strip()}"
+    lasting = first.startswith(b"HTTP/1.1") and "close" not in values.get("connection", "").lower()
+    return int(status[1]), Headers(values), lasting
+
+
+def _head_of(asked: Asked) -> tuple[Origin, bytes]:
+    try:
+        parts = urlsplit(asked.url)
+        port = parts.port
+        host = parts.hostname or ""
+        host = host if host.isascii() else host.encode("idna").decode("ascii")
+    except ValueError as exc:
+        raise InvalidUrl(str(exc)) from exc
+    if parts.scheme not in _PORTS:
+        raise InvalidUrl(f"{parts.scheme or 'no'} protocol")
+    if not host:
+        raise InvalidUrl(f"{asked.url!r} names no host")
+    target = quote(f"{parts.path or '/'}{'?' if parts.query else ''}{parts.query}", safe=_AS_IT_IS)
+    named = f"[{host}]" if ":" in host else host
+    headers = {"host": named if port is None else f"{named}:{port}", **asked.headers}
+    if asked.content is not None:
+        headers["content-length"] = str(len(asked.content))
+    lines = [f"{asked.method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
+    if any(sign in line for line in lines for sign in "\r\n\0"):
+        raise HttpError("a header with a line break")
+    try:
+        head = "\r\n".join([*lines, "\r\n"]).encode("latin-1")
+    except UnicodeEncodeError as exc:
+        raise HttpError(f"a header that HTTP does not know: {exc}") from exc
+    return Origin(parts.scheme, host, port or _PORTS[parts.scheme]), head
 
 
 def _why(exc: OSError | UnicodeError) -> str:
@@ -220,9 +362,3 @@ def _why(exc: OSError | UnicodeError) -> str:
     if isinstance(exc, ConnectionError) and exc.errno:
         return os.strerror(exc.errno)
     return str(exc)
-
-
-def _origin(url: httpx.URL) -> Origin:
-    if url.scheme not in _PORTS:
-        raise httpx.UnsupportedProtocol(f"{url.scheme or 'no'} protocol")
-    return Origin(url.scheme, url.raw_host.decode("ascii"), url.port or _PORTS[url.scheme])

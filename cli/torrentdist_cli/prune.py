@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from torrentdist.client.transport import Broken, Request, ask, new_http
+from torrentdist.client.transport import Broken, Request, ask
+from torrentdist.http11 import Http
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.views import PruneView, UnusedView
 from torrentdist_cli.asking import masters
@@ -61,7 +62,7 @@ async def _prune(url: str, older_than: float, dry_run: bool) -> PruneView:
         )
     params = {"older_than": str(older_than), "dry_run": "true" if dry_run else "false"}
     request = Request("POST", "/v1/host/prune", params=params, timeout=_SECS)
-    async with new_http() as http:
+    async with Http() as http:
         try:
             return await ask(http, url.rstrip("/"), request, PruneView)
         except Broken as broken:

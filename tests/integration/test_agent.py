@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-import httpx
 import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -17,6 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from torrentdist.host.web import WebServer, bind_socket, decode_body, json_response
+from torrentdist.http11 import Http
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest, PeerId
 from torrentdist.model.views import PeerRole, SwarmAnnounce, SwarmEntry
@@ -97,7 +97,7 @@ async def peer_of(
 ) -> AsyncIterator[Peer]:
     pictures: list[SwarmPicture] = []
     entries = [LACKS] if swarms is None else swarms
-    async with httpx.AsyncClient(trust_env=False) as http:
+    async with Http() as http:
         agent = SwarmAgent(
             peer=PeerId(name),
             role=PeerRole.SUPERVISOR,

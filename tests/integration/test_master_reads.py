@@ -13,6 +13,7 @@ from zookeeper_fixtures import TcpProxy, eventually_async
 
 from torrentdist.cluster import paths
 from torrentdist.host.web import json_response
+from torrentdist.http11 import Http
 from torrentdist.master import viewing
 from torrentdist.master.freshness import CLUSTER, ZXID, Fresh, confirmed
 from torrentdist.master.saved import Pace, Records
@@ -28,7 +29,7 @@ async def asked(master: InProcess, zxid: int | None, **headers: str) -> httpx.Re
         pinned = master.mirror.snapshot.bundles[BUNDLE].record.pinned
         await json_response(pinned)(scope, receive, send)  # type: ignore[arg-type]
 
-    async with httpx.AsyncClient() as others:
+    async with Http() as others:
         records = Records(ME, NOWHERE, master.zk, master.mirror, others, Pace(1, 1.0))
         app = Fresh(shows, master.mirror, records, master.leadership.is_leader)
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app)) as http:
@@ -82,7 +83,7 @@ async def test_nothing_is_called_missing_by_a_master_that_is_behind(enter: Enter
     leader = await leader_with_bundle(enter)
     standby = await enter("m2", servers=[proxy.address])
     late = BundleId("late")
-    others = httpx.AsyncClient()
+    others = Http()
     records = Records(ME, NOWHERE, standby.zk, standby.mirror, others, Pace(1, 1.0))
 
     async def show(_: Request) -> Response:
@@ -132,7 +133,7 @@ async def test_nothing_is_called_missing_while_a_backup_is_brought_back(enter: E
         return Response("there")
 
     async def refusal() -> str:
-        async with httpx.AsyncClient() as others:
+        async with Http() as others:
             records = Records(ME, NOWHERE, leader.zk, leader.mirror, others, Pace(1, 1.0))
             with pytest.raises(TorrentdistError) as caught:
                 await confirmed(show, leader.mirror, records)(Request({"type": "http", "method": method}))

@@ -7,9 +7,9 @@ import socket
 from collections import Counter
 from collections.abc import Callable
 
-import httpx
 import pytest
 
+from torrentdist.http11 import Http
 from torrentdist.model.ids import Digest, PeerId
 from torrentdist.model.plan import SwarmPlace
 from torrentdist.model.views import PeerAddress, PeerRole, SwarmAnswer, SwarmEntry, SwarmPeers
@@ -97,7 +97,7 @@ def test_a_planner_that_has_just_started_leaves_the_plan_to_the_next() -> None:
         assert {place} == {peers.place for peers in merge(said, SwarmPicture()).swarms.values()}
 
 
-def agent_of(http: httpx.AsyncClient, *masters: str, swarms: Callable[[], list[SwarmEntry]] = list) -> SwarmAgent:
+def agent_of(http: Http, *masters: str, swarms: Callable[[], list[SwarmEntry]] = list) -> SwarmAgent:
     return SwarmAgent(
         peer=PeerId("s1"),
         role=PeerRole.CLIENT,
@@ -118,7 +118,7 @@ def test_a_dead_master_is_asked_ever_less_often() -> None:
         with socket.socket() as unused:
             unused.bind(("127.0.0.1", 0))
             url = f"http://127.0.0.1:{unused.getsockname()[1]}"
-        async with httpx.AsyncClient(trust_env=False) as http:
+        async with Http() as http:
             agent = agent_of(http, url)
             waits = []
             for _ in range(8):
@@ -136,7 +136,7 @@ def test_what_a_callback_raises_ends_the_agent() -> None:
         raise ZeroDivisionError
 
     async def play() -> None:
-        async with httpx.AsyncClient(trust_env=False) as http:
+        async with Http() as http:
             with pytest.raises(ZeroDivisionError):
                 async with asyncio.timeout(5.0):
                     await agent_of(http, "http://127.0.0.1:9", swarms=broken).run()
@@ -148,7 +148,7 @@ def test_an_agent_without_masters_waits_for_some() -> None:
     """A client whose masters are not known yet would end, or spin."""
 
     async def play() -> None:
-        async with httpx.AsyncClient(trust_env=False) as http:
+        async with Http() as http:
             agent = agent_of(http)
             task = asyncio.create_task(agent.run())
             agent.poke()

@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
+from scripted_http import ScriptedHttp
 
 from torrentdist.bundle.make import make_metafile
 from torrentdist.client.chunked import read_chunk, send_content
@@ -44,7 +45,7 @@ def talk(script: Script, work: Callable[[MasterClient], Coroutine[Any, Any, Any]
         async with MasterClient(ClientConfig(masters=[URL], token_file=token_file, deadline_secs=5.0)) as client:
             headers = client.http.headers
             await client.http.aclose()
-            client.http = httpx.AsyncClient(transport=httpx.MockTransport(script), headers=headers)
+            client.http = ScriptedHttp(script, headers)
             return await work(client)
 
     return asyncio.run(run())

@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
+from scripted_http import ScriptedHttp
 
 from torrentdist.client.distribute import distribute, hosts_needed, poll_secs
 from torrentdist.client.http import MasterClient
@@ -47,7 +48,7 @@ def watch(pictures: Sequence[Hosts | str], seen: list[FleetView], asked: list[An
         config = ClientConfig(masters=["http://127.0.0.1:7060"], deadline_secs=0.1)
         async with MasterClient(config) as client:
             await client.http.aclose()
-            client.http = httpx.AsyncClient(transport=httpx.MockTransport(script))
+            client.http = ScriptedHttp(script)
             return await distribute(client, ETL, progress=seen.append, **options)
 
     return asyncio.run(run())

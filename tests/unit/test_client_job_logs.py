@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
+from scripted_http import ScriptedHttp
 
 from torrentdist.client.http import MasterClient
 from torrentdist.client.job_logs import LogLine, Wanted, follow_logs, read_logs
@@ -89,7 +90,7 @@ def read(hosts: Hosts, reader: Any, wanted: Wanted = Wanted()) -> None:  # noqa:
     async def work() -> None:
         async with MasterClient(ClientConfig(masters=["http://m:1"], deadline_secs=0.5)) as client:
             await client.http.aclose()
-            client.http = httpx.AsyncClient(transport=httpx.MockTransport(hosts.answer))
+            client.http = ScriptedHttp(hosts.answer)
             await reader(client, "j", wanted, hosts.said.append, hosts.notes.append)
 
     asyncio.run(asyncio.wait_for(work(), 30.0))

@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
+from scripted_http import ScriptedHttp
 
 from torrentdist.bundle.make import make_metafile
 from torrentdist.bundle.metafile import Metafile
@@ -44,7 +45,7 @@ def talk(
     async def run() -> Any:
         async with MasterClient(CONFIG.client) as client:
             await client.http.aclose()
-            client.http = httpx.AsyncClient(transport=httpx.MockTransport(script))
+            client.http = ScriptedHttp(script)
             return await work(client)
 
     return asyncio.run(run()), requests

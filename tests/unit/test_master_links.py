@@ -7,6 +7,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from scripted_http import ScriptedHttp
 
 from torrentdist.bundle.make import make_metafile
 from torrentdist.bundle.metafile import Metafile
@@ -54,7 +55,7 @@ def test_a_metafile_comes_from_the_host_that_a_master_names_or_from_the_master(t
         return httpx.Response(200, content=wrong.raw)
 
     async def fetch() -> Metafile:
-        async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as http:
+        async with ScriptedHttp(answer) as http:
             return await MasterLinks(http, lambda: MASTERS[:1], "s2").metafile(BundleId("b"))
 
     got = asyncio.run(fetch())
@@ -76,7 +77,7 @@ def test_after_a_damaged_metafile_the_next_master_is_asked(tmp_path: Path, damag
         return httpx.Response(200, content=content, headers={"x-digest": right.digest})
 
     async def fetch() -> Metafile:
-        async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as http:
+        async with ScriptedHttp(answer) as http:
             links = MasterLinks(http, lambda: MASTERS, "s1")
             return await (links.metafile(BundleId("b")) if by == "bundle" else links.metafile_of(right.digest))
 

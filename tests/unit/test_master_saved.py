@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-import httpx
 import msgspec
 import pytest
 from hypothesis import given
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 from torrentdist.cluster.mirror import Mirror
 from torrentdist.cluster.snapshot import BundleEntry, ClusterSnapshot
 from torrentdist.cluster.zookeeper import ZooKeeper
+from torrentdist.http11 import Http
 from torrentdist.master.saved import NAME, Pace, Records, SavedRecords, decode_saved, encode_saved, source
 from torrentdist.model.config import ZooKeeperConfig
 from torrentdist.model.errors import TorrentdistError
@@ -81,7 +81,7 @@ def test_another_releases_file_is_refused(changes: dict[str, int]) -> None:
 
 def records(data_dir: Path) -> Records:
     zookeeper = ZooKeeper(ZooKeeperConfig())
-    return Records(ME, data_dir, zookeeper, Mirror(zookeeper), httpx.AsyncClient(), Pace(1, 1.0))
+    return Records(ME, data_dir, zookeeper, Mirror(zookeeper), Http(), Pace(1, 1.0))
 
 
 async def test_a_refused_file_is_removed_and_nothing_of_it_is_shown(tmp_path: Path) -> None:

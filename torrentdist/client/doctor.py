@@ -20,14 +20,14 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlsplit
 
-import httpx
 import msgspec
 
 from torrentdist import __version__
 from torrentdist.client import diagnosis
 from torrentdist.client.diagnosis import DiskFacts, MasterFacts, ServerFacts
-from torrentdist.client.transport import Broken, Request, ask, new_http, read_token
+from torrentdist.client.transport import Broken, Request, ask, read_token
 from torrentdist.client.zookeeper_probe import Door, NotUnderstood, door_of
+from torrentdist.http11 import Http, HttpError
 from torrentdist.model.config import Config, ZooKeeperConfig
 from torrentdist.model.doctor_views import Finding, Verdict
 from torrentdist.model.errors import EXIT_UNAVAILABLE, EXIT_USAGE, TorrentdistError
@@ -211,8 +211,8 @@ def _tls(config: ZooKeeperConfig) -> ssl.SSLContext:
 
 
 @asynccontextmanager
-async def _client(config: Config) -> AsyncIterator[httpx.AsyncClient]:
-    http = new_http()
+async def _client(config: Config) -> AsyncIterator[Http]:
+    http = Http()
     try:
         token = read_token(config.client.token_file)
     except TorrentdistError:
@@ -223,7 +223,7 @@ async def _client(config: Config) -> AsyncIterator[httpx.AsyncClient]:
         yield http
 
 
-async def _masters(http: httpx.AsyncClient, config: Config) -> list[MasterFacts]:
+async def _masters(http: Http, config: Config) -> list[MasterFacts]:
     """Those of the configuration, and those that they know."""
     urls = list(dict.fromkeys(url.rstrip("/") for url in config.client.masters))
     masters = list(await asyncio.gather(*(_master(http, url) for url in urls)))
@@ -242,7 +242,7 @@ def _judged(masters: list[MasterFacts]) -> list[Finding]:
     return findings + (diagnosis.judge_records(pictures[0]) if pictures else [])
 
 
-async def _master(http: httpx.AsyncClient, url: str) -> MasterFacts:
+async def _master(http: Http, url: str) -> MasterFacts:
     try:
         await _get(http, url, "/v1/role", RoleView)  # the connection is there now: the next answer tells the time
         sent, began = time.time(), time.monotonic()
@@ -257,16 +257,14 @@ async def _master(http: httpx.AsyncClient, url: str) -> MasterFacts:
     return MasterFacts(url, None, role, picture, tuple(roles), offset, half)
 
 
-async def _get(http: httpx.AsyncClient, url: str, path: str, kind: type[T], **params: str) -> T:
+async def _get(http: Http, url: str, path: str, kind: type[T], **params: str) -> T:
     try:
         return await ask(http, url, Request("GET", path, params=params, timeout=PROBE_SECS), kind)
     except Broken as exc:
         raise TorrentdistError("unreachable", detail=f"{url}: {exc.detail}") from exc
 
 
-async def _ports(
-    http: httpx.AsyncClient, config: Config, given: Iterable[str], masters: list[MasterFacts]
-) -> list[Finding]:
+async def _ports(http: Http, config: Config, given: Iterable[str], masters: list[MasterFacts]) -> list[Finding]:
     """Swarm ports in both directions."""
     targets: dict[str, tuple[str, int]] = {}
     for facts in masters:
@@ -293,7 +291,7 @@ async def _why_closed(name: str, port: int) -> str:
     return ""
 
 
-async def _way_back(http: httpx.AsyncClient, url: str, port: int) -> DialView | None:
+async def _way_back(http: Http, url: str, port: int) -> DialView | None:
     try:
         return await _get(http, url, "/v1/dial", DialView, port=str(port))
     except TorrentdistError:
@@ -325,7 +323,7 @@ async def supervisor(config: Config, origins: Mapping[str, str]) -> list[Finding
     url = config.client.supervisor
     if not url:
         return []
-    async with new_http() as http:
+    async with Http() as http:
         try:
             health = await _ready(http, url)
         except (Broken, TorrentdistError) as exc:
@@ -341,12 +339,12 @@ async def supervisor(config: Config, origins: Mapping[str, str]) -> list[Finding
     return failing or [Finding(check="supervisor", subject=url, detail="ready", verdict=Verdict.OK)]
 
 
-async def _ready(http: httpx.AsyncClient, url: str) -> HealthView:
+async def _ready(http: Http, url: str) -> HealthView:
     """A daemon that isn't ready answers 503, with the same body."""
     try:
         response = await asyncio.wait_for(http.get(f"{url}/readyz"), PROBE_SECS)
         return msgspec.json.decode(response.content, type=HealthView)
-    except (httpx.HTTPError, TimeoutError, msgspec.MsgspecError) as exc:
+    except (HttpError, TimeoutError, msgspec.MsgspecError) as exc:
         raise Broken(str(exc) or f"no answer within {PROBE_SECS:g} s", sent=True) from exc
 
 

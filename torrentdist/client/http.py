@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Self, TypeVar
 
-import httpx
 import msgspec
 from msgspec.structs import replace
 
@@ -31,10 +30,10 @@ from torrentdist.client.transport import (
     Request,
     decode,
     error_in,
-    new_http,
     read_token,
     send,
 )
+from torrentdist.http11 import Answer, Http
 from torrentdist.model.config import ClientConfig
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ha_views import FailoverView, LeaderTransferView, LeaderView, RoleView
@@ -84,7 +83,7 @@ class MasterClient:
         self.on_wait: Callable[[str], None] = lambda why: None
         """Called once when a call takes longer than `tell_secs` because no master can answer it yet."""
         self.tell_secs = TELL_SECS
-        self.http: httpx.AsyncClient = new_http()
+        self.http = Http()
         token = read_token(config.token_file)
         if token:
             self.http.headers["Authorization"] = f"Bearer {token}"
@@ -156,7 +155,7 @@ class MasterClient:
         """The metafile of a bundle, from a master whose copy is sound; `corrupt` if none is."""
         damaged: list[TorrentdistError] = []
 
-        def parse(response: httpx.Response) -> Metafile:
+        def parse(response: Answer) -> Metafile:
             try:
                 return metafile_of(response.content, response.headers.get("X-Digest", ""))
             except TorrentdistError as exc:
@@ -263,7 +262,7 @@ class MasterClient:
         request = Request(method, path, params=params or {}, timeout=READ_SECS + poll_secs)
         return await self._read(request, lambda response: decode(response, kind), poll_secs)
 
-    async def _read(self, request: Request, parse: Callable[[httpx.Response], T], poll_secs: float = 0.0) -> T:
+    async def _read(self, request: Request, parse: Callable[[Answer], T], poll_secs: float = 0.0) -> T:
         failed: list[TorrentdistError] = []
 
         def judge(error: TorrentdistError) -> Reply:
@@ -305,7 +304,7 @@ class MasterClient:
     async def _search(
         self,
         request: Request,
-        parse: Callable[[httpx.Response], T],
+        parse: Callable[[Answer], T],
         judge: Callable[[TorrentdistError], Reply],
         fail: Callable[[failover.Search, bool], TorrentdistError],
         deadline_secs: float,
@@ -338,7 +337,7 @@ class MasterClient:
                 self.on_wait(f"for {deadline - clock():.0f} s more at most; {search.story()}")
         raise fail(search, unsure)
 
-    async def _send(self, url: str, request: Request, content: bool) -> httpx.Response:
+    async def _send(self, url: str, request: Request, content: bool) -> Answer:
         """Have what was seen shown, unless we are `content` with what there is."""
         while True:
             demand = {} if content else self._seen.demand()
@@ -352,7 +351,7 @@ class MasterClient:
         return response
 
 
-def _stale(response: httpx.Response, behind: bool) -> Stale | None:
+def _stale(response: Answer, behind: bool) -> Stale | None:
     age = response.headers.get(STALE_HEADER, "")
     if age.isascii() and age.isdigit():
         return Stale(float(age), behind)

@@ -10,11 +10,10 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
-import httpx
-
 from torrentdist.bundle.metafile import Metafile, parse_metafile
 from torrentdist.client.progress import TransferProgress, of_transfer
-from torrentdist.client.transport import Broken, Request, ask, new_http, send
+from torrentdist.client.transport import Broken, Request, ask, send
+from torrentdist.http11 import Http
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId
 from torrentdist.model.views import HostBundleView, HostState, Sources
@@ -45,7 +44,7 @@ async def fetch_through_supervisor(
     url = url.rstrip("/")
     clock = asyncio.get_running_loop().time
     deadline = clock() + timeout
-    async with new_http() as http:
+    async with Http() as http:
         try:
             await _check_alive(http, url)
             path = f"/v1/host/bundles/{bundle_id}"
@@ -66,7 +65,7 @@ async def fetch_through_supervisor(
     return await asyncio.to_thread(_open, view, was_here)
 
 
-async def _check_alive(http: httpx.AsyncClient, url: str) -> None:
+async def _check_alive(http: Http, url: str) -> None:
     response = await send(http, url, Request("GET", "/livez", timeout=ALIVE_SECS))
     if response.status_code != 200:
         raise NotHere(f"HTTP {response.status_code}")

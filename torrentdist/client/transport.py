@@ -13,10 +13,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
 
-import httpx
 import msgspec
 
-from torrentdist.http11 import Connections
+from torrentdist.http11 import Answer, AnswerTimeout, ConnectError, ConnectTimeout, Http, HttpError, InvalidUrl
 from torrentdist.model.errors import TorrentdistError
 
 T = TypeVar("T")
@@ -53,41 +52,38 @@ class Broken(Exception):
         self.sent = sent
 
 
-def new_http() -> httpx.AsyncClient:
-    return httpx.AsyncClient(transport=Connections(), trust_env=False, headers={"User-Agent": "torrentdist"})
-
-
-async def send(http: httpx.AsyncClient, url: str, request: Request) -> httpx.Response:
+async def send(http: Http, url: str, request: Request) -> Answer:
     """The answer, whatever its status; Broken without one."""
     silence = min(request.timeout, request.silence)
     try:
         async with asyncio.timeout(request.timeout):
             for connect in CONNECT_SECS[:-1]:
-                with contextlib.suppress(httpx.ConnectTimeout):
-                    return await _attempt(http, url, request, httpx.Timeout(silence, connect=connect))
-            return await _attempt(http, url, request, httpx.Timeout(silence, connect=CONNECT_SECS[-1]))
-    except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as exc:
-        raise Broken(_reason(exc, "no connection"), sent=False) from exc
-    except (httpx.InvalidURL, httpx.UnsupportedProtocol) as exc:
+                with contextlib.suppress(ConnectTimeout):
+                    return await _attempt(http, url, request, connect, silence)
+            return await _attempt(http, url, request, CONNECT_SECS[-1], silence)
+    except ConnectError as exc:
+        raise Broken(str(exc) or "no connection", sent=False) from exc
+    except InvalidUrl as exc:
         raise Broken(f"not a usable URL: {exc}", sent=False) from exc
-    except (httpx.TimeoutException, TimeoutError) as exc:
+    except (AnswerTimeout, TimeoutError) as exc:
         raise Broken(f"no answer within {silence:g} s", sent=True) from exc
-    except httpx.HTTPError as exc:
-        raise Broken(_reason(exc, "the connection broke"), sent=True) from exc
+    except HttpError as exc:
+        raise Broken(str(exc) or "the connection broke", sent=True) from exc
 
 
-async def _attempt(http: httpx.AsyncClient, url: str, request: Request, timeout: httpx.Timeout) -> httpx.Response:
+async def _attempt(http: Http, url: str, request: Request, connect_secs: float, silence_secs: float) -> Answer:
     return await http.request(
         request.method,
         url + request.path,
-        params=dict(request.params),
+        params=request.params,
         content=request.content,
-        headers=dict(request.headers),
-        timeout=timeout,
+        headers=request.headers,
+        connect_secs=connect_secs,
+        silence_secs=silence_secs,
     )
 
 
-def error_in(response: httpx.Response) -> TorrentdistError | None:
+def error_in(response: Answer) -> TorrentdistError | None:
     """The error that an answer carries, None for a success; Broken if no process of ours would answer so."""
     if response.status_code < 400:
         return None
@@ -100,7 +96,7 @@ def error_in(response: httpx.Response) -> TorrentdistError | None:
     return TorrentdistError.from_wire(body)
 
 
-def decode(response: httpx.Response, kind: type[T]) -> T:
+def decode(response: Answer, kind: type[T]) -> T:
     """The answer's body; Broken if something else than a master sits behind that URL."""
     try:
         return msgspec.json.decode(response.content, type=kind)
@@ -108,7 +104,7 @@ def decode(response: httpx.Response, kind: type[T]) -> T:
         raise Broken(f"not a master's answer: {exc}", sent=True) from exc
 
 
-async def ask(http: httpx.AsyncClient, url: str, request: Request, kind: type[T]) -> T:
+async def ask(http: Http, url: str, request: Request, kind: type[T]) -> T:
     """Ask a process that has no equals, such as this host's supervisor."""
     response = await send(http, url, request)
     error = error_in(response)
@@ -128,7 +124,3 @@ def read_token(token_file: str) -> str:
     if not token or not token.isascii() or not token.isprintable():
         raise TorrentdistError("config_invalid", origin="client.token_file", detail=f"{token_file} holds no token")
     return token
-
-
-def _reason(exc: BaseException, otherwise: str) -> str:
-    return str(exc) or otherwise

@@ -11,12 +11,11 @@ import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-import httpx
 import msgspec
 
 from torrentdist.bundle.metafile import Metafile, metafile_of
 from torrentdist.distributor.protocol import Holder
-from torrentdist.http11 import Connections
+from torrentdist.http11 import Answer, Http, HttpError
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
 from torrentdist.model.rendezvous import rendezvous
@@ -28,20 +27,16 @@ CONNECT_SECS = 1.0
 ANSWER_SECS = 10.0
 
 
-def http_client(token: str | None) -> httpx.AsyncClient:
+def http_client(token: str | None) -> Http:
     """One pool for everything a daemon asks of masters; connections are kept."""
-    return httpx.AsyncClient(
-        transport=Connections(),
-        headers={"Authorization": f"Bearer {token}"} if token is not None else {},
-        timeout=httpx.Timeout(ANSWER_SECS, connect=CONNECT_SECS),
-        trust_env=False,
-    )
+    headers = {"Authorization": f"Bearer {token}"} if token is not None else {}
+    return Http(headers=headers, connect_secs=CONNECT_SECS, silence_secs=ANSWER_SECS)
 
 
 class MasterLinks:
     """`me`: who asks. Each host asks the masters in its own order, so that no master has all of the questions."""
 
-    def __init__(self, http: httpx.AsyncClient, urls: Callable[[], Sequence[str]], me: str) -> None:
+    def __init__(self, http: Http, urls: Callable[[], Sequence[str]], me: str) -> None:
         self._http = http
         self._urls: Callable[[], list[str]] = lambda: rendezvous(urls(), me)
 
@@ -56,7 +51,7 @@ class MasterLinks:
         return meta if meta is not None else await self._answer(path, self._urls(), _metafile_in)
 
     async def _from_host(self, url: str, digest: str) -> Metafile | None:
-        with contextlib.suppress(httpx.HTTPError, TorrentdistError):
+        with contextlib.suppress(HttpError, TorrentdistError):
             response = await self._http.get(url)
             if response.status_code == 200:
                 return await asyncio.to_thread(metafile_of, response.content, digest)
@@ -74,7 +69,7 @@ class MasterLinks:
     async def offer_metafile(self, digest: Digest, raw: bytes) -> None:
         """Give every master a metafile that they have lost; who has it already doesn't mind."""
         for url in self._urls():
-            with contextlib.suppress(httpx.HTTPError):
+            with contextlib.suppress(HttpError):
                 await self._http.put(f"{url}/v1/metafiles/{digest}", content=raw)
 
     async def holders(self, bundle: BundleId) -> list[Holder]:
@@ -86,14 +81,14 @@ class MasterLinks:
     async def _first(self, path: str, urls: Sequence[str]) -> bytes:
         return await self._answer(path, urls, lambda told: told.content)
 
-    async def _answer(self, path: str, urls: Sequence[str], read: Callable[[httpx.Response], T]) -> T:
+    async def _answer(self, path: str, urls: Sequence[str], read: Callable[[Answer], T]) -> T:
         """The first that `read` finds sound."""
         said: list[TorrentdistError] = []
         silent: list[str] = []
         for url in urls:
             try:
                 response = await self._http.get(url + path)
-            except httpx.HTTPError as exc:
+            except HttpError as exc:
                 silent.append(f"{url}: {type(exc).__name__}")
                 continue
             if response.status_code == 200 or response.is_redirect:
@@ -108,20 +103,20 @@ class MasterLinks:
         raise TorrentdistError("unreachable", detail=", ".join(silent) or "no master is known")
 
 
-def _metafile_or_where(response: httpx.Response) -> Metafile | httpx.Response:
+def _metafile_or_where(response: Answer) -> Metafile | Answer:
     return response if response.is_redirect else _metafile_in(response)
 
 
-def _metafile_in(response: httpx.Response) -> Metafile:
+def _metafile_in(response: Answer) -> Metafile:
     return metafile_of(response.content, _digest(response))
 
 
-def _digest(response: httpx.Response) -> str:
+def _digest(response: Answer) -> str:
     """Of the metafile that a master means to give."""
     return str(response.headers.get("x-digest", ""))
 
 
-def _error_of(response: httpx.Response) -> TorrentdistError:
+def _error_of(response: Answer) -> TorrentdistError:
     try:
         return TorrentdistError.from_wire(msgspec.json.decode(response.content, type=dict))
     except msgspec.MsgspecError:

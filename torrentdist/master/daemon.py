@@ -14,7 +14,6 @@ import socket
 import time
 from pathlib import Path
 
-import httpx
 import structlog
 
 from torrentdist import __version__
@@ -39,6 +38,7 @@ from torrentdist.host.runtime import HostRuntime
 from torrentdist.host.scrub import scrub
 from torrentdist.host.services import LoopServices
 from torrentdist.host.web import WebServer, bind_socket
+from torrentdist.http11 import Http
 from torrentdist.master.api import master_app
 from torrentdist.master.changes import Changes
 from torrentdist.master.draining import heir
@@ -152,7 +152,7 @@ class Master:
         self._background.spawn("records", self.records.run(self.leadership.is_leader))
         self._background.spawn("scrub", scrub(self.runtime, self.config.store.scrub_secs, self.replicator.poke))
 
-    async def _load_records(self, http: httpx.AsyncClient) -> None:
+    async def _load_records(self, http: Http) -> None:
         master = self.config.master
         pace = Pace(master.snapshot_changes, master.snapshot_secs, random.random())
         self.records = Records(self.id, Path(master.data_dir), self._zookeeper, self.mirror, http, pace)
@@ -172,7 +172,7 @@ class Master:
             tell=self.runtime.events.emit,
         )
 
-    def _make_agent(self, http: httpx.AsyncClient) -> SwarmAgent:
+    def _make_agent(self, http: Http) -> SwarmAgent:
         agent = SwarmAgent(
             peer=PeerId(self.id),
             role=PeerRole.MASTER,

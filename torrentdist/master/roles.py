@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Container
 
-import httpx
 import msgspec
 
 from torrentdist.cluster.snapshot import ClusterSnapshot
 from torrentdist.cluster.term import Phase
+from torrentdist.http11 import Http, HttpError
 from torrentdist.model.ha_views import DialView, MasterState, RoleView
 from torrentdist.model.ids import Digest, MasterId
 from torrentdist.model.records import BundleState, MasterRecord
@@ -40,9 +40,7 @@ def lag(snapshot: ClusterSnapshot, published: Container[Digest]) -> int:
 
 
 class Roles:
-    def __init__(
-        self, http: httpx.AsyncClient, snapshot: Callable[[], ClusterSnapshot], own: Callable[[], RoleView]
-    ) -> None:
+    def __init__(self, http: Http, snapshot: Callable[[], ClusterSnapshot], own: Callable[[], RoleView]) -> None:
         self._http = http
         self._snapshot = snapshot
         self._own = own
@@ -63,7 +61,7 @@ class Roles:
                 if view.id == master.id:
                     return view
             return _unreachable(master, f"it answered {response.status_code}")
-        except (httpx.HTTPError, TimeoutError, msgspec.MsgspecError) as exc:
+        except (HttpError, TimeoutError, msgspec.MsgspecError) as exc:
             return _unreachable(master, str(exc) or f"no answer within {ANSWER_SECS:g} s")
 
 

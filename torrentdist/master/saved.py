@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import httpx
 import msgspec
 import structlog
 
@@ -26,6 +25,7 @@ from torrentdist.cluster.mirror import Mirror
 from torrentdist.cluster.operations import SessionState
 from torrentdist.cluster.snapshot import ClusterSnapshot
 from torrentdist.cluster.zookeeper import ZooKeeper
+from torrentdist.http11 import Http, HttpError
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import MasterId
 from torrentdist.model.records import OLDEST_READABLE, SCHEMA
@@ -109,7 +109,7 @@ class Records:
     """What this master answers reads by: the mirror, or the file until there is a mirror."""
 
     def __init__(
-        self, me: MasterId, data_dir: Path, zookeeper: ZooKeeper, mirror: Mirror, http: httpx.AsyncClient, pace: Pace
+        self, me: MasterId, data_dir: Path, zookeeper: ZooKeeper, mirror: Mirror, http: Http, pace: Pace
     ) -> None:
         self._me = me
         self._path = data_dir / NAME
@@ -201,7 +201,7 @@ class Records:
         # Unless it shows all that we know, it is looked for again in its time.
         self._written = snapshot.version - 1, time.monotonic()
         for url in random.sample(standbys, len(standbys)):
-            with contextlib.suppress(httpx.HTTPError, TimeoutError, TorrentdistError):
+            with contextlib.suppress(HttpError, TimeoutError, TorrentdistError):
                 async with asyncio.timeout(DOWNLOAD_SECS):
                     response = await self._http.get(f"{url}/v1/snapshot")
                 if response.status_code == 200:

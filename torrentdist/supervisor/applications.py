@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-import httpx
+import msgspec
 
-from torrentdist.http11 import Connections
+from torrentdist.http11 import Http, HttpError
 from torrentdist.supervisor.output import Stream, read_output
 from torrentdist.supervisor.workers import Key
 
@@ -58,17 +58,14 @@ class Applications:
         return self._known[key][1] if key in self._known else Application()
 
     async def run(self, drivers: Callable[[], Iterable[Driver]]) -> None:
-        transport = Connections()
-        async with httpx.AsyncClient(
-            transport=transport, trust_env=False, timeout=ANSWER_SECS
-        ) as http:  # without a token
+        async with Http(connect_secs=ANSWER_SECS, silence_secs=ANSWER_SECS) as http:  # without a token
             while True:
                 for driver in drivers():
                     if self._known.get(driver.key, ("", None))[0] != driver.run and driver.pid:
                         await self._look(driver, http)
                 await asyncio.sleep(LOOK_SECS)
 
-    async def _look(self, driver: Driver, http: httpx.AsyncClient) -> None:
+    async def _look(self, driver: Driver, http: Http) -> None:
         ports = range(driver.first_port, driver.first_port + RETRIES + 1)
         for host, port in await asyncio.to_thread(listening, driver.pid):
             if port in ports and (id_ := await _ask(host, port, http)):
@@ -88,12 +85,13 @@ def why_failed(home: Path) -> str:
     return reason_in(read_output(home, Stream.STDERR, -TAIL_BYTES, TAIL_BYTES).data.decode(errors="replace"))
 
 
-async def _ask(host: str, port: int, http: httpx.AsyncClient) -> str:
+async def _ask(host: str, port: int, http: Http) -> str:
     """The id of the application whose pages these are; empty if they are no such pages."""
     where = "127.0.0.1" if host in _ANY else host
-    with contextlib.suppress(httpx.HTTPError, ValueError, KeyError, IndexError, TypeError):
+    with contextlib.suppress(HttpError, ValueError, KeyError, IndexError, TypeError):
         # Before its scheduler is up an application has pages, and no id.
-        return (await http.get(f"http://{where}:{port}/api/v1/applications")).json()[0]["id"] or ""
+        answer = await http.get(f"http://{where}:{port}/api/v1/applications")
+        return msgspec.json.decode(answer.content)[0]["id"] or ""
     return ""
 
 

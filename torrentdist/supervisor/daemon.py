@@ -13,7 +13,6 @@ import socket
 import time
 from collections.abc import Iterator
 
-import httpx
 import structlog
 
 from torrentdist import __version__
@@ -35,6 +34,7 @@ from torrentdist.host.runtime import HostRuntime
 from torrentdist.host.scrub import scrub
 from torrentdist.host.services import LoopServices
 from torrentdist.host.web import WebServer, bind_socket
+from torrentdist.http11 import Http
 from torrentdist.model import ids
 from torrentdist.model.config import Config
 from torrentdist.model.events import DaemonStarted
@@ -140,7 +140,7 @@ class Supervisor:
             self._closing.push_async_callback(web.stop)
         jobs.gateway = self.gateway_url()
 
-    async def _open_jobs(self, http: httpx.AsyncClient) -> Jobs:
+    async def _open_jobs(self, http: Http) -> Jobs:
         """With the session and the workers of the process before us, if it left any."""
         left = await asyncio.to_thread(read_left, self.runtime.store.data_dir)
         self._open_zookeeper(None if left.seat is None else left.seat.session)

@@ -12,9 +12,9 @@ import time
 from collections.abc import Mapping
 from typing import Protocol
 
-import httpx
 import msgspec
 
+from torrentdist.http11 import Http, HttpError
 from torrentdist.model.ha_views import SightView
 from torrentdist.model.ids import MasterId, SupervisorId
 from torrentdist.supervisor.barriers import Barriers
@@ -87,7 +87,7 @@ class Registered(Protocol):
 
 
 class Isolation:
-    def __init__(self, http: httpx.AsyncClient, supervisor: SupervisorId, registered: Registered) -> None:
+    def __init__(self, http: Http, supervisor: SupervisorId, registered: Registered) -> None:
         self._http = http
         self._supervisor = supervisor
         self._registered = registered
@@ -155,5 +155,5 @@ class Isolation:
             async with asyncio.timeout(ANSWER_SECS):
                 response = await self._http.get(f"{url}/v1/sight", params=params)
             return msgspec.json.decode(response.content, type=SightView) if response.status_code == 200 else None
-        except (httpx.HTTPError, httpx.InvalidURL, msgspec.MsgspecError, TimeoutError):
+        except (HttpError, msgspec.MsgspecError, TimeoutError):
             return None

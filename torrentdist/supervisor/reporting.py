@@ -12,10 +12,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-import httpx
 import msgspec
 import structlog
 
+from torrentdist.http11 import Http, HttpError
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.events import Fact, WorkerChanged
 from torrentdist.model.ids import JobId, SupervisorId
@@ -42,7 +42,7 @@ class HeartbeatAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Of each job with a worker on this host: the host of every worker that runs, by worker number."""
 
 
-async def ask_any(http: httpx.AsyncClient, urls: Sequence[str], path: str, kind: type[V]) -> V:
+async def ask_any(http: Http, urls: Sequence[str], path: str, kind: type[V]) -> V:
     """What the first master says that answers; what it refuses counts as its answer."""
     for url in urls:
         try:
@@ -51,7 +51,7 @@ async def ask_any(http: httpx.AsyncClient, urls: Sequence[str], path: str, kind:
                 return msgspec.json.decode(response.content, type=kind)
             if response.status_code < 500:
                 raise TorrentdistError.from_wire(msgspec.json.decode(response.content, type=dict))
-        except (httpx.HTTPError, msgspec.MsgspecError):
+        except (HttpError, msgspec.MsgspecError):
             continue
     raise TorrentdistError("unreachable", detail="none of the masters answers about jobs")
 
@@ -82,7 +82,7 @@ def _story(report: WorkerReport) -> tuple[object, ...]:
     return report.state, report.pid, report.exit_code, report.restarts, report.fencing
 
 
-async def job_facts(http: httpx.AsyncClient, urls: Sequence[str], job: JobId) -> JobFacts | None:
+async def job_facts(http: Http, urls: Sequence[str], job: JobId) -> JobFacts | None:
     try:
         view = await ask_any(http, urls, f"/v1/jobs/{job}?any=true", JobView)
     except TorrentdistError as error:
@@ -103,7 +103,7 @@ async def job_facts(http: httpx.AsyncClient, urls: Sequence[str], job: JobId) ->
 class Reporting:
     def __init__(
         self,
-        http: httpx.AsyncClient,
+        http: Http,
         supervisor: SupervisorId,
         masters: Callable[[], Sequence[str]],
         jobs: Jobs,
@@ -181,6 +181,6 @@ class Reporting:
                 refusal = msgspec.json.decode(response.content, type=dict)
                 if isinstance(named := refusal.get("leader"), str):
                     ahead.insert(0, named)
-            except (httpx.HTTPError, msgspec.MsgspecError):
+            except (HttpError, msgspec.MsgspecError):
                 continue
         return None

@@ -17,9 +17,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-import httpx
 import msgspec
 
+from torrentdist.http11 import Answer, Http, HttpError
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest, PeerId
 from torrentdist.model.plan import SwarmPlace
@@ -44,7 +44,7 @@ LONGEST_INTERVAL_SECS = 3600.0
 LOOK_SECS = 5.0
 """How soon a change of the configured masters is noticed without a poke."""
 MAX_LEARNED = 64
-_FAILURES = (httpx.HTTPError, httpx.InvalidURL, TimeoutError, OSError, msgspec.MsgspecError, TorrentdistError)
+_FAILURES = (HttpError, TimeoutError, OSError, msgspec.MsgspecError, TorrentdistError)
 
 
 class SwarmPicture(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,7 +140,7 @@ class SwarmAgent:
         peer: PeerId,
         role: PeerRole,
         host: str,
-        http: httpx.AsyncClient,
+        http: Http,
         masters: Sequence[str] | Callable[[], Sequence[str]],
         port: Callable[[], int],
         swarms: Callable[[], list[SwarmEntry]],
@@ -273,7 +273,7 @@ class SwarmAgent:
                 self._failed(master, exc)
             self._wake.set()
 
-    async def _post(self, master: _Master, request: SwarmAnnounce) -> httpx.Response:
+    async def _post(self, master: _Master, request: SwarmAnnounce) -> Answer:
         body = msgspec.json.encode(request)
         return await self._http.post(
             f"{master.url}/v1/swarm", content=body, headers={"content-type": "application/json"}
@@ -347,10 +347,10 @@ def _is_url(text: str) -> bool:
     return text.startswith(("http://", "https://")) and len(text) <= 300
 
 
-def _answer_in(response: httpx.Response) -> SwarmAnswer:
-    if response.status_code == httpx.codes.OK:
+def _answer_in(response: Answer) -> SwarmAnswer:
+    if response.status_code == 200:
         return msgspec.json.decode(response.content, type=SwarmAnswer)
-    if response.status_code == httpx.codes.UNAUTHORIZED:
+    if response.status_code == 401:
         raise TorrentdistError("unauthorized")
     try:
         body = msgspec.json.decode(response.content)

@@ -10,17 +10,16 @@ import math
 import socket
 import struct
 
-import httpx
+from torrentdist.http11 import Answer
 
 _MIN_RTT_AT = 148
 """Of Linux's `struct tcp_info`: tcpi_min_rtt, 32 bits, microseconds; all ones: no packet has been acknowledged yet."""
 _UNKNOWN = 0xFFFFFFFF
 
 
-def round_trip(response: httpx.Response) -> float:
+def round_trip(response: Answer) -> float:
     """Seconds there and back of the quickest packet of the connection that this came over; infinite: not known here."""
-    stream = response.extensions.get("network_stream")
-    connection = stream.get_extra_info("socket") if stream is not None else None
+    connection = response.stream.get_extra_info("socket") if response.stream is not None else None
     option = getattr(socket, "TCP_INFO", None)
     if connection is None or option is None:
         return math.inf

@@ -1,0 +1,28 @@
+"""Masters and hosts that answer by a script: it gets httpx's requests, and gives httpx's responses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import httpx
+
+from torrentdist.http11 import Answer, Asked, ConnectError, Headers, Http
+
+
+class ScriptedHttp(Http):
+    """Nothing leaves the process. A script that raises httpx.ConnectError is nobody there."""
+
+    def __init__(
+        self, script: Callable[[httpx.Request], httpx.Response], headers: dict[str, str] | None = None
+    ) -> None:
+        super().__init__(headers=headers)
+        self._script = script
+
+    async def exchange(self, asked: Asked, connect_secs: float, silence_secs: float) -> Answer:
+        try:
+            told = self._script(
+                httpx.Request(asked.method, asked.url, headers=dict(asked.headers), content=asked.content)
+            )
+        except httpx.ConnectError as exc:
+            raise ConnectError(str(exc)) from exc
+        return Answer(told.status_code, Headers(dict(told.headers)), told.content, asked.url)
