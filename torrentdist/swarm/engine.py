@@ -291,7 +291,8 @@ class Engine:
             return
         self._asked_at = time.monotonic()
         self._session.post_torrent_updates(0)
-        self._session.post_session_stats()
+        if self._asked_at - self._statistics.at > 1.5 * PULSE_SECS:  # these are some hundreds of counters
+            self._session.post_session_stats()
         for transfer in self._transfers.values():
             if transfer.active:
                 transfer.save()
