@@ -93,7 +93,7 @@ def _small(cluster: DevCluster, directory: Path, files: int, pairs: int) -> list
 
 
 def _wire(cluster: DevCluster, bundle: str) -> Row:
-    """What an HTTP client with httpx's defaults, like ours, is sent."""
+    """What a client that takes gzip, like ours, is sent."""
     with httpx.Client(trust_env=False) as http:
         response = http.get(f"{cluster.masters()[0]}/v1/bundles/{bundle}/metafile")
     sent, raw = response.num_bytes_downloaded, len(response.content)

@@ -12,6 +12,7 @@ import os
 import re
 import ssl
 import time
+import zlib
 from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Final, NamedTuple, Self
@@ -111,7 +112,7 @@ class Http:
         connect_secs: float = DEFAULT_SECS,
         silence_secs: float = DEFAULT_SECS,
     ) -> None:
-        self.headers = {"User-Agent": "torrentdist", **(headers or {})}
+        self.headers = {"User-Agent": "torrentdist", "Accept-Encoding": "gzip", **(headers or {})}
         self._connect_secs = connect_secs
         self._silence_secs = silence_secs
         self._secure: ssl.SSLContext | None = None
@@ -262,7 +263,7 @@ class _Connection:
             raise HttpError("this is no HTTP: its head has no end") from exc
         except OSError as exc:
             raise HttpError(_why(exc) or "the connection broke") from exc
-        return Answer(status, headers, content, asked.url, self.writer)
+        return Answer(status, headers, _unpacked(content, headers), asked.url, self.writer)
 
     async def _body(self, headers: Headers, secs: float) -> bytes:
         if coding := headers.get("transfer-encoding"):
@@ -328,6 +329,22 @@ def _read_head(head: bytes) -> tuple[int, Headers, bool]:
         values[name.lower()] = value.strip() if known is None else f"{known}, {value.strip()}"
     lasting = first.startswith(b"HTTP/1.1") and "close" not in values.get("connection", "").lower()
     return int(status[1]), Headers(values), lasting
+
+
+def _unpacked(content: bytes, headers: Headers) -> bytes:
+    coding = headers.get("content-encoding", "identity").lower()
+    if coding == "identity" or not content:
+        return content
+    if coding != "gzip":
+        raise HttpError(f"unknown content encoding {coding}")
+    packed = zlib.decompressobj(16 + zlib.MAX_WBITS)
+    try:
+        whole = packed.decompress(content)
+    except zlib.error as exc:
+        raise HttpError(f"an answer that cannot be unpacked: {exc}") from exc
+    if not packed.eof:
+        raise HttpError("the answer was cut off")
+    return whole
 
 
 def _head_of(asked: Asked) -> tuple[Origin, bytes]:

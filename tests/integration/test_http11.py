@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gzip
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
@@ -113,6 +114,23 @@ async def test_bodies_arrive_whole_in_both_directions(size: int) -> None:
         assert server.connections == 1
 
 
+async def test_what_is_sent_packed_is_unpacked() -> None:
+    """Broken, a metafile of ten thousand files would need twice its bytes, or be taken for a damaged one."""
+    body = b"the same again " * 10_000
+
+    async def packs(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async for _ in heads(reader):
+            packed = gzip.compress(body)
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(packed))
+            writer.write(packed)
+
+    async with served(packs) as (server, client):
+        for _ in range(2):
+            assert (await client.get(server.url)).content == body
+
+        assert server.connections == 1
+
+
 async def test_an_answer_that_is_cut_off_is_no_answer() -> None:
     """Broken, half a file would be taken for all of it."""
 
@@ -206,6 +224,7 @@ async def test_a_request_is_what_a_server_expects() -> None:
 
     assert first == "GET /a%20b%C3%A4?q=1%20%26%3D%2F HTTP/1.1"
     assert sorted(lines) == [
+        "accept-encoding: gzip",
         "authorization: Bearer y",
         f"host: {server.url.removeprefix('http://')}",
         "user-agent: torrentdist",
@@ -275,6 +294,9 @@ async def test_a_refusal_that_comes_before_the_body_was_sent_is_read() -> None:
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhello\r\n0\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhell",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\nhello",
+        b"HTTP/1.1 200 OK\r\nContent-Encoding: br\r\nContent-Length: 5\r\n\r\nhello",
+        b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 5\r\n\r\nhello",
+        b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 20\r\n\r\n" + gzip.compress(b"hello" * 9)[:20],
     ],
 )
 async def test_what_is_no_http_is_an_error_of_the_request(nonsense: bytes) -> None:
