@@ -32,6 +32,7 @@ WRITE_BYTES: Final = 64 * 1024
 _PORTS: Final = {"http": 80, "https": 443}
 _AS_IT_IS: Final = "/%:@!$&'()*+,;=~?-._"
 _STATUS: Final = re.compile(rb"HTTP/1\.[01] ([1-5][0-9][0-9])(?: .*)?")
+_LENGTH: Final = re.compile(r"[0-9]{1,15}")
 _SIZE: Final = re.compile(rb"[0-9A-Fa-f]{1,15}")
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 
@@ -118,6 +119,7 @@ class Http:
         self._secure: ssl.SSLContext | None = None
         self._idle: dict[Origin, list[_Connection]] = {}
         self._open: set[_Connection] = set()
+        self._closed = False
 
     async def __aenter__(self) -> Self:
         return self
@@ -128,6 +130,7 @@ class Http:
         await self.aclose()
 
     async def aclose(self) -> None:
+        self._closed = True
         self._idle.clear()
         for connection in list(self._open):
             self._end(connection)
@@ -164,6 +167,8 @@ class Http:
         origin, head = _head_of(asked)
         connection = self._reuse(origin) or await self._connect(origin, connect_secs)
         try:
+            if self._closed:
+                raise ConnectError("this client is closed")
             await connection.send(head, asked.content or b"", silence_secs)
             answer = await connection.answer(asked, silence_secs)
         except BaseException:
@@ -225,7 +230,8 @@ class _Connection:
 
     def is_usable(self) -> bool:
         fresh = time.monotonic() - self.used_at < IDLE_SECS
-        return fresh and not self._reader.at_eof() and not self.writer.is_closing()
+        rest = self._reader._buffer  # type: ignore[attr-defined]  # said by itself: it is no answer to anything
+        return fresh and not rest and not self._reader.at_eof() and not self.writer.is_closing()
 
     async def send(self, head: bytes, content: bytes, secs: float) -> None:
         """A server that wants no more of it may have said why: then that is what counts."""
@@ -271,7 +277,7 @@ class _Connection:
                 raise HttpError(f"unknown transfer encoding {coding}")
             return await self._chunks(secs)
         if (length := headers.get("content-length")) is not None:
-            if not (length.isascii() and length.isdigit()):
+            if not _LENGTH.fullmatch(length):
                 raise HttpError(f"a length of {length!r}")
             return b"".join(await self._exactly(int(length), secs))
         self.is_over = False
@@ -359,11 +365,13 @@ def _head_of(asked: Asked) -> tuple[Origin, bytes]:
         raise InvalidUrl(f"{parts.scheme or 'no'} protocol")
     if not host:
         raise InvalidUrl(f"{asked.url!r} names no host")
+    if parts.username is not None:
+        raise InvalidUrl("a user's name in it; whoever asks is known by its token")
     target = quote(f"{parts.path or '/'}{'?' if parts.query else ''}{parts.query}", safe=_AS_IT_IS)
     named = f"[{host}]" if ":" in host else host
     headers = {"host": named if port is None else f"{named}:{port}", **asked.headers}
-    if asked.content is not None:
-        headers["content-length"] = str(len(asked.content))
+    if asked.content is not None or asked.method in ("POST", "PUT"):
+        headers["content-length"] = str(len(asked.content or b""))
     lines = [f"{asked.method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
     if any(sign in line for line in lines for sign in "\r\n\0"):
         raise HttpError("a header with a line break")

@@ -174,6 +174,21 @@ async def test_a_connection_that_the_server_has_ended_is_not_used_again() -> Non
         assert server.connections == 3
 
 
+async def test_what_a_server_says_by_itself_is_no_answer() -> None:
+    """Broken, whoever asks next would get a proxy's word about a request that was never made."""
+
+    async def nags(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(OK)
+        await asyncio.sleep(0.02)
+        writer.write(b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n")
+
+    async with served(nags) as (server, client):
+        for _ in range(2):
+            assert (await client.get(server.url)).status_code == 200
+            await asyncio.sleep(0.1)
+
+
 async def test_an_answer_without_a_length_ends_with_its_connection() -> None:
     """Broken, what a proxy or an older server says would be empty, or never end."""
 
@@ -290,6 +305,7 @@ async def test_a_refusal_that_comes_before_the_body_was_sent_is_read() -> None:
         b"\0" * 1_000_000,
         b"HTTP/1.1 200 OK\r\nno header\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0x5\r\nhello\r\n0\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhello\r\n0\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhell",
@@ -320,7 +336,7 @@ async def test_nobody_there_and_nowhere_to_go_are_errors_of_the_request() -> Non
             await client.get(server.url)
         with pytest.raises(ConnectError):
             await client.get("http://no-such-host.invalid")
-        for url in ("ftp://127.0.0.1/", "127.0.0.1:80", "http://", "http://[::1/", "http://a:b/"):
+        for url in ("ftp://127.0.0.1/", "127.0.0.1:80", "http://", "http://[::1/", "http://a:b/", "http://u:p@a/"):
             with pytest.raises(InvalidUrl):
                 await client.get(url)
 
@@ -332,3 +348,5 @@ async def test_the_end_of_the_client_ends_its_connections() -> None:
         await client.aclose()
         async with asyncio.timeout(5):
             await server.ended.wait()
+        with pytest.raises(ConnectError):
+            await client.get(server.url)

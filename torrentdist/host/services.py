@@ -6,6 +6,7 @@ Always holds: no call waits longer than its deadline, so that a stuck loop or sw
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable, Coroutine
 from concurrent.futures import TimeoutError as FutureTimeout
 from pathlib import Path
@@ -42,6 +43,7 @@ class LoopServices:
             headers={"Authorization": f"Bearer {token}"} if token is not None else {},
             timeout=httpx.Timeout(30.0, connect=2.0),
             trust_env=False,
+            verify=ssl.create_default_context(),  # as in everything else that we ask, whom the system trusts
         )
 
     def close(self) -> None:
