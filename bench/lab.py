@@ -29,7 +29,6 @@ NETWORK = 16
 NOBODY = "02:00:00:00:00:01"
 """A hardware address that no host has."""
 BURST_BYTES = 32 * 1024
-MIB = bytes(1024 * 1024)
 LATENCY_MS = 100
 """What a queue of a shaped link holds at most: beyond it packets are dropped, as a switch does."""
 _UNSHARE = ("unshare", "--net", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child")
@@ -98,6 +97,7 @@ class Lab:
         self._hosts: list[Host] = []
         _run("mount", "-t", "tmpfs", "-o", "size=90%", "none", "/run")
         _run("mount", "-t", "sysfs", "none", "/sys")
+        self._on_disk = directory is not None
         self.dir = directory or Path("/run/lab")
         self.dir.mkdir(exist_ok=True)
         made = f"link add br0 address {BRIDGE_MAC} type bridge"
@@ -112,10 +112,12 @@ class Lab:
     def warm(self, size: int) -> None:
         """Have so much memory at hand for the hosts' files. A machine that is a guest itself waits for its own host
         where a page is touched first: 48 hosts with 16 MiB each would pay 1.5 s of a processor for that."""
-        file = self.dir / "warm"
+        if self._on_disk:
+            return
+        file, chunk = self.dir / "warm", bytes(1024 * 1024)
         with file.open("wb") as out:
-            for _ in range(size // len(MIB)):
-                out.write(MIB)
+            for _ in range(size // len(chunk)):
+                out.write(chunk)
         file.unlink()
 
     def add(self, names: Sequence[str]) -> list[Host]:

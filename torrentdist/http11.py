@@ -142,9 +142,6 @@ class Http:
     async def post(self, url: str, *, content: bytes = b"", headers: Mapping[str, str] | None = None) -> Answer:
         return await self.request("POST", url, content=content, headers=headers)
 
-    async def put(self, url: str, *, content: bytes) -> Answer:
-        return await self.request("PUT", url, content=content)
-
     async def request(
         self,
         method: str,
@@ -174,13 +171,23 @@ class Http:
         except BaseException:
             self._end(connection)
             raise
+        self._put_back(origin, connection)
+        return answer
+
+    def _put_back(self, origin: Origin, connection: _Connection) -> None:
+        """For the next request; those that their servers have ended meanwhile go, also of servers never asked again."""
+        for known, idle in list(self._idle.items()):
+            for gone in [other for other in idle if not other.is_usable()]:
+                idle.remove(gone)
+                self._end(gone)
+            if not idle:
+                del self._idle[known]
         idle = self._idle.setdefault(origin, [])
         if connection.is_over and len(idle) < MOST_IDLE and connection in self._open:
             connection.used_at = time.monotonic()
             idle.append(connection)
         else:
             self._end(connection)
-        return answer
 
     def _reuse(self, origin: Origin) -> _Connection | None:
         idle = self._idle.get(origin, [])
@@ -269,7 +276,9 @@ class _Connection:
             raise HttpError("this is no HTTP: its head has no end") from exc
         except OSError as exc:
             raise HttpError(_why(exc) or "the connection broke") from exc
-        return Answer(status, headers, _unpacked(content, headers), asked.url, self.writer)
+        large = len(content) > READ_BYTES
+        whole = await asyncio.to_thread(_unpacked, content, headers) if large else _unpacked(content, headers)
+        return Answer(status, headers, whole, asked.url, self.writer)
 
     async def _body(self, headers: Headers, secs: float) -> bytes:
         if coding := headers.get("transfer-encoding"):
@@ -359,6 +368,7 @@ def _head_of(asked: Asked) -> tuple[Origin, bytes]:
         port = parts.port
         host = parts.hostname or ""
         host = host if host.isascii() else host.encode("idna").decode("ascii")
+        target = quote(f"{parts.path or '/'}{'?' if parts.query else ''}{parts.query}", safe=_AS_IT_IS)
     except ValueError as exc:
         raise InvalidUrl(str(exc)) from exc
     if parts.scheme not in _PORTS:
@@ -367,7 +377,6 @@ def _head_of(asked: Asked) -> tuple[Origin, bytes]:
         raise InvalidUrl(f"{asked.url!r} names no host")
     if parts.username is not None:
         raise InvalidUrl("a user's name in it; whoever asks is known by its token")
-    target = quote(f"{parts.path or '/'}{'?' if parts.query else ''}{parts.query}", safe=_AS_IT_IS)
     named = f"[{host}]" if ":" in host else host
     headers = {"host": named if port is None else f"{named}:{port}", **asked.headers}
     if asked.content is not None or asked.method in ("POST", "PUT"):

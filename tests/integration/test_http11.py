@@ -189,6 +189,23 @@ async def test_what_a_server_says_by_itself_is_no_answer() -> None:
             await asyncio.sleep(0.1)
 
 
+async def test_connections_that_servers_have_ended_go_also_where_nobody_asks_again() -> None:
+    """Broken, a daemon that is sent to many hosts once each would run out of open files after months."""
+
+    async def parts(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(OK)
+        writer.write_eof()
+        await reader.read()  # until the other side has ended it too
+
+    async with served(answers) as (other, client), served(parts) as (server, _):
+        await client.get(server.url)
+        await asyncio.sleep(0.1)
+        await client.get(other.url)
+        async with asyncio.timeout(5):
+            await server.ended.wait()
+
+
 async def test_an_answer_without_a_length_ends_with_its_connection() -> None:
     """Broken, what a proxy or an older server says would be empty, or never end."""
 

@@ -70,7 +70,7 @@ class MasterLinks:
         """Give every master a metafile that they have lost; who has it already doesn't mind."""
         for url in self._urls():
             with contextlib.suppress(HttpError):
-                await self._http.put(f"{url}/v1/metafiles/{digest}", content=raw)
+                await self._http.request("PUT", f"{url}/v1/metafiles/{digest}", content=raw)
 
     async def holders(self, bundle: BundleId) -> list[Holder]:
         """The live masters that hold it, as any master knows them."""
@@ -89,7 +89,7 @@ class MasterLinks:
             try:
                 response = await self._http.get(url + path)
             except HttpError as exc:
-                silent.append(f"{url}: {type(exc).__name__}")
+                silent.append(f"{url}: {exc}")
                 continue
             if response.status_code == 200 or response.is_redirect:
                 try:
