@@ -100,7 +100,7 @@ class Ours:
         self._zookeeper.kill()
 
     def run(self, link_time: float, patience: float = PATIENCE) -> Outcome:
-        self._lab.warm(self._scenario.bytes * self._scenario.hosts)
+        self._lab.warm(self._scenario.memory)
         sent = self._sent()
         watch = Watch({host.name: host for host in self.hosts}, self._scenario.bytes, self._published)
         starts = {host.name: number * self._scenario.apart for number, host in enumerate(self.hosts)}
@@ -229,7 +229,7 @@ data_dir = "{self._data(host)}"
         )
 
     def _cli(self, *arguments: str) -> list[str]:
-        config = ["--config", str(self.home / "client.toml"), "-o", "json"]
+        config = ["--config", str(self.home / "client.toml"), "--output", "json"]
         return [*self._program, *arguments, *config]
 
     def _command(self, *arguments: str) -> dict[str, Any]:

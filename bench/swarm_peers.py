@@ -160,7 +160,7 @@ def broadcast(
         lab.shape(host, scenario.rate)
     for process in processes:
         line_of(process.stdout)
-    lab.warm(scenario.bytes * scenario.hosts)
+    lab.warm(scenario.memory)
     hosts = {host.name: host for host in stage.hosts}
     before = stage.seeder.sent()
     watch = Watch(hosts, scenario.bytes, lambda name: stage.home(hosts[name]) / "done")

@@ -9,6 +9,7 @@ import statistics
 from dataclasses import dataclass, field
 
 MIB = 1024 * 1024
+PROCESS_MIB = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +56,11 @@ class Scenario:
     @property
     def bytes(self) -> int:
         return self.size * MIB
+
+    @property
+    def memory(self) -> int:
+        """What its hosts' files and processes take."""
+        return self.hosts * (self.bytes + PROCESS_MIB * MIB)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,8 +11,9 @@ import asyncio
 import math
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.place import place_content, replace_content
@@ -51,8 +52,7 @@ async def download(
     return await work.run()
 
 
-@dataclass
-class _Download:
+class _Download(msgspec.Struct):
     client: MasterClient
     config: Config
     id: BundleId

@@ -3,8 +3,7 @@
 Unknown keys are errors (forbid_unknown_fields); secrets are never values here, only the names of files that hold them.
 """
 
-from __future__ import annotations
-
+# Without `from __future__ import annotations`: every command would evaluate all of them again, as text (3 ms).
 from typing import Any
 
 import msgspec

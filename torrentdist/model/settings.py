@@ -35,7 +35,7 @@ WORKER_VARIABLES = frozenset(PREFIX + name for name in _OF_WORKERS)
 """What a worker is told by its supervisor. It is no configuration, and a worker may run our programs."""
 
 # Kubernetes puts variables like these into every pod for a service that is called torrentdist: they are not ours.
-_SERVICE_LINK = re.compile(r"_SERVICE_(HOST|PORT(_.*)?)$|_PORT_\d+_(TCP|UDP)(_.*)?$")
+_SERVICE_LINK = r"_SERVICE_(HOST|PORT(_.*)?)$|_PORT_\d+_(TCP|UDP)(_.*)?$"
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"0", "false", "no", "off"})
 _MAX_SECRET_BYTES = 64 * 1024
@@ -150,8 +150,8 @@ def environ_layer(environ: Mapping[str, str]) -> Layer:
         if (
             not name.startswith(PREFIX)
             or name in WORKER_VARIABLES
-            or _SERVICE_LINK.search(name)
             or text.startswith(("tcp://", "udp://"))
+            or (name not in _VARIABLES and re.search(_SERVICE_LINK, name))
         ):
             continue
         if name not in _VARIABLES:

@@ -14,7 +14,6 @@ import math
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from types import MappingProxyType
 
 import msgspec
@@ -114,8 +113,7 @@ class MasterContact(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds until it is told again; infinite while it is being told."""
 
 
-@dataclass(eq=False)
-class _Master:
+class _Master(msgspec.Struct, eq=False):
     url: str
     due: float
     alive_at: float
@@ -125,7 +123,7 @@ class _Master:
     told_at: float = float("-inf")
     answer: SwarmAnswer | None = None
     telling: asyncio.Task[None] | None = None
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    turn: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
 
 
 class SwarmAgent:

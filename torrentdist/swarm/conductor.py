@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from itertools import chain
 from typing import Final
@@ -159,8 +158,7 @@ class Sight(msgspec.Struct, frozen=True):
     piece_length: int
 
 
-@dataclass
-class Conductor:
+class Conductor(msgspec.Struct):
     """One receiver's part in one swarm. It remembers only when something last moved."""
 
     place: Place | None = None

@@ -80,7 +80,8 @@ class Engine:
     async def start(self) -> None:
         loop = asyncio.get_running_loop()
         self._listening = loop.create_future()
-        self.host = await self._resolve(self.config.listen_host)
+        # What is an address is not looked up: the first time costs a command 4 ms and a thread.
+        self.host = access.canonical_address(self.config.listen_host) or await self._resolve(self.config.listen_host)
         heap.share_one_heap()
         with giving_way(self.config.nice):
             self._session = lt.session(settings.session_params(self.config, self.host))

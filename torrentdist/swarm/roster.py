@@ -8,11 +8,12 @@ Must not do: read a clock, or know more than one swarm. directory.py is its only
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from ipaddress import IPv6Address, ip_address
 from itertools import islice
 from math import gcd
 from typing import Final
+
+import msgspec
 
 from torrentdist.model.ids import Digest, PeerId
 from torrentdist.model.views import PeerAddress, PeerRole, SwarmEntry
@@ -23,8 +24,7 @@ COMPLETE_NEIGHBOURS: Final = 8
 HOLDERS: Final = 8
 
 
-@dataclass(eq=False)
-class Peer:
+class Peer(msgspec.Struct, eq=False):
     id: PeerId
     role: PeerRole
     host: str
@@ -33,7 +33,7 @@ class Peer:
     period: float = 0.0
     alive_until: float = 0.0
     fetching: bool = False
-    entries: dict[Digest, SwarmEntry] = field(default_factory=dict)
+    entries: dict[Digest, SwarmEntry] = msgspec.field(default_factory=dict)
 
     def address(self, *, complete: bool) -> PeerAddress:
         return PeerAddress(host=self.host, port=self.port, role=self.role, complete=complete)

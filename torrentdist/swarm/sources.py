@@ -7,7 +7,6 @@ that were fetched twice, and lack what a peer sent after it was last looked at) 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import msgspec
 
@@ -26,8 +25,7 @@ class SeenPeer(msgspec.Struct, frozen=True):
     """Payload bytes of this connection."""
 
 
-@dataclass
-class _Line:
+class _Line(msgspec.Struct):
     peer: SeenPeer
     before: int = 0
     """What earlier connections from the same remote port had brought."""
