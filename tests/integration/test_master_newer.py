@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
 
+import httpx
+import msgspec
 import pytest
 from masters_in_process import BUNDLE, Enter, leader_with_bundle, request
 from records_of import supervisor
+from starlette.applications import Starlette
+from starlette.routing import Route
 from zookeeper_fixtures import TcpProxy
 
 from torrentdist.cluster import paths
+from torrentdist.master.api import MasterApi
 from torrentdist.master.newer import NewerRecords, knows_more
 from torrentdist.model.ids import Digest, PeerId, SupervisorId
 from torrentdist.model.records import encode
-from torrentdist.model.views import PeerRole, SwarmAnnounce, SwarmEntry
+from torrentdist.model.views import PeerRole, SwarmAnnounce, SwarmAnswer, SwarmEntry
 
 pytestmark = pytest.mark.anyio
 FLEET = [SupervisorId(f"s{n}") for n in range(4)]
@@ -63,3 +70,32 @@ async def test_only_who_is_new_and_has_more_than_our_records_say_waits(enter: En
     assert not knows_more(snapshot, announce(FLEET[1]), lambda peer, digest: True)
     assert not knows_more(snapshot, announce(FLEET[1], complete=True), nobody)
     assert not knows_more(snapshot, announce("c1", PeerRole.CLIENT), nobody)
+
+
+async def test_an_announce_is_answered_from_the_newer_records(enter: Enter, proxy: TcpProxy) -> None:
+    """The answer of a master that doesn't wait names nobody."""
+    leader = await leader_with_bundle(enter)
+    for id_ in FLEET:
+        await leader.zk.create(paths.supervisor(id_), encode(supervisor(id_)))
+    behind = await enter("m2", servers=[proxy.address])
+    await leader.mirror.sync(5.0)
+    known: list[set[SupervisorId]] = []
+
+    def hear(announce: SwarmAnnounce, source: str) -> SwarmAnswer:
+        known.append(set(behind.mirror.snapshot.assignments))
+        return SwarmAnswer(interval=1.0, you=source)
+
+    parts = SimpleNamespace(newer=NewerRecords(behind.mirror, nobody), swarms=SimpleNamespace(hear=hear))
+    app = Starlette(routes=[Route("/v1/swarm", MasterApi(cast(Any, parts)).swarm, methods=["POST"])])
+    proxy.hold_answers()
+    await leader.operations.distribute(request("r1"), BUNDLE, None, {}, lambda _: None)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://m") as http:
+        asking = asyncio.create_task(http.post("/v1/swarm", content=msgspec.json.encode(announce(FLEET[0]))))
+        await asyncio.sleep(0.05)
+        early = list(known)
+        proxy.mend()
+        answer = await asking
+
+    assert [] == early
+    assert [set(FLEET)] == known
+    assert 200 == answer.status_code

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
 import time
 from pathlib import Path
@@ -51,6 +52,33 @@ async def test_no_call_outlives_its_deadline_while_the_server_is_frozen(
     assert codes[-1] == ["zookeeper_unavailable", "zookeeper_unavailable"]
     assert states[-1] is SessionState.SUSPENDED
     assert await zk.get("/a") is not None
+
+
+@pytest.mark.case("D2")
+async def test_who_asks_often_leaves_a_silent_server_for_another_in_the_same_session(
+    zookeeper: EmbeddedZooKeeper, connect: Connect
+) -> None:
+    """The server still has all that is asked, and answers nothing: kazoo would ask it until the session is over."""
+    doors = [TcpProxy(zookeeper.servers[0]), TcpProxy(zookeeper.servers[0])]
+    for door in doors:
+        await door.start()
+    zk = await connect(servers=[door.address for door in doors], session_timeout_secs=6.0, operation_timeout_secs=0.5)
+    await zk.create("/a")
+    session = zk.session_id
+    used, other = sorted(doors, key=lambda door: door.accepted, reverse=True)
+    used.hold_answers()
+    began = time.monotonic()
+    while not other.accepted and time.monotonic() - began < 6.0:
+        with contextlib.suppress(TorrentdistError):
+            await zk.get("/a")
+    await zk.wait_connected(10.0)
+
+    assert other.accepted
+    assert session == zk.session_id
+    assert await zk.get("/a") is not None
+    await zk.close()
+    for door in doors:
+        await door.close()
 
 
 @pytest.mark.case("D9")
