@@ -77,6 +77,7 @@ class Measured:
             "by": self.case.by.value,
             "each": [_rounded(value) for value in self.each()],
             "loads": [round(run.load, 1) for run in self.runs],
+            "begins": [_rounded(begin) for begin in self.middle().ours.begins],
             **self.answer(),
         }
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 
 MIB = 1024 * 1024
 PROCESS_MIB = 64
+BEGUN = 0.003
+"""Of the bundle: more than the metafile, a thousandth, which comes down the same link before."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +90,12 @@ class Outcome:
     """Hosts that had to finish too, but are not what is measured: those on slow links."""
     cuts: dict[str, float] = field(default_factory=dict)
     """When a host lost power, or a holder."""
+
+    @property
+    def begins(self) -> list[float]:
+        """When each host had its first pieces, the earliest first."""
+        firsts = (next((at for at, copies in seen if copies >= BEGUN), None) for seen in self.progress.values())
+        return sorted(at for at in firsts if at is not None)
 
     @property
     def last_done(self) -> float:
