@@ -33,7 +33,7 @@ BURST_BYTES = 32 * 1024
 LATENCY_MS = 100
 """What a queue of a shaped link holds at most: beyond it packets are dropped, as a switch does."""
 WARM_BLOCK = 1024 * 1024
-PASSED_ON = ("PATH", "HOME", "LANG", "TMPDIR", "JAVA_HOME", "PYTHONPATH")
+PASSED_ON = ("PATH", "HOME", "LANG", "TMPDIR", "JAVA_HOME", "PYTHONPATH", "LD_LIBRARY_PATH")
 """Of the environment; anything else would measure the shell that the lab was begun in. Where `SSL_CERT_FILE` is set,
 each session of libtorrent takes 12 ms of a processor more."""
 _UNSHARE = ("unshare", "--net", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child")
@@ -55,6 +55,11 @@ def why_not() -> str:
     )
     tried = subprocess.run([*_UNSHARE, "sh", "-c", script], capture_output=True, text=True)
     return tried.stderr.strip()
+
+
+def environment() -> dict[str, str]:
+    """Of everything that is measured."""
+    return {name: os.environ[name] for name in PASSED_ON if name in os.environ}
 
 
 def enter(module: str, arguments: Sequence[str]) -> None:
@@ -215,7 +220,7 @@ class Lab:
                 stdout=subprocess.PIPE if stdin == subprocess.PIPE else log,
                 stderr=log,
                 cwd=ROOT,  # where `-m bench...` is found
-                env={name: os.environ[name] for name in PASSED_ON if name in os.environ},
+                env=environment(),
             )
         self._processes[name] = process
         return process

@@ -18,7 +18,7 @@ from typing import Any
 
 import httpx
 
-from bench.lab import BRIDGE, ROOT, Host, Lab, line_of, wait_until, within
+from bench.lab import BRIDGE, ROOT, Host, Lab, environment, line_of, wait_until, within
 from bench.swarm_scenario import Outcome, Scenario
 from bench.swarm_story import LateStarts, OneCopyOut, PowerCut
 from bench.swarm_watch import Watch
@@ -153,7 +153,7 @@ class Ours:
         options = ["--supervisors", ",".join(hosts)] if hosts else []
         with (self.home / "distribute.log").open("ab") as log:
             command = self._cli("bundle", "distribute", BUNDLE, *options)
-            return subprocess.Popen(command, stdout=log, stderr=log, cwd=ROOT)
+            return subprocess.Popen(command, stdout=log, stderr=log, cwd=ROOT, env=environment())
 
     def _download_everywhere(self) -> None:
         for host in self.hosts:
@@ -233,7 +233,7 @@ data_dir = "{self._data(host)}"
         return [*self._program, *arguments, *config]
 
     def _command(self, *arguments: str) -> dict[str, Any]:
-        ended = subprocess.run(self._cli(*arguments), capture_output=True, cwd=ROOT, text=True)
+        ended = subprocess.run(self._cli(*arguments), capture_output=True, cwd=ROOT, text=True, env=environment())
         if ended.returncode:
             raise RuntimeError(f"{arguments}: {ended.stderr}")
         answer: dict[str, Any] = json.loads(ended.stdout)
