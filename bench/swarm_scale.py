@@ -77,7 +77,7 @@ def simulate(
         world: World = pickle.loads(state.read_bytes())
     else:
         receivers = crowd(hosts)
-        for receiver, begin in zip(receivers, begins, strict=False):
+        for receiver, begin in zip(receivers, begins, strict=bool(begins)):
             receiver.joins = round(begin / tick)
         world = World(pieces, receivers, tick_secs=tick, piece_length=piece_length or 32 * MIB // pieces)
     while not world.run(limit=world.tick + 1):
@@ -179,8 +179,8 @@ def _host(number: int) -> str:
 
 
 def check() -> str:
-    """The recorded broadcasts at8 to at48 beside the simulator, whose hosts begin when the lab's did: how long a host
-    takes to start is the processors' matter, and the simulator's is the network."""
+    """The recorded broadcasts at8 to at48 beside the simulator, whose hosts begin when the lab's did, which it cannot
+    tell by itself; and beside it with all of them at once."""
     rows = json.loads((HERE / "swarm.json").read_text())
     if lacking := [f"at{hosts}" for hosts in CHECKED if f"at{hosts}" not in rows]:
         raise SystemExit(
