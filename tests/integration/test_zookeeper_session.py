@@ -81,6 +81,23 @@ async def test_who_asks_often_leaves_a_silent_server_for_another_in_the_same_ses
         await door.close()
 
 
+async def test_a_handshake_that_nobody_answers_is_soon_given_up(connect: Connect, proxy: TcpProxy) -> None:
+    """As by a server that is just starting. If this fails, it costs the whole time in which a host must take its
+    barriers again after an outage, and its workers end."""
+    zk = await connect(servers=[proxy.address], session_timeout_secs=6.0)
+    session = zk.session_id
+    proxy.hold_answers()
+    await proxy.dropped_and_back()
+    held, began = proxy.accepted, time.monotonic()
+    await eventually(lambda: proxy.accepted > held, 10.0)
+    took = time.monotonic() - began
+    proxy.mend()
+    await zk.wait_connected(10.0)
+
+    assert took < 6.0 / 3
+    assert session == zk.session_id
+
+
 @pytest.mark.case("D9")
 async def test_it_waits_for_a_zookeeper_that_starts_later(
     own_zookeeper: EmbeddedZooKeeper, connect: Connect, chroot: str

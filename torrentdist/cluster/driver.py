@@ -61,6 +61,7 @@ _ROLLED_BACK = (kazoo_errors.RolledBackError, kazoo_errors.RuntimeInconsistency)
 _ABANDON_SECS = 2.0
 _RECONNECT: dict[str, Any] = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_jitter": 0.4, "max_delay": 0.4}
 """After an outage a host has 3 s to take its barriers again before its workers end."""
+_HANDSHAKE_SHARE = 1 / 8
 
 
 class CutOff(Exception):
@@ -125,9 +126,14 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo is untyped
 
     kazoo begins at 1 with each connection. A server tells by session and number whose commit has come in; a late one
     from the connection before could pass for the answer to a new request. And kazoo listens for silence only while
-    nothing is sent: who asks once a second would wait for a frozen server for ever.
+    nothing is sent: who asks once a second would wait for a frozen server for ever. A server that is just starting
+    accepts some connections and never answers them: kazoo would wait for as long as a session lasts.
     """
 
+    granted = 0.0
+    """What the server granted at the last handshake, in seconds."""
+    _patience = _HANDSHAKE_SHARE
+    """The share of a session's length that the next handshake may take."""
     _count = 0
     _heard = 0.0
     """When something last came from the server."""
@@ -144,6 +150,17 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo is untyped
         timeouts = super()._connect(host, hostip, port)
         self._heard = time.monotonic()
         return timeouts
+
+    def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
+        if not isinstance(request, Connect):
+            return super()._invoke(timeout, request, xid)
+        try:
+            answer = super()._invoke(min(timeout, self._patience * request.time_out / 1000), request, xid)
+        except self.handler.timeout_exception:
+            self._patience *= 2  # it may be slow instead
+            raise
+        self._patience, self.granted = _HANDSHAKE_SHARE, answer[0].time_out / 1000
+        return answer
 
     def _read_socket(self, read_timeout: float) -> Any:
         self._heard = time.monotonic()
@@ -178,7 +195,6 @@ class Driver:
         self._on_event = on_event
         self._acl = [_kazoo_acl(acl)]
         self._client: Any = _kazoo_client(config, credentials, resume)
-        self._note_negotiated_timeout()
         self._client.add_listener(self._on_state)
         self.last_zxid = 0
         """Of the last answer that reached the loop."""
@@ -283,25 +299,11 @@ class Driver:
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(call, *args)
 
-    def _note_negotiated_timeout(self) -> None:
-        """kazoo drops what the server granted; leases need it."""
-        connection = self._client._connection
-        invoke = connection._invoke
-        self._negotiated = 0.0
-
-        def noting(timeout: float, request: Any, xid: int | None = None) -> Any:
-            answer = invoke(timeout, request, xid)
-            if isinstance(request, Connect):
-                self._negotiated = answer[0].time_out / 1000
-            return answer
-
-        connection._invoke = noting
-
     def _on_state(self, state: str) -> None:
         """On kazoo's thread: it must only post."""
         event: SessionEvent
         if state == KazooState.CONNECTED:
-            event = Connected(SessionId(*self._client.client_id), self._negotiated)
+            event = Connected(SessionId(*self._client.client_id), self._client._connection.granted)
         elif state == KazooState.SUSPENDED:
             event = Suspended()
         else:
