@@ -43,6 +43,11 @@ async def main(metafile: str, home: str, port: str, limit: str, largest_file: st
     transfer = engine.fetch(parse_metafile(Path(metafile).read_bytes()), Path(home), [seeder])
     try:
         async with asyncio.timeout(15):
+            while int(limit):
+                await asyncio.sleep(0.01)
+                if transfer.view().done >= 2**21:
+                    print("2 MiB", flush=True)
+                    break
             await transfer.wait_done()
         sources = transfer.view().sources
         print("done", sources.masters, sources.local)
@@ -151,9 +156,10 @@ def test_a_killed_fetch_goes_on_where_it_was(tmp_path: Path) -> None:
     async def scenario() -> None:
         nonlocal output
         async with engines(*some(1)) as (a,):
-            seed = a.seed(meta, tmp_path / "a")
+            a.seed(meta, tmp_path / "a")
             first = await fetcher(meta, tmp_path, a, limit=2 * MiB)
-            await until(lambda: seed.view().uploaded > 3 * MiB)
+            assert first.stdout is not None
+            await first.stdout.readline()
             first.send_signal(signal.SIGKILL)
             await first.communicate()
             second = await fetcher(meta, tmp_path, a)
