@@ -8,7 +8,6 @@ clean up. Must not do: touch the network or the files of the machine outside.
 from __future__ import annotations
 
 import ctypes
-import mmap
 import os
 import shutil
 import signal
@@ -22,6 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TypeVar
 
+from bench.warm import WarmMemory
+
 ROOT = Path(__file__).parent.parent
 INSIDE = "TORRENTDIST_LAB"
 BRIDGE = "10.77.0.1"
@@ -32,7 +33,6 @@ NOBODY = "02:00:00:00:00:01"
 BURST_BYTES = 32 * 1024
 LATENCY_MS = 100
 """What a queue of a shaped link holds at most: beyond it packets are dropped, as a switch does."""
-WARM_BLOCK = 1024 * 1024
 PASSED_ON = ("PATH", "HOME", "LANG", "TMPDIR", "JAVA_HOME", "PYTHONPATH", "LD_LIBRARY_PATH")
 """Of the environment; anything else would measure the shell that the lab was begun in. Where `SSL_CERT_FILE` is set,
 each session of libtorrent takes 12 ms of a processor more."""
@@ -108,7 +108,7 @@ class Lab:
         _run("mount", "-t", "tmpfs", "-o", "size=90%", "none", "/run")
         _run("mount", "-t", "sysfs", "none", "/sys")
         self._on_disk = directory is not None
-        self._warmed = 0
+        self._memory = WarmMemory()
         self.dir = directory or Path("/run/lab")
         self.dir.mkdir(exist_ok=True)
         made = f"link add br0 address {BRIDGE_MAC} type bridge"
@@ -121,20 +121,9 @@ class Lab:
             switch.write_text("0")  # a switch has no firewall, and this machine's processors carry every packet
 
     def warm(self, size: int) -> None:
-        """Have so much memory at hand for the hosts' files and processes, until the lab ends. A machine that is a
-        guest waits for its own host where a page is touched first, 2 to 5 ms a MiB, and what has been free for seconds
-        goes back there in blocks of megabytes. So it is taken, and then freed but for one page in each block."""
-        if self._on_disk or size <= self._warmed:
-            return
-        more = -(-(size - self._warmed) // WARM_BLOCK) * WARM_BLOCK
-        with (self.dir / f"warm{self._warmed}").open("wb+") as file:
-            for _ in range(more // WARM_BLOCK):
-                file.write(bytes(WARM_BLOCK))
-            file.flush()
-            with mmap.mmap(file.fileno(), more) as pages:
-                for block in range(0, more, WARM_BLOCK):
-                    pages.madvise(mmap.MADV_REMOVE, block + mmap.PAGESIZE, WARM_BLOCK - mmap.PAGESIZE)
-        self._warmed += more
+        """Have so much memory at hand for the hosts' files and processes, until the lab ends."""
+        if not self._on_disk:
+            self._memory.warm(size)
 
     def add(self, names: Sequence[str]) -> list[Host]:
         """Hosts with cables that are as fast as this machine, until they are shaped."""

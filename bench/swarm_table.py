@@ -55,7 +55,7 @@ def make(
             print(f"{key}, run {number} of {many[key]}", file=sys.stderr, flush=True)
             with (directory / f"{key}-{number}.log").open("ab") as log:
                 subprocess.run(
-                    [*shlex.split(through), *_command(key, out)], cwd=ROOT, stdout=log, stderr=log, check=False
+                    [*shlex.split(through), *_command(key, number, out)], cwd=ROOT, stdout=log, stderr=log, check=False
                 )
             if out.exists():
                 renew(directory, key, rows=rows, pictures=pictures)
@@ -96,9 +96,9 @@ has more than one bundle's bytes: headers, and what came twice.
     return "\n".join([head, *(f"## {key}: {what}\n\n![{what}]({key}.svg)\n" for key, what in there)])
 
 
-def _command(key: str, out: Path) -> list[str]:
+def _command(key: str, number: int, out: Path) -> list[str]:
     if key not in CASES:
         _, _, hosts = key.rpartition("-")
-        return [sys.executable, "-m", "bench.swarm_unlimited", hosts, str(out.resolve())]
+        return [sys.executable, "-m", "bench.swarm_unlimited", hosts, str(number), str(out.resolve())]
     peers = ",".join(CASES[key].peers)
     return [sys.executable, "-m", "bench.swarm", "--scenario", key, "--peers", peers, "--out", str(out.resolve())]

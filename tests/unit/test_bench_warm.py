@@ -1,0 +1,27 @@
+"""Memory that the bench keeps at hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bench.warm import BLOCK, WarmMemory
+
+
+def shared_kib() -> int:
+    """What this process holds of shared memory."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("RssShmem"))
+
+
+def test_of_what_was_warmed_one_page_is_kept_in_each_block() -> None:
+    """None kept, and the machine gives all of it back before the clock runs; all kept, and the hosts have none."""
+    before = shared_kib()
+    memory = WarmMemory()
+    memory.warm(32 * BLOCK)
+    kept = shared_kib() - before
+    memory.warm(16 * BLOCK)
+
+    assert 32 * 4 == kept
+    assert shared_kib() - before == kept
+    memory.warm(40 * BLOCK)
+    assert 40 * 4 == shared_kib() - before
