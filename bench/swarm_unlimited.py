@@ -1,8 +1,8 @@
 """No limits on links: `bundle distribute` to hosts on loopback, against bare tuned libtorrent that syncs too.
 
-Both carry the same bytes with the same metafile onto the same disk, in the same warm memory, and take turns; who is
-first alternates. The clock of ours runs from the
-command to its end, that of the reference from the start of its first fetching process to the end of its last.
+Both carry the same bytes with the same metafile onto the same disk, in memory that was warmed, and take turns; who is
+first alternates. The clock of ours runs from the command to its end, that of the reference from the start of its first
+fetching process to the end of its last.
 Must not do: give the reference peers that know less than ours do; everybody knows everybody.
 """
 
@@ -133,7 +133,7 @@ def _say(text: str) -> None:
 
 
 def measured(*, size: int | None, runs: int, kept: bool, disk: Path | None) -> int:
-    """Both forms; `disk`: where there is room for six times the size. 0 if both bars are met."""
+    """Both forms; `disk`: where there is room for ten times the size. 0 if both bars are met."""
     met, memory = True, WarmMemory()
     for hosts in FORMS:
         with tempfile.TemporaryDirectory(prefix="torrentdist-unlimited-", dir=disk) as directory:

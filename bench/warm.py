@@ -3,15 +3,18 @@
 A machine that is a guest waits for its own host where it touches a page first, 2 to 5 ms a MiB, and what has been free
 for seconds goes back there in blocks of megabytes. Who comes second in a comparison would mostly find the pages that
 the first one touched, or none of them. Always holds: what was taken is free again but for one page in each block, which
-keeps the rest of it here until we end.
+keeps the rest of it here until we end. Must not do: take so much that the machine ends processes for it.
 """
 
 from __future__ import annotations
 
 import mmap
+from pathlib import Path
 from typing import Final
 
 BLOCK: Final = 1024 * 1024
+SPARED: Final = 1 / 16
+"""Of what is available, this is left to everybody else."""
 
 
 class WarmMemory:
@@ -20,9 +23,9 @@ class WarmMemory:
         self.size = 0
 
     def warm(self, size: int) -> None:
-        """So many bytes, together with what was warmed before."""
-        blocks = -(-(size - self.size) // BLOCK)
-        if blocks <= 0:
+        """So many bytes, together with what was warmed before, or as many as this machine has."""
+        blocks = lacking_blocks(size - self.size, available())
+        if not blocks:
             return
         pages = mmap.mmap(-1, blocks * BLOCK)
         for _ in range(blocks):
@@ -31,3 +34,12 @@ class WarmMemory:
             pages.madvise(mmap.MADV_REMOVE, start + mmap.PAGESIZE, BLOCK - mmap.PAGESIZE)
         self._kept.append(pages)
         self.size += blocks * BLOCK
+
+
+def lacking_blocks(size: int, there: int) -> int:
+    return max(0, min(-(-size // BLOCK), int(there * (1 - SPARED)) // BLOCK))
+
+
+def available() -> int:
+    lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bench.warm import BLOCK, WarmMemory
+from bench.warm import BLOCK, WarmMemory, available, lacking_blocks
 
 
 def shared_kib() -> int:
@@ -25,3 +25,9 @@ def test_of_what_was_warmed_one_page_is_kept_in_each_block() -> None:
     assert shared_kib() - before == kept
     memory.warm(40 * BLOCK)
     assert 40 * 4 == shared_kib() - before
+
+
+def test_no_more_is_taken_than_the_machine_has() -> None:
+    """It would end the cluster that is to be measured, or the user's own programs."""
+    assert [0, 3, 15] == [lacking_blocks(size * BLOCK, 16 * BLOCK) for size in (-1, 3, 20)]
+    assert BLOCK < available()
