@@ -44,14 +44,14 @@ def main() -> int:
         return 0
     try:
         find_java(), find_classpath()
+        if arguments.scenario == UNLIMITED:
+            return swarm_unlimited.measured(
+                size=arguments.size, runs=arguments.runs or 1, kept=arguments.record, disk=arguments.dir
+            )
         case = _case(arguments)
     except (TorrentdistError, ValueError) as exc:
         print(f"{exc}; {exc.hint}" if isinstance(exc, TorrentdistError) else exc, file=sys.stderr)
         return 2
-    if arguments.scenario == UNLIMITED:
-        return swarm_unlimited.measured(
-            size=arguments.size, runs=arguments.runs or 1, kept=arguments.record, disk=arguments.dir
-        )
     if arguments.table:
         named = [key for key in arguments.only.split(",") if key]
         return swarm_table.make(arguments.table, named, arguments.runs, arguments.through)

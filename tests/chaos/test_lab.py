@@ -67,3 +67,16 @@ def _commands() -> str:
         except OSError:
             continue
     return "\n".join(commands)
+
+
+def test_the_comparison_without_limits_says_both_forms() -> None:
+    """It has no case in the table of scenarios: looked up there, it would end before it begins."""
+    command = [sys.executable, "-m", "bench.swarm", "--scenario", "unlimited", "--size", "8", "--runs", "2"]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    rows = [json.loads(line) for line in ended.stdout.splitlines()]
+
+    assert ended.returncode in (0, 3), ended.stderr
+    assert [("1:1" in row["what"], "1:4" in row["what"], len(row["each"])) for row in rows] == [
+        (True, False, 2),
+        (False, True, 2),
+    ]
