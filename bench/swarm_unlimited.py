@@ -1,8 +1,8 @@
 """No limits on links: `bundle distribute` to hosts on loopback, against bare tuned libtorrent that syncs too.
 
-Both carry the same bytes with the same metafile onto the same disk, in memory that was warmed, and take turns; who is
-first alternates. The clock of ours runs from the command to its end, that of the reference from the start of its first
-fetching process to the end of its last.
+Both carry the same bytes with the same metafile onto the same disk, with the holder's files at hand and the rest of the
+memory full of what may be dropped, and take turns; who is first alternates. The clock of ours runs from the command to
+its end, that of the reference from the start of its first fetching process to the end of its last.
 Must not do: give the reference peers that know less than ours do; everybody knows everybody.
 """
 
@@ -26,7 +26,7 @@ from typing import Any
 from bench.pair import MiB, write_content
 from bench.stage import BARE, bare_seeder, cluster_of, torrentdist
 from bench.swarm_results import keep, record
-from bench.warm import WarmMemory
+from bench.warm import BLOCK, fill_page_cache
 from torrentdist.bundle.durable import sync_filesystem
 from torrentdist.dev.cluster import DevCluster
 
@@ -36,8 +36,8 @@ MISSED = 3
 FORMS = (1, 4)
 SIZE = 4096
 """MiB."""
-ROOM = 512 * MiB
-"""For what the processes hold themselves."""
+FILLED = 8
+"""Times what is written: so much of the memory is full, if there is so much."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,14 +51,18 @@ class Turn:
     load: float
 
 
-def turn(directory: Path, memory: WarmMemory, number: int, *, mib: int, hosts: int) -> Turn:
+def turn(directory: Path, number: int, *, mib: int, hosts: int) -> Turn:
     """The `number`-th: of the second, fourth and so on ours is first."""
-    memory.warm((1 + hosts) * mib * MiB + ROOM)
     load = os.getloadavg()[0]
+    took: dict[str, float] = {}
     with _uploaded(directory / "turn", mib, hosts) as (cluster, held):
-        ours = 0.0 if number % 2 else _ours(cluster)
-        bare = _bare(directory, held, hosts)
-        ours = ours or _ours(cluster)
+        sides = {"bare": lambda: _bare(directory, held, hosts), "ours": lambda: _ours(cluster)}
+        for side in sorted(sides, reverse=number % 2 == 0):
+            fill_page_cache(directory / "filling", FILLED * hosts * mib * MiB)
+            _read(held)
+            sync_filesystem(directory)
+            took[side] = sides[side]()
+    ours, bare = took["ours"], took["bare"]
     _say(f"{mib} MiB to {hosts}: ours {ours:.1f} s, bare {bare:.1f} s")
     shutil.rmtree(directory / "turn")
     return Turn(mib=mib, hosts=hosts, ours_secs=ours, bare_secs=bare, load=load)
@@ -93,6 +97,14 @@ def _uploaded(directory: Path, mib: int, hosts: int) -> Iterator[tuple[DevCluste
         yield cluster, cluster.dir / "master-1" / "objects" / str(answer["digest"])
 
 
+def _read(held: Path) -> None:
+    for path in held.rglob("*"):
+        if path.is_file():
+            with path.open("rb", buffering=0) as file:
+                while file.read(BLOCK):
+                    pass
+
+
 def _ours(cluster: DevCluster) -> float:
     ended = torrentdist(cluster, "bundle", "distribute", "big-1")
     assert not ended.answer["failed"], ended.answer
@@ -102,7 +114,6 @@ def _ours(cluster: DevCluster) -> float:
 def _bare(directory: Path, held: Path, hosts: int) -> float:
     homes = [directory / f"bare-{number}" for number in range(hosts)]
     own = _free_ports(hosts)
-    sync_filesystem(directory)
     with ExitStack() as stack:
         ports = [stack.enter_context(bare_seeder(held / "metafile", held)), *own]
         began = time.perf_counter()
@@ -134,11 +145,11 @@ def _say(text: str) -> None:
 
 def measured(*, size: int | None, runs: int, kept: bool, disk: Path | None) -> int:
     """Both forms; `disk`: where there is room for ten times the size. 0 if both bars are met."""
-    met, memory = True, WarmMemory()
+    met = True
     for hosts in FORMS:
         with tempfile.TemporaryDirectory(prefix="torrentdist-unlimited-", dir=disk) as directory:
             home = Path(directory)
-            made = row([turn(home, memory, n, mib=size or SIZE, hosts=hosts) for n in range(1, 1 + runs)])
+            made = row([turn(home, n, mib=size or SIZE, hosts=hosts) for n in range(1, 1 + runs)])
         if kept:
             record(f"unlimited-{hosts}", made)
         met = met and bool(made["met"])
@@ -149,4 +160,4 @@ def measured(*, size: int | None, runs: int, kept: bool, disk: Path | None) -> i
 if __name__ == "__main__":
     hosts, number, out = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
     with tempfile.TemporaryDirectory(prefix="torrentdist-unlimited-") as home:
-        keep(out, [turn(Path(home), WarmMemory(), number, mib=SIZE, hosts=hosts)])
+        keep(out, [turn(Path(home), number, mib=SIZE, hosts=hosts)])

@@ -12,7 +12,7 @@ import runpy
 import sys
 
 from torrentdist.bundle import make
-from torrentdist.swarm import conductor, engine, settings
+from torrentdist.swarm import conductor, engine, queues, settings
 
 
 def apply(overrides: dict[str, int]) -> None:
@@ -25,6 +25,8 @@ def apply(overrides: dict[str, int]) -> None:
             conductor.queue_secs = lambda *_, value=value: value
         elif key == "look_ms":
             engine.CONDUCT_SECS = value / 1000  # type: ignore[misc]
+        elif key == "max_out_request_queue":
+            queues.MOST_ASKED = value  # type: ignore[misc]
         else:
             changed = settings.Setting(key, value, "measured")
             settings.SETTINGS = (*(s for s in settings.SETTINGS if s.key != key), changed)  # type: ignore[misc]

@@ -2,8 +2,10 @@
 
 A machine that is a guest waits for its own host where it touches a page first, 2 to 5 ms a MiB, and what has been free
 for seconds goes back there in blocks of megabytes. Who comes second in a comparison would mostly find the pages that
-the first one touched, or none of them. Always holds: what was taken is free again but for one page in each block, which
-keeps the rest of it here until we end. Must not do: take so much that the machine ends processes for it.
+the first one touched, or none of them. For hosts that write to memory there is WarmMemory: always holds that what was
+taken is free again but for one page in each block, which keeps the rest of it here until we end. For hosts that write
+files there is `fill_page_cache`: whole blocks are still taken from the machine's host when large pieces of a file are
+written at once, and are not when there are none free. Must not do: take so much that the machine ends processes for it.
 """
 
 from __future__ import annotations
@@ -34,6 +36,18 @@ class WarmMemory:
             pages.madvise(mmap.MADV_REMOVE, start + mmap.PAGESIZE, BLOCK - mmap.PAGESIZE)
         self._kept.append(pages)
         self.size += blocks * BLOCK
+
+
+def fill_page_cache(file: Path, size: int) -> None:
+    """Have `size` bytes of memory, or all that is available, full of what may be dropped, as it is on a machine that
+    has been up for a day. `file` is made for it, with nothing but a hole in it, and has to stay."""
+    size = min(size, available())
+    with file.open("ab+", buffering=0) as hole:
+        hole.truncate(size)
+        hole.seek(0)
+        into = bytearray(BLOCK)
+        while hole.readinto(into):
+            pass
 
 
 def lacking_blocks(size: int, there: int) -> int:

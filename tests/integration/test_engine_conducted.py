@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import os
+from functools import partial
 from pathlib import Path
+
+import pytest
 
 from torrentdist.bundle.content import verify_content
 from torrentdist.bundle.make import make_metafile
 from torrentdist.bundle.metafile import Metafile
+from torrentdist.model.events import Fact, PeerDropped
 from torrentdist.model.plan import SwarmPlace
 from torrentdist.model.views import PeerAddress, PeerRole
+from torrentdist.swarm import conductor
 from torrentdist.swarm.engine import Engine, EngineConfig
 from torrentdist.testing.trees import some_bytes, write_tree
 
@@ -69,6 +74,53 @@ def test_a_receiver_without_a_share_is_not_done_before_it_has_everything(tmp_pat
     copies = asyncio.run(broadcast(tmp_path, bundle(tmp_path), there=2, planned=60, first=30))
 
     assert copies < 3.0
+
+
+async def made_anew(directory: Path, meta: Metafile) -> list[int]:
+    """How many connections each of four made anew while three fetched from one."""
+    holder, *receivers = [Engine(SLOW) for _ in range(4)]
+    made = [0] * 4
+
+    def count(number: int, fact: Fact) -> None:
+        made[number] += isinstance(fact, PeerDropped) and fact.reason == "connecting anew"
+
+    try:
+        for number, engine in enumerate((holder, *receivers)):
+            engine.tell = partial(count, number)
+            await engine.start()
+            engine.crowd(meta.digest, 3)
+        holder.seed(meta, directory / "holder")
+        peers = [PeerAddress(host="127.0.0.1", port=holder.port, role=PeerRole.MASTER, complete=True)]
+        peers += [PeerAddress(host="127.0.0.1", port=r.port, role=PeerRole.SUPERVISOR) for r in receivers]
+        transfers = [
+            receiver.fetch(meta, directory / f"receiver-{number}", peers, SwarmPlace(number=number, receivers=3))
+            for number, receiver in enumerate(receivers)
+        ]
+        async with asyncio.timeout(DEADLINE_SECS):
+            while any(transfer.active for transfer in transfers):
+                holder.conduct(meta.digest, None)  # it lacks nothing, and is told so with each answer
+                holder.crowd(meta.digest, 3)  # a receiver was heard
+                await asyncio.sleep(0.05)
+            await asyncio.gather(*(transfer.wait_done() for transfer in transfers))
+        return made
+    finally:
+        for engine in (holder, *receivers):
+            await engine.close()
+
+
+def test_quick_connections_are_made_anew_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On fast links everybody would wait for every few blocks; or all would part again and again, and finish late."""
+    monkeypatch.setattr(conductor, "WIDE_SECS", 3.0)  # a megabyte a second is quick
+    monkeypatch.setattr(conductor, "LONG_SECS", 0.0)
+    made = asyncio.run(made_anew(tmp_path, bundle(tmp_path)))
+
+    assert 0 < sum(made)
+    assert max(made) <= 3
+
+
+def test_slow_connections_stay(tmp_path: Path) -> None:
+    """Every transfer would stand still for a moment."""
+    assert [0, 0, 0, 0] == asyncio.run(made_anew(tmp_path, bundle(tmp_path)))
 
 
 async def fetch_with_holes(directory: Path, meta: Metafile) -> tuple[bool, list[str]]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 from pathlib import Path
 
-from bench.warm import BLOCK, WarmMemory, available, lacking_blocks
+from bench.warm import BLOCK, WarmMemory, available, fill_page_cache, lacking_blocks
 
 
 def shared_kib() -> int:
@@ -31,3 +33,25 @@ def test_no_more_is_taken_than_the_machine_has() -> None:
     """It would end the cluster that is to be measured, or the user's own programs."""
     assert [0, 3, 15] == [lacking_blocks(size * BLOCK, 16 * BLOCK) for size in (-1, 3, 20)]
     assert BLOCK < available()
+
+
+def in_memory(path: Path) -> int:
+    """Pages of the file that are in the machine's cache."""
+    with path.open("rb+") as file, mmap.mmap(file.fileno(), 0) as pages:
+        count = -(-len(pages) // mmap.PAGESIZE)
+        there = (ctypes.c_ubyte * count)()
+        window = ctypes.c_char.from_buffer(pages)
+        asked = ctypes.CDLL(None).mincore(ctypes.c_void_p(ctypes.addressof(window)), ctypes.c_size_t(len(pages)), there)
+        del window
+    assert asked == 0
+    return sum(page & 1 for page in there)
+
+
+def test_the_page_cache_is_filled_with_what_takes_no_disk(tmp_path: Path) -> None:
+    """One side of a comparison would write into memory that the machine has to get first, or fill a disk before it."""
+    file = tmp_path / "filling"
+    fill_page_cache(file, 32 * BLOCK)
+    fill_page_cache(file, 32 * BLOCK)
+
+    assert in_memory(file) > 0.9 * 32 * BLOCK / mmap.PAGESIZE
+    assert file.stat().st_blocks == 0

@@ -6,13 +6,11 @@ import libtorrent as lt
 import pytest
 
 from torrentdist.swarm.access import clean_addresses, filter_for
-from torrentdist.swarm.conductor import Way
 from torrentdist.swarm.settings import (
     SETTINGS,
     EngineConfig,
     listen_interface,
     port_of_user_agent,
-    queues,
     session_params,
     user_agent,
 )
@@ -42,23 +40,6 @@ def test_a_user_agent_tells_the_listening_port() -> None:
 def test_other_user_agents_tell_nothing(client: bytes) -> None:
     """If this failed, a stranger's client would be taken for a member, or break the bookkeeping."""
     assert port_of_user_agent(client) is None
-
-
-@pytest.mark.parametrize(("crowds", "expected"), [([], 4000), ([2], 16), ([4, 16], 2), ([1000], 2)])
-def test_the_largest_crowd_says_how_much_is_asked_at_a_time(crowds: list[int], expected: int) -> None:
-    """A small message would wait behind seconds of data, or a fast link between two would stay empty."""
-    told = queues(crowds, rate=0.0, way=Way(), alone=False)
-
-    assert (expected, 1500) == (told["max_allowed_in_request_queue"], told["max_out_request_queue"])
-
-
-def test_whoever_comes_first_asks_for_little_until_it_is_known_who_comes_with_it() -> None:
-    """It would have asked the holder for seconds' worth of what the others fetch, and they would ask for it too."""
-    first = queues([], rate=0.0, way=Way(), alone=True)
-    crowd = queues([2], rate=0.0, way=Way(), alone=True)
-
-    assert (32, 1) == (first["max_out_request_queue"], first["request_queue_time"])
-    assert (1500, 0) == (crowd["max_out_request_queue"], crowd["request_queue_time"])
 
 
 def test_only_named_addresses_pass() -> None:

@@ -5,12 +5,15 @@ Always holds: what is not named is blocked, unless nothing was ever named at all
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
+import socket
 from collections.abc import Iterable
 
 import libtorrent as lt
 
 _BLOCKED = 1
+_FILTERED = 89
 
 
 def clean_addresses(addresses: Iterable[str] | None) -> frozenset[str] | None:
@@ -27,6 +30,20 @@ def canonical_address(text: str) -> str | None:
         return None
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return str(mapped or address)
+
+
+async def resolve(host: str) -> str:
+    """What is an address is not looked up: the first time costs a command 4 ms and a thread."""
+    if (address := canonical_address(host)) is not None:
+        return address
+    found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    return str(found[0][4][0])
+
+
+def why(error: lt.error_code, host: str, allowed: frozenset[str] | None) -> str:
+    """Why a peer was disconnected. Whoever may connect was blocked for that moment alone."""
+    filtered = error.category().name() == "libtorrent" and error.value() == _FILTERED
+    return "connecting anew" if filtered and (allowed is None or host in allowed) else str(error.message())
 
 
 def filter_for(allowed: frozenset[str] | None) -> lt.ip_filter:

@@ -37,6 +37,13 @@ BLOCK: Final = 16 * 1024
 BLOCKS_UNDER_WAY: Final = 32
 """What a receiver has asked for, of all its peers together: what a small message waits behind. 0.17 s at 25 Mbit/s."""
 FEWEST_BLOCKS: Final = 2
+WIDE_BLOCKS: Final = 64
+"""What is asked of each peer where connections are quick: with 8, four receivers on one machine take 1.6 times as
+long."""
+WIDE_SECS: Final = 0.17
+"""A connection that carries the blocks above in this time is quick."""
+LONG_SECS: Final = 3.0
+"""What is over in less is not held up by connecting again, which takes up to half a second."""
 ALONE_SECS: Final = 1.0
 """Whoever begins without a place may have one soon: others come, mostly in the same moment, who are to fetch what it
 would ask for now."""
@@ -100,9 +107,15 @@ def owners(shares: int) -> Sequence[int]:
     return made
 
 
-def window(receivers: int) -> int:
+def window(receivers: int, *, quick: bool = False) -> int:
     """How many blocks one peer asks of another at a time."""
-    return max(FEWEST_BLOCKS, BLOCKS_UNDER_WAY // max(1, receivers))
+    return WIDE_BLOCKS if quick else max(FEWEST_BLOCKS, BLOCKS_UNDER_WAY // max(1, receivers))
+
+
+def is_quick(rate: float, peers: int, size: int) -> bool:
+    """Whether so many connections that carry so much together are held up by a narrow window, and `size` bytes take
+    long enough for it to matter."""
+    return rate * WIDE_SECS >= max(1, peers) * WIDE_BLOCKS * BLOCK and size >= rate * LONG_SECS
 
 
 class Way(msgspec.Struct, frozen=True):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
-import socket
 import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from pathlib import Path
@@ -23,8 +22,9 @@ from torrentdist.model.events import Fact, HashFailed, PeerConnected, PeerDroppe
 from torrentdist.model.ids import Digest
 from torrentdist.model.plan import SwarmPlace
 from torrentdist.model.views import PeerAddress, TransferPhase
-from torrentdist.swarm import access, conductor, heap, settings, target, torrent
+from torrentdist.swarm import access, heap, settings, target, torrent
 from torrentdist.swarm.alerts import AlertPump
+from torrentdist.swarm.queues import Queues
 from torrentdist.swarm.settings import EngineConfig
 from torrentdist.swarm.sources import Endpoint
 from torrentdist.swarm.statistics import EngineStatistics, later
@@ -70,9 +70,7 @@ class Engine:
         self._looking: asyncio.Task[None] | None = None
         self._quiet = 0
         self._conducting: asyncio.TimerHandle | None = None
-        self._crowds: dict[Digest, int] = {}
-        self._queues: Any = {}
-        self._alone_until = 0.0
+        self._queues = Queues()
         self._asked_at = 0.0
         self._statistics = EngineStatistics(at=time.monotonic())
         self._closed = False
@@ -80,8 +78,10 @@ class Engine:
     async def start(self) -> None:
         loop = asyncio.get_running_loop()
         self._listening = loop.create_future()
-        # What is an address is not looked up: the first time costs a command 4 ms and a thread.
-        self.host = access.canonical_address(self.config.listen_host) or await self._resolve(self.config.listen_host)
+        try:
+            self.host = await access.resolve(self.config.listen_host)
+        except OSError as exc:
+            raise self._port_in_use(str(exc)) from None
         heap.share_one_heap()
         with giving_way(self.config.nice):
             self._session = lt.session(settings.session_params(self.config, self.host))
@@ -118,9 +118,9 @@ class Engine:
         if (transfer := self._transfers.get(meta.digest)) is not None:
             transfer.add_peers(peers)
             return transfer
-        self._alone_until = time.monotonic() + (conductor.ALONE_SECS if place is None else 0.0)
+        self._queues.begin(placed=place is not None, now=time.monotonic())
         self.crowd(meta.digest, place.receivers if place else None)  # before anybody is dialled
-        self._shorten_queues()
+        self._set_queues()
         empty = target.is_empty(save_dir / torrent.CONTENT)
         params = torrent.fetch_all_params(meta, save_dir) if empty else torrent.fetch_params(meta, save_dir)
         transfer = Transfer(meta, save_dir, self, phase=TransferPhase.FETCHING if empty else TransferPhase.CHECKING)
@@ -216,28 +216,22 @@ class Engine:
     def crowd(self, digest: Digest, receivers: int | None) -> None:
         """So many receivers share a swarm from now on; None: it is no crowd any more. In a crowd each peer is asked for
         little at a time, so that no small message waits behind much. Holds for connections that are made after it."""
-        if self._crowds.get(digest) == receivers or self._closed:
-            return
-        self._crowds.pop(digest, None)
-        if receivers is not None:
-            self._crowds[digest] = receivers
-        self._shorten_queues()
+        if not self._closed and self._queues.crowd(digest, receivers):
+            self._set_queues()
 
-    def _shorten_queues(self) -> None:
-        way = conductor.Way(self._statistics.peers, self.rtt)
-        alone = time.monotonic() < self._alone_until
-        queues: Any = settings.queues(self._crowds.values(), self._statistics.download_rate, way, alone=alone)
-        if queues != self._queues and self._session is not None:
-            self._queues = queues
-            self._session.apply_settings(queues)
+    def _set_queues(self) -> None:
+        if self._session is not None and (news := self._queues.news(self._statistics, self.rtt, time.monotonic())):
+            self._session.apply_settings(cast(Any, news))
 
     def conduct(self, digest: Digest, place: SwarmPlace | None) -> None:
         """Fetch by the conductor's plan from now on; None: there is none."""
+        transfer = self._transfers.get(digest)
+        if transfer is None or not (place or transfer.placed):
+            return
         self.crowd(digest, place.receivers if place else None)
-        if (transfer := self._transfers.get(digest)) is not None:
-            transfer.take_place(place)
-            if place is not None and self._conducting is None:
-                self._conduct()
+        transfer.take_place(place)
+        if place is not None and self._conducting is None:
+            self._conduct()
 
     # Inside.
 
@@ -265,6 +259,14 @@ class Engine:
             transfer.fail(disk_failure(exc, transfer.save_dir))
         if transfer.active:
             self._add(transfer, params, local=None)
+
+    def _reconnect(self) -> None:
+        """libtorrent parts from whom it is to block, and knows nothing of it when it is dialled right after."""
+        session = self._open_session()
+        session.set_ip_filter(access.filter_for(frozenset()))
+        session.set_ip_filter(access.filter_for(self._allowed))
+        for transfer in self._transfers.values():
+            transfer.dial(transfer.endpoints())
 
     def _beat(self) -> None:
         """Ask for news now and then, for as long as there are any."""
@@ -340,13 +342,6 @@ class Engine:
         if self._listening is not None and not self._listening.done():
             self._listening.set_exception(self._port_in_use(alert.error.message()))
 
-    async def _resolve(self, host: str) -> str:
-        try:
-            found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
-        except OSError as exc:
-            raise self._port_in_use(str(exc)) from None
-        return str(found[0][4][0])
-
     def _port_in_use(self, detail: str) -> TorrentdistError:
         address = settings.listen_interface(self.config.listen_host, self.config.port)
         return TorrentdistError("port_in_use", what="the swarm", address=address, detail=detail)
@@ -380,7 +375,9 @@ class Engine:
     def _on_peer_dropped(self, alert: lt.peer_disconnected_alert) -> None:
         if (digest := self._known_digest(alert)) is not None:
             host, port = alert.endpoint
-            self.tell(PeerDropped(digest=digest, host=host, port=port, reason=alert.error.message()))
+            self.tell(
+                PeerDropped(digest=digest, host=host, port=port, reason=access.why(alert.error, host, self._allowed))
+            )
 
     def _known_digest(self, alert: lt.torrent_alert) -> Digest | None:
         """None for connections that were refused before they named a torrent, or whose torrent is gone."""
@@ -393,7 +390,10 @@ class Engine:
 
     def _on_session_stats(self, alert: lt.session_stats_alert) -> None:
         self._statistics = later(self._statistics, alert.values, len(self._transfers), time.monotonic())
-        self._shorten_queues()
+        anew = self._queues.outgrown(self._statistics, {digest: t.meta.size for digest, t in self._transfers.items()})
+        self._set_queues()
+        if anew and not self._closed:
+            self._reconnect()
 
 
 def _digest(hashes: lt.info_hash_t) -> Digest:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ipaddress
 import socket
-from collections.abc import Collection
 from typing import Any, Final, NamedTuple
 
 import libtorrent as lt
@@ -16,7 +15,7 @@ import msgspec
 
 import torrentdist
 from torrentdist.model.config import SwarmConfig
-from torrentdist.swarm import conductor
+from torrentdist.swarm.queues import MOST_ALLOWED, MOST_ASKED
 
 DISK_IO: Final = "pread_disk_io_constructor"
 """mmap counts a whole bundle as resident memory; posix does the disk's work in the network thread, so a slow disk
@@ -24,7 +23,6 @@ stalls every peer. pread has threads, and memory bounded by max_queued_disk_byte
 
 MiB: Final = 1024 * 1024
 SEND_BUFFER: Final = 2 * MiB
-MOST_REQUESTS: Final = 4000
 
 
 class EngineConfig(msgspec.Struct, frozen=True):
@@ -98,8 +96,8 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("send_buffer_low_watermark", 512 * 1024, "the same for a transfer that has just begun"),
     Setting("send_buffer_watermark_factor", 150, "the same while the rate is still rising"),
     Setting("request_queue_time", 1, "3 by default; short queues let a receiver change its mind (measured 1.6 to 1.8)"),
-    Setting("max_out_request_queue", 1500, "500 by default are 8 MiB under way: too few at 1 GiB/s"),
-    Setting("max_allowed_in_request_queue", MOST_REQUESTS, "never refuse what max_out_request_queue of others allows"),
+    Setting("max_out_request_queue", MOST_ASKED, "500 by default are 8 MiB under way: too few at 1 GiB/s"),
+    Setting("max_allowed_in_request_queue", MOST_ALLOWED, "never refuse what max_out_request_queue of others allows"),
     Setting(
         "whole_pieces_threshold", 0, "20 s by default: a fast peer is asked for neighbours, whatever their priority"
     ),
@@ -169,18 +167,6 @@ def session_params(config: EngineConfig, host: str) -> lt.session_params:
     params: lt.session_params = lt.session_params(pack)
     params.disk_io_constructor = DISK_IO
     return params
-
-
-def queues(crowds: Collection[int], rate: float, way: conductor.Way, *, alone: bool) -> dict[str, int]:
-    """What is asked for at a time. `crowds`: the receivers of each swarm; `alone`: there may be some soon."""
-    most = max(crowds, default=None)
-    at_most = next(int(setting.value) for setting in SETTINGS if setting.key == "max_out_request_queue")
-    return {
-        # Peers are told so when they connect.
-        "max_allowed_in_request_queue": min(map(conductor.window, crowds), default=MOST_REQUESTS),
-        "request_queue_time": conductor.queue_secs(most, rate, way),
-        "max_out_request_queue": conductor.BLOCKS_UNDER_WAY if most is None and alone else at_most,
-    }
 
 
 def limit_everybody(session: lt.session) -> None:

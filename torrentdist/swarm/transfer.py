@@ -120,6 +120,10 @@ class Transfer:
         self._conductor.place = Place(place.number, place.receivers) if place else None
         self.conduct()
 
+    @property
+    def placed(self) -> bool:
+        return self._conductor.place is not None
+
     # What the engine calls.
 
     @property
