@@ -29,6 +29,8 @@ DEFAULT_SECS: Final = 5.0
 READ_BYTES: Final = 256 * 1024
 """More than any head of an answer has."""
 WRITE_BYTES: Final = 64 * 1024
+_ADDRESS: Final = re.compile(r"[0-9.]+|.*:.*")
+"""One, so asyncio need not race for it: its race forgets the socket of whoever is cancelled as it is made."""
 _PORTS: Final = {"http": 80, "https": 443}
 _AS_IT_IS: Final = "/%:@!$&'()*+,;=~?-._"
 _STATUS: Final = re.compile(rb"HTTP/1\.[01] ([1-5][0-9][0-9])(?: .*)?")
@@ -210,7 +212,7 @@ class Http:
                     limit=READ_BYTES,
                     ssl=secure,
                     server_hostname=origin.host if secure else None,
-                    happy_eyeballs_delay=SECOND_ADDRESS_SECS,
+                    happy_eyeballs_delay=None if _ADDRESS.fullmatch(origin.host) else SECOND_ADDRESS_SECS,
                 )
         except TimeoutError as exc:
             raise ConnectTimeout(f"no connection to {origin.host}:{origin.port} in time") from exc

@@ -77,9 +77,10 @@ def test_a_receiver_without_a_share_is_not_done_before_it_has_everything(tmp_pat
 
 
 async def made_anew(directory: Path, meta: Metafile) -> list[int]:
-    """How many connections each of four made anew while three fetched from one."""
+    """How many connections each of four made anew while three fetched from one, who refused a stranger afterwards."""
     holder, *receivers = [Engine(SLOW) for _ in range(4)]
-    made = [0] * 4
+    stranger = Engine(EngineConfig(listen_host="127.0.0.2"))
+    made, blocked = [0] * 4, set[str]()
 
     def count(number: int, fact: Fact) -> None:
         made[number] += isinstance(fact, PeerDropped) and fact.reason == "connecting anew"
@@ -88,7 +89,9 @@ async def made_anew(directory: Path, meta: Metafile) -> list[int]:
         for number, engine in enumerate((holder, *receivers)):
             engine.tell = partial(count, number)
             await engine.start()
+            engine.allow(["127.0.0.1"])
             engine.crowd(meta.digest, 3)
+        holder.on_blocked = blocked.add
         holder.seed(meta, directory / "holder")
         peers = [PeerAddress(host="127.0.0.1", port=holder.port, role=PeerRole.MASTER, complete=True)]
         peers += [PeerAddress(host="127.0.0.1", port=r.port, role=PeerRole.SUPERVISOR) for r in receivers]
@@ -102,9 +105,13 @@ async def made_anew(directory: Path, meta: Metafile) -> list[int]:
                 holder.crowd(meta.digest, 3)  # a receiver was heard
                 await asyncio.sleep(0.05)
             await asyncio.gather(*(transfer.wait_done() for transfer in transfers))
+            await stranger.start()
+            stranger.fetch(meta, directory / "stranger", peers[:1])
+            while "127.0.0.2" not in blocked:  # noqa: ASYNC110  # libtorrent says so when it likes
+                await asyncio.sleep(0.05)
         return made
     finally:
-        for engine in (holder, *receivers):
+        for engine in (stranger, holder, *receivers):
             await engine.close()
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import gzip
+import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
@@ -285,6 +287,22 @@ async def test_whoever_stops_waiting_ends_the_connection() -> None:
         assert (await client.get(server.url)).content == b"ok"
 
         assert server.connections == 3
+
+
+async def test_whoever_stops_waiting_for_a_connection_leaves_no_socket() -> None:
+    """Broken, a socket would stay open until Python finds it."""
+    async with served(answers) as (server, client):
+        for steps in range(30):
+            with warnings.catch_warnings(record=True, category=ResourceWarning) as left:
+                warnings.simplefilter("always")
+                cancelled = asyncio.create_task(client.get(server.url))
+                for _ in range(steps):
+                    await asyncio.sleep(0)
+                cancelled.cancel()
+                await asyncio.wait([cancelled])
+                del cancelled
+                gc.collect()
+            assert not left, steps
 
 
 async def test_what_may_not_be_sent_is_an_error_of_the_request() -> None:
