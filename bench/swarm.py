@@ -145,9 +145,8 @@ def write_source(directory: Path, mib: int) -> Path:
 
 def _case(arguments: argparse.Namespace) -> Case:
     """A named case, or one of its own; what is said beside its name replaces that much of it."""
-    said = {
-        key: getattr(arguments, key) for key in ("hosts", "rate", "size", "holders", "rtt", "slow", "apart", "killed")
-    }
+    options = ("hosts", "rate", "size", "holders", "holder_rate", "rtt", "slow", "apart", "killed")
+    said = {key: getattr(arguments, key) for key in options}
     given = {key: value for key, value in said.items() if value is not None}
     if arguments.scenario:
         case = CASES[arguments.scenario]
@@ -187,6 +186,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--rate", type=float, help="Mbit/s of every link, each way; 0: no limit")
     parser.add_argument("--size", type=int, help="MiB")
     parser.add_argument("--holders", type=int)
+    parser.add_argument("--holder-rate", type=float, help="Mbit/s of the holders' links, if they differ")
     parser.add_argument("--rtt", type=float, help="milliseconds from any host to any other and back")
     parser.add_argument("--slow", type=int, help="so many hosts have a tenth of the rate")
     parser.add_argument("--apart", type=float, help="seconds between one host's start and the next one's")

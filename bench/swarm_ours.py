@@ -85,8 +85,10 @@ class Ours:
             self._start_false()
         slow = self.hosts[: self._scenario.slow]
         if self._scenario.rate:
-            for host in [*self.holders, *self.hosts, *self._false]:
+            for host in [*self.hosts, *self._false]:
                 self._lab.shape(host, self._scenario.rate * (0.1 if host in slow else 1.0))
+            for host in self.holders:
+                self._lab.shape(host, self._scenario.holder_link)
 
     def upload(self, source: Path, bundle: str) -> str:
         """To every holder; its digest."""

@@ -157,7 +157,7 @@ def broadcast(
         stage.home(host).mkdir()
         processes.append(lab.spawn(host, fetching(host), name=host.name, stdin=subprocess.PIPE))
     for host in everybody if scenario.rate else []:
-        lab.shape(host, scenario.rate)
+        lab.shape(host, scenario.holder_link if host is stage.seeder else scenario.rate)
     for process in processes:
         line_of(process.stdout)
     lab.warm(scenario.memory)

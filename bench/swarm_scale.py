@@ -1,6 +1,7 @@
 """What a large fleet takes: its time in the simulator, and what each master hears, says and computes meanwhile.
 
-`python -m bench.swarm_scale` prints the tables; `--check` holds the simulator against the lab's last recorded runs.
+`python -m bench.swarm_scale` prints the tables; `--check` holds the simulator against the lab's last recorded runs, and
+`--shares` tells what it would be worth to share out more or less where holders can give more.
 Always holds: times are of the product's own decisions on a virtual clock, sizes are of real encoded messages, and
 processor time is of the product's directory on this machine.
 """
@@ -20,11 +21,13 @@ from pathlib import Path
 
 import msgspec
 
+from bench import swarm_with
 from bench.lab import ROOT
 from bench.swarm_results import HERE
 from bench.swarm_simulation import World, crowd
 from torrentdist.model.ids import Digest, PeerId
 from torrentdist.model.views import PeerRole, SwarmAnnounce, SwarmEntry
+from torrentdist.swarm import conductor
 from torrentdist.swarm.crowd import RENEW_SECS, RENEW_SECS_PER_PEER
 from torrentdist.swarm.directory import Limits, Periods, SwarmDirectory
 
@@ -40,6 +43,8 @@ FLEETS = {100: 1024, 1_000: 512, 10_000: 128, 100_000: 16}
 CHECKED = (8, 16, 32, 48)
 """Hosts, of the cases that are recorded in the lab."""
 ASKED = 50
+CROWD, SHARED = 300, 512
+"""Hosts, and pieces, where shares are looked at."""
 LIMITS = Limits(peers=1 << 20, peers_per_swarm=1 << 20, memberships=1 << 20)
 """What a master refuses otherwise: its own limits are an answer of their own to what breaks first."""
 
@@ -224,6 +229,22 @@ def print_loads(fleets: list[int]) -> None:
         )
 
 
+def print_shares() -> None:
+    """By what the holders can give together: the last host with a half, all, and a multiple of the shares."""
+    columns = (12, conductor.SHARES, 48, 96)
+    print(f"| holders | of the links' rate | {' | '.join(f'{shares} shares' for shares in columns)} |")
+    print(f"|---|---|{'---|' * len(columns)}")
+    for holders, rate in ((1, 1), (1, 4), (1, 10), (3, 1), (8, 1)):
+        ends = []
+        for shares in columns:
+            swarm_with.apply({"shares": shares})
+            world = World(SHARED, crowd(CROWD), holders=holders, holder_uplink=rate, tick_secs=LINK_TIME / SHARED)
+            world.piece_length = 32 * MIB // SHARED
+            assert world.run(limit=10 * SHARED)
+            ends.append(f"{world.tick / SHARED:.2f} T")
+        print(f"| {holders} | {rate} | {' | '.join(ends)} |", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.swarm_scale", description=__doc__)
     parser.add_argument("--check", action="store_true", help="the simulator beside the lab, and nothing else")
@@ -234,7 +255,11 @@ def main() -> None:
         "--for", dest="longest", type=float, default=math.inf, help="so many seconds; then exit with 75"
     )
     parser.add_argument("--load", action="store_true", help="what masters have to do, and no simulation")
+    parser.add_argument("--shares", action="store_true", help="more or fewer of them, and nothing else")
     arguments = parser.parse_args()
+    if arguments.shares:
+        print_shares()
+        return
     if arguments.check:
         table = check()
         print(table)

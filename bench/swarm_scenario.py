@@ -22,6 +22,8 @@ class Scenario:
     size: int = 32
     """MiB."""
     holders: int = 1
+    holder_rate: float = 0.0
+    """Mbit/s of the holders' links; 0: that of the others."""
     rtt: float = 0.0
     """Milliseconds from any host to any other and back."""
     apart: float = 0.0
@@ -43,6 +45,7 @@ class Scenario:
             "rate": 0.0,
             "size": 1,
             "holders": 1,
+            "holder_rate": 0.0,
             "rtt": 0.0,
             "apart": 0.0,
             "slow": 0,
@@ -58,6 +61,10 @@ class Scenario:
     @property
     def bytes(self) -> int:
         return self.size * MIB
+
+    @property
+    def holder_link(self) -> float:
+        return self.holder_rate or self.rate
 
     @property
     def memory(self) -> int:

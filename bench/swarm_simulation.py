@@ -67,6 +67,8 @@ class World:
     holders_leave: int = NEVER
     uplink: int = 1
     """Pieces per tick."""
+    holder_uplink: int = 0
+    """The same of a holder, if it has another."""
     seed: int = 0
     tick_secs: float = 0.125
     look_secs: float = 0.1
@@ -236,7 +238,8 @@ class World:
         queue = self._queues[source]
         waiting: list[tuple[int, int]] = []
         sent = 0
-        while queue and sent < self.uplink:
+        most = (source < 0 and self.holder_uplink) or self.uplink
+        while queue and sent < most:
             index, piece = queue.popleft()
             receiver = self.receivers[index]
             if index not in room or piece & receiver.have:

@@ -46,6 +46,9 @@ OURS = (
     "predictive_piece_announce=200",
     "look_ms=25",
     "look_ms=400",
+    "deadline_ms=500",
+    "deadline_ms=2000",
+    "shares=4",
 )
 TITLES = {
     "ours": "Settings of ours: 8 hosts, 25 Mbit/s, 16 MiB, one holder",
@@ -59,7 +62,9 @@ Made by `python -m bench.swarm_tuning TABLE`, one setting changed at a time, eac
 transfer of the same bytes over one such link. "Our Python" is the event loop of a host's supervisor, everything that it
 does included; the rest of a host's processor time is libtorrent's threads. Settings are libtorrent's, but for
 `queue_secs` (0: two blocks at a time are asked of each peer; 1: as many as come in a second, `blocks` among all peers
-at most) and `look_ms` (between two looks at what the others have, by each of which the conductor sets the priorities).
+at most), `look_ms` (between two looks at what the others have, by each of which the conductor sets the priorities),
+`deadline_ms` (libtorrent's deadline for the next eight pieces of each host's own share; there is none) and `shares` (so
+many hosts have one, and the others get all from them).
 """
 PIECES = {
     Scenario(hosts=8, size=4): (32, 64, 128, 256),

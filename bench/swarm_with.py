@@ -2,17 +2,37 @@
 
 A key is one of libtorrent's, or one of OURS: `piece_length` (of what is made), `blocks` (what a receiver asks for at a
 time, of all its peers together), `queue_secs` (the same by a peer's rate), `look_ms` (between two looks at what the
-others have). Always holds: nothing but these changes. Must not do: be part of the product; what a setting is
-worth is measured with it, and what is better becomes the default.
+others have), `deadline_ms` (for the next pieces of a receiver's own share), `shares` (so many receivers have one).
+Always holds: nothing but these changes. Must not do: be part of the product; what a setting is worth is measured with
+it, and what is better becomes the default.
 """
 
 from __future__ import annotations
 
+import contextlib
 import runpy
 import sys
 
 from torrentdist.bundle import make
-from torrentdist.swarm import conductor, engine, queues, settings
+from torrentdist.swarm import conductor, crowd, engine, queues, settings
+from torrentdist.swarm.transfer import Transfer
+
+NEXT = 8
+"""Pieces of its own that a receiver has a deadline for."""
+
+
+def hurry(milliseconds: int) -> None:
+    conduct = Transfer.conduct
+
+    def hurrying(self: Transfer) -> None:
+        conduct(self)
+        own = [piece for piece, priority in enumerate(self._priorities) if priority == conductor.OWN]
+        if (handle := self.handle) is not None:
+            with contextlib.suppress(RuntimeError):  # it may have left the session
+                for piece in own[:NEXT]:
+                    handle.set_piece_deadline(piece, milliseconds)
+
+    Transfer.conduct = hurrying  # type: ignore[method-assign]
 
 
 def apply(overrides: dict[str, int]) -> None:
@@ -25,6 +45,10 @@ def apply(overrides: dict[str, int]) -> None:
             conductor.queue_secs = lambda *_, value=value: value
         elif key == "look_ms":
             engine.CONDUCT_SECS = value / 1000  # type: ignore[misc]
+        elif key == "deadline_ms":
+            hurry(value)
+        elif key == "shares":
+            conductor.SHARES = crowd.SHARES = value  # type: ignore[attr-defined, misc]
         elif key == "max_out_request_queue":
             queues.MOST_ASKED = value  # type: ignore[misc]
         else:

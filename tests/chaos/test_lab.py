@@ -21,11 +21,13 @@ LOOSE = 2.5
 take four."""
 
 
-def test_a_broadcast_over_slow_links_finishes_everywhere_and_leaves_nothing() -> None:
+def test_a_broadcast_over_slow_links_finishes_everywhere_and_leaves_nothing(tmp_path: Path) -> None:
     """Hosts would wait for each other's pieces for ever, or the machine would keep interfaces and processes."""
     before = _interfaces()
     command = [sys.executable, "-m", "bench.swarm", "--hosts", "4", "--rate", "25", "--size", "8", "--peers", ""]
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=LONGEST_SECS, check=False, text=True)
+    ended = subprocess.run(
+        command, cwd=ROOT, env=_at(tmp_path), capture_output=True, timeout=LONGEST_SECS, check=False, text=True
+    )
     if ended.returncode == NO_LAB:
         pytest.skip(ended.stderr)
     if ended.returncode:
@@ -35,23 +37,24 @@ def test_a_broadcast_over_slow_links_finishes_everywhere_and_leaves_nothing() ->
     assert answer["done"] == 4
     assert answer["ratio"] < LOOSE
     assert _interfaces() == before
-    assert "bench.swarm" not in _commands()
+    assert _commands(tmp_path) == []
 
 
-def test_a_lab_whose_starter_is_killed_leaves_nothing() -> None:
+def test_a_lab_whose_starter_is_killed_leaves_nothing(tmp_path: Path) -> None:
     """A run that crashes would leave daemons and interfaces to the machine's owner."""
     before = _interfaces()
-    starter = subprocess.Popen([sys.executable, "-m", "bench.swarm", "--hosts", "2", "--size", "1"], cwd=ROOT)
+    command = [sys.executable, "-m", "bench.swarm", "--hosts", "2", "--size", "1"]
+    starter = subprocess.Popen(command, cwd=ROOT, env=_at(tmp_path))
     deadline = time.monotonic() + LONGEST_SECS
-    while _commands().count("bench.swarm") < 2 and starter.poll() is None and time.monotonic() < deadline:
+    while len(_commands(tmp_path)) < 2 and starter.poll() is None and time.monotonic() < deadline:
         time.sleep(0.02)
     starter.kill()
     if starter.wait() == NO_LAB:
         pytest.skip("no namespaces on this machine")
-    while "bench.swarm" in _commands() and time.monotonic() < deadline:
+    while _commands(tmp_path) and time.monotonic() < deadline:
         time.sleep(0.02)
 
-    assert "bench.swarm" not in _commands()
+    assert _commands(tmp_path) == []
     assert _interfaces() == before
 
 
@@ -59,14 +62,21 @@ def _interfaces() -> set[str]:
     return set(os.listdir("/sys/class/net"))
 
 
-def _commands() -> str:
+def _at(place: Path) -> dict[str, str]:
+    """An environment that all processes of a lab have, and no others."""
+    return {**os.environ, "TMPDIR": str(place)}
+
+
+def _commands(place: Path) -> list[str]:
+    """Of the processes that were begun with that environment."""
     commands = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            commands.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+            if f"TMPDIR={place}".encode() in (process / "environ").read_bytes().split(b"\0"):
+                commands.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"))
         except OSError:
             continue
-    return "\n".join(commands)
+    return commands
 
 
 def test_the_comparison_without_limits_says_both_forms() -> None:

@@ -100,6 +100,16 @@ def test_one_copy_is_out_in_about_one_link_time_and_everybody_is_done_soon_after
     assert world.tick <= 1.2 * 480
 
 
+@pytest.mark.parametrize(("holders", "rate"), [(1, 4), (1, 10), (3, 1), (8, 1)])
+def test_holders_that_can_give_more_hold_nobody_up(holders: int, rate: int) -> None:
+    """The plan is made for one holder on a link like the others'; a better one would be wasted, or worse."""
+    plain, better = World(240, crowd(48)), World(240, crowd(48), holders=holders, holder_uplink=rate)
+
+    assert plain.run(limit=720)
+    assert better.run(limit=720)
+    assert better.tick <= 0.97 * plain.tick
+
+
 def test_four_hundred_that_start_at_once_all_get_on() -> None:
     """Kraken's slots fill up with peers that have nothing: everybody waits, and nobody has anything."""
     world = World(24, crowd(400), uplink=4)
