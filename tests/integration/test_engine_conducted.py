@@ -7,12 +7,13 @@ import os
 from functools import partial
 from pathlib import Path
 
+import libtorrent as lt
 import pytest
 
 from torrentdist.bundle.content import verify_content
 from torrentdist.bundle.make import make_metafile
 from torrentdist.bundle.metafile import Metafile
-from torrentdist.model.events import Fact, PeerDropped
+from torrentdist.model.events import Fact, PeerConnected, PeerDropped
 from torrentdist.model.plan import SwarmPlace
 from torrentdist.model.views import PeerAddress, PeerRole
 from torrentdist.swarm import conductor
@@ -50,8 +51,8 @@ async def broadcast(directory: Path, meta: Metafile, *, there: int, planned: int
             await engine.close()
 
 
-def bundle(directory: Path) -> Metafile:
-    write_tree(directory / "holder" / "content", {"large.bin": some_bytes(12 * MiB, 5), "tiny": b"tiny"})
+def bundle(directory: Path, mib: int = 12) -> Metafile:
+    write_tree(directory / "holder" / "content", {"large.bin": some_bytes(mib * MiB, 5), "tiny": b"tiny"})
     return make_metafile(directory / "holder" / "content")
 
 
@@ -76,23 +77,50 @@ def test_a_receiver_without_a_share_is_not_done_before_it_has_everything(tmp_pat
     assert copies < 3.0
 
 
-async def made_anew(directory: Path, meta: Metafile) -> list[int]:
-    """How many connections each of four made anew while three fetched from one, who refused a stranger afterwards."""
+def stock_client(meta: Metafile, directory: Path, holder: Engine) -> lt.session:
+    """Nothing of ours, on an address of its own, and so slow that it is never done."""
+    session = lt.session(
+        {
+            "listen_interfaces": "127.0.0.3:0",
+            "outgoing_interfaces": "127.0.0.3",
+            "enable_outgoing_utp": False,
+            "enable_dht": False,
+            "enable_lsd": False,
+            "alert_mask": 0,
+        }
+    )
+    params = lt.load_torrent_buffer(meta.raw)
+    params.flags &= ~(lt.torrent_flags.paused | lt.torrent_flags.auto_managed)  # or it would begin in some seconds
+    params.save_path, params.peers, params.download_limit = (
+        str(directory / "stock"),
+        [("127.0.0.1", holder.port)],
+        200_000,
+    )
+    session.add_torrent(params)
+    return session
+
+
+async def made_anew(directory: Path, meta: Metafile) -> tuple[list[int], list[str]]:
+    """How many connections each of four made anew while three fetched from one, who refused a stranger afterwards; and
+    what became of the connection of a stock client."""
     holder, *receivers = [Engine(SLOW) for _ in range(4)]
     stranger = Engine(EngineConfig(listen_host="127.0.0.2"))
-    made, blocked = [0] * 4, set[str]()
+    made, blocked, stock = [0] * 4, set[str](), list[str]()
 
     def count(number: int, fact: Fact) -> None:
         made[number] += isinstance(fact, PeerDropped) and fact.reason == "connecting anew"
+        if isinstance(fact, PeerConnected | PeerDropped) and fact.host == "127.0.0.3":
+            stock.append(type(fact).__name__)
 
     try:
         for number, engine in enumerate((holder, *receivers)):
             engine.tell = partial(count, number)
             await engine.start()
-            engine.allow(["127.0.0.1"])
+            engine.allow(["127.0.0.1", "127.0.0.3"])
             engine.crowd(meta.digest, 3)
         holder.on_blocked = blocked.add
         holder.seed(meta, directory / "holder")
+        other = stock_client(meta, directory, holder)
         peers = [PeerAddress(host="127.0.0.1", port=holder.port, role=PeerRole.MASTER, complete=True)]
         peers += [PeerAddress(host="127.0.0.1", port=r.port, role=PeerRole.SUPERVISOR) for r in receivers]
         transfers = [
@@ -109,7 +137,9 @@ async def made_anew(directory: Path, meta: Metafile) -> list[int]:
             stranger.fetch(meta, directory / "stranger", peers[:1])
             while "127.0.0.2" not in blocked:  # noqa: ASYNC110  # libtorrent says so when it likes
                 await asyncio.sleep(0.05)
-        return made
+        seen = list(stock)
+        other.pause()
+        return made, seen
     finally:
         for engine in (stranger, holder, *receivers):
             await engine.close()
@@ -117,17 +147,39 @@ async def made_anew(directory: Path, meta: Metafile) -> list[int]:
 
 def test_quick_connections_are_made_anew_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On fast links everybody would wait for every few blocks; or all would part again and again, and finish late."""
-    monkeypatch.setattr(conductor, "WIDE_SECS", 3.0)  # a megabyte a second is quick
+    monkeypatch.setattr(conductor, "WIDE_SECS", 20.0)  # 200 kB a second are quick
     monkeypatch.setattr(conductor, "LONG_SECS", 0.0)
-    made = asyncio.run(made_anew(tmp_path, bundle(tmp_path)))
+    made, stock = asyncio.run(made_anew(tmp_path, bundle(tmp_path, 32)))
 
     assert 0 < sum(made)
     assert max(made) <= 3
+    assert stock == ["PeerConnected"]
 
 
 def test_slow_connections_stay(tmp_path: Path) -> None:
     """Every transfer would stand still for a moment."""
-    assert [0, 0, 0, 0] == asyncio.run(made_anew(tmp_path, bundle(tmp_path)))
+    made, _ = asyncio.run(made_anew(tmp_path, bundle(tmp_path)))
+
+    assert made == [0, 0, 0, 0]
+
+
+async def windows_of_a_master_that_lacks_a_bundle(directory: Path, meta: Metafile) -> list[int]:
+    """What it lets its peers ask for at a time, before and after it begins to fetch what a crowd fetches too."""
+    engine = Engine(EngineConfig())
+    try:
+        await engine.start()
+        engine.crowd(meta.digest, 16)
+        assert engine._session is not None
+        before = engine._session.get_settings()["max_allowed_in_request_queue"]
+        engine.fetch(meta, directory / "master", [], None)
+        return [before, engine._session.get_settings()["max_allowed_in_request_queue"]]
+    finally:
+        await engine.close()
+
+
+def test_a_master_that_fetches_too_does_not_end_the_crowd(tmp_path: Path) -> None:
+    """All its connections would allow 4000 blocks at a time, for as long as they last."""
+    assert asyncio.run(windows_of_a_master_that_lacks_a_bundle(tmp_path, bundle(tmp_path))) == [2, 2]
 
 
 async def fetch_with_holes(directory: Path, meta: Metafile) -> tuple[bool, list[str]]:

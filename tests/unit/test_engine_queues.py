@@ -6,7 +6,7 @@ import pytest
 
 from torrentdist.model.ids import Digest
 from torrentdist.swarm.conductor import ALONE_SECS, LONG_SECS, WIDE_BLOCKS, WIDE_SECS
-from torrentdist.swarm.queues import Queues
+from torrentdist.swarm.queues import Pace, Queues
 from torrentdist.swarm.statistics import EngineStatistics
 
 KiB = 1024
@@ -15,7 +15,6 @@ QUICK = 25 * MiB
 """Of four connections together."""
 GiB = 1024 * MiB
 FOUR, OTHERS, ALONE = (Digest(f"{number:064}") for number in range(3))
-LARGE = {FOUR: GiB, OTHERS: GiB}
 IDLE = EngineStatistics()
 
 
@@ -30,8 +29,12 @@ def allowed(queues: Queues, now: float = 0.0) -> int:
     return queues.settings(IDLE, 0.0, now)["max_allowed_in_request_queue"]
 
 
-def moving(rate: float, peers: int = 4) -> EngineStatistics:
-    return EngineStatistics(peers=peers, upload_rate=rate)
+def moving(
+    rate: float, *, peers: int = 4, left: int = GiB, others: float = 0.0
+) -> tuple[EngineStatistics, dict[Digest, Pace]]:
+    """`others`: the rate of a bundle that has no crowd."""
+    paces = {FOUR: Pace(rate=rate / 4, peers=peers, left=left), ALONE: Pace(rate=others / 4, peers=1, left=GiB)}
+    return EngineStatistics(upload_rate=rate + others), paces
 
 
 @pytest.mark.parametrize(("receivers", "expected"), [([], 4000), ([2], 16), ([4, 16], 2), ([1000], 2)])
@@ -56,48 +59,55 @@ def test_whoever_comes_first_asks_for_little_until_it_is_known_who_comes_with_it
     assert (1500, 0) == (crowd["max_out_request_queue"], crowd["request_queue_time"])
 
 
-def test_quick_connections_are_made_anew_once_in_a_crowd() -> None:
-    """Four hosts on fast links would wait for every eight blocks, or be disconnected again and again."""
+def test_quick_connections_are_made_anew_once_for_each_bundle() -> None:
+    """Four hosts on fast links would wait for every eight blocks, or be disconnected with every host that comes."""
     queues = crowds(4)
     before = allowed(queues)
-    first, again = queues.outgrown(moving(QUICK), LARGE), queues.outgrown(moving(QUICK), LARGE)
-
-    assert (8, True, False, WIDE_BLOCKS) == (before, first, again, allowed(queues))
-
-
-def test_the_next_crowd_begins_with_little() -> None:
-    """It may be of hosts on slow links."""
-    queues = Queues()
-    queues.crowd(FOUR, 4)
-    queues.outgrown(moving(QUICK), LARGE)
-    queues.crowd(OTHERS, 4)
+    first, again = queues.outgrown(*moving(QUICK)), queues.outgrown(*moving(QUICK))
     queues.crowd(FOUR, None)
-    still = allowed(queues)
+    queues.crowd(FOUR, 3)
+    later = queues.outgrown(*moving(QUICK))
+
+    assert (8, {FOUR}, set(), set(), WIDE_BLOCKS) == (before, first, again, later, allowed(queues))
+
+
+def test_the_crowd_of_another_bundle_begins_with_little() -> None:
+    """It may be of hosts on slow links, and begin while one of the others has not ended yet."""
+    queues = crowds(4)
+    queues.outgrown(*moving(QUICK))
+    queues.crowd(OTHERS, 4)
+    both = allowed(queues)
     queues.crowd(OTHERS, None)
+    alone = allowed(queues)
+    queues.crowd(FOUR, None)
+    queues.forget(FOUR)
     queues.crowd(FOUR, 4)
 
-    assert (WIDE_BLOCKS, 8) == (still, allowed(queues))
+    assert (8, WIDE_BLOCKS, 8) == (both, alone, allowed(queues))
 
 
 @pytest.mark.parametrize(
-    ("receivers", "moved", "sizes"),
+    ("receivers", "moved"),
     [
-        ([], moving(QUICK), LARGE),
-        ([4], moving(QUICK / 2), LARGE),
-        ([4], moving(QUICK, peers=16), LARGE),
-        ([4], moving(QUICK), {FOUR: int(QUICK * LONG_SECS) - 1, ALONE: GiB}),
-        ([4], moving(QUICK), {}),
+        ([], moving(QUICK)),
+        ([4], moving(QUICK / 2)),
+        ([4], moving(QUICK, peers=16)),
+        ([16], moving(QUICK, peers=1)),
+        ([4], moving(QUICK, left=int(QUICK * LONG_SECS) - 1)),
+        ([4], moving(QUICK / 2, others=10 * QUICK)),
+        ([4], moving(0.0, others=10 * QUICK)),
+        ([4], (IDLE, {})),
     ],
-    ids=["no crowd", "slow", "much of many", "soon over", "nothing"],
+    ids=["no crowd", "slow", "many peers", "many to come", "soon over", "beside another", "only another", "nothing"],
 )
 def test_what_is_not_held_up_is_not_disturbed(
-    receivers: list[int], moved: EngineStatistics, sizes: dict[Digest, int]
+    receivers: list[int], moved: tuple[EngineStatistics, dict[Digest, Pace]]
 ) -> None:
     """Every transfer would stand still for half a second."""
     queues = crowds(*receivers)
     before = allowed(queues)
 
-    assert not queues.outgrown(moved, sizes)
+    assert not queues.outgrown(*moved)
     assert before == allowed(queues)
 
 
@@ -105,5 +115,5 @@ def test_what_is_quick_is_carried_in_the_time_that_it_says() -> None:
     """64 blocks on a link that takes seconds for them would hold up all small messages."""
     link = 4 * WIDE_BLOCKS * 16 * KiB / WIDE_SECS
 
-    assert crowds(4).outgrown(moving(link), LARGE)
-    assert not crowds(4).outgrown(moving(0.99 * link), LARGE)
+    assert crowds(4).outgrown(*moving(link))
+    assert not crowds(4).outgrown(*moving(0.99 * link))

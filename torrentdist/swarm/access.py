@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import libtorrent as lt
 
@@ -46,12 +46,21 @@ def why(error: lt.error_code, host: str, allowed: frozenset[str] | None) -> str:
     return "connecting anew" if filtered and (allowed is None or host in allowed) else str(error.message())
 
 
-def filter_for(allowed: frozenset[str] | None) -> lt.ip_filter:
+def part_from(session: lt.session, hosts: Collection[str], allowed: frozenset[str] | None) -> None:
+    """End all connections to these hosts, which may come back at once. libtorrent has no other way to do it, and knows
+    nothing of them when they are dialled right after."""
+    session.set_ip_filter(filter_for(allowed, but=hosts))
+    session.set_ip_filter(filter_for(allowed))
+
+
+def filter_for(allowed: frozenset[str] | None, *, but: Iterable[str] = ()) -> lt.ip_filter:
+    """`but`: these are blocked all the same."""
     rules = lt.ip_filter()
-    if allowed is None:
-        return rules
-    rules.add_rule("0.0.0.0", "255.255.255.255", _BLOCKED)
-    rules.add_rule("::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", _BLOCKED)
-    for address in sorted(allowed):
-        rules.add_rule(address, address, 0)
+    if allowed is not None:
+        rules.add_rule("0.0.0.0", "255.255.255.255", _BLOCKED)
+        rules.add_rule("::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", _BLOCKED)
+        for address in sorted(allowed):
+            rules.add_rule(address, address, 0)
+    for address in but:
+        rules.add_rule(address, address, _BLOCKED)
     return rules

@@ -42,8 +42,8 @@ WIDE_BLOCKS: Final = 64
 long."""
 WIDE_SECS: Final = 0.17
 """A connection that carries the blocks above in this time is quick."""
-LONG_SECS: Final = 3.0
-"""What is over in less is not held up by connecting again, which takes up to half a second."""
+LONG_SECS: Final = 6.0
+"""What is over in less is not held up by connecting again, which takes up to a second."""
 ALONE_SECS: Final = 1.0
 """Whoever begins without a place may have one soon: others come, mostly in the same moment, who are to fetch what it
 would ask for now."""
@@ -112,10 +112,10 @@ def window(receivers: int, *, quick: bool = False) -> int:
     return WIDE_BLOCKS if quick else max(FEWEST_BLOCKS, BLOCKS_UNDER_WAY // max(1, receivers))
 
 
-def is_quick(rate: float, peers: int, size: int) -> bool:
-    """Whether so many connections that carry so much together are held up by a narrow window, and `size` bytes take
-    long enough for it to matter."""
-    return rate * WIDE_SECS >= max(1, peers) * WIDE_BLOCKS * BLOCK and size >= rate * LONG_SECS
+def is_quick(rate: float, peers: int, left: int) -> bool:
+    """Whether so many connections that carry so much together are held up by a narrow window, and the bytes that are
+    left take long enough for it to matter."""
+    return rate * WIDE_SECS >= max(1, peers) * WIDE_BLOCKS * BLOCK and left >= rate * LONG_SECS
 
 
 class Way(msgspec.Struct, frozen=True):

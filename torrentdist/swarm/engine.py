@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import time
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -81,7 +81,7 @@ class Engine:
         try:
             self.host = await access.resolve(self.config.listen_host)
         except OSError as exc:
-            raise self._port_in_use(str(exc)) from None
+            raise settings.port_in_use(self.config, str(exc)) from None
         heap.share_one_heap()
         with giving_way(self.config.nice):
             self._session = lt.session(settings.session_params(self.config, self.host))
@@ -92,7 +92,7 @@ class Engine:
                 self.port = await self._listening
         except TimeoutError:
             await self.close()
-            raise self._port_in_use("no answer") from None
+            raise settings.port_in_use(self.config, "no answer") from None
         except BaseException:
             await self.close()
             raise
@@ -119,7 +119,8 @@ class Engine:
             transfer.add_peers(peers)
             return transfer
         self._queues.begin(placed=place is not None, now=time.monotonic())
-        self.crowd(meta.digest, place.receivers if place else None)  # before anybody is dialled
+        if place is not None:
+            self.crowd(meta.digest, place.receivers)  # before anybody is dialled
         self._set_queues()
         empty = target.is_empty(save_dir / torrent.CONTENT)
         params = torrent.fetch_all_params(meta, save_dir) if empty else torrent.fetch_params(meta, save_dir)
@@ -143,6 +144,7 @@ class Engine:
     async def remove(self, digest: Digest) -> None:
         """Until it is out of the session and its files are closed. Its files stay."""
         self.crowd(digest, None)
+        self._queues.forget(digest)
         transfer = self._transfers.pop(digest, None)
         if transfer is not None:
             transfer.fail(TorrentdistError("closing", what="the transfer"))
@@ -260,13 +262,15 @@ class Engine:
         if transfer.active:
             self._add(transfer, params, local=None)
 
-    def _reconnect(self) -> None:
-        """libtorrent parts from whom it is to block, and knows nothing of it when it is dialled right after."""
-        session = self._open_session()
-        session.set_ip_filter(access.filter_for(frozenset()))
-        session.set_ip_filter(access.filter_for(self._allowed))
-        for transfer in self._transfers.values():
-            transfer.dial(transfer.endpoints())
+    async def _reconnect(self, digests: Collection[Digest]) -> None:
+        """To the peers of ours in these swarms; other swarms lose these hosts too, and are connected again."""
+        busy = [transfer for transfer in self.transfers() if transfer.digest in digests or transfer.pace().peers]
+        company = [(transfer, await asyncio.to_thread(transfer.company)) for transfer in busy]
+        hosts = {host for transfer, known in company for host, _ in known if transfer.digest in digests}
+        if self._session is not None:
+            access.part_from(self._session, hosts, self._allowed)
+            for transfer, known in company:
+                transfer.meet(endpoint for endpoint in known if endpoint[0] in hosts)
 
     def _beat(self) -> None:
         """Ask for news now and then, for as long as there are any."""
@@ -340,11 +344,7 @@ class Engine:
 
     def _on_listen_failed(self, alert: lt.listen_failed_alert) -> None:
         if self._listening is not None and not self._listening.done():
-            self._listening.set_exception(self._port_in_use(alert.error.message()))
-
-    def _port_in_use(self, detail: str) -> TorrentdistError:
-        address = settings.listen_interface(self.config.listen_host, self.config.port)
-        return TorrentdistError("port_in_use", what="the swarm", address=address, detail=detail)
+            self._listening.set_exception(settings.port_in_use(self.config, alert.error.message()))
 
     def _on_states(self, alert: lt.state_update_alert) -> None:
         if alert.status:
@@ -390,10 +390,10 @@ class Engine:
 
     def _on_session_stats(self, alert: lt.session_stats_alert) -> None:
         self._statistics = later(self._statistics, alert.values, len(self._transfers), time.monotonic())
-        anew = self._queues.outgrown(self._statistics, {digest: t.meta.size for digest, t in self._transfers.items()})
+        quick = self._queues.outgrown(self._statistics, {d: t.pace() for d, t in self._transfers.items()})
         self._set_queues()
-        if anew and not self._closed:
-            self._reconnect()
+        if quick and not self._closed:
+            self._spawn(self._reconnect(quick))
 
 
 def _digest(hashes: lt.info_hash_t) -> Digest:

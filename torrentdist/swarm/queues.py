@@ -1,14 +1,16 @@
 """How much an engine lets its peers ask for at a time, and asks of them.
 
 In a crowd that is little, so that no small message waits behind much data. Peers are told how much as they connect, and
-nothing tells them later. Always holds: while there is a crowd, connections are made anew once at most, when they carry
-so much that the little is what holds them up. Must not do: talk to libtorrent.
+nothing tells them later. Always holds: for one bundle, connections are made anew once at most, when its crowd carries
+so much that the little is what holds it up. Must not do: talk to libtorrent.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Final
+
+import msgspec
 
 from torrentdist.model.ids import Digest
 from torrentdist.swarm import conductor
@@ -19,10 +21,21 @@ MOST_ASKED: Final = 1500
 """The blocks of 24 MiB: 500, as by default, are too few at 1 GiB/s."""
 
 
+class Pace(msgspec.Struct, frozen=True):
+    """How one bundle gets on."""
+
+    rate: float
+    """Bytes per second, in or out, of the last few seconds."""
+    peers: int
+    left: int
+    """Bytes that are still to come, as far as this engine knows."""
+
+
 class Queues:
     def __init__(self) -> None:
         self._crowds: dict[Digest, int] = {}
-        self._quick = False
+        self._quick: set[Digest] = set()
+        """Bundles whose crowds were seen to be; they stay so, or connections would be made anew again and again."""
         self._alone_until = 0.0
         self._told: dict[str, int] = {}
 
@@ -33,21 +46,28 @@ class Queues:
         self._crowds.pop(digest, None)
         if receivers is not None:
             self._crowds[digest] = receivers
-        self._quick = self._quick and bool(self._crowds)
         return True
+
+    def forget(self, digest: Digest) -> None:
+        self._quick.discard(digest)
 
     def begin(self, *, placed: bool, now: float) -> None:
         """Whoever begins without a place may have one soon, and asks for little until then."""
         self._alone_until = now + (0.0 if placed else conductor.ALONE_SECS)
 
-    def outgrown(self, statistics: EngineStatistics, sizes: Mapping[Digest, int]) -> bool:
-        """Whether connections should be made anew now. `sizes`: of what is fetched and offered."""
-        rate = max(statistics.download_rate, statistics.upload_rate)
-        size = max((sizes.get(digest, 0) for digest in self._crowds), default=0)
-        if self._quick or not size or not conductor.is_quick(rate, statistics.peers, size):
-            return False
-        self._quick = True
-        return True
+    def outgrown(self, statistics: EngineStatistics, paces: Mapping[Digest, Pace]) -> set[Digest]:
+        """The bundles whose connections should be made anew now. Whoever is not connected yet counts: it will be. A
+        bundle's own rate rises slowly: it tells what part it has in that of the whole engine."""
+        now = max(statistics.download_rate, statistics.upload_rate)
+        of_all = sum(pace.rate for pace in paces.values())
+        quick = set()
+        for digest in self._crowds.keys() & paces.keys() - self._quick:
+            pace, receivers = paces[digest], self._crowds[digest]
+            rate = now * pace.rate / of_all if of_all else 0.0
+            if conductor.is_quick(rate, max(pace.peers, receivers), pace.left):
+                quick.add(digest)
+        self._quick |= quick
+        return quick
 
     def news(self, statistics: EngineStatistics, rtt: float, now: float) -> dict[str, int]:
         """What libtorrent has to be told; nothing if it knows."""
@@ -56,11 +76,10 @@ class Queues:
         return news
 
     def settings(self, statistics: EngineStatistics, rtt: float, now: float) -> dict[str, int]:
-        crowds = self._crowds.values()
-        most = max(crowds, default=None)
+        most = max(self._crowds.values(), default=None)
         way = conductor.Way(statistics.peers, rtt)
         alone = most is None and now < self._alone_until
-        windows = [conductor.window(crowd, quick=self._quick) for crowd in crowds]
+        windows = [conductor.window(crowd, quick=digest in self._quick) for digest, crowd in self._crowds.items()]
         return {
             "max_allowed_in_request_queue": min(windows, default=MOST_ALLOWED),
             "request_queue_time": conductor.queue_secs(most, statistics.download_rate, way),

@@ -15,6 +15,7 @@ import msgspec
 
 import torrentdist
 from torrentdist.model.config import SwarmConfig
+from torrentdist.model.errors import TorrentdistError
 from torrentdist.swarm.queues import MOST_ALLOWED, MOST_ASKED
 
 DISK_IO: Final = "pread_disk_io_constructor"
@@ -126,6 +127,11 @@ ALERTS: Final = (
 
 def listen_interface(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def port_in_use(config: EngineConfig, detail: str) -> TorrentdistError:
+    address = listen_interface(config.listen_host, config.port)
+    return TorrentdistError("port_in_use", what="the swarm", address=address, detail=detail)
 
 
 def user_agent(port: int) -> str:

@@ -25,6 +25,7 @@ from torrentdist.model.plan import SwarmPlace
 from torrentdist.model.views import PeerAddress, TransferPhase, TransferView
 from torrentdist.swarm.access import canonical_address
 from torrentdist.swarm.conductor import OWN, Conductor, Place, Sight
+from torrentdist.swarm.queues import Pace
 from torrentdist.swarm.settings import port_of_user_agent
 from torrentdist.swarm.sources import Endpoint, SeenPeer, SourceLedger
 
@@ -175,12 +176,27 @@ class Transfer:
         wanted = {(peer.host, peer.port) for peer in known if not (seeding and peer.complete)}
         if self._handle is None or self.phase is TransferPhase.FAILED or not wanted:
             return
-        for endpoint in wanted:
+        self.meet(wanted)
+
+    def meet(self, endpoints: Iterable[Endpoint]) -> None:
+        """Connect to these, whoever named them."""
+        if (handle := self._handle) is None:
+            return
+        for endpoint in endpoints:
             # Who is connected is not dialled twice: libtorrent knows the listening port of each of its peers.
             # A peer that refused three times is never dialled again, whatever max_failcount says. Naming the tracker
             # as the source takes one failure off.
             with contextlib.suppress(RuntimeError):
-                self._handle.connect_peer(endpoint, int(lt.peer_info.tracker), 0)
+                handle.connect_peer(endpoint, int(lt.peer_info.tracker), 0)
+
+    def company(self) -> list[Endpoint]:
+        """Where the connected peers listen that are of our kind; others say nothing of it. From any thread."""
+        return [(peer.remote[0], peer.listening) for peer in self.seen_peers() if peer.listening is not None]
+
+    def pace(self) -> Pace:
+        view = self._view
+        left = view.size - view.done if self.active else view.size
+        return Pace(rate=max(view.rate, view.upload_rate), peers=view.peers, left=left)
 
     def on_status(self, status: lt.torrent_status) -> None:
         if self.phase is TransferPhase.FAILED:
