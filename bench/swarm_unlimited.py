@@ -26,8 +26,7 @@ from typing import Any
 from bench.pair import MiB, write_content
 from bench.stage import BARE, bare_seeder, cluster_of, torrentdist
 from bench.swarm_results import keep, record
-from bench.warm import BLOCK, fill_page_cache
-from torrentdist.bundle.durable import sync_filesystem
+from bench.warm import level
 from torrentdist.dev.cluster import DevCluster
 
 BAR = 0.8
@@ -36,8 +35,6 @@ MISSED = 3
 FORMS = (1, 4)
 SIZE = 4096
 """MiB."""
-FILLED = 8
-"""Times what is written: so much of the memory is full, if there is so much."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,9 +55,7 @@ def turn(directory: Path, number: int, *, mib: int, hosts: int) -> Turn:
     with _uploaded(directory / "turn", mib, hosts) as (cluster, held):
         sides = {"bare": lambda: _bare(directory, held, hosts), "ours": lambda: _ours(cluster)}
         for side in sorted(sides, reverse=number % 2 == 0):
-            fill_page_cache(directory / "filling", FILLED * hosts * mib * MiB)
-            _read(held)
-            sync_filesystem(directory)
+            level(directory, hosts * mib * MiB, held)
             took[side] = sides[side]()
     ours, bare = took["ours"], took["bare"]
     _say(f"{mib} MiB to {hosts}: ours {ours:.1f} s, bare {bare:.1f} s")
@@ -95,14 +90,6 @@ def _uploaded(directory: Path, mib: int, hosts: int) -> Iterator[tuple[DevCluste
         answer = torrentdist(cluster, "upload", str(source / "content"), "--id", "big-1", "--min-replicas", "1").answer
         shutil.rmtree(source)
         yield cluster, cluster.dir / "master-1" / "objects" / str(answer["digest"])
-
-
-def _read(held: Path) -> None:
-    for path in held.rglob("*"):
-        if path.is_file():
-            with path.open("rb", buffering=0) as file:
-                while file.read(BLOCK):
-                    pass
 
 
 def _ours(cluster: DevCluster) -> float:

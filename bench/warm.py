@@ -14,7 +14,11 @@ import mmap
 from pathlib import Path
 from typing import Final
 
+from torrentdist.bundle.durable import sync_filesystem
+
 BLOCK: Final = 1024 * 1024
+FILLED: Final = 8
+"""Times what is written: so much of the memory is full, if there is so much."""
 SPARED: Final = 1 / 16
 """Of what is available, this is left to everybody else."""
 
@@ -48,6 +52,18 @@ def fill_page_cache(file: Path, size: int) -> None:
         into = bytearray(BLOCK)
         while hole.readinto(into):
             pass
+
+
+def level(directory: Path, size: int, held: Path) -> None:
+    """For whoever writes so much into `directory`: the page cache is full, what is `held` at hand in it, and nothing is
+    left to be written back."""
+    fill_page_cache(directory / "filling", FILLED * size)
+    for path in held.rglob("*"):
+        if path.is_file():
+            with path.open("rb", buffering=0) as file:
+                while file.read(BLOCK):
+                    pass
+    sync_filesystem(directory)
 
 
 def lacking_blocks(size: int, there: int) -> int:

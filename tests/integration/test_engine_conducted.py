@@ -156,8 +156,9 @@ def test_quick_connections_are_made_anew_once(tmp_path: Path, monkeypatch: pytes
     assert stock == ["PeerConnected"]
 
 
-def test_slow_connections_stay(tmp_path: Path) -> None:
+def test_slow_connections_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every transfer would stand still for a moment."""
+    monkeypatch.setattr(conductor, "LONG_SECS", 0.0)
     made, _ = asyncio.run(made_anew(tmp_path, bundle(tmp_path)))
 
     assert made == [0, 0, 0, 0]

@@ -6,7 +6,7 @@ import pytest
 
 from torrentdist.model.ids import Digest
 from torrentdist.swarm.conductor import ALONE_SECS, LONG_SECS, WIDE_BLOCKS, WIDE_SECS
-from torrentdist.swarm.queues import Pace, Queues
+from torrentdist.swarm.queues import REST_SECS, Pace, Queues
 from torrentdist.swarm.statistics import EngineStatistics
 
 KiB = 1024
@@ -30,11 +30,11 @@ def allowed(queues: Queues, now: float = 0.0) -> int:
 
 
 def moving(
-    rate: float, *, peers: int = 4, left: int = GiB, others: float = 0.0
+    rate: float, *, peers: int = 4, left: int = GiB, others: float = 0.0, at: float = 0.0
 ) -> tuple[EngineStatistics, dict[Digest, Pace]]:
     """`others`: the rate of a bundle that has no crowd."""
     paces = {FOUR: Pace(rate=rate / 4, peers=peers, left=left), ALONE: Pace(rate=others / 4, peers=1, left=GiB)}
-    return EngineStatistics(upload_rate=rate + others), paces
+    return EngineStatistics(upload_rate=rate + others, at=at), paces
 
 
 @pytest.mark.parametrize(("receivers", "expected"), [([], 4000), ([2], 16), ([4, 16], 2), ([1000], 2)])
@@ -59,20 +59,23 @@ def test_whoever_comes_first_asks_for_little_until_it_is_known_who_comes_with_it
     assert (1500, 0) == (crowd["max_out_request_queue"], crowd["request_queue_time"])
 
 
-def test_quick_connections_are_made_anew_once_for_each_bundle() -> None:
+def test_quick_connections_are_made_anew_once_a_minute() -> None:
     """Four hosts on fast links would wait for every eight blocks, or be disconnected with every host that comes."""
     queues = crowds(4)
     before = allowed(queues)
     first, again = queues.outgrown(*moving(QUICK)), queues.outgrown(*moving(QUICK))
+    after = allowed(queues)
     queues.crowd(FOUR, None)
-    queues.crowd(FOUR, 3)
-    later = queues.outgrown(*moving(QUICK))
+    queues.crowd(FOUR, 4)
+    soon = queues.outgrown(*moving(QUICK, at=REST_SECS - 1))
+    later = queues.outgrown(*moving(QUICK, at=REST_SECS))
 
-    assert (8, {FOUR}, set(), set(), WIDE_BLOCKS) == (before, first, again, later, allowed(queues))
+    assert (8, {FOUR}, set(), WIDE_BLOCKS) == (before, first, again, after)
+    assert (set(), {FOUR}, WIDE_BLOCKS) == (soon, later, allowed(queues))
 
 
-def test_the_crowd_of_another_bundle_begins_with_little() -> None:
-    """It may be of hosts on slow links, and begin while one of the others has not ended yet."""
+def test_the_next_crowd_begins_with_little() -> None:
+    """It may be of hosts on slow links."""
     queues = crowds(4)
     queues.outgrown(*moving(QUICK))
     queues.crowd(OTHERS, 4)
@@ -80,10 +83,30 @@ def test_the_crowd_of_another_bundle_begins_with_little() -> None:
     queues.crowd(OTHERS, None)
     alone = allowed(queues)
     queues.crowd(FOUR, None)
-    queues.forget(FOUR)
     queues.crowd(FOUR, 4)
 
     assert (8, WIDE_BLOCKS, 8) == (both, alone, allowed(queues))
+
+
+def test_a_crowd_that_grows_by_a_few_stays_quick_and_one_of_many_more_does_not() -> None:
+    """Links that carry 64 blocks of each of four take seconds for those of a hundred."""
+    queues = crowds(4)
+    queues.outgrown(*moving(QUICK))
+    seen = []
+    for receivers in (8, 9, 4):
+        queues.crowd(FOUR, receivers)
+        seen.append(allowed(queues))
+
+    assert seen == [WIDE_BLOCKS, 3, 8]
+
+
+def test_what_another_crowd_keeps_narrow_is_made_anew_when_that_has_ended() -> None:
+    """It would stand still for nothing, and ask for eight blocks at a time for the rest of its life."""
+    queues = crowds(4, 4)
+    beside = queues.outgrown(*moving(QUICK))
+    queues.crowd(OTHERS, None)
+
+    assert (set(), {FOUR}, WIDE_BLOCKS) == (beside, queues.outgrown(*moving(QUICK)), allowed(queues))
 
 
 @pytest.mark.parametrize(

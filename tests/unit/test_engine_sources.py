@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from torrentdist.model.views import PeerAddress, PeerRole, Sources
-from torrentdist.swarm.sources import SeenPeer, SourceLedger
+from torrentdist.swarm.sources import SeenPeer, SourceLedger, ours_alone
 
 MASTER = PeerAddress(host="10.0.0.1", port=7000, role=PeerRole.MASTER)
 SUPERVISOR = PeerAddress(host="10.0.0.2", port=7000, role=PeerRole.SUPERVISOR)
@@ -74,3 +74,14 @@ def test_roles_may_be_learned_late() -> None:
 def test_nothing_seen_is_counted_as_peers() -> None:
     """If this failed, the sources of a bundle that came before anybody looked would not add up to its size."""
     assert Sources(peers=9, local=1) == ledger().sources(here=10, local=1)
+
+
+def test_whoever_shares_an_address_with_a_stock_client_is_not_parted_from() -> None:
+    """Nobody dials a stock client, and it comes back after a minute."""
+    ours, beside, stock = (
+        SeenPeer(("10.0.0.1", 40001), 7061, 0),
+        SeenPeer(("10.0.0.2", 40002), 7061, 0),
+        SeenPeer(("10.0.0.2", 40003), None, 0),
+    )
+
+    assert ours_alone([ours, beside], [ours, beside, stock]) == {"10.0.0.1"}

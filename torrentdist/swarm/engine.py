@@ -26,7 +26,7 @@ from torrentdist.swarm import access, heap, settings, target, torrent
 from torrentdist.swarm.alerts import AlertPump
 from torrentdist.swarm.queues import Queues
 from torrentdist.swarm.settings import EngineConfig
-from torrentdist.swarm.sources import Endpoint
+from torrentdist.swarm.sources import Endpoint, ours_alone
 from torrentdist.swarm.statistics import EngineStatistics, later
 from torrentdist.swarm.threads import giving_way
 from torrentdist.swarm.transfer import Transfer
@@ -118,12 +118,12 @@ class Engine:
         if (transfer := self._transfers.get(meta.digest)) is not None:
             transfer.add_peers(peers)
             return transfer
+        empty = target.is_empty(save_dir / torrent.CONTENT)
+        params = torrent.fetch_all_params(meta, save_dir) if empty else torrent.fetch_params(meta, save_dir)
         self._queues.begin(placed=place is not None, now=time.monotonic())
         if place is not None:
             self.crowd(meta.digest, place.receivers)  # before anybody is dialled
         self._set_queues()
-        empty = target.is_empty(save_dir / torrent.CONTENT)
-        params = torrent.fetch_all_params(meta, save_dir) if empty else torrent.fetch_params(meta, save_dir)
         transfer = Transfer(meta, save_dir, self, phase=TransferPhase.FETCHING if empty else TransferPhase.CHECKING)
         self._transfers[meta.digest] = transfer
         transfer.add_peers(peers)
@@ -144,7 +144,6 @@ class Engine:
     async def remove(self, digest: Digest) -> None:
         """Until it is out of the session and its files are closed. Its files stay."""
         self.crowd(digest, None)
-        self._queues.forget(digest)
         transfer = self._transfers.pop(digest, None)
         if transfer is not None:
             transfer.fail(TorrentdistError("closing", what="the transfer"))
@@ -265,12 +264,13 @@ class Engine:
     async def _reconnect(self, digests: Collection[Digest]) -> None:
         """To the peers of ours in these swarms; other swarms lose these hosts too, and are connected again."""
         busy = [transfer for transfer in self.transfers() if transfer.digest in digests or transfer.pace().peers]
-        company = [(transfer, await asyncio.to_thread(transfer.company)) for transfer in busy]
-        hosts = {host for transfer, known in company for host, _ in known if transfer.digest in digests}
+        company = [(transfer, await asyncio.to_thread(transfer.seen_peers)) for transfer in busy]
+        crowds = [peer for transfer, seen in company if transfer.digest in digests for peer in seen]
+        hosts = ours_alone(crowds, [peer for _, seen in company for peer in seen])
         if self._session is not None:
             access.part_from(self._session, hosts, self._allowed)
-            for transfer, known in company:
-                transfer.meet(endpoint for endpoint in known if endpoint[0] in hosts)
+            for transfer, seen in company:
+                transfer.meet((p.remote[0], p.listening) for p in seen if p.listening and p.remote[0] in hosts)
 
     def _beat(self) -> None:
         """Ask for news now and then, for as long as there are any."""

@@ -1,8 +1,9 @@
 """How much an engine lets its peers ask for at a time, and asks of them.
 
 In a crowd that is little, so that no small message waits behind much data. Peers are told how much as they connect, and
-nothing tells them later. Always holds: for one bundle, connections are made anew once at most, when its crowd carries
-so much that the little is what holds it up. Must not do: talk to libtorrent.
+nothing tells them later. Always holds: for one bundle, connections are made anew once a minute at most, and only when
+its crowd carries so much that the little is what holds it up, and more is to be had by it. Must not do: talk to
+libtorrent.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ MOST_ASKED: Final = 1500
 """The blocks of 24 MiB: 500, as by default, are too few at 1 GiB/s."""
 
 
+REST_SECS: Final = 60.0
+
+
 class Pace(msgspec.Struct, frozen=True):
     """How one bundle gets on."""
 
@@ -34,8 +38,10 @@ class Pace(msgspec.Struct, frozen=True):
 class Queues:
     def __init__(self) -> None:
         self._crowds: dict[Digest, int] = {}
-        self._quick: set[Digest] = set()
-        """Bundles whose crowds were seen to be; they stay so, or connections would be made anew again and again."""
+        self._quick: dict[Digest, int] = {}
+        """Of how many receivers each crowd was when it was seen to be; what twice as many share may not be."""
+        self._made_anew: dict[Digest, float] = {}
+        """When the connections were: receivers may come and go, and crowds begin and end with them."""
         self._alone_until = 0.0
         self._told: dict[str, int] = {}
 
@@ -46,10 +52,9 @@ class Queues:
         self._crowds.pop(digest, None)
         if receivers is not None:
             self._crowds[digest] = receivers
+        if receivers is None or receivers > 2 * self._quick.get(digest, 0):
+            self._quick.pop(digest, None)
         return True
-
-    def forget(self, digest: Digest) -> None:
-        self._quick.discard(digest)
 
     def begin(self, *, placed: bool, now: float) -> None:
         """Whoever begins without a place may have one soon, and asks for little until then."""
@@ -58,16 +63,24 @@ class Queues:
     def outgrown(self, statistics: EngineStatistics, paces: Mapping[Digest, Pace]) -> set[Digest]:
         """The bundles whose connections should be made anew now. Whoever is not connected yet counts: it will be. A
         bundle's own rate rises slowly: it tells what part it has in that of the whole engine."""
-        now = max(statistics.download_rate, statistics.upload_rate)
+        moved = max(statistics.download_rate, statistics.upload_rate)
         of_all = sum(pace.rate for pace in paces.values())
-        quick = set()
-        for digest in self._crowds.keys() & paces.keys() - self._quick:
+        quick = {}
+        for digest in self._crowds.keys() & paces.keys() - self._quick.keys():
             pace, receivers = paces[digest], self._crowds[digest]
-            rate = now * pace.rate / of_all if of_all else 0.0
-            if conductor.is_quick(rate, max(pace.peers, receivers), pace.left):
-                quick.add(digest)
+            rate = moved * pace.rate / of_all if of_all else 0.0
+            rested = statistics.at - self._made_anew.get(digest, float("-inf")) >= REST_SECS
+            if rested and conductor.is_quick(rate, max(pace.peers, receivers), pace.left):
+                quick[digest] = receivers
+        if self._allowed(self._quick | quick) == self._allowed(self._quick):
+            return set()  # another crowd keeps it narrow
         self._quick |= quick
-        return quick
+        self._made_anew |= dict.fromkeys(quick, statistics.at)
+        return set(quick)
+
+    def _allowed(self, quick: Mapping[Digest, int]) -> int:
+        windows = [conductor.window(crowd, quick=digest in quick) for digest, crowd in self._crowds.items()]
+        return min(windows, default=MOST_ALLOWED)
 
     def news(self, statistics: EngineStatistics, rtt: float, now: float) -> dict[str, int]:
         """What libtorrent has to be told; nothing if it knows."""
@@ -79,9 +92,8 @@ class Queues:
         most = max(self._crowds.values(), default=None)
         way = conductor.Way(statistics.peers, rtt)
         alone = most is None and now < self._alone_until
-        windows = [conductor.window(crowd, quick=digest in self._quick) for digest, crowd in self._crowds.items()]
         return {
-            "max_allowed_in_request_queue": min(windows, default=MOST_ALLOWED),
+            "max_allowed_in_request_queue": self._allowed(self._quick),
             "request_queue_time": conductor.queue_secs(most, statistics.download_rate, way),
             "max_out_request_queue": conductor.BLOCKS_UNDER_WAY if alone else MOST_ASKED,
         }

@@ -25,6 +25,12 @@ class SeenPeer(msgspec.Struct, frozen=True):
     """Payload bytes of this connection."""
 
 
+def ours_alone(seen: Iterable[SeenPeer], everybody: Iterable[SeenPeer]) -> set[str]:
+    """Addresses of those that say where they listen, as peers of ours do, where nobody else is connected from."""
+    others = {peer.remote[0] for peer in everybody if peer.listening is None}
+    return {peer.remote[0] for peer in seen} - others
+
+
 class _Line(msgspec.Struct):
     peer: SeenPeer
     before: int = 0

@@ -70,6 +70,7 @@ class Transfer:
         self._finishing: set[str] | None = None
         """What is still awaited between the last piece and being done."""
         seeding = phase is TransferPhase.SEEDING
+        self._fetched = not seeding
         self._view = TransferView(
             digest=meta.digest, phase=phase, size=meta.size, done=meta.size if seeding else 0, eta=None
         )
@@ -189,13 +190,9 @@ class Transfer:
             with contextlib.suppress(RuntimeError):
                 handle.connect_peer(endpoint, int(lt.peer_info.tracker), 0)
 
-    def company(self) -> list[Endpoint]:
-        """Where the connected peers listen that are of our kind; others say nothing of it. From any thread."""
-        return [(peer.remote[0], peer.listening) for peer in self.seen_peers() if peer.listening is not None]
-
     def pace(self) -> Pace:
         view = self._view
-        left = view.size - view.done if self.active else view.size
+        left = view.size - view.done if self._fetched else view.size
         return Pace(rate=max(view.rate, view.upload_rate), peers=view.peers, left=left)
 
     def on_status(self, status: lt.torrent_status) -> None:
