@@ -15,9 +15,10 @@ from torrentdist.bundle.make import make_metafile
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.model.events import Fact, PeerConnected, PeerDropped
 from torrentdist.model.plan import SwarmPlace
-from torrentdist.model.views import PeerAddress, PeerRole
+from torrentdist.model.views import PeerAddress, PeerRole, TransferPhase
 from torrentdist.swarm import conductor
 from torrentdist.swarm.engine import Engine, EngineConfig
+from torrentdist.swarm.transfer import Transfer
 from torrentdist.testing.trees import some_bytes, write_tree
 
 MiB = 1024 * 1024
@@ -181,6 +182,16 @@ async def windows_of_a_master_that_lacks_a_bundle(directory: Path, meta: Metafil
 def test_a_master_that_fetches_too_does_not_end_the_crowd(tmp_path: Path) -> None:
     """All its connections would allow 4000 blocks at a time, for as long as they last."""
     assert asyncio.run(windows_of_a_master_that_lacks_a_bundle(tmp_path, bundle(tmp_path))) == [2, 2]
+
+
+def test_a_holder_has_all_before_it_and_a_receiver_what_it_lacks(tmp_path: Path) -> None:
+    """A holder would never ask for more at a time, or whoever has just finished would cut those that it serves."""
+    meta = bundle(tmp_path)
+    holder = Transfer(meta, tmp_path, Engine(EngineConfig()), phase=TransferPhase.SEEDING)
+    before = holder.pace().left
+    holder.take_place(SwarmPlace(number=0, receivers=2))
+
+    assert (meta.size, 0) == (before, holder.pace().left)
 
 
 async def fetch_with_holes(directory: Path, meta: Metafile) -> tuple[bool, list[str]]:

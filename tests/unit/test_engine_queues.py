@@ -67,25 +67,25 @@ def test_quick_connections_are_made_anew_once_a_minute() -> None:
     after = allowed(queues)
     queues.crowd(FOUR, None)
     queues.crowd(FOUR, 4)
+    back = allowed(queues)
+    queues.crowd(FOUR, 9)
+    queues.crowd(FOUR, 4)
     soon = queues.outgrown(*moving(QUICK, at=REST_SECS - 1))
     later = queues.outgrown(*moving(QUICK, at=REST_SECS))
 
-    assert (8, {FOUR}, set(), WIDE_BLOCKS) == (before, first, again, after)
+    assert (8, {FOUR}, set(), WIDE_BLOCKS, WIDE_BLOCKS) == (before, first, again, after, back)
     assert (set(), {FOUR}, WIDE_BLOCKS) == (soon, later, allowed(queues))
 
 
-def test_the_next_crowd_begins_with_little() -> None:
+def test_the_crowd_of_another_bundle_begins_with_little() -> None:
     """It may be of hosts on slow links."""
     queues = crowds(4)
     queues.outgrown(*moving(QUICK))
     queues.crowd(OTHERS, 4)
     both = allowed(queues)
     queues.crowd(OTHERS, None)
-    alone = allowed(queues)
-    queues.crowd(FOUR, None)
-    queues.crowd(FOUR, 4)
 
-    assert (8, WIDE_BLOCKS, 8) == (both, alone, allowed(queues))
+    assert (8, WIDE_BLOCKS) == (both, allowed(queues))
 
 
 def test_a_crowd_that_grows_by_a_few_stays_quick_and_one_of_many_more_does_not() -> None:

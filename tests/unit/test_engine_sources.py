@@ -81,7 +81,8 @@ def test_whoever_shares_an_address_with_a_stock_client_is_not_parted_from() -> N
     ours, beside, stock = (
         SeenPeer(("10.0.0.1", 40001), 7061, 0),
         SeenPeer(("10.0.0.2", 40002), 7061, 0),
-        SeenPeer(("10.0.0.2", 40003), None, 0),
+        SeenPeer(("10.0.0.2", 40003), None, 0, 1),
     )
+    new = SeenPeer(("10.0.0.1", 40004), None, 0)
 
-    assert ours_alone([ours, beside], [ours, beside, stock]) == {"10.0.0.1"}
+    assert ours_alone([ours, beside], [ours, beside, stock, new]) == {"10.0.0.1"}

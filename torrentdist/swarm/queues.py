@@ -52,7 +52,7 @@ class Queues:
         self._crowds.pop(digest, None)
         if receivers is not None:
             self._crowds[digest] = receivers
-        if receivers is None or receivers > 2 * self._quick.get(digest, 0):
+        if receivers is not None and receivers > 2 * self._quick.get(digest, 0):
             self._quick.pop(digest, None)
         return True
 

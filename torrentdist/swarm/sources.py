@@ -23,11 +23,13 @@ class SeenPeer(msgspec.Struct, frozen=True):
     """The port that the peer says it listens on; the remote port of an incoming connection is any."""
     received: int
     """Payload bytes of this connection."""
+    sent: int = 0
 
 
 def ours_alone(seen: Iterable[SeenPeer], everybody: Iterable[SeenPeer]) -> set[str]:
-    """Addresses of those that say where they listen, as peers of ours do, where nobody else is connected from."""
-    others = {peer.remote[0] for peer in everybody if peer.listening is None}
+    """Addresses of those that say where they listen, as peers of ours do, where nobody else is connected from. Who has
+    exchanged nothing yet may be one of ours that has not said it."""
+    others = {peer.remote[0] for peer in everybody if peer.listening is None and (peer.received or peer.sent)}
     return {peer.remote[0] for peer in seen} - others
 
 

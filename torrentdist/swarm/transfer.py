@@ -70,7 +70,6 @@ class Transfer:
         self._finishing: set[str] | None = None
         """What is still awaited between the last piece and being done."""
         seeding = phase is TransferPhase.SEEDING
-        self._fetched = not seeding
         self._view = TransferView(
             digest=meta.digest, phase=phase, size=meta.size, done=meta.size if seeding else 0, eta=None
         )
@@ -192,7 +191,7 @@ class Transfer:
 
     def pace(self) -> Pace:
         view = self._view
-        left = view.size - view.done if self._fetched else view.size
+        left = view.size - view.done if self.active or self.placed else view.size
         return Pace(rate=max(view.rate, view.upload_rate), peers=view.peers, left=left)
 
     def on_status(self, status: lt.torrent_status) -> None:
@@ -345,7 +344,7 @@ class Transfer:
 
 def _seen_peers(handle: lt.torrent_handle) -> list[SeenPeer]:
     return [
-        SeenPeer(_plain(peer.ip), port_of_user_agent(peer.client), peer.total_download)
+        SeenPeer(_plain(peer.ip), port_of_user_agent(peer.client), peer.total_download, peer.total_upload)
         for peer in handle.get_peer_info()
         if not peer.flags & (lt.peer_info.connecting | lt.peer_info.handshake)
     ]
