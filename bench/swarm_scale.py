@@ -230,7 +230,7 @@ def print_loads(fleets: list[int]) -> None:
 
 
 def print_shares() -> None:
-    """By what the holders can give together: the last host with a half, all, and a multiple of the shares."""
+    """By what the holders can give together: the last host, with fewer shares, as many as there are, and more."""
     columns = (12, conductor.SHARES, 48, 96)
     print(f"| holders | of the links' rate | {' | '.join(f'{shares} shares' for shares in columns)} |")
     print(f"|---|---|{'---|' * len(columns)}")

@@ -20,9 +20,8 @@ from torrentdist.swarm.statistics import EngineStatistics
 MOST_ALLOWED: Final = 4000
 MOST_ASKED: Final = 1500
 """The blocks of 24 MiB: 500, as by default, are too few at 1 GiB/s."""
-
-
 REST_SECS: Final = 60.0
+"""Between two times that connections are made anew: a sixtieth of the time is lost by it at most."""
 
 
 class Pace(msgspec.Struct, frozen=True):
