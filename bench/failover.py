@@ -127,7 +127,8 @@ class _Stage:
         target = next(name for name in self.masters if name != leader)
         began = time.perf_counter()
         answer = await self._http.post(f"{self.masters[leader]}/v1/transfer", json={"master": target})
-        answer.raise_for_status()
+        if answer.status_code != 200:
+            raise RuntimeError(f"{leader} does not hand over to {target}: {answer.text}")
         await self._until_accepted(self.masters[target])
         return time.perf_counter() - began
 

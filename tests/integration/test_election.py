@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from zookeeper_fixtures import SHORT, Connect, TcpProxy, eventually, eventually_async, expire
@@ -14,7 +15,7 @@ from zookeeper_fixtures import SHORT, Connect, TcpProxy, eventually, eventually_
 from torrentdist.cluster import paths
 from torrentdist.cluster.election import Elector
 from torrentdist.cluster.fence import Fence
-from torrentdist.cluster.operations import Create, TransactionFailed
+from torrentdist.cluster.operations import Create, Op, Stat, TransactionFailed
 from torrentdist.cluster.registration import Registration
 from torrentdist.cluster.term import HISTORY, Phase, Term
 from torrentdist.cluster.zookeeper import ZooKeeper
@@ -173,6 +174,34 @@ async def test_giving_way_names_its_reason(contend: Contend) -> None:
 
 async def _queued(elector: Elector, names: list[str]) -> bool:
     return await elector.candidates() == names
+
+
+async def test_who_is_called_queued_has_its_place(
+    contend: Contend, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If this fails, `ha transfer` to a master that is shown as a standby is refused, since it isn't in the queue."""
+    zk, phases = await connect(), []
+    first = await contend("m1", zk)
+    await first.leads()
+    second = await contend("m2")
+    await eventually(lambda: second.elector.phase is Phase.QUEUED)
+    create, commit = zk.create, zk.commit
+
+    async def seen_create(path: str, *args: Any, **named: Any) -> str:
+        phases.append(first.elector.phase)
+        return await create(path, *args, **named)
+
+    async def seen_commit(ops: Sequence[Op]) -> list[str | Stat | None]:
+        phases.append(first.elector.phase)
+        return await commit(ops)
+
+    monkeypatch.setattr(zk, "create", seen_create)
+    monkeypatch.setattr(zk, "commit", seen_commit)
+    first.elector.give_way("lacks bundle b")
+    await eventually_async(lambda: _queued(second.elector, ["m2", "m1"]))
+    await eventually(lambda: first.elector.phase is Phase.QUEUED)
+
+    assert phases == [Phase.PAUSED, Phase.PAUSED]  # its place is given up, and taken anew
 
 
 @pytest.mark.case("D8")

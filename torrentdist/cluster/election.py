@@ -216,9 +216,9 @@ class Elector:
 
     async def _contend(self) -> None:
         """From the end of the queue until this master gives way; whatever else ends it is raised."""
-        self._enter(Phase.QUEUED)
         self._yielding, self._successor = None, ""
         self._own = await self._place()
+        self._enter(Phase.QUEUED)
         while True:
             self._wake.clear()
             match standing(await self._zk.children(paths.ELECTION) or (), self._own, self._zk.session_id):
@@ -379,7 +379,7 @@ class Elector:
     def _lose(self) -> None:
         term, self.term = self.term, None
         if term is not None:
-            self._enter(Phase.QUEUED)
+            self._enter(Phase.PAUSED if self._gives_way() else Phase.QUEUED)
             log.info("this master does not lead any more", master=self._master, epoch=term.epoch)
             self._on_lost(term)
 

@@ -30,7 +30,7 @@ class Phase(StrEnum):
     OUT = "out"
     """Not in the queue, and not meant to be."""
     QUEUED = "queued"
-    """Watches its predecessor only, and fetches whatever it lacks."""
+    """Has its place, watches its predecessor only, and fetches whatever it lacks."""
     ELECTED = "elected"
     """First in the queue, but not known to be ready: acts on nothing."""
     LEADING = "leading"
@@ -40,10 +40,10 @@ class Phase(StrEnum):
 
 
 NEXT: Mapping[Phase, Mapping[Phase, str]] = {
-    Phase.OUT: {Phase.QUEUED: "registered"},
+    Phase.OUT: {Phase.QUEUED: "registered, and has a place", Phase.PAUSED: "could not queue"},
     Phase.QUEUED: {
         Phase.ELECTED: "first in the queue",
-        Phase.PAUSED: "could not queue",
+        Phase.PAUSED: "its place is lost",
         Phase.OUT: "leaves the queue",
     },
     Phase.ELECTED: {
