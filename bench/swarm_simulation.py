@@ -69,6 +69,8 @@ class World:
     """Pieces per tick."""
     holder_uplink: int = 0
     """The same of a holder, if it has another."""
+    holder_every: int = 0
+    """Or so many ticks for a piece. All that it is asked for arrive together then: a little of each in turn."""
     seed: int = 0
     tick_secs: float = 0.125
     look_secs: float = 0.1
@@ -91,6 +93,8 @@ class World:
         self._lacking: dict[int, Receiver] = {}
         self._queues: dict[int, deque[tuple[int, int]]] = {}
         """By who is asked: who asks, and for what. Holders are numbered below zero."""
+        self._sending: Counter[int] = Counter()
+        """Ticks for which each holder has sent what it is asked for."""
         self._travelling: dict[int, list[tuple[int, int, int]]] = {}
         """By when it arrives: who is asked by whom for what."""
         for receiver in self.receivers:
@@ -238,7 +242,7 @@ class World:
         queue = self._queues[source]
         waiting: list[tuple[int, int]] = []
         sent = 0
-        most = (source < 0 and self.holder_uplink) or self.uplink
+        most = self.uplink if source >= 0 else self._given(source)
         while queue and sent < most:
             index, piece = queue.popleft()
             receiver = self.receivers[index]
@@ -254,6 +258,17 @@ class World:
             else:
                 waiting.append((index, piece))
         queue.extendleft(reversed(waiting))
+
+    def _given(self, holder: int) -> int:
+        """Pieces that a holder has sent in this tick."""
+        if not self.holder_every:
+            return self.holder_uplink or self.uplink
+        asked = len(self._queues[holder])
+        self._sending[holder] += 1
+        if self._sending[holder] < self.holder_every * asked:
+            return 0
+        self._sending[holder] = 0
+        return asked
 
     def _receive(self, index: int, receiver: Receiver, piece: int) -> None:
         receiver.have |= piece

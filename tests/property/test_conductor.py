@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Collection
 from itertools import chain
 
 import pytest
@@ -16,8 +17,11 @@ from torrentdist.swarm.conductor import (
     BEHIND,
     BLOCK,
     FEWEST_BLOCKS,
+    FOLLOWS,
     LATER,
     NEAR,
+    OWN,
+    PLAIN,
     QUICK,
     SHARES,
     Conductor,
@@ -108,6 +112,61 @@ def test_holders_that_can_give_more_hold_nobody_up(holders: int, rate: int) -> N
     assert plain.run(limit=720)
     assert better.run(limit=720)
     assert better.tick <= 0.97 * plain.tick
+
+
+@pytest.mark.parametrize("every", [2, 8, 32])
+def test_a_holder_that_gives_little_is_not_asked_twice(every: int) -> None:
+    """Its silence between two pieces would be taken for a plan that does not get on."""
+    world = World(512, crowd(16), uplink=4, holder_every=every, tick_secs=0.0105, waits=False)
+
+    assert world.run(limit=4 * every * 512)
+    assert world.sent_by_holders.total() <= 1.05 * 512
+    assert world.tick <= 1.05 * every * 512
+
+
+@given(gap=st.floats(0.01, 5.0), shares=st.integers(3, 16))
+def test_who_is_done_waits_for_as_long_as_the_holders_take(gap: float, shares: int) -> None:
+    """What they are sending to somebody would leave them twice; and what nobody asks for would never leave them."""
+    piece = next(piece for piece in range(200) if owners(shares)[piece] == 1)
+    conductor = Conductor(place=Place(0, shares))
+    for left in range(20):  # one after the other
+        fresh = [*range(200, 219 - left), piece]
+        conductor.priorities(_sight(219, fresh), now=left * gap)
+    moved = 19 * gap
+    soon = conductor.priorities(_sight(219, [piece]), now=moved + 0.9 * gap)[piece]
+    late = conductor.priorities(_sight(219, [piece]), now=moved + 1.1 * max(0.5, gap))[piece]
+
+    assert (LATER, FOLLOWS) == (soon, late)
+
+
+def _sight(pieces: int, fresh: Collection[int], received: int = 0) -> Sight:
+    """What nobody but the holder has, among what everybody has."""
+    have = [piece not in fresh for piece in range(pieces)]
+    return Sight(have, [1 if piece in fresh else 3 for piece in range(pieces)], 1, PIECE, received)
+
+
+def test_a_first_piece_that_comes_slowly_is_no_stall() -> None:
+    """Where pieces are large, none is whole for seconds: everybody would ask the holder for everything."""
+    coming, silent = Conductor(place=Place(0, 16)), Conductor(place=Place(0, 16))
+    for second in range(20):
+        wanted = coming.priorities(_sight(200, range(200), received=second * 1000), now=float(second))
+        nothing = silent.priorities(_sight(200, range(200)), now=float(second))
+
+    assert OWN in wanted
+    assert {PLAIN} == set(nothing)
+
+
+@given(number=st.integers(0, 15), data=st.data())
+def test_whoever_has_a_share_begins_at_its_front(number: int, data: st.DataObject) -> None:
+    """Whoever helps begins at its end: they would ask for the same pieces."""
+    fresh = data.draw(st.sets(st.integers(0, 199)))
+    own = sorted(piece for piece in fresh if owners(16)[piece] == number)
+    wanted = Conductor(place=Place(number, 16)).priorities(_sight(200, fresh), now=0.0)
+    first = [piece for piece in own if wanted[piece] == OWN]
+
+    assert first == own[: len(first)]
+    assert len(first) >= min(1, len(own))
+    assert len(first) <= 2
 
 
 def test_four_hundred_that_start_at_once_all_get_on() -> None:

@@ -19,15 +19,17 @@ import msgspec
 from torrentdist.model.ids import PeerId
 
 OWN: Final = 7
-"""libtorrent's highest priority."""
-TAKEN_OVER: Final = 6
+"""libtorrent's highest priority: what comes next of the own share."""
+FOLLOWS: Final = 6
+"""The rest of it, and what is taken over: whoever helps begins at the end of a share."""
 PLAIN: Final = 4
 LATER: Final = 1
 """Never 0: libtorrent calls a torrent finished when nothing that is missing has a priority."""
 RESHARE_SECS: Final = 0.5
-"""When no piece has left the holders for so long, the last ones are taken over too."""
-STALL_SECS: Final = 2.0
-"""When no piece has left the holders for so long, the plan is over."""
+"""When no piece has left the holders for so long, or for as long as they need to send what each receiver has asked for,
+the last ones are taken over too."""
+STALLS: Final = 4
+"""After so many times as long the plan is over."""
 SHARES: Final = 24
 """More receivers than these get their pieces from the others alone: a holder that serves hundreds at a time finishes
 none of its pieces early."""
@@ -169,43 +171,72 @@ class Sight(msgspec.Struct, frozen=True):
     seeds: int
     """Connected peers that have everything."""
     piece_length: int
+    received: int = 0
+    """Bytes, those of pieces that are not whole yet too."""
 
 
 class Conductor(msgspec.Struct):
-    """One receiver's part in one swarm. It remembers only when something last moved."""
+    """One receiver's part in one swarm. It remembers how much has left the holders since it began, and what last moved:
+    what they can give is seen by that."""
 
     place: Place | None = None
-    _fresh: int = -1
+    _began_at: float | None = None
     _moved_at: float = 0.0
+    _fresh: int = 0
+    _left: int = 0
+    """Pieces that have left the holders."""
+    _received: int = 0
 
     def priorities(self, sight: Sight, now: float) -> list[int]:
         fresh = [p for p, copies in enumerate(sight.copies) if copies <= sight.seeds and not sight.have[p]]
-        if len(fresh) != self._fresh:
-            self._fresh, self._moved_at = len(fresh), now
+        self._look(len(fresh), sight.received, now)
         wanted = [PLAIN] * len(sight.copies)
         place = self.place
-        if place is None or not fresh or not sight.seeds or now - self._moved_at > STALL_SECS:
+        if place is None or not fresh or not sight.seeds:
             return wanted
         under_way = max(1, window(place.receivers) * BLOCK // sight.piece_length)
-        whose = owners(place.shares)
-        shares: dict[int, list[int]] = {}
-        for piece in fresh:
-            shares.setdefault(whose[piece % CLASSES], []).append(piece)
-        shares = levelled(shares, place.shares)
+        shares = _shares(fresh, place)
+        patience = self._patience(sum(min(len(left), under_way) for left in shares.values()), now)
+        idle = now - self._moved_at
+        if idle > STALLS * patience:
+            return wanted
         own = shares.pop(place.number, [])
-        for piece in own:
-            wanted[piece] = OWN
+        for position, piece in enumerate(own):
+            wanted[piece] = OWN if position <= under_way else FOLLOWS
         if len(own) > under_way:
             return wanted  # the holders are asked for nothing else while there is so much of it
         for piece in chain.from_iterable(shares.values()):
             wanted[piece] = LATER
-        if not own and place.number < place.shares:
-            begun = 0 if now - self._moved_at > RESHARE_SECS else under_way
+        if place.number < place.shares and not own:
+            begun = 0 if idle > patience else under_way
             helpers = [number for number in range(place.shares) if number not in shares]
-            mine = spare(shares.values(), begun)[helpers.index(place.number) :: len(helpers)]
-            for piece in mine[:under_way]:
-                wanted[piece] = TAKEN_OVER
+            for piece in spare(shares.values(), begun)[helpers.index(place.number) :: len(helpers)][:under_way]:
+                wanted[piece] = FOLLOWS
         return wanted
+
+    def _look(self, fresh: int, received: int, now: float) -> None:
+        if self._began_at is None:
+            self._began_at, self._moved_at, self._fresh = now, now, fresh
+        if fresh != self._fresh or (received != self._received and not self._left):  # all of it is from holders then
+            self._moved_at = now
+        self._left += max(0, self._fresh - fresh)
+        self._fresh, self._received = fresh, received
+
+    def _patience(self, asked: int, now: float) -> float:
+        """How long it may take until a piece leaves the holders, of which so many pieces are asked at a time: they may
+        all be whole in the same moment. Half of each has left on average."""
+        if not self._left or self._began_at is None:
+            return RESHARE_SECS
+        return max(RESHARE_SECS, asked * (now - self._began_at) / (self._left + asked / 2))
+
+
+def _shares(fresh: Iterable[int], place: Place) -> dict[int, list[int]]:
+    """What is left of each share that anything is left of."""
+    whose = owners(place.shares)
+    shares: dict[int, list[int]] = {}
+    for piece in fresh:
+        shares.setdefault(whose[piece % CLASSES], []).append(piece)
+    return levelled(shares, place.shares)
 
 
 def levelled(shares: Mapping[int, list[int]], count: int) -> dict[int, list[int]]:
