@@ -250,3 +250,34 @@ def test_an_engine_on_all_addresses_has_one_port() -> None:
     port, found = asyncio.run(ports())
 
     assert {port} == found
+
+
+async def plans_of_a_slow_beginning(directory: Path, meta: Metafile) -> list[bool]:
+    """Whether the receiver had a share of its own, at each look until its first piece was whole."""
+    holder, receiver = Engine(EngineConfig(upload_limit=MiB // 4)), Engine(EngineConfig())
+    try:
+        for engine in (holder, receiver):
+            await engine.start()
+        holder.seed(meta, directory / "holder")
+        master = PeerAddress(host="127.0.0.1", port=holder.port, role=PeerRole.MASTER, complete=True)
+        place = SwarmPlace(number=0, receivers=2)
+        transfer = receiver.fetch(meta, directory / "receiver", [master], place)
+        plans = list[bool]()
+        async with asyncio.timeout(DEADLINE_SECS):
+            while transfer.run_from(0, 1) + transfer.run_from(1, 1) + transfer.run_from(2, 1) == 0:
+                plans.append(conductor.OWN in transfer._priorities)
+                await asyncio.sleep(0.1)
+        return plans
+    finally:
+        for engine in (holder, receiver):
+            await engine.close()
+
+
+def test_a_first_piece_that_takes_long_is_no_stall(tmp_path: Path) -> None:
+    """What libtorrent calls done are whole pieces alone: everybody would ask the holder for everything."""
+    write_tree(tmp_path / "holder" / "content", {"large.bin": some_bytes(3 * MiB, 5)})
+    meta = make_metafile(tmp_path / "holder" / "content", piece_length=MiB)
+    plans = asyncio.run(plans_of_a_slow_beginning(tmp_path, meta))
+
+    assert all(plans[plans.index(True) :])
+    assert len(plans) > 25  # longer than nothing may move

@@ -139,6 +139,17 @@ def test_who_is_done_waits_for_as_long_as_the_holders_take(gap: float, shares: i
     assert (LATER, FOLLOWS) == (soon, late)
 
 
+@given(away=st.floats(0.0, 1e6))
+def test_holders_that_were_away_for_long_are_not_waited_for_that_long(away: float) -> None:
+    """Their silence would be taken for slowness, and the shares of those that died meanwhile for theirs to fetch."""
+    conductor = Conductor(place=Place(0, 16))
+    for left, now in ((150, 0.0), (140, 1.0), (139, 1.0 + away)):
+        conductor.priorities(_sight(200, range(left)), now=now)
+    wanted = conductor.priorities(_sight(200, range(139)), now=1.0 + away + 4.1 * 10.0)
+
+    assert {PLAIN} == set(wanted)
+
+
 def _sight(pieces: int, fresh: Collection[int], received: int = 0) -> Sight:
     """What nobody but the holder has, among what everybody has."""
     have = [piece not in fresh for piece in range(pieces)]

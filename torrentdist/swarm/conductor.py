@@ -28,6 +28,8 @@ LATER: Final = 1
 RESHARE_SECS: Final = 0.5
 """When no piece has left the holders for so long, or for as long as they need to send what each receiver has asked for,
 the last ones are taken over too."""
+LONGEST_RESHARE_SECS: Final = 10.0
+"""But never after more: they may have been away meanwhile, and a fetch that gets nothing for a minute is given up."""
 STALLS: Final = 4
 """After so many times as long the plan is over."""
 SHARES: Final = 24
@@ -180,9 +182,9 @@ class Conductor(msgspec.Struct):
     what they can give is seen by that."""
 
     place: Place | None = None
-    _began_at: float | None = None
+    _began_at: float = 0.0
     _moved_at: float = 0.0
-    _fresh: int = 0
+    _fresh: int = -1
     _left: int = 0
     """Pieces that have left the holders."""
     _received: int = 0
@@ -215,8 +217,8 @@ class Conductor(msgspec.Struct):
         return wanted
 
     def _look(self, fresh: int, received: int, now: float) -> None:
-        if self._began_at is None:
-            self._began_at, self._moved_at, self._fresh = now, now, fresh
+        if self._fresh < 0:
+            self._began_at = now
         if fresh != self._fresh or (received != self._received and not self._left):  # all of it is from holders then
             self._moved_at = now
         self._left += max(0, self._fresh - fresh)
@@ -225,9 +227,10 @@ class Conductor(msgspec.Struct):
     def _patience(self, asked: int, now: float) -> float:
         """How long it may take until a piece leaves the holders, of which so many pieces are asked at a time: they may
         all be whole in the same moment. Half of each has left on average."""
-        if not self._left or self._began_at is None:
+        if not self._left:
             return RESHARE_SECS
-        return max(RESHARE_SECS, asked * (now - self._began_at) / (self._left + asked / 2))
+        needed = asked * (now - self._began_at) / (self._left + asked / 2)
+        return min(max(RESHARE_SECS, needed), LONGEST_RESHARE_SECS)
 
 
 def _shares(fresh: Iterable[int], place: Place) -> dict[int, list[int]]:

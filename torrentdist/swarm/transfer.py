@@ -141,7 +141,9 @@ class Transfer:
             copies = self._handle.piece_availability()
             if len(copies) != len(status.pieces) or not copies:
                 return
-            sight = Sight(status.pieces, copies, status.num_seeds, self.meta.piece_length, status.total_done)
+            sight = Sight(
+                status.pieces, copies, status.num_seeds, self.meta.piece_length, status.total_payload_download
+            )
             wanted = self._conductor.priorities(sight, time.monotonic())
             for piece in self._hurried:
                 wanted[piece] = OWN
