@@ -28,6 +28,7 @@ from bench.swarm_simulation import World, crowd
 from torrentdist.model.ids import Digest, PeerId
 from torrentdist.model.views import PeerRole, SwarmAnnounce, SwarmEntry
 from torrentdist.swarm import conductor
+from torrentdist.swarm.brief import brief
 from torrentdist.swarm.crowd import RENEW_SECS, RENEW_SECS_PER_PEER
 from torrentdist.swarm.directory import Limits, Periods, SwarmDirectory
 
@@ -156,13 +157,15 @@ def _answered(
 ) -> tuple[str, int, float]:
     """The tag of the addresses, the bytes of the answer, and its processor time."""
     began = time.process_time()
+    announce = _announce(number, tag)
     answer = directory.announce(
-        _announce(number, tag),
+        announce,
         source_host="",
         now=now,
         masters=["http://10.9.0.1:7060"] * MASTERS,
         registered_hosts=registered,
     )
+    answer = brief(answer, announce)
     said = len(msgspec.json.encode(answer))
     return answer.addresses_tag, said, time.process_time() - began
 

@@ -15,6 +15,7 @@ import libtorrent as lt
 import pytest
 from cluster_fixtures import Cluster, NewCluster, picture, until
 
+from torrentdist.model.rendezvous import rendezvous
 from torrentdist.testing.trees import NESTED, ODD_NAMES, some_bytes, write_tree
 
 
@@ -217,8 +218,10 @@ def test_a_large_metafile_comes_from_hosts_that_have_it(cluster: Cluster, tmp_pa
     uploaded = cluster.upload(source, "many-names")
     for host in cluster.supervisors():
         cluster.run("bundle", "distribute", "many-names", "--supervisors", host).ok()
-    url = f"{cluster.url(cluster.masters()[0])}/v1/bundles/many-names/metafile"
-    sent_on = cluster.http.get(url, params={"elsewhere": "true"})
+    first = rendezvous([cluster.url(master) for master in cluster.masters()], cluster.supervisors()[0])[0]
+    url = f"{first}/v1/bundles/many-names/metafile"
+    answers = [cluster.http.get(url, params={"for": f"another-{number}"}) for number in range(3)]
+    sent_on = answers[-1]
     from_host = cluster.http.get(sent_on.headers["location"])
 
     assert cluster.http.get(url).content == from_host.content

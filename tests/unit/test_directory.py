@@ -224,19 +224,6 @@ def test_a_peer_that_moves_is_known_at_its_new_address_only() -> None:
     assert {"10.0.0.2", "10.0.0.9"} == set(here.addresses())
 
 
-def test_who_knows_the_addresses_is_not_told_them_again() -> None:
-    """With a thousand hosts the list would be most of what masters send."""
-    here = directory()
-    first = say(here, "s1", has(), source="10.0.0.1")
-    again = say(here, "s1", lacks(), source="10.0.0.1", addresses=first.addresses_tag)
-    say(here, "s2", lacks(), source="10.0.0.2")
-    after = say(here, "s1", lacks(), source="10.0.0.1", addresses=again.addresses_tag)
-
-    assert ["10.0.0.1"] == first.addresses
-    assert not again.addresses
-    assert ["10.0.0.1", "10.0.0.2"] == after.addresses
-
-
 def test_what_the_cluster_knows_is_in_the_answer() -> None:
     """A peer would never learn that a bundle was removed, or that it has the last copy."""
     here = directory()

@@ -41,7 +41,7 @@ def test_a_metafile_comes_from_the_host_that_a_master_names_or_from_the_master(t
     def answer(request: httpx.Request) -> httpx.Response:
         asked.append(request.url.host)
         if request.url.host != "s1":
-            if "elsewhere" in request.url.params:
+            if "for" in request.url.params:
                 location = f"http://s1:8/v1/metafiles/{right.digest}"
                 return httpx.Response(307, headers={"location": location, "x-digest": right.digest})
             return httpx.Response(200, content=right.raw, headers={"x-digest": right.digest})

@@ -25,6 +25,8 @@ T = TypeVar("T")
 
 CONNECT_SECS = 1.0
 ANSWER_SECS = 10.0
+GIVER_SECS = 3.0
+"""A host that a master has named may be gone: it is given this long to begin, or to go on."""
 
 
 def http_client(token: str | None) -> Http:
@@ -38,13 +40,14 @@ class MasterLinks:
 
     def __init__(self, http: Http, urls: Callable[[], Sequence[str]], me: str) -> None:
         self._http = http
+        self._me = me
         self._urls: Callable[[], list[str]] = lambda: rendezvous(urls(), me)
 
     async def metafile(self, bundle: BundleId) -> Metafile:
-        """The metafile of a bundle that is available; `bundle_not_found` as soon as one master says so. A master may
-        send us to another host for a large one; if that has it no more, the master must give it."""
+        """The metafile of a bundle that is available; `bundle_not_found` as soon as one master says so. A master that
+        many ask sends us to another host; if that doesn't have it in time, the master must give it."""
         path = f"/v1/bundles/{bundle}/metafile"
-        told = await self._answer(f"{path}?elsewhere=true", self._urls(), _metafile_or_where)
+        told = await self._answer(f"{path}?for={self._me}", self._urls(), _metafile_or_where)
         if isinstance(told, Metafile):
             return told
         meta = await self._from_host(told.headers["location"], _digest(told))
@@ -52,7 +55,7 @@ class MasterLinks:
 
     async def _from_host(self, url: str, digest: str) -> Metafile | None:
         with contextlib.suppress(HttpError, TorrentdistError):
-            response = await self._http.get(url)
+            response = await self._http.request("GET", url, silence_secs=GIVER_SECS)
             if response.status_code == 200:
                 return await asyncio.to_thread(metafile_of, response.content, digest)
         return None

@@ -11,7 +11,7 @@ import asyncio
 import time
 from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 
 import structlog
@@ -59,6 +59,8 @@ class HostRuntime:
         self._allowed: frozenset[str] = frozenset()
         self._asked_who = 0.0
         self._pictured = asyncio.Event()
+        self._begun = asyncio.Event()
+        """Of the next fetch; a new one for each."""
         self._joining: dict[Digest, int] = {}
         self.peers_at_hand: Callable[[Digest], list[PeerAddress]] = self.known_peers
         """Who is in a swarm, without asking anybody; a master looks into its own directory."""
@@ -210,6 +212,8 @@ class HostRuntime:
             return stored
         async with self._told(bundle_id, meta) as download:
             home = await asyncio.to_thread(self.store.begin, meta, claims=self.claims)
+            self._begun.set()
+            self._begun = asyncio.Event()
             await asyncio.to_thread(self.store.bind, bundle_id, meta.digest)
             download.prepared()
             await self._run_plugin(bundle_id, home, plugin_metafile)
@@ -217,6 +221,18 @@ class HostRuntime:
             stored = await self.publish(meta)
         log.info("bundle published", bundle=bundle_id, digest=meta.digest, size=meta.size)
         return stored
+
+    async def raw_metafile(self, digest: Digest, within: float) -> bytes | None:
+        """As soon as it is here, for so many seconds at most."""
+        until = time.monotonic() + within
+        while True:
+            begun = self._begun
+            raw = await asyncio.to_thread(self.store.raw_metafile, digest)
+            if raw is not None or time.monotonic() >= until:
+                return raw
+            with suppress(TimeoutError):
+                async with asyncio.timeout(until - time.monotonic()):
+                    await begun.wait()
 
     def _told(self, bundle_id: BundleId, meta: Metafile) -> AbstractAsyncContextManager[Download]:
         return told(self.events, bundle_id, meta, lambda: self.engine.transfer(meta.digest))

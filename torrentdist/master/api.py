@@ -64,10 +64,8 @@ Handler = Callable[[Request], Awaitable[Response]]
 ALIVE = (BundleState.UPLOADING, BundleState.AVAILABLE, BundleState.LOST)
 MAX_ANNOUNCE_BYTES = 8 * 1024 * 1024
 LONGEST_POLL = 30.0
-LARGE_METAFILE = 256 * 1024
-"""Bytes; of larger ones a master gives the first, and hosts that have it give the others."""
-MUCH_METAFILE = 4 * 1024 * 1024
-"""Bytes; the same of smaller ones, if all that fetch the bundle together would need so much."""
+ARRIVES_SECS = 2
+"""A host that was told who else gives it a metafile waits so long for that one to have it."""
 DEFAULT_FAILOVERS = 10
 
 
@@ -190,11 +188,10 @@ class MasterApi:
         entry = viewing.entry_of(self._m.snapshot(), _bundle(request), *viewing.LISTED)
         raw = await self._m.raw_metafile(entry.record.digest)
         digest = entry.record.digest
-        much = len(raw) * self._m.swarms.directory.counts(digest).incomplete
-        if request.query_params.get("elsewhere") == "true" and (len(raw) > LARGE_METAFILE or much > MUCH_METAFILE):
-            host = self._m.swarms.another_host_with_metafile(digest)
-            if host is not None:
-                return RedirectResponse(f"{host}/v1/metafiles/{digest}", headers={"X-Digest": digest})
+        asker = request.query_params.get("for", "")
+        if asker and (giver := self._m.swarms.giver(digest, len(raw), asker)) is not None:
+            where = f"{giver}/v1/metafiles/{digest}?wait={ARRIVES_SECS}"
+            return RedirectResponse(where, headers={"X-Digest": digest})
         if request.query_params.get("tracker") == "true":
             raw = with_trackers(raw, self._m.swarms.tracker_urls(digest))
         return await _metafile_response(request, raw, digest)

@@ -16,10 +16,12 @@ from torrentdist.cluster.snapshot import ClusterSnapshot
 from torrentdist.host.runtime import HostRuntime
 from torrentdist.model.config import SwarmConfig
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.ids import BundleId, Digest, PeerId, SupervisorId
+from torrentdist.model.ids import BundleId, Digest, PeerId
 from torrentdist.model.records import BundleState
 from torrentdist.model.views import PeerAddress, PeerRole, SwarmAnnounce, SwarmAnswer, SwarmEntry
+from torrentdist.swarm.brief import brief
 from torrentdist.swarm.directory import Member, Periods, SwarmDirectory, SwarmFacts
+from torrentdist.swarm.handing import Handing
 from torrentdist.swarm.tracker import Tracker, announce_key
 
 EXPIRE_SECS = 0.5
@@ -43,7 +45,7 @@ class Swarms:
         self._snapshot = snapshot
         self._wanted: set[Digest] = set()
         self._crowds: set[Digest] = set()
-        self._turn = 0
+        self._handing = Handing()
         self._facts: tuple[int, dict[Digest, SwarmFacts]] = (-1, {})
         self._registered: tuple[int, frozenset[str]] = (-1, frozenset())
 
@@ -71,13 +73,12 @@ class Swarms:
         """Whether some peer has all of it: a supervisor's copy is a copy."""
         return any(member.entry.complete for member in self.directory.members(digest))
 
-    def another_host_with_metafile(self, digest: Digest) -> str | None:
-        """The URL of some supervisor in the swarm, which has the metafile since it is there; another one each time."""
-        supervisors = self._snapshot().supervisors
-        members = [m.peer for m in self.directory.members(digest) if m.role is PeerRole.SUPERVISOR]
-        urls = [s.url for peer in members if (s := supervisors.get(SupervisorId(peer))) is not None and s.url]
-        self._turn += 1
-        return urls[self._turn % len(urls)] if urls else None
+    def giver(self, digest: Digest, size: int, asker: str) -> str | None:
+        """The URL of the supervisor that gives `asker` this metafile; None: this master does."""
+        known = self._snapshot().supervisors
+        urls = {str(name): supervisor.url for name, supervisor in known.items() if supervisor.url}
+        giver = self._handing.giver(digest, size, asker, time.monotonic(), urls.__contains__)
+        return None if giver is None else urls[giver]
 
     def want_metafile(self, digest: Digest) -> None:
         """No master has it: whoever is in the swarm is asked for it."""
@@ -103,7 +104,7 @@ class Swarms:
                 self._crowds.add(digest)
                 self._runtime.engine.crowd(digest, said.place.receivers)
         wanted = [entry.digest for entry in announce.swarms if entry.digest in self._wanted]
-        return msgspec.structs.replace(answer, wanted=wanted) if wanted else answer
+        return brief(msgspec.structs.replace(answer, wanted=wanted), announce)
 
     def hear_stock(self, query: bytes, key: str, source: str) -> bytes:
         snapshot = self._snapshot()

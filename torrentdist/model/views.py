@@ -190,6 +190,8 @@ class SwarmAnnounce(View, frozen=True, kw_only=True):
     """True in the last request of a peer that goes away."""
     addresses: str = ""
     """The `addresses_tag` of this master's last answer."""
+    known: str = ""
+    """The `tag` of this master's last answer."""
 
 
 class SwarmPeers(View, frozen=True, kw_only=True):
@@ -217,6 +219,8 @@ class SwarmAnswer(View, frozen=True, kw_only=True):
     """The URLs of all live masters."""
     wanted: list[Digest] = []
     """Of the peer's own swarms, those whose metafile no master has: PUT /v1/metafiles/<digest> brings it back."""
+    tag: str = ""
+    """Of all but the interval. If the announce named it as `known`, the rest is as it was, and left out."""
 
 
 class UploadView(View, frozen=True, kw_only=True):

@@ -134,7 +134,7 @@ class Supervisor:
         """The gateway, and what other hosts may ask."""
         self.output = OutputApi(jobs.homes, jobs.placed)
         self._web = WebServer(gateway_app(self, lambda: self._web), gateway)
-        self._outside = WebServer(outside_app(self.output, self.runtime.store, self._token), outside)
+        self._outside = WebServer(outside_app(self.output, self.runtime.raw_metafile, self._token), outside)
         for web in (self._web, self._outside):
             await web.start()
             self._closing.push_async_callback(web.stop)

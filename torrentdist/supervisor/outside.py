@@ -5,7 +5,7 @@ Always holds: nothing is answered without the cluster's token. Must not do: chan
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Awaitable, Callable
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -13,17 +13,28 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from torrentdist.bundle.store import Store
-from torrentdist.host.web import BearerAuth, on_http_error, on_torrentdist_error, on_unexpected_error
+from torrentdist.host.web import (
+    BearerAuth,
+    number_parameter,
+    on_http_error,
+    on_torrentdist_error,
+    on_unexpected_error,
+)
 from torrentdist.model import ids
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import Digest
 from torrentdist.supervisor.output_api import OutputApi
 
+RawMetafile = Callable[[Digest, float], Awaitable[bytes | None]]
+"""The metafile of a digest, waited for so many seconds."""
+LONGEST_WAIT_SECS = 60.0
 
-def outside_app(output: OutputApi, store: Store, token: str | None) -> ASGIApp:
+
+def outside_app(output: OutputApi, raw_metafile: RawMetafile, token: str | None) -> ASGIApp:
     async def metafile(request: Request) -> Response:
         digest = ids.digest(request.path_params["digest"])
-        raw = await asyncio.to_thread(store.raw_metafile, digest)
+        within = number_parameter(request, "wait", 0.0, low=0.0, high=LONGEST_WAIT_SECS)
+        raw = await raw_metafile(digest, within)
         if raw is None:
             raise TorrentdistError("not_found", what=f"a metafile of {digest} on this host")
         return Response(raw, media_type="application/x-bittorrent")

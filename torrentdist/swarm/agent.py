@@ -24,6 +24,7 @@ from torrentdist.model.ids import Digest, PeerId
 from torrentdist.model.plan import SwarmPlace
 from torrentdist.model.rendezvous import rendezvous
 from torrentdist.model.views import PeerAddress, PeerRole, SwarmAnnounce, SwarmAnswer, SwarmEntry, SwarmPeers
+from torrentdist.swarm.brief import whole
 from torrentdist.swarm.roster import address_of
 from torrentdist.swarm.round_trip import round_trip
 
@@ -261,6 +262,7 @@ class SwarmAgent:
                 port=self._port(),
                 swarms=self._swarms(),
                 addresses=master.answer.addresses_tag if master.answer else "",
+                known=master.answer.tag if master.answer else "",
             )
             try:
                 async with asyncio.timeout(self._deadline):
@@ -289,8 +291,7 @@ class SwarmAgent:
 
     def _answered(self, master: _Master, answer: SwarmAnswer) -> None:
         now = self._clock()
-        if not answer.addresses and master.answer is not None and answer.addresses_tag == master.answer.addresses_tag:
-            answer = msgspec.structs.replace(answer, addresses=master.answer.addresses)
+        answer = whole(answer, master.answer)
         if master.problem:
             log.info("master %s answers announces again", master.url)
         master.failures, master.problem, master.alive_at, master.answer = 0, "", now, answer

@@ -131,12 +131,11 @@ class SwarmDirectory:
                     replicas=known.replicas,
                     place=place,
                 )
-        addresses = self.addresses(registered_hosts)
         return SwarmAnswer(
             interval=interval,
             you=host,
             swarms=swarms,
-            addresses=[] if request.addresses == self._hosts.tag else addresses,
+            addresses=self.addresses(registered_hosts),
             addresses_tag=self._hosts.tag,
             masters=list(masters),
         )

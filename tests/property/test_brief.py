@@ -1,0 +1,73 @@
+"""Answers to announces without what was heard before. If this failed, peers would dial whoever was there a second ago,
+or masters would send each of a thousand hosts its neighbours again and again."""
+
+from __future__ import annotations
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from torrentdist.model.ids import Digest, PeerId
+from torrentdist.model.plan import SwarmPlace
+from torrentdist.model.views import PeerAddress, PeerRole, SwarmAnnounce, SwarmAnswer, SwarmPeers
+from torrentdist.swarm.brief import brief, whole
+
+DIGESTS = [Digest("a" * 64), Digest("b" * 64)]
+addresses = st.builds(
+    PeerAddress,
+    host=st.sampled_from(["10.0.0.1", "10.0.0.2", "10.0.0.3"]),
+    port=st.just(7061),
+    role=st.sampled_from(PeerRole),
+    complete=st.booleans(),
+)
+swarms = st.builds(
+    SwarmPeers,
+    peers=st.lists(addresses, max_size=3, unique_by=lambda peer: peer.host),
+    removed=st.booleans(),
+    pinned=st.booleans(),
+    replicas=st.integers(0, 3),
+    place=st.none() | st.builds(SwarmPlace, number=st.integers(0, 2), receivers=st.just(3)),
+)
+
+
+@st.composite
+def answers(draw: st.DrawFn) -> SwarmAnswer:
+    few = draw(st.sampled_from([["10.0.0.1"], ["10.0.0.1", "10.0.0.2"]]))
+    return SwarmAnswer(
+        interval=draw(st.sampled_from([0.25, 1.0, 30.0])),
+        you="10.0.0.9",
+        swarms=draw(st.dictionaries(st.sampled_from(DIGESTS), swarms)),
+        addresses=few,
+        addresses_tag=str(len(few)),
+        masters=draw(st.sampled_from([[], ["http://10.0.0.1:7060"]])),
+        wanted=draw(st.sampled_from([[], DIGESTS[:1]])),
+    )
+
+
+@given(st.lists(answers(), min_size=1, max_size=8), st.data())
+def test_whoever_is_told_the_rest_knows_all(said: list[SwarmAnswer], data: st.DataObject) -> None:
+    known: SwarmAnswer | None = None
+    for answer in [turn for turn in said for _ in range(data.draw(st.integers(1, 2)))]:
+        heard = SwarmAnnounce(
+            peer=PeerId("s1"),
+            role=PeerRole.SUPERVISOR,
+            port=1,
+            known=known.tag if known else "",
+            addresses=known.addresses_tag if known else "",
+        )
+        wire = msgspec.json.decode(msgspec.json.encode(brief(answer, heard)), type=SwarmAnswer)
+        known = whole(wire, known)
+        assert msgspec.structs.replace(answer, tag=known.tag) == known
+
+
+@given(answers())
+def test_what_is_known_is_not_said_again_in_whatever_order(answer: SwarmAnswer) -> None:
+    first = brief(answer, announce(""))
+    turned = {digest: msgspec.structs.replace(s, peers=s.peers[::-1]) for digest, s in answer.swarms.items()}
+    again = brief(msgspec.structs.replace(answer, swarms=turned, interval=7.0), announce(first.tag))
+
+    assert SwarmAnswer(interval=7.0, you=answer.you, addresses_tag=answer.addresses_tag, tag=first.tag) == again
+
+
+def announce(known: str) -> SwarmAnnounce:
+    return SwarmAnnounce(peer=PeerId("s1"), role=PeerRole.SUPERVISOR, port=1, known=known)

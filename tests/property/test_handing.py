@@ -1,0 +1,50 @@
+"""Who gives a metafile to whom. If this failed, hosts would wait for each other in a circle, or a master's link would
+carry a metafile to each of a thousand hosts before it carries the first piece."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from torrentdist.model.ids import Digest
+from torrentdist.swarm.handing import FEWEST, FORGET_SECS, GIVEN_BYTES, Handing
+
+DIGEST = Digest("a" * 64)
+sizes = st.integers(1, 4 * GIVEN_BYTES)
+
+
+@given(size=sizes, hosts=st.integers(1, 300), unable=st.sets(st.integers(0, 299)))
+def test_every_chain_ends_at_the_master(size: int, hosts: int, unable: set[int]) -> None:
+    handing = Handing()
+    able = {f"s{number}" for number in range(hosts) if number not in unable}
+    givers = [handing.giver(DIGEST, size, f"s{number}", 0.0, able.__contains__) for number in range(hosts)]
+
+    assert all(giver is None or (giver in able and int(giver[1:]) < number) for number, giver in enumerate(givers))
+
+
+@given(size=sizes, hosts=st.integers(1, 300))
+def test_nobody_gives_more_than_its_part(size: int, hosts: int) -> None:
+    handing = Handing()
+    given_by = Counter(handing.giver(DIGEST, size, f"s{number}", 0.0, lambda _: True) for number in range(hosts))
+
+    assert max(given_by.values()) <= max(FEWEST, GIVEN_BYTES // size)
+
+
+def test_who_asks_again_is_given_it_by_the_master() -> None:
+    handing = Handing()
+    first = [handing.giver(DIGEST, GIVEN_BYTES, f"s{number}", 0.0, lambda _: True) for number in range(4)]
+
+    assert [None, None, "s0", "s0"] == first
+    assert handing.giver(DIGEST, GIVEN_BYTES, "s3", 1.0, lambda _: True) is None
+
+
+def test_who_asked_long_ago_is_sent_nobody() -> None:
+    """It may have dropped the bundle since."""
+    handing = Handing()
+    for number in range(4):
+        handing.giver(DIGEST, GIVEN_BYTES, f"s{number}", 0.0, lambda _: True)
+
+    assert handing.giver(DIGEST, GIVEN_BYTES, "s4", FORGET_SECS, lambda _: True) == "s1"
+    assert handing.giver(DIGEST, GIVEN_BYTES, "s5", 3 * FORGET_SECS, lambda _: True) is None
