@@ -139,7 +139,7 @@ def load(hosts: int) -> Load:
     late = 2.0 + RENEW_SECS + hosts * RENEW_SECS_PER_PEER
     plan = [_answered(directory, registered, 0, tag, turn * late) for turn in (2, 3, 4)]
     new = [_answered(directory, registered, hosts + number, tag, 4 * late) for number in range(ASKED)]
-    period = max(periods.fetching_secs, hosts / periods.fetching_per_sec)
+    period = periods.fetching(hosts)
     return Load(
         hosts,
         period,

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from torrentdist.model.ids import PeerId
 from torrentdist.swarm.bounds import Periods
-from torrentdist.swarm.conductor import BLOCK, OWN, Conductor, Progress, Sight
+from torrentdist.swarm.conductor import BLOCK, OWN, Conductor, Progress, Sight, look_secs
 from torrentdist.swarm.crowd import Crowd
 
 NEVER = 1 << 60
@@ -73,7 +73,6 @@ class World:
     """Or so many ticks for a piece. All that it is asked for arrive together then: a little of each in turn."""
     seed: int = 0
     tick_secs: float = 0.125
-    look_secs: float = 0.1
     piece_length: int = 2 * BLOCK
     periods: Periods = field(default_factory=Periods)
     waits: bool = True
@@ -133,7 +132,7 @@ class World:
     def _announce(self) -> None:
         """Who is due tells how far it is, and hears its place and whom to dial."""
         now = self.tick * self.tick_secs
-        period = max(self.periods.fetching_secs, len(self._lacking) / self.periods.fetching_per_sec)
+        period = self.periods.fetching(len(self._lacking))
         for index, receiver in self._lacking.items():
             if receiver.announces_at > self.tick:
                 continue
@@ -177,7 +176,8 @@ class World:
             known = [other for other in receiver.knows if self.receivers[other].shown and other in self._alive]
             holders = range(-seeds, 0) if receiver.holders else ()
             if receiver.looks_at <= self.tick:
-                receiver.looks_at = self.tick + max(1, round(self.look_secs / self.tick_secs))
+                pace = receiver.have.bit_count() / max(self.tick_secs, self.tick * self.tick_secs)
+                receiver.looks_at = self.tick + max(1, round(look_secs(self.pieces, pace) / self.tick_secs))
                 self._look(receiver, known, len(holders))
             turn = self._chance.randrange(len(known) or 1)
             for source in (*holders, *known[turn:], *known[:turn]):

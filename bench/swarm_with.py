@@ -14,7 +14,7 @@ import runpy
 import sys
 
 from torrentdist.bundle import make
-from torrentdist.swarm import conductor, crowd, engine, queues, settings
+from torrentdist.swarm import conductor, crowd, queues, settings
 from torrentdist.swarm.transfer import Transfer
 
 NEXT = 8
@@ -44,7 +44,7 @@ def apply(overrides: dict[str, int]) -> None:
         elif key == "queue_secs":
             conductor.queue_secs = lambda *_, value=value: value
         elif key == "look_ms":
-            engine.CONDUCT_SECS = value / 1000  # type: ignore[misc]
+            conductor.LOOK_SECS = value / 1000  # type: ignore[misc]
         elif key == "deadline_ms":
             hurry(value)
         elif key == "shares":

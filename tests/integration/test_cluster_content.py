@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import libtorrent as lt
@@ -209,6 +210,24 @@ def test_an_upload_bypasses_no_check(cluster: Cluster, tmp_path: Path) -> None:
     ]
     assert time.monotonic() - began < 20
     assert cluster.get("master-1", "/v1/bundles/refused") is None
+
+
+def test_a_metafile_that_is_about_to_come_is_waited_for(cluster: Cluster, tmp_path: Path) -> None:
+    """A master names hosts to each other that all begin in the same moment; who asks too early would ask it instead."""
+    write_tree(tmp_path / "soon", {"a": some_bytes(1000, 7)})
+    digest = cluster.upload(tmp_path / "soon", "soon")["digest"]
+    host = cluster.supervisors()[0]
+    (url,) = [
+        known["url"] for known in cluster.get(cluster.masters()[0], "/v1/cluster")["supervisors"] if known["id"] == host
+    ]
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(cluster.http.get, f"{url}/v1/metafiles/{digest}", params={"wait": "20"})
+        early = cluster.http.get(f"{url}/v1/metafiles/{digest}", params={"wait": "0.2"})
+        cluster.run("bundle", "distribute", "soon", "--supervisors", host).ok()
+        answer = asked.result()
+
+    assert (404, 200) == (early.status_code, answer.status_code)
+    assert answer.content == cluster.http.get(f"{cluster.url(cluster.masters()[0])}/v1/bundles/soon/metafile").content
 
 
 def test_a_large_metafile_comes_from_hosts_that_have_it(cluster: Cluster, tmp_path: Path) -> None:

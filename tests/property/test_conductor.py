@@ -19,7 +19,11 @@ from torrentdist.swarm.conductor import (
     FEWEST_BLOCKS,
     FOLLOWS,
     LATER,
+    LONGEST_LOOK_SECS,
+    LOOK_SECS,
+    LOOK_SECS_PER_PIECE,
     NEAR,
+    NEWS,
     OWN,
     PLAIN,
     QUICK,
@@ -30,6 +34,7 @@ from torrentdist.swarm.conductor import (
     Sight,
     Way,
     levelled,
+    look_secs,
     owners,
     places_of,
     queue_secs,
@@ -374,3 +379,15 @@ def test_neighbours_ask_for_little_at_a_time(receivers: int, peers: int, link: f
 
     assert queue_secs(receivers, link, near) == 0
     assert queue_secs(receivers, link, Way()) == 0
+
+
+@given(pieces=st.integers(1, 1 << 21), pace=st.floats(0.0, 1e6))
+def test_a_look_is_worth_its_time(pieces: int, pace: float) -> None:
+    """Ten looks a second were a fifth of all Python in a crowd whose pieces came one by one."""
+    secs = look_secs(pieces, pace)
+
+    assert secs == LOOK_SECS or secs * pace <= max(NEWS, pieces * LOOK_SECS_PER_PIECE * pace) * (1 + 1e-9)
+    assert max(LOOK_SECS, pieces * LOOK_SECS_PER_PIECE) <= secs <= max(LONGEST_LOOK_SECS, pieces * LOOK_SECS_PER_PIECE)
+    assert look_secs(512, 0.0) == LOOK_SECS  # before anything comes, everything is news
+    assert look_secs(512, 38.0) == pytest.approx(0.21, abs=0.01)
+    assert look_secs(64, 10.0) == LOOK_SECS  # a second is a sixth of it

@@ -173,6 +173,14 @@ def test_a_wave_of_fetching_peers_is_slowed_down() -> None:
     assert intervals[-1] == 10.0
 
 
+def test_of_many_that_fetch_each_comes_less_often() -> None:
+    """At one a second each, a thousand take a processor of a master, and of its link what a bundle needs."""
+    periods = Periods(fetching_secs=1.0)
+
+    assert [1.0, 1.0, 2.0] == [periods.fetching(peers) for peers in (1, 16, 64)]
+    assert periods.fetching(1000) == pytest.approx(7.9, abs=0.01)
+
+
 def test_a_silent_peer_is_handed_out_no_more_after_two_periods() -> None:
     """Peers would go on dialling the dead, as Dragonfly's did."""
     here = directory()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 
@@ -15,11 +16,17 @@ class Periods:
     seeding_secs: float = 15.0
     stock_secs: float = 300.0
     """libtorrent's own clients come no more often than this, whatever a tracker answers (`min_announce_interval`)."""
+    few: int = 16
+    """So many that fetch come that often; of more each comes less often, by the root of their number."""
     fetching_per_sec: float = 500.0
     """More fetching peers than come at this rate are asked to come less often, so that a wave can't drown a master."""
     grace_secs: float = 1.0
     rotate_secs: float = 60.0
     """How long a peer is handed the same others, as long as they stay."""
+
+    def fetching(self, peers: int) -> float:
+        """When one of so many that fetch is to come again."""
+        return max(self.fetching_secs * max(1.0, math.sqrt(peers / self.few)), peers / self.fetching_per_sec)
 
 
 @dataclass(frozen=True, kw_only=True)

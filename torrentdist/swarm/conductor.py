@@ -55,6 +55,15 @@ BEHIND: Final = 2
 """Whoever has so many pieces more left than there are for each gives these away: holders' links are not shared out
 evenly, and some connections carry half of what others carry for as long as the transfer takes."""
 SCATTER: Final = 2654435761
+LOOK_SECS: Final = 0.1
+LOOK_SECS_PER_PIECE: Final = 0.0001
+"""A look costs about 1 µs for each piece: with this it is about a hundredth of a processor."""
+NEWS: Final = 8
+"""Fewer new pieces are no reason to look again, ..."""
+PART: Final = 64
+"""... nor is less than this part of all, ..."""
+LONGEST_LOOK_SECS: Final = 0.5
+"""... unless the last look is so long ago."""
 SLOW: Final = 0.4
 """A receiver that gets on at less than this part of the pace of the one in the middle is no help to the others."""
 TELLING: Final = 0.03
@@ -109,6 +118,12 @@ def owners(shares: int) -> Sequence[int]:
             made[number] = shares - 1
         seen[whose] += 1
     return made
+
+
+def look_secs(pieces: int, pace: float) -> float:
+    """When to look again at what the others have, of so many pieces, where so many come per second."""
+    news = min(min(NEWS, pieces / PART) / pace, LONGEST_LOOK_SECS) if pace else 0.0
+    return max(LOOK_SECS, pieces * LOOK_SECS_PER_PIECE, news)
 
 
 def window(receivers: int, *, quick: bool = False) -> int:

@@ -374,7 +374,7 @@ class SwarmDirectory:
         if peer.role is PeerRole.STOCK:
             peer.period = periods.stock_secs
         elif fetching:
-            peer.period = max(periods.fetching_secs, self._fetching / periods.fetching_per_sec)
+            peer.period = periods.fetching(self._fetching)
         else:
             share = int.from_bytes(hashlib.blake2b(peer.id.encode(), digest_size=4).digest()) / 2**32
             peer.period = periods.seeding_secs * (1 - SEEDER_SPREAD * share)

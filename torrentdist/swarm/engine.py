@@ -24,6 +24,7 @@ from torrentdist.model.plan import SwarmPlace
 from torrentdist.model.views import PeerAddress, TransferPhase
 from torrentdist.swarm import access, heap, settings, target, torrent
 from torrentdist.swarm.alerts import AlertPump
+from torrentdist.swarm.conductor import look_secs
 from torrentdist.swarm.queues import Queues
 from torrentdist.swarm.settings import EngineConfig
 from torrentdist.swarm.sources import Endpoint, ours_alone
@@ -37,9 +38,8 @@ PULSE_SECS: Final = 0.5
 """How old a picture of something active gets, and what a kill -9 may cost."""
 QUIET_PULSES: Final = 4
 """So many pulses without news end the pulse."""
-CONDUCT_SECS: Final = 0.1
-CONDUCT_SECS_PER_PIECE: Final = 0.0001
-"""A look costs about 1 µs for each piece: with this it is about a hundredth of a processor."""
+PEERS_SECS: Final = 2.0
+"""How old it gets what each peer has sent."""
 LISTEN_SECS: Final = 5.0
 REMOVE_SECS: Final = 30.0
 CLOSE_SECS: Final = 1.5
@@ -68,6 +68,7 @@ class Engine:
         self._allowed: frozenset[str] | None = None
         self._pulse: asyncio.TimerHandle | None = None
         self._looking: asyncio.Task[None] | None = None
+        self._peers_at = float("-inf")
         self._quiet = 0
         self._conducting: asyncio.TimerHandle | None = None
         self._queues = Queues()
@@ -285,8 +286,8 @@ class Engine:
             transfer.conduct()
         if conducted and not self._closed:
             pieces = sum(transfer.meta.num_pieces for transfer in conducted)
-            pause = max(CONDUCT_SECS, pieces * CONDUCT_SECS_PER_PIECE)
-            self._conducting = asyncio.get_running_loop().call_later(pause, self._conduct)
+            pace = sum(transfer.pace().rate / transfer.meta.piece_length for transfer in conducted)
+            self._conducting = asyncio.get_running_loop().call_later(look_secs(pieces, pace), self._conduct)
 
     async def _look_at_peers(self) -> None:
         for transfer in [transfer for transfer in self._transfers.values() if transfer.active]:
@@ -304,7 +305,8 @@ class Engine:
             if transfer.active:
                 transfer.save()
             transfer.part()
-        if self._looking is None or self._looking.done():
+        if (self._looking is None or self._looking.done()) and self._asked_at - self._peers_at >= PEERS_SECS:
+            self._peers_at = self._asked_at
             self._looking = asyncio.get_running_loop().create_task(self._look_at_peers())
         busy = any(transfer.active or transfer.wants_to_part for transfer in self._transfers.values())
         self._quiet = 0 if busy else self._quiet + 1
@@ -358,8 +360,7 @@ class Engine:
             self._each(alert, Transfer.on_left_seeding)
 
     def _on_removed(self, alert: lt.torrent_removed_alert) -> None:
-        removal = self._removals.pop(_digest(alert.info_hashes), None)
-        if removal is not None and not removal.done():
+        if (removal := self._removals.pop(_digest(alert.info_hashes), None)) is not None and not removal.done():
             removal.set_result(None)
 
     def _on_hash_failed(self, alert: lt.hash_failed_alert) -> None:
@@ -375,9 +376,8 @@ class Engine:
     def _on_peer_dropped(self, alert: lt.peer_disconnected_alert) -> None:
         if (digest := self._known_digest(alert)) is not None:
             host, port = alert.endpoint
-            self.tell(
-                PeerDropped(digest=digest, host=host, port=port, reason=access.why(alert.error, host, self._allowed))
-            )
+            reason = access.why(alert.error, host, self._allowed)
+            self.tell(PeerDropped(digest=digest, host=host, port=port, reason=reason))
 
     def _known_digest(self, alert: lt.torrent_alert) -> Digest | None:
         """None for connections that were refused before they named a torrent, or whose torrent is gone."""
