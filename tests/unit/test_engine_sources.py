@@ -86,3 +86,8 @@ def test_whoever_shares_an_address_with_a_stock_client_is_not_parted_from() -> N
     new = SeenPeer(("10.0.0.1", 40004), None, 0)
 
     assert ours_alone([ours, beside], [ours, beside, stock, new]) == {"10.0.0.1"}
+
+
+def test_a_stock_client_that_has_got_nothing_yet_is_none_of_ours() -> None:
+    """Its connection would be cut, and it would wait for a minute before it dials again."""
+    assert ours_alone([SeenPeer(("10.0.0.3", 5), None, 0, 0)], []) == set()

@@ -30,7 +30,7 @@ def ours_alone(seen: Iterable[SeenPeer], everybody: Iterable[SeenPeer]) -> set[s
     """Addresses of those that say where they listen, as peers of ours do, where nobody else is connected from. Who has
     exchanged nothing yet may be one of ours that has not said it."""
     others = {peer.remote[0] for peer in everybody if peer.listening is None and (peer.received or peer.sent)}
-    return {peer.remote[0] for peer in seen} - others
+    return {peer.remote[0] for peer in seen if peer.listening is not None} - others
 
 
 class _Line(msgspec.Struct):
