@@ -9,6 +9,7 @@ from torrentdist.swarm.access import clean_addresses, filter_for
 from torrentdist.swarm.settings import (
     SETTINGS,
     EngineConfig,
+    disk_threads,
     listen_interface,
     port_of_user_agent,
     session_params,
@@ -29,6 +30,14 @@ def test_the_session_gets_every_setting() -> None:
     pack = dict(session_params(EngineConfig(), "127.0.0.1").settings)
 
     assert {s.key: s.value for s in SETTINGS} == {s.key: pack[s.key] for s in SETTINGS}
+
+
+def test_there_are_as_many_disk_threads_as_processors_can_use() -> None:
+    """If this failed, each block would wake threads that find nothing to do, or one slow read would hold up all."""
+    made = [tuple(disk_threads(processors).values()) for processors in (1, 2, 3, 4, 64)]
+
+    assert [(2, 1), (2, 1), (3, 1), (4, 2), (4, 2)] == made
+    assert disk_threads(64).keys() <= dict(lt.default_settings()).keys()
 
 
 def test_a_user_agent_tells_the_listening_port() -> None:

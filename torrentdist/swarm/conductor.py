@@ -107,17 +107,25 @@ class Progress(msgspec.Struct, frozen=True):
 
 @cache
 def owners(shares: int) -> Sequence[int]:
-    """Whose each class of pieces is. A newcomer takes a little from everybody, and nothing else changes hands: what is
-    under way stays with whoever asked for it."""
+    """Whose each class of pieces is."""
+    whose = [0] * CLASSES
+    for number, classes in enumerate(_classes(shares)):
+        for each in classes:
+            whose[each] = number
+    return whose
+
+
+@cache
+def _classes(shares: int) -> Sequence[Sequence[int]]:
+    """What each of them has. A newcomer takes a little from everybody, and nothing else changes hands: what is under
+    way stays with whoever asked for it."""
     if shares <= 1:
-        return [0] * CLASSES
-    made = list(owners(shares - 1))
-    seen = [0] * shares
-    for number, whose in enumerate(made):
-        if seen[whose] % shares == whose:
-            made[number] = shares - 1
-        seen[whose] += 1
-    return made
+        return [range(CLASSES)]
+    before = [list(classes) for classes in _classes(shares - 1)]
+    taken = [each for number, classes in enumerate(before) for each in classes[number::shares]]
+    for number, classes in enumerate(before):
+        del classes[number::shares]
+    return [*before, sorted(taken)]
 
 
 def look_secs(pieces: int, pace: float) -> float:
