@@ -154,6 +154,7 @@ def test_content_may_be_reached_through_a_symlink(tmp_path: Path) -> None:
     assert damaged_in(meta, tmp_path / "b") == []
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("limited", ["upload", "download"])
 def test_limits_hold_on_loopback(tmp_path: Path, limited: str) -> None:
     """If this failed, a limit would not hold between private addresses, which is where clusters live."""
