@@ -18,7 +18,7 @@ from bench.swarm_picture import picture
 from bench.swarm_results import keep, page
 from bench.swarm_scenario import Outcome, Scenario
 from bench.swarm_story import CHUNK, OneCopyOut
-from bench.swarm_table import ROWS, make, renew
+from bench.swarm_table import ROWS, make, renew, turns
 from bench.swarm_watch import Watch
 
 ROW = {"what": "w", "by": "T", "each": [1.3], "seeder_copies": 1.0, "peers": {}, "failed": []}
@@ -130,6 +130,14 @@ def test_a_table_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert [1, 0] == codes
     assert [3, 4] == calls
     assert [1.1] * 3 == json.loads((tmp_path / "swarm.json").read_text())["main"]["each"]
+
+
+def test_what_empties_the_page_cache_comes_after_everything_else() -> None:
+    """Otherwise the commands of the next row would start half a second later, and miss a bar for it."""
+    order = turns({"unlimited-1": 2, "main": 2, "slow": 3})
+
+    assert [("main", 1), ("slow", 1), ("main", 2), ("slow", 2), ("slow", 3)] == order[:5]
+    assert [("unlimited-1", 1), ("unlimited-1", 2)] == order[5:]
 
 
 def test_the_table_has_every_row_of_the_issue() -> None:
