@@ -130,11 +130,12 @@ class Ours:
         for process in told:
             process.kill()
             process.wait()
+        copies = watch.copies()
         outcome = Outcome(
             starts=starts,
             ends={name: end for name, end in watch.ends.items() if name in finishing},
             seeder_copies=(leave.sent or self._sent() - sent) / self._scenario.bytes,
-            received_copies=sum(watch.copies(name) for name in finishing) / len(finishing),
+            received_copies=sum(copies[name] for name in finishing) / len(finishing),
             progress=watch.progress,
             cpu_secs=_mean(used[name]["all"] - cpu[name]["all"] for name in used if name in cpu),
             python_secs=_mean(used[name]["first"] - cpu[name]["first"] for name in used if name in cpu),

@@ -167,11 +167,12 @@ def broadcast(
     for process in processes[1:]:
         _go(process)
     missing = watch.wait(names, patience(kind, scenario) * seconds + 20)
+    copies = watch.copies()
     outcome = Outcome(
         starts=dict.fromkeys(names, 0.0),
         ends=watch.ends,
         seeder_copies=(stage.seeder.sent() - before) / scenario.bytes,
-        received_copies=sum(watch.copies(name) for name in names) / len(names),
+        received_copies=sum(copies[name] for name in names) / len(names),
         progress=watch.progress,
         failed=missing,
     )

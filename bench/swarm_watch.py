@@ -1,7 +1,8 @@
 """Watches hosts from outside while they fetch: when each is done, and what has come down its link.
 
 When a host was done the file system knows better than who looks now and then, and looking often takes from the hosts
-what they need: of 48 hosts a hundred times a second, a tenth of a processor. Must not do: send anything over a link, or
+what they need: of 48 hosts a hundred times a second, a tenth of a processor, and what it takes from processors that are
+full is taken from the hosts. Must not do: send anything over a link, or
 ask a process anything, while the clock runs.
 """
 
@@ -13,9 +14,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.lab import Host
+from bench.lab import Host, received
 
-STEP_SECS = 0.01
+STEP_SECS = 0.05
 LOOK_SECS = 0.1
 SAMPLE_SECS = 0.25
 
@@ -33,7 +34,7 @@ class Watch:
     progress: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._before = {name: host.received() for name, host in self.hosts.items()}
+        self._before = received(self.hosts.values())
         self._proofs = {name: str(self.proof(name)) for name in self.hosts}
         self._looked = self._sampled = 0.0
 
@@ -49,11 +50,12 @@ class Watch:
                     self.ends[name] = min(made_at - self.began_at, self.now())
         if now - self._sampled >= SAMPLE_SECS:
             self._sampled = now
-            for name in self.hosts:
-                self.progress.setdefault(name, []).append((round(now, 2), round(self.copies(name), 4)))
+            for name, copies in self.copies().items():
+                self.progress.setdefault(name, []).append((round(now, 2), round(copies, 4)))
 
-    def copies(self, name: str) -> float:
-        return (self.hosts[name].received() - self._before[name]) / self.size
+    def copies(self) -> dict[str, float]:
+        """How many came down each one's link until now."""
+        return {name: (came - self._before[name]) / self.size for name, came in received(self.hosts.values()).items()}
 
     def wait(self, names: list[str], seconds: float, meanwhile: Callable[[], None] = lambda: None) -> tuple[str, ...]:
         """Until these are done, or for so long; names those that aren't."""
