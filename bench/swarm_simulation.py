@@ -177,7 +177,9 @@ class World:
             holders = range(-seeds, 0) if receiver.holders else ()
             if receiver.looks_at <= self.tick:
                 pace = receiver.have.bit_count() / max(self.tick_secs, self.tick * self.tick_secs)
-                receiver.looks_at = self.tick + max(1, round(look_secs(self.pieces, pace) / self.tick_secs))
+                place = receiver.conductor.place
+                secs = look_secs(self.pieces, pace, has_share=place is not None and place.has_share)
+                receiver.looks_at = self.tick + max(1, round(secs / self.tick_secs))
                 self._look(receiver, known, len(holders))
             turn = self._chance.randrange(len(known) or 1)
             for source in (*holders, *known[turn:], *known[:turn]):

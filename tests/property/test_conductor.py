@@ -18,6 +18,7 @@ from torrentdist.swarm.conductor import (
     BLOCK,
     FEWEST_BLOCKS,
     FOLLOWS,
+    IDLE_LOOK_SECS,
     LATER,
     LONGEST_LOOK_SECS,
     LOOK_SECS,
@@ -391,3 +392,4 @@ def test_a_look_is_worth_its_time(pieces: int, pace: float) -> None:
     assert look_secs(512, 0.0) == LOOK_SECS  # before anything comes, everything is news
     assert look_secs(512, 38.0) == pytest.approx(0.21, abs=0.01)
     assert look_secs(64, 10.0) == LOOK_SECS  # a second is a sixth of it
+    assert look_secs(512, 38.0, has_share=False) == IDLE_LOOK_SECS  # no holder is asked for less by what it sees

@@ -33,6 +33,18 @@ def test_only_what_a_leader_could_have_heard_counts() -> None:
     assert frozenset() == silence.of([H1, H2], 203.0, LONG), "one that registers again begins anew"
 
 
+@pytest.mark.parametrize(
+    ("supervisors", "limit", "secs"),
+    [(1, 30.0, 3.0), (24, 30.0, 3.0), (48, 30.0, 6.0), (1000, 30.0, 7.5), (1000, 5.0, 3.0), (1000, 0.0, 15.0)],
+)
+def test_many_come_less_often_and_still_long_before_they_are_called_silent(
+    supervisors: int, limit: float, secs: float
+) -> None:
+    """If this fails, a leader of a thousand hosts does nothing but hear heartbeats, or moves the work of those that it
+    told to come later."""
+    assert Silence(limit).heartbeat_secs(supervisors) == secs
+
+
 def test_silence_may_be_allowed() -> None:
     """If this fails, `jobs.silent_secs = 0` moves every worker at once."""
     silence = Silence(0.0)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 from collections.abc import Callable
 from enum import Enum, auto
 from urllib.parse import urlsplit
@@ -62,7 +63,7 @@ class Registration:
     def __init__(
         self, zk: ZooKeeper, record: MasterRecord | SupervisorRecord, *, look_secs: float | None = None
     ) -> None:
-        """`look_secs`: how often to look whether it is there; None: it is watched."""
+        """`look_secs`: how often to look whether it is there, in the mean; None: it is watched."""
         self._zk = zk
         self.record = record
         self._look_secs = look_secs
@@ -151,7 +152,7 @@ class Registration:
                 await asyncio.sleep(_RETRY_SECS)
                 continue
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._look_secs):
+                async with asyncio.timeout(self._look_secs and self._look_secs * random.uniform(0.75, 1.25)):
                     await self._wake.wait()
 
     def look_again(self) -> None:

@@ -28,6 +28,8 @@ from torrentdist.model.views import TransferPhase, TransferView
 from torrentdist.swarm.engine import Transfer
 
 LOOK_SECS = 0.5
+STEADY_LOOK_SECS = 1.0
+"""Once something has come, and there is only how far it is to be seen."""
 MOST_SOURCES = 256
 Tell = Callable[[Fact], None]
 
@@ -46,6 +48,10 @@ class Download:
         self._most_peers = 0
         self._last = TransferView(digest=meta.digest, phase=TransferPhase.FETCHING, size=meta.size, done=0)
         self._sources: list[Source] = []
+
+    @property
+    def moving(self) -> bool:
+        return self._first_byte is not None
 
     def prepared(self) -> None:
         self._prepared = time.monotonic()
@@ -128,7 +134,7 @@ async def told(
 async def _watch(tell: Tell, download: Download, progress_secs: float) -> None:
     due = time.monotonic() + progress_secs
     while True:
-        await asyncio.sleep(min(LOOK_SECS, progress_secs))
+        await asyncio.sleep(min(STEADY_LOOK_SECS if download.moving else LOOK_SECS, progress_secs))
         if time.monotonic() < due:
             download.look()
         else:

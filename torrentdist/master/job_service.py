@@ -57,8 +57,8 @@ log = structlog.get_logger(__name__)
 
 BATCH = 100
 LOOK_SECS = 10.0
-HEARTBEAT_SECS = 3.0
-OWED_AFTER_SECS = 3 * HEARTBEAT_SECS
+OWED_AFTER = 3
+"""A heartbeat is owed after so many of their periods."""
 FORGET_REPORTS_SECS = 60.0
 
 
@@ -195,7 +195,7 @@ class Jobs:
             for worker in entry.record.workers:
                 if worker.job in peers and host is not None:
                     peers[worker.job][str(worker.worker)] = host.host
-        return HeartbeatAnswer(HEARTBEAT_SECS, peers)
+        return HeartbeatAnswer(self._silence.heartbeat_secs(len(snapshot.supervisors)), peers)
 
     async def sight(self, supervisor: SupervisorId, within: float) -> SightView:
         """What a supervisor that sees no ZooKeeper has to know to let its workers run on."""
@@ -213,7 +213,8 @@ class Jobs:
             return None
         now, listened = time.monotonic(), self._listened_for()
         heard = {id_: self._silence.secs(id_, now, listened) for id_ in snapshot.supervisors}
-        return {id_: round(secs, 1) if secs > OWED_AFTER_SECS else 0.0 for id_, secs in heard.items()}
+        owed = OWED_AFTER * self._silence.heartbeat_secs(len(snapshot.supervisors))
+        return {id_: round(secs, 1) if secs > owed else 0.0 for id_, secs in heard.items()}
 
     def _reports(self, snapshot: ClusterSnapshot) -> Reports:
         recent = time.monotonic() - FORGET_REPORTS_SECS

@@ -14,6 +14,13 @@ from torrentdist.model.ids import SupervisorId
 
 log = structlog.get_logger(__name__)
 
+HEARTBEAT_SECS = 3.0
+HEARTBEATS_PER_SEC = 8.0
+"""Of many supervisors each comes less often: one costs a leader and the host about a millisecond each."""
+SHARE_OF_SILENCE = 1 / 4
+"""But so often that three can be lost before anybody is called silent."""
+LONGEST_HEARTBEAT_SECS = 15.0
+
 
 class Silence:
     """`limit`: in seconds; 0: nobody is ever called silent. Every `now` is of one monotonic clock."""
@@ -22,6 +29,11 @@ class Silence:
         self._limit = limit or float("inf")
         self._since: dict[SupervisorId, float] = {}
         self._silent: frozenset[SupervisorId] = frozenset()
+
+    def heartbeat_secs(self, supervisors: int) -> float:
+        """How often one of so many is to come. What changes is told at once."""
+        longest = min(LONGEST_HEARTBEAT_SECS, self._limit * SHARE_OF_SILENCE)
+        return max(HEARTBEAT_SECS, min(longest, supervisors / HEARTBEATS_PER_SEC))
 
     def heard(self, supervisor: SupervisorId, now: float) -> None:
         self._since[supervisor] = now

@@ -314,10 +314,10 @@ class Supervisor:
                 if self.jobs is not None:
                     await self.jobs.assigning.assign(assignment)
                 self._keep()
-            if assignment != before:  # it is the only thing that is watched: more may have changed, or be gone
-                before = assignment
+            if assignment is None and before is not None:  # it is all that is watched: more may be gone
                 self.lookout.look_around()
                 self._registration.look_again()
+            before = assignment
             await self.lookout.changed(version)
 
 

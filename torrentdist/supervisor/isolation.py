@@ -28,7 +28,7 @@ ANSWER_SECS = 1.0
 WITHIN_SECS = 0.3
 """A master that gets no answer from ZooKeeper for so long sees none: a frozen server keeps every connection open."""
 LOOK_SECS = 1.0
-IDLE_LOOK_SECS = 0.25
+IDLE_LOOK_SECS = 0.5
 """While nothing runs here. It may begin at any time."""
 FORGET_SECS = 600.0
 """A master that is not registered any more may come back, and lead before this host hears of it."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 import time
 from collections.abc import Callable, Mapping
 
@@ -25,7 +26,8 @@ from torrentdist.supervisor.guardian import NEVER
 log = structlog.get_logger(__name__)
 
 LOOK_SECS = 10.0
-"""How often it looks at everything, whatever the watch says."""
+"""How often it looks at everything, whatever the watch says; in the mean, since hosts that had news at the same moment
+must not all look at the same moment ever after."""
 READ_SECS = 5.0
 
 
@@ -36,7 +38,7 @@ class Lookout:
         self._mirror = Mirror(zk, of_supervisor(supervisor))
         self._masters_zxid = -1
         """Of the last change in who is registered that was read."""
-        self._around_at = NEVER
+        self._around_due = NEVER
         self._wake = asyncio.Event()
         self.known_at = NEVER
         """When it was asked for what is known of the masters; monotonic."""
@@ -67,7 +69,7 @@ class Lookout:
 
     def look_around(self) -> None:
         """Look at everything now."""
-        self._around_at = NEVER
+        self._around_due = NEVER
         self._wake.set()
 
     async def run(self) -> None:
@@ -81,7 +83,7 @@ class Lookout:
             except TorrentdistError as error:
                 log.info("cannot look at the masters", reason=error.message)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(max(0.0, self._around_at + LOOK_SECS - time.monotonic())):
+                async with asyncio.timeout(max(0.0, self._around_due - time.monotonic())):
                     await self._wake.wait()
 
     async def close(self) -> None:
@@ -91,8 +93,8 @@ class Lookout:
         asked = time.monotonic()
         stat = await self._zk.exists(paths.MASTERS)
         changed = stat is None or stat.children_zxid != self._masters_zxid
-        if changed or asked >= self._around_at + LOOK_SECS:
-            self._around_at = asked
+        if changed or asked >= self._around_due:
+            self._around_due = asked + LOOK_SECS * random.uniform(0.75, 1.25)
             await self._mirror.look_again(READ_SECS)
         if stat is not None:
             self._masters_zxid, self.known_at = stat.children_zxid, asked

@@ -64,6 +64,8 @@ PART: Final = 64
 """... nor is less than this part of all, ..."""
 LONGEST_LOOK_SECS: Final = 0.5
 """... unless the last look is so long ago."""
+IDLE_LOOK_SECS: Final = 1.0
+"""For receivers without a share: no holder is theirs to ask, and rarest first is all the plan that they have."""
 SLOW: Final = 0.4
 """A receiver that gets on at less than this part of the pace of the one in the middle is no help to the others."""
 TELLING: Final = 0.03
@@ -91,6 +93,10 @@ class Place(msgspec.Struct, frozen=True):
     @property
     def shares(self) -> int:
         return min(self.receivers, SHARES)
+
+    @property
+    def has_share(self) -> bool:
+        return self.number < self.shares
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -128,8 +134,10 @@ def _classes(shares: int) -> Sequence[Sequence[int]]:
     return [*before, sorted(taken)]
 
 
-def look_secs(pieces: int, pace: float) -> float:
+def look_secs(pieces: int, pace: float, *, has_share: bool = True) -> float:
     """When to look again at what the others have, of so many pieces, where so many come per second."""
+    if not has_share:
+        return max(IDLE_LOOK_SECS, pieces * LOOK_SECS_PER_PIECE)
     news = min(min(NEWS, pieces / PART) / pace, LONGEST_LOOK_SECS) if pace else 0.0
     return max(LOOK_SECS, pieces * LOOK_SECS_PER_PIECE, news)
 
@@ -232,7 +240,7 @@ class Conductor(msgspec.Struct):
             return wanted  # the holders are asked for nothing else while there is so much of it
         for piece in chain.from_iterable(shares.values()):
             wanted[piece] = LATER
-        if place.number < place.shares and not own:
+        if place.has_share and not own:
             begun = 0 if idle > patience else under_way
             helpers = [number for number in range(place.shares) if number not in shares]
             for piece in spare(shares.values(), begun)[helpers.index(place.number) :: len(helpers)][:under_way]:

@@ -34,9 +34,11 @@ from torrentdist.swarm.transfer import Transfer
 
 __all__ = ["Engine", "EngineConfig", "EngineStatistics", "Transfer"]
 
-PULSE_SECS: Final = 0.5
+PULSE_SECS: Final = 1.0
 """How old a picture of something active gets, and what a kill -9 may cost."""
-QUIET_PULSES: Final = 4
+FRESH_SECS: Final = 0.5
+"""Whoever looks at a picture has it made anew if it is older than this."""
+QUIET_PULSES: Final = 2
 """So many pulses without news end the pulse."""
 PEERS_SECS: Final = 2.0
 """How old it gets what each peer has sent."""
@@ -210,7 +212,7 @@ class Engine:
         return endpoint == (self.host, self.port)
 
     def refresh(self) -> None:
-        if self._session is not None and time.monotonic() - self._asked_at > PULSE_SECS:
+        if self._session is not None and time.monotonic() - self._asked_at > FRESH_SECS:
             self._asked_at = time.monotonic()
             self._session.post_torrent_updates(0)
             self._session.post_session_stats()
@@ -287,7 +289,8 @@ class Engine:
         if conducted and not self._closed:
             pieces = sum(transfer.meta.num_pieces for transfer in conducted)
             pace = sum(transfer.pace().rate / transfer.meta.piece_length for transfer in conducted)
-            self._conducting = asyncio.get_running_loop().call_later(look_secs(pieces, pace), self._conduct)
+            secs = look_secs(pieces, pace, has_share=any(transfer.has_share for transfer in conducted))
+            self._conducting = asyncio.get_running_loop().call_later(secs, self._conduct)
 
     async def _look_at_peers(self) -> None:
         for transfer in [transfer for transfer in self._transfers.values() if transfer.active]:
@@ -297,16 +300,13 @@ class Engine:
         self._pulse = None
         if self._session is None:
             return
-        self._asked_at = time.monotonic()
-        self._session.post_torrent_updates(0)
-        if self._asked_at - self._statistics.at > 1.5 * PULSE_SECS:  # these are some hundreds of counters
-            self._session.post_session_stats()
+        self.refresh()
         for transfer in self._transfers.values():
             if transfer.active:
                 transfer.save()
             transfer.part()
-        if (self._looking is None or self._looking.done()) and self._asked_at - self._peers_at >= PEERS_SECS:
-            self._peers_at = self._asked_at
+        if (self._looking is None or self._looking.done()) and time.monotonic() - self._peers_at >= PEERS_SECS:
+            self._peers_at = time.monotonic()
             self._looking = asyncio.get_running_loop().create_task(self._look_at_peers())
         busy = any(transfer.active or transfer.wants_to_part for transfer in self._transfers.values())
         self._quiet = 0 if busy else self._quiet + 1

@@ -91,9 +91,8 @@ class Transfer:
         return self.phase in (TransferPhase.CHECKING, TransferPhase.FETCHING)
 
     def view(self) -> TransferView:
-        """The last picture. While something is fetched it is at most a second old; else asking for it renews it."""
-        if not self.active:
-            self._owner.refresh()
+        """The last picture; asking for it renews it. While something is fetched it is hardly older than a second."""
+        self._owner.refresh()
         return self._view
 
     async def wait_done(self) -> None:
@@ -118,12 +117,18 @@ class Transfer:
 
     def take_place(self, place: SwarmPlace | None) -> None:
         """The conductor's plan for this receiver; None: there is nobody to share with."""
+        before = self._conductor.place
         self._conductor.place = Place(place.number, place.receivers) if place else None
-        self.conduct()
+        if self._conductor.place != before:
+            self.conduct()
 
     @property
     def placed(self) -> bool:
         return self._conductor.place is not None
+
+    @property
+    def has_share(self) -> bool:
+        return self._conductor.place is not None and self._conductor.place.has_share
 
     # What the engine calls.
 
@@ -137,13 +142,12 @@ class Transfer:
             return
         with contextlib.suppress(RuntimeError):  # It may have left the session.
             status = self._handle.status(lt.torrent_handle.query_pieces)
-            self._see(status.pieces)
+            have = status.pieces  # a new list each time
+            self._see(have)
             copies = self._handle.piece_availability()
-            if len(copies) != len(status.pieces) or not copies:
+            if len(copies) != len(have) or not copies:
                 return
-            sight = Sight(
-                status.pieces, copies, status.num_seeds, self.meta.piece_length, status.total_payload_download
-            )
+            sight = Sight(have, copies, status.num_seeds, self.meta.piece_length, status.total_payload_download)
             wanted = self._conductor.priorities(sight, time.monotonic())
             for piece in self._hurried:
                 wanted[piece] = OWN
