@@ -11,10 +11,11 @@ from zookeeper_fixtures import Connect, TcpProxy, eventually, eventually_async, 
 from torrentdist.cluster import paths
 from torrentdist.cluster.operations import Delete, Stat
 from torrentdist.cluster.registration import Registration
-from torrentdist.cluster.zookeeper import ZooKeeper
+from torrentdist.cluster.zookeeper import Watch, ZooKeeper
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import MasterId, StoreId, SupervisorId
 from torrentdist.model.records import MasterRecord, SupervisorRecord, decode
+from torrentdist.supervisor import lookout
 
 pytestmark = pytest.mark.anyio
 
@@ -86,6 +87,35 @@ async def test_those_that_had_news_together_do_not_look_together_ever_after(
     monkeypatch.undo()
     for host in hosts:
         await host.close()
+
+    assert again[-1] - again[0] > 0.3  # of the second between 0.75 and 1.25 times two
+
+
+async def test_nor_do_they_look_at_the_masters_together(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If this fails, it is as above: each of them reads more then than whether it is registered itself."""
+    zk = await connect()
+    master = Registration(zk, master_record("m1", "st"))
+    await master.start()
+    monkeypatch.setattr(lookout, "LOOK_SECS", 2.0)
+    looks: list[float] = []
+    exists = zk.exists
+
+    async def noted(path: str, watch: Watch | None = None) -> Stat | None:
+        if path == paths.MASTERS:
+            looks.append(asyncio.get_running_loop().time())
+        return await exists(path, watch)
+
+    monkeypatch.setattr(zk, "exists", noted)
+    lookouts = [lookout.Lookout(zk, SupervisorId(f"s{number}")) for number in range(24)]
+    running = [asyncio.create_task(each.run()) for each in lookouts]
+    await eventually(lambda: len(looks) >= 2 * len(lookouts), 30.0)
+    again = looks[len(lookouts) : 2 * len(lookouts)]
+    for task in running:
+        task.cancel()
+    await asyncio.gather(*running, return_exceptions=True)
+    for each in lookouts:
+        await each.close()
+    await master.close()
 
     assert again[-1] - again[0] > 0.3  # of the second between 0.75 and 1.25 times two
 
