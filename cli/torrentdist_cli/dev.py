@@ -9,7 +9,8 @@ from pathlib import Path
 
 import click
 
-from torrentdist.dev.cluster import DevCluster, DevSpec, DevState, attach, default_dir, read_state
+from torrentdist.dev.cluster import DevCluster, DevSpec, default_dir, stop
+from torrentdist.dev.processes import DevState, read_state
 from torrentdist_cli.command import Command, Group
 from torrentdist_cli.output import facts, grid, show
 from torrentdist_cli.session import Format, Session
@@ -67,7 +68,7 @@ def up(
     show(session, cluster.state, value=str(client_toml), table=lambda: _table(cluster.state))
     if session.output in (None, Format.TABLE) and not session.quiet:
         _say_how(cluster, detach)
-    if detach:
+    if detach and not told.is_set():
         return
     sys.stdout.flush()
     try:
@@ -103,12 +104,11 @@ def status(session: Session, directory: Path | None) -> None:
 @click.pass_obj
 def down(session: Session, directory: Path | None) -> None:
     """Stop what `dev up` started, and nothing else. The data stays. With -q: how many processes were stopped."""
-    cluster = attach(directory or default_dir())
-    stopped = len(cluster.state.processes)
-    cluster.down()
+    directory = (directory or default_dir()).absolute()
+    stopped = stop(directory)
     show(
         session,
-        {"dir": str(cluster.dir), "stopped": stopped},
+        {"dir": str(directory), "stopped": stopped},
         value=str(stopped),
         table=lambda: f"stopped {stopped} processes",
     )

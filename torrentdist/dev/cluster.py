@@ -1,7 +1,8 @@
 """A whole cluster on this machine, each member a real process, described by one directory.
 
-Always holds: `state.json` names every process that was started, with its birth time, before the next one is started;
-so `down` stops exactly these, whoever calls it. Must not do: guess a port; daemons take free ones and tell theirs.
+Always: `state.json` holds a random mark before the first process starts, and every process carries it in its
+environment; so `down` stops exactly these, also where `up` was killed before it could note a pid. One command at a time
+starts or stops processes of a directory. Never: guess a port; daemons take free ones and tell theirs.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
+import secrets
 import signal
 import subprocess
 import sys
@@ -21,7 +22,20 @@ import httpx
 import msgspec
 
 from torrentdist.client.transport import read_token
-from torrentdist.dev.processes import Started, birth_of, is_alive, send, wait_gone
+from torrentdist.dev.processes import (
+    DevState,
+    Started,
+    birth_of,
+    has_state,
+    is_alive,
+    living,
+    locked,
+    read_state,
+    save_state,
+    send,
+    variable_of,
+    wait_gone,
+)
 from torrentdist.dev.zookeeper import EmbeddedZooKeeper
 from torrentdist.host.address import NAME, read_address
 from torrentdist.model.errors import TorrentdistError
@@ -30,6 +44,8 @@ READY_SECS = 60.0
 STOP_SECS = 15.0
 GRACE_SECS = 3.0
 """For the workers of a cluster that goes down."""
+STOP_ATTEMPTS = 3
+STOP_ORDER = ("supervisor", "master", "zookeeper")
 
 
 class DevSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,12 +60,6 @@ class DevSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Masters listen from here on, gateways 10 above; 0: free ports."""
     settings: dict[str, dict[str, object]] = {}
     """Further configuration for every daemon, by section."""
-
-
-class DevState(msgspec.Struct, kw_only=True):
-    dir: str
-    zookeeper: str
-    processes: list[Started]
 
 
 def default_dir() -> Path:
@@ -69,40 +79,51 @@ class DevCluster:
 
     def up(self, say: Callable[[str], None] = lambda _: None) -> None:
         """Return when every member is ready; after a failure nothing is left running."""
-        self._claim_dir()
-        try:
-            self._start_zookeeper()
-            say(f"ZooKeeper at {self.state.zookeeper}")
-            masters = [f"master-{n + 1}" for n in range(self.spec.masters)]
-            for n, name in enumerate(masters):
-                self.write_config(name, port=self.spec.first_port + n if self.spec.first_port else 0)
-                self.start(name)
-            for name in masters:
-                self.wait_started(name)
-            self._write_client_config()
-            supervisors = [f"supervisor-{n + 1}" for n in range(self.spec.supervisors)]
-            for n, name in enumerate(supervisors):
-                self.write_config(name, port=self.spec.first_port + 10 + n if self.spec.first_port else 0)
-                self.start(name)
-            for name in supervisors:
-                self.wait_started(name)
-            self._write_client_config()
-            self.wait_ready()
-            say(f"{len(masters)} masters and {len(supervisors)} supervisors are ready")
-        except BaseException:
-            self.down()
-            raise
+        self.dir.mkdir(parents=True, exist_ok=True)
+        with locked(self.dir, 0.0):
+            self._claim_dir()
+            try:
+                self._start_all(say)
+            except BaseException:
+                self._stop_all()
+                raise
 
     def _claim_dir(self) -> None:
-        running = [p for p in read_state(self.dir).processes if is_alive(p)] if has_state(self.dir) else []
+        """From now on `down` finds whatever is started."""
+        running = read_state(self.dir).processes if has_state(self.dir) else []
         if running:
-            raise TorrentdistError("id_taken", what=f"a cluster with {len(running)} processes in", id=str(self.dir))
-        self.dir.mkdir(parents=True, exist_ok=True)
+            raise TorrentdistError("dev_running", dir=str(self.dir), detail=f"{len(running)} of its processes run")
+        self.state.mark = secrets.token_hex(16)
+        save_state(self.state)
+
+    def _start_all(self, say: Callable[[str], None]) -> None:
+        self._start_zookeeper()
+        say(f"ZooKeeper at {self.state.zookeeper}")
+        masters = [f"master-{n + 1}" for n in range(self.spec.masters)]
+        for n, name in enumerate(masters):
+            self.write_config(name, port=self.spec.first_port + n if self.spec.first_port else 0)
+            self.start(name)
+        for name in masters:
+            self.wait_started(name)
+        self._write_client_config()
+        supervisors = [f"supervisor-{n + 1}" for n in range(self.spec.supervisors)]
+        for n, name in enumerate(supervisors):
+            self.write_config(name, port=self.spec.first_port + 10 + n if self.spec.first_port else 0)
+            self.start(name)
+        for name in supervisors:
+            self.wait_started(name)
+        self._write_client_config()
+        self.wait_ready()
+        say(f"{len(masters)} masters and {len(supervisors)} supervisors are ready")
 
     def _start_zookeeper(self) -> None:
         if self.spec.zookeeper:
             return
-        self._zookeeper = zookeeper = EmbeddedZooKeeper(self.dir / "zookeeper", servers=self.spec.zookeepers)
+        self._zookeeper = zookeeper = EmbeddedZooKeeper(
+            self.dir / "zookeeper",
+            servers=self.spec.zookeepers,
+            within=("env", variable_of(self.state.mark, "zookeeper")),
+        )
         zookeeper.start(READY_SECS)
         self.state.zookeeper = ",".join(zookeeper.addresses)
         for n in range(len(zookeeper.servers)):
@@ -114,23 +135,46 @@ class DevCluster:
         assert server.pid is not None
         self._remember("zookeeper", f"zookeeper-{number}", server.pid, server.address, server.log_file)
 
-    def down(self) -> None:
-        """Stop what was started: supervisors, then masters, then ZooKeeper. Data stays."""
-        for role in ("supervisor", "master", "zookeeper"):
-            members = [p for p in self.state.processes if p.role == role]
-            for member in members:
-                send(member, signal.SIGCONT)
-                send(member, signal.SIGTERM)
-            for member in wait_gone(members, STOP_SECS):
-                send(member, signal.SIGKILL)
-            wait_gone(members, 5.0)
-            if role == "supervisor":
-                self._end_workers()
+    def down(self) -> int:
+        """Stop what this cluster has started; return how many processes that were. Data stays."""
+        if not has_state(self.dir):
+            return 0
+        with locked(self.dir, READY_SECS):
+            found = read_state(self.dir)
+            if found.mark != self.state.mark:  # another `dev up` has this directory now, or had it before us
+                self._reap()
+                return 0
+            self.state.processes = found.processes
+            return self._stop_all()
+
+    def _stop_all(self) -> int:
+        """Supervisors first, ZooKeeper last. A process may show up while others are stopped: look again until none."""
+        stopped: set[int] = set()
+        for _ in range(STOP_ATTEMPTS):
+            members = living(self.state)
+            if not members:
+                break
+            stopped |= {member.pid for member in members}
+            self._stop(members)
         if self._zookeeper is not None:
             self._zookeeper.kill()  # its first thread is gone; wait for the others too
         self._reap()
-        self.state.processes.clear()
-        self._save()
+        self.state.processes = living(self.state)
+        save_state(self.state)
+        return len(stopped)
+
+    def _stop(self, members: list[Started]) -> None:
+        others = {member.role for member in members} - set(STOP_ORDER)
+        for role in (*others, *STOP_ORDER):
+            chosen = [member for member in members if member.role == role]
+            for member in chosen:
+                send(member, signal.SIGCONT)
+                send(member, signal.SIGTERM)
+            for member in wait_gone(chosen, STOP_SECS):
+                send(member, signal.SIGKILL)
+            wait_gone(chosen, 5.0)
+            if role == "supervisor":
+                self._end_workers()
 
     def _end_workers(self) -> None:
         """Supervisors leave them running, for the next one; here there is none."""
@@ -154,18 +198,24 @@ class DevCluster:
             self._remember_server(int(number))
             return
         (self.dir / name / NAME).unlink(missing_ok=True)
+        self.start_process(name, self.command(name))
+
+    def start_process(self, name: str, command: list[str]) -> None:
+        """Start and record a member that is a process of its own. The role is what stands before the dash in `name`."""
         log = self.dir / f"{name}.log"
+        mark, _, value = variable_of(self.state.mark, name).partition("=")
         with log.open("ab") as out:
             child = subprocess.Popen(
-                self.command(name),
+                command,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
                 cwd=self.dir,
+                env={**os.environ, mark: value},
                 start_new_session=True,
             )
         self._children[child.pid] = child
-        self._remember(role, name, child.pid, "", log)
+        self._remember(name.partition("-")[0], name, child.pid, "", log)
 
     def command(self, name: str) -> list[str]:
         """The program of a member."""
@@ -242,12 +292,7 @@ class DevCluster:
             self.state.processes[names.index(process.id)] = process
         else:
             self.state.processes.append(process)
-        self._save()
-
-    def _save(self) -> None:
-        temporary = self.dir / "state.json.new"
-        temporary.write_bytes(msgspec.json.format(msgspec.json.encode(self.state)))
-        temporary.rename(self.dir / "state.json")
+        save_state(self.state)
 
     # configuration files
 
@@ -295,31 +340,13 @@ def _guardian(path: Path) -> Started | None:
         return None
 
 
-def has_state(directory: Path) -> bool:
-    return (directory / "state.json").exists()
-
-
-def read_state(directory: Path) -> DevState:
-    """What runs in this directory; `not_found` if no cluster was ever started in it."""
-    try:
-        state = msgspec.json.decode((directory / "state.json").read_bytes(), type=DevState)
-    except FileNotFoundError:
-        raise TorrentdistError("not_found", what=f"a cluster in {directory}") from None
-    state.processes = [p for p in state.processes if is_alive(p)]
-    return state
-
-
-def attach(directory: Path) -> DevCluster:
-    """The cluster of this directory, to steer it from another process than the one that started it."""
+def stop(directory: Path) -> int:
+    """Stop the cluster of this directory, whichever process has started it; return how many processes that were."""
     cluster = DevCluster(DevSpec(dir=directory))
-    cluster.state = read_state(directory)
-    return cluster
-
-
-def wipe(directory: Path) -> None:
-    """Delete the directory of a cluster that is down."""
-    if has_state(directory) and not read_state(directory).processes:
-        shutil.rmtree(directory)
+    read_state(cluster.dir)
+    with locked(cluster.dir, READY_SECS):
+        cluster.state = read_state(cluster.dir)
+        return cluster._stop_all()
 
 
 def _answers_ok(http: httpx.Client, url: str) -> bool:

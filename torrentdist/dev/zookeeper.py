@@ -230,10 +230,17 @@ class ZooKeeperServer:
 
 
 class EmbeddedZooKeeper:
-    """One server or an ensemble of three, in `directory`. `ports`: the client ports; free ones unless given."""
+    """One server or an ensemble of three, in `directory`. `ports`: the client ports; free ones unless given; `within`:
+    a command that runs each server, such as `env NAME=VALUE`."""
 
     def __init__(
-        self, directory: Path, *, servers: int = 1, ports: Sequence[int] = (), config: Sequence[str] = ()
+        self,
+        directory: Path,
+        *,
+        servers: int = 1,
+        ports: Sequence[int] = (),
+        config: Sequence[str] = (),
+        within: Sequence[str] = (),
     ) -> None:
         if servers not in (1, 3):
             raise TorrentdistError("usage", detail="an embedded ZooKeeper has 1 server or 3")
@@ -243,6 +250,7 @@ class EmbeddedZooKeeper:
         self._count = servers
         self._ports = tuple(ports)
         self._config = tuple(config)
+        self._within = tuple(within)
         self.start_seconds = 0.0
         self.servers: list[ZooKeeperServer] = []
 
@@ -301,14 +309,18 @@ class EmbeddedZooKeeper:
     def _plan(self) -> list[ZooKeeperServer]:
         ports = list(self._ports) or free_ports(self._count)
         if self._count == 1:
-            return [ZooKeeperServer(self.directory / "server-1", ports[0], config=self._config)]
+            return [ZooKeeperServer(self.directory / "server-1", ports[0], config=self._config, within=self._within)]
         inner = free_ports(2 * self._count)
         members = [
             f"server.{n + 1}={HOST}:{inner[2 * n]}:{inner[2 * n + 1]};{HOST}:{ports[n]}" for n in range(self._count)
         ]
         return [
             ZooKeeperServer(
-                self.directory / f"server-{n + 1}", ports[n], number=n + 1, config=(*self._config, *members)
+                self.directory / f"server-{n + 1}",
+                ports[n],
+                number=n + 1,
+                config=(*self._config, *members),
+                within=self._within,
             )
             for n in range(self._count)
         ]

@@ -99,6 +99,7 @@ ERRORS: Mapping[str, ErrorKind] = {
     # conflict
     "conflict": ErrorKind(9, 409, "bundle {id!r} already exists with other content ({existing})", "Bundles never change: choose another id."),
     "id_taken": ErrorKind(9, 409, "{what} {id!r} is already running elsewhere", "Give every daemon its own id."),
+    "dev_running": ErrorKind(9, 409, "there is already a cluster in {dir}: {detail}", "`torrentdist dev status --dir {dir}` shows it and `torrentdist dev down --dir {dir}` stops it; or give another --dir."),
     "in_use": ErrorKind(9, 409, "bundle {id!r} is in use: {detail}", "Unpin it or end what uses it first."),
     "job_state": ErrorKind(9, 409, "job {id!r} is {status}: it cannot {asked} now", "`torrentdist job show` tells its state; docs/jobs.md has the table of what is possible when."),
     "job_exists": ErrorKind(9, 409, "there is already a job {id!r}", "Kill it first, or give this one another --name."),

@@ -33,6 +33,8 @@ _OF_WORKERS = (
 )
 WORKER_VARIABLES = frozenset(PREFIX + name for name in _OF_WORKERS)
 """What a worker is told by its supervisor. It is no configuration, and a worker may run our programs."""
+DEV_MARK = PREFIX + "DEV_MARK"
+"""Set by `dev up` for each of its processes, so that `dev down` finds them. No configuration either."""
 
 # Kubernetes puts variables like these into every pod for a service that is called torrentdist: they are not ours.
 _SERVICE_LINK = r"_SERVICE_(HOST|PORT(_.*)?)$|_PORT_\d+_(TCP|UDP)(_.*)?$"
@@ -150,6 +152,7 @@ def environ_layer(environ: Mapping[str, str]) -> Layer:
         if (
             not name.startswith(PREFIX)
             or name in WORKER_VARIABLES
+            or name == DEV_MARK
             or text.startswith(("tcp://", "udp://"))
             or (name not in _VARIABLES and re.search(_SERVICE_LINK, name))
         ):
