@@ -101,3 +101,15 @@ class DirectoryMachine(RuleBasedStateMachine):
 
 TestDirectory = DirectoryMachine.TestCase
 TestDirectory.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+
+
+def test_a_peer_that_has_just_become_complete_comes_as_rarely_as_any_seeder() -> None:
+    """A peer that lacks nothing would be called back at once for a place in a plan (found by the machine above)."""
+    machine = DirectoryMachine()
+    first, late = PEERS[:2]
+    machine.announce(late, 1, 0, PeerRole.SUPERVISOR, {DIGESTS[0]: False})
+    machine.announce(first, 1, 0, PeerRole.MASTER, {DIGESTS[0]: False})
+    machine.announce(late, 1, 0, PeerRole.MASTER, {DIGESTS[0]: True})
+    machine.wait(3.0)
+
+    machine.expire()

@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from records_of import bundle, snapshot, supervisor
 
 from torrentdist.cluster import paths
-from torrentdist.cluster.operations import Delete, Op
+from torrentdist.cluster.operations import Delete, Op, Set
 from torrentdist.cluster.snapshot import ClusterSnapshot
 from torrentdist.master.foresight import foreseen
 from torrentdist.master.job_duties import assignment_ops, drain_ops, happened, ops_of, placement
@@ -64,17 +64,24 @@ class World(RuleBasedStateMachine):
                 self.gone_at[gone] = self.now
                 self.seen = dataclasses.replace(self.seen, jobs=kept)
                 continue
-            before = self.seen
-            self.seen = foreseen(before, [op])
+            if isinstance(op, Set):
+                assert op.version == self._version(op.path), "ZooKeeper refuses the write"
+            self.seen = foreseen(self.seen, [op])
             name = JobId(paths.name(op.path))
             if paths.parent(op.path) == paths.JOBS:  # ZooKeeper gives the time
                 entry = dataclasses.replace(self.seen.jobs[name], mtime=self.now)
                 self.seen = dataclasses.replace(self.seen, jobs={**self.seen.jobs, name: entry})
 
+    def _version(self, path: str) -> int:
+        known = self.seen.jobs if paths.parent(path) == paths.JOBS else self.seen.assignments
+        return {str(id_): entry.version for id_, entry in known.items()}[paths.name(path)]
+
     def _round(self, settled: bool, dies_after: int | None = None) -> bool:
         """What a leader does once; `dies_after` so many operations."""
-        events = happened(self.seen, self.ended, server_now=self.now, max_wait_secs=MAX_WAIT, settled=settled)
-        ops = [*ops_of(self.seen, events[0])] if events else [*assignment_ops(self.seen, settled=settled)]
+        seen = self.seen
+        events = happened(seen, self.ended, server_now=self.now, max_wait_secs=MAX_WAIT, settled=settled)
+        decided = [op for event in events for op in ops_of(seen, event)]
+        ops = decided if events else [*assignment_ops(seen, settled=settled)]
         self._commit(ops if dies_after is None else ops[:dies_after])
         return bool(ops)
 
@@ -237,3 +244,18 @@ class World(RuleBasedStateMachine):
 
 World.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
 TestWorld = World.TestCase
+
+
+def test_a_supervisor_that_loses_one_worker_and_gains_another_gains_it_last() -> None:
+    """C6: a worker would have two places between two writes of one plan (found by the machine above)."""
+    world = World()
+    world.hosts_are_up([0, 0, 2])
+    world.a_host_comes_or_goes(HOSTS[0], 2)
+    world.submit("a", workers=1, active=False, batch=False)
+    world.submit("b", workers=1, active=False, batch=False)
+    world.a_leader_dies_at_work(settled=False, rounds=3, dies_after=4)
+    world.a_leader_dies_at_work(settled=False, rounds=3, dies_after=4)
+    world.a_host_comes_or_goes(HOSTS[2], 0)
+    world.kill("a", wait=0.0)
+
+    world.a_leader_lives()  # looks for a second place before each write

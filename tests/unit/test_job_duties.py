@@ -8,7 +8,7 @@ import msgspec
 from records_of import bundle, job, snapshot, supervisor
 
 from torrentdist.cluster.operations import Op, Set
-from torrentdist.cluster.snapshot import ClusterSnapshot, JobEntry
+from torrentdist.cluster.snapshot import AssignmentEntry, ClusterSnapshot, JobEntry
 from torrentdist.master.foresight import foreseen
 from torrentdist.master.job_duties import (
     Happened,
@@ -161,6 +161,38 @@ def test_a_rebalance_waits_until_the_leader_has_settled() -> None:
 
     assert [] == happened(seen, {}, server_now=11.0, max_wait_secs=60.0, settled=False)
     assert [Happened(J, Due(11.0))] == happened(seen, {}, server_now=11.0, max_wait_secs=60.0)
+
+
+def test_two_rebalances_that_are_due_together_give_a_waiting_worker_one_place() -> None:
+    """C6: each ends with its own plan on the same records, and a worker that waits would be given a place by both."""
+    pending = Pending(step=PendingStep.REBALANCE, due=10.0, workers=1)
+    shrinking = [
+        with_workers(dataclasses.replace(j, record=msgspec.structs.replace(j.record, pending=pending)), 2)
+        for j in (job(name, ["b"], JobStatus.REBALANCING) for name in ("j1", "j2"))
+    ]
+    seen = snapshot(
+        [bundle("b")],
+        supervisors=[msgspec.structs.replace(supervisor(h), slots=2) for h in ("h1", "h2")],
+        jobs=[*shrinking, with_workers(job("waiting", ["b"]), 1)],
+    )
+    on = {H1: shrinking[0], H2: shrinking[1]}
+    full = {
+        host: AssignmentEntry(
+            AssignmentRecord(workers=tuple(WorkerAssignment(job=j.record.id, worker=k, of=2) for k in range(2))), 0
+        )
+        for host, j in on.items()
+    }
+    seen = dataclasses.replace(seen, assignments=full)
+    events = happened(seen, {}, server_now=11.0, max_wait_secs=60.0)
+    written = [decode(op.data, AssignmentRecord, path=op.path) for op in _assignment_writes(seen, events)]
+    given = [w for record in written for w in record.workers if w.job == JobId("waiting")]
+
+    assert [WorkerAssignment(job=JobId("waiting"), worker=0, of=1)] == given
+
+
+def _assignment_writes(seen: ClusterSnapshot, events: list[Happened]) -> list[Set]:
+    ops = [op for event in events for op in ops_of(seen, event)]
+    return [op for op in ops if isinstance(op, Set) and op.path.startswith("/assignments/")]
 
 
 def test_a_silent_supervisors_workers_move_if_there_is_a_place() -> None:

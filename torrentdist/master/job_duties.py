@@ -14,7 +14,7 @@ import msgspec
 
 from torrentdist.cluster import paths
 from torrentdist.cluster.operations import Create, Delete, Op, Set
-from torrentdist.cluster.snapshot import ClusterSnapshot, JobEntry
+from torrentdist.cluster.snapshot import AssignmentEntry, ClusterSnapshot, JobEntry
 from torrentdist.master.foresight import foreseen
 from torrentdist.master.job_replication import lacking, wait_ends
 from torrentdist.master.jobs import event_ops
@@ -50,12 +50,16 @@ def happened(
     max_wait_secs: float,
     settled: bool = True,
 ) -> list[Happened]:
-    """`settled`: the leader has listened for long enough to move workers."""
-    events: list[Happened] = []
-    for id_, entry in sorted(snapshot.jobs.items()):
-        if settled or entry.record.status is not JobStatus.REBALANCING:
-            events += [Happened(id_, event) for event in _events(snapshot, entry, reports, server_now, max_wait_secs)]
-    return events
+    """`settled`: the leader has listened for long enough to move workers. The end of a rebalance places workers, so it
+    comes alone: a plan is decided on records that show all that was placed and ended before."""
+    events = {
+        id_: _events(snapshot, entry, reports, server_now, max_wait_secs)
+        for id_, entry in sorted(snapshot.jobs.items())
+        if settled or entry.record.status is not JobStatus.REBALANCING
+    }
+    found = [Happened(id_, event) for id_, some in events.items() for event in some]
+    moves = [what for what in found if snapshot.jobs[what.job].record.status is JobStatus.REBALANCING]
+    return moves[:1] or found
 
 
 def _events(
@@ -114,19 +118,33 @@ def assignment_ops(
         given.setdefault(host, []).append(
             WorkerAssignment(job=job, worker=k, active=runs(jobs[job]), of=jobs[job].workers)
         )
+    changes = [
+        _assignment_change(id_, snapshot.assignments.get(id_), tuple(given.get(id_, ())))
+        for id_ in sorted({*given, *snapshot.assignments})
+    ]
+    return [*(op for taking, _ in changes for op in taking), *(op for _, giving in changes for op in giving)]
+
+
+def _assignment_change(
+    supervisor: SupervisorId, entry: AssignmentEntry | None, workers: tuple[WorkerAssignment, ...]
+) -> tuple[list[Op], list[Op]]:
+    """The writes that take workers from a supervisor, and those that give it some. A supervisor that loses one worker
+    and gains another is written twice: a single write would give before every other supervisor has lost its own."""
+    before = entry.record if entry else AssignmentRecord()
+    if workers == before.workers:
+        return [], []
+    had, has = ({(w.job, w.worker) for w in some} for some in (before.workers, workers))
     taking: list[Op] = []
     giving: list[Op] = []
-    for id_ in sorted({*given, *snapshot.assignments}):
-        entry = snapshot.assignments.get(id_)
-        before = entry.record if entry else AssignmentRecord()
-        workers = tuple(given.get(id_, ()))
-        if workers == before.workers:
-            continue
-        changed = msgspec.structs.replace(before, workers=workers, generation=before.generation + 1)
-        data, path = encode(changed), paths.assignment(id_)
-        op: Op = Set(path, data, entry.version) if entry else Create(path, data)
-        (giving if len(workers) > len(before.workers) else taking).append(op)
-    return [*taking, *giving]
+    version, generation, path = entry.version if entry else None, before.generation, paths.assignment(supervisor)
+    for ops, due, kept in ((taking, not has > had, has & had), (giving, bool(has - had), has)):
+        if due:
+            generation += 1
+            remaining = tuple(w for w in workers if (w.job, w.worker) in kept)
+            data = encode(msgspec.structs.replace(before, workers=remaining, generation=generation))
+            ops.append(Create(path, data) if version is None else Set(path, data, version))
+            version = 0 if version is None else version + 1
+    return taking, giving
 
 
 def _hosts(snapshot: ClusterSnapshot, silent: Collection[SupervisorId]) -> list[Host]:

@@ -121,7 +121,11 @@ class SwarmDirectory:
             for entry in request.swarms:
                 known = facts(entry.digest)
                 place = self.place(entry.digest, request.peer, now=now, expected=known.expected)
-                if request.role is not PeerRole.STOCK and not self._is_settled(entry.digest, request.peer, now):
+                if not (
+                    entry.complete
+                    or request.role is PeerRole.STOCK
+                    or self._is_settled(entry.digest, request.peer, now)
+                ):
                     interval = max(self._periods.unsettled_secs, self._fetching / self._periods.fetching_per_sec)
                 peers = [] if known.removed else self._to_dial(entry, request.peer, request.role, now)
                 swarms[entry.digest] = SwarmPeers(
