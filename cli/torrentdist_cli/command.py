@@ -52,7 +52,7 @@ def _remember_format(ctx: click.Context, param: click.Parameter, value: str | No
 
 
 class SharedOptions(click.Command):
-    """Adds the shared options, and shows them in a section of their own."""
+    """Adds the shared options, shows them in a section of their own, and refuses empty values of any parameter."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         own: list[click.Parameter] = list(kwargs.get("params") or [])
@@ -61,6 +61,14 @@ class SharedOptions(click.Command):
         kwargs["params"] = [*own, *(option for option in shared_options() if not taken & set(option.opts))]
         kwargs["context_settings"] = {**SETTINGS, **(kwargs.get("context_settings") or {})}
         super().__init__(*args, **kwargs)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        # Before click converts them: an empty path is the current directory by then.
+        values, _, _ = self.make_parser(ctx).parse_args(list(args))
+        for param in self.params:
+            if _has_empty(values.get(param.name or "")):
+                raise click.BadParameter("it is empty; was a variable not set?", ctx=ctx, param=param)
+        return super().parse_args(ctx, args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         own: list[tuple[str, str]] = []
@@ -76,6 +84,11 @@ class SharedOptions(click.Command):
             formatter.write_dl(shared)
         if isinstance(self, click.Group):
             self.format_commands(ctx, formatter)
+
+
+def _has_empty(value: Any) -> bool:
+    """Whether a parameter, or one of its values if it takes several, is given as empty text."""
+    return any(map(_has_empty, value)) if isinstance(value, list | tuple) else value == ""
 
 
 class Command(SharedOptions):

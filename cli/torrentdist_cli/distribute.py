@@ -81,7 +81,8 @@ def shortfall(view: DistributeView) -> str:
 
 
 def _supervisors(text: str | None) -> list[SupervisorId]:
-    return [supervisor_id(part.strip()) for part in (text or "").split(",") if part.strip()]
+    """An empty name among them is refused: without its name, all hosts would be meant."""
+    return [] if text is None else [supervisor_id(part.strip()) for part in text.split(",")]
 
 
 def _table(view: DistributeView) -> str:

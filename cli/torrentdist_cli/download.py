@@ -30,7 +30,7 @@ from torrentdist_cli.text import DURATION, duration, origins, size
     metavar="DURATION",
     help="Stay for so long and serve others, where no supervisor does.",
 )
-@click.option("--force", is_flag=True, help="Replace DEST if it holds other content.")
+@click.option("--force", is_flag=True, help="Replace DEST if it holds other content; see below.")
 @click.option("--no-supervisor", is_flag=True, help="Be a peer of its own even if this host has a supervisor.")
 @click.pass_obj
 def download(
@@ -41,6 +41,8 @@ def download(
     A bundle that is a single file becomes the file DEST.
 
     What has arrived when it ends early is kept: the same command goes on from there.
+
+    --force replaces neither the current directory, a home directory or a mount point, nor a directory that holds one.
 
     With -q: the path.
     """

@@ -107,7 +107,7 @@ def run(test: Coroutine[Any, Any, None]) -> None:
     asyncio.run(within())
 
 
-async def fetch(url: str, dest: Path, token_file: Path | None = None, **options: Any) -> DownloadView:
+async def fetch(url: str, dest: Path | str, token_file: Path | None = None, **options: Any) -> DownloadView:
     """A download while no master answers."""
     here = bind_socket("127.0.0.1", 0, what="a dead master")
     nobody = f"http://127.0.0.1:{here.getsockname()[1]}"
@@ -151,6 +151,28 @@ def test_other_content_at_dest_is_replaced_by_force_alone(tmp_path: Path, superv
 
         assert (caught.value.code, kept) == ("dest_exists", ["mine"])
         assert same_content(supervisor.meta, dest)
+
+    run(test())
+
+
+@pytest.mark.case("G4")
+def test_the_current_directory_is_not_replaced(
+    tmp_path: Path, supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`download etl-1 . --force` would delete all that the user has there; so would an empty DEST."""
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "mine").touch()
+    monkeypatch.chdir(tmp_path / "here")
+
+    async def test() -> None:
+        async with serving(supervisor) as url:
+            with pytest.raises(TorrentdistError) as caught:
+                await fetch(url, Path("."), force=True)
+            with pytest.raises(TorrentdistError) as empty:
+                await fetch(url, "", force=True)
+
+        assert (caught.value.code, empty.value.code) == ("protected_path", "empty_path")
+        assert os.listdir(tmp_path / "here") == ["mine"]
 
     run(test())
 

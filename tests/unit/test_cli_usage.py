@@ -242,3 +242,34 @@ def test_a_daemon_without_its_packages_says_what_to_install(capsys: Capture, tmp
     assert run.returncode == 2
     assert run.stderr.startswith("error[missing_dependency]: ")
     assert "pip install 'torrentdist[server]'" in run.stderr
+
+
+def calls_with_an_empty_value(path: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """One call of a command for each of its parameters that takes text, with that one empty."""
+    command: click.Command = cli
+    for name in path:
+        assert isinstance(command, click.Group)
+        found = command.get_command(click.Context(command), name)
+        assert found is not None
+        command = found
+    arguments = [param for param in command.params if isinstance(param, click.Argument)]
+    calls = [(*path, *("" if other is param else "x" for other in arguments)) for param in arguments]
+    options = [p for p in command.params if isinstance(p, click.Option) and not p.is_flag and not p.count]
+    return calls + [(*path, *("x" for _ in arguments), param.opts[-1], "") for param in options]
+
+
+@pytest.mark.case("G4")
+@pytest.mark.parametrize("call", [call for path in COMMANDS for call in calls_with_an_empty_value(path)], ids=" ".join)
+def test_an_empty_value_is_refused(call: tuple[str, ...], capsys: Capture) -> None:
+    """A variable that was not set would mean the current directory, or every host."""
+    code = main(list(call))
+
+    assert (2, True) == (code, "it is empty" in capsys.readouterr().err)
+
+
+@pytest.mark.case("G4")
+@pytest.mark.parametrize("names", [",", "h1,", " "])
+def test_an_empty_name_of_a_supervisor_is_refused(names: str, capsys: Capture) -> None:
+    """A list of variables that were not set would mean every host."""
+    assert main(["bundle", "distribute", "etl-1", "--supervisors", names]) == 2
+    assert "invalid_id" in capsys.readouterr().err

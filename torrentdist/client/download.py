@@ -22,6 +22,7 @@ from torrentdist.client.http import MasterClient
 from torrentdist.client.local import Held, NotHere, fetch_through_supervisor
 from torrentdist.client.peer import ClientPeer, client_peer, seeding_home
 from torrentdist.client.progress import Phase, TransferProgress, of_transfer
+from torrentdist.client.protected_paths import refuse_protected
 from torrentdist.model.config import Config
 from torrentdist.model.errors import EXIT_UNAVAILABLE, TorrentdistError
 from torrentdist.model.ids import BundleId
@@ -47,6 +48,8 @@ async def download(
     progress: OnProgress = lambda news: None,
 ) -> DownloadView:
     """Return when DEST is there (and after `seed_for` seconds more as a peer); `timed_out` after `timeout` seconds."""
+    if not os.fspath(dest):
+        raise TorrentdistError("empty_path", what="the destination")
     clock = asyncio.get_running_loop().time
     work = _Download(client, config, bundle_id, os.fspath(dest), clock(), timeout, seed_for, force, progress)
     return await work.run()
@@ -103,6 +106,7 @@ class _Download(msgspec.Struct):
         except TorrentdistError as error:
             if error.code != "dest_exists" or not self.force:
                 raise
+            await asyncio.to_thread(refuse_protected, dest)
             return False
 
     def _left(self) -> float:

@@ -1,0 +1,65 @@
+"""Which paths `download --force` refuses to replace, because much more than a download would be lost with them.
+
+Always: symlinks are followed first, so another name of a protected path is protected too.
+Never: touch what it names.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from torrentdist.model.errors import TorrentdistError
+
+
+def refuse_protected(dest: Path) -> None:
+    """`protected_path` if `dest` is or holds the current directory, a home directory or a mount point."""
+    what = protection(os.path.realpath(dest), _current(), _homes(), _mount_points())
+    if what is not None:
+        raise TorrentdistError("protected_path", path=str(dest), what=what)
+
+
+def protection(path: str, current: str | None, homes: Iterable[str], mounts: Iterable[str]) -> str | None:
+    """What makes `path` protected, in words; None if it may be replaced. Pure: all paths are real ones."""
+    if current is not None and _holds(path, current):
+        return "the current directory" if path == current else "a parent of the current directory"
+    for home in homes:
+        if _holds(path, home):
+            return "a home directory" if path == home else f"a parent of the home directory {home}"
+    for mount in mounts:
+        if _holds(path, mount):
+            return "a mount point" if path == mount else f"a parent of the mount point {mount}"
+    return None
+
+
+def _holds(path: str, inner: str) -> bool:
+    return inner == path or inner.startswith(path.rstrip("/") + "/")
+
+
+def _current() -> str | None:
+    try:
+        return os.path.realpath(os.getcwd())
+    except FileNotFoundError:
+        return None
+
+
+def _homes() -> list[str]:
+    homes = {entry.pw_dir for entry in pwd.getpwall()} | {os.environ.get("HOME", "")}
+    return sorted(os.path.realpath(home) for home in homes if home.startswith("/"))
+
+
+def _mount_points() -> list[str]:
+    """os.path.ismount overlooks a bind mount within one file system; the kernel's list does not."""
+    with suppress(OSError):
+        lines = Path("/proc/self/mountinfo").read_bytes().splitlines()
+        return [os.fsdecode(_unescaped(line.split()[4])) for line in lines]
+    return []
+
+
+def _unescaped(field: bytes) -> bytes:
+    for code in (b" ", b"\t", b"\n", b"\\"):
+        field = field.replace(b"\\%03o" % ord(code), code)
+    return field
