@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import click
 
 import torrentdist
+from torrentdist.standard_streams import protect_streams
 from torrentdist_cli.command import Group, Lazy
 from torrentdist_cli.failures import EXIT_INTERRUPTED, EXIT_PIPE, report, say_interrupted
 from torrentdist_cli.session import Session
@@ -42,6 +43,7 @@ def cli() -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    protect_streams()
     session = Session()
     args = list(sys.argv[1:] if argv is None else argv)
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from torrentdist.host.logs import dropped_lines
 from torrentdist.host.metrics import Sample
 from torrentdist.host.runtime import HostRuntime
 
@@ -20,3 +21,4 @@ def host_samples(runtime: HostRuntime) -> Iterator[Sample]:
     yield Sample("swarm_uploaded_bytes_total", "Payload bytes sent to peers", stats.uploaded)
     yield Sample("swarm_downloaded_bytes_total", "Payload bytes received from peers", stats.downloaded)
     yield Sample("fetches", "Fetches under way", len(runtime.fetching()))
+    yield Sample("log_lines_dropped_total", "Lines of the log that could not be written", dropped_lines())

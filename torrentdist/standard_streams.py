@@ -1,0 +1,116 @@
+"""Standard streams that end nothing: a command or a daemon goes on when what it has to say cannot be written.
+
+Always: descriptors 0 to 2 are open, so that no file and no socket of ours takes their place. What stderr cannot take
+is dropped and counted, and the next line that can be written is preceded by one that says how much is missing.
+Never: raise because of stderr. Stdout carries data, so that its errors stay errors.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import select
+import stat
+import sys
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+FOREVER_MS = -1
+
+
+def _plain_notice(lines: int) -> str:
+    return f"{lines} {'line' if lines == 1 else 'lines'} could not be written here"
+
+
+class LossyOutput(io.RawIOBase):
+    """Writes to a descriptor, and drops what it does not take."""
+
+    def __init__(self, fd: int) -> None:
+        self.dropped = 0
+        """Lines dropped since the process began."""
+        self.notice: Callable[[int], str] = _plain_notice
+        """Makes the line that says how many are missing."""
+        self.patience_ms = FOREVER_MS
+        """How long a reader that is behind, as of a pipe, may keep a write waiting."""
+        self._fd = fd
+        self._untold = 0
+        self._line_is_cut = False
+        self._turn = threading.RLock()  # a signal handler may write in the middle of a write
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        text = bytes(data)
+        with self._turn:
+            if self._untold and self._put(self.notice(self._untold).encode() + b"\n"):
+                self._untold = 0
+            if self._untold or not self._put(text):
+                lines = max(1, text.count(b"\n"))
+                self.dropped += lines
+                self._untold += lines
+        return len(text)
+
+    def _put(self, text: bytes) -> bool:
+        if self._line_is_cut:
+            text = b"\n" + text
+        written = 0
+        try:
+            while written < len(text):
+                written += os.write(self._fd, text[written : written + self._room()])
+        except OSError:
+            self._line_is_cut = self._line_is_cut if written == 0 else text[written - 1 : written] != b"\n"
+            return False
+        self._line_is_cut = False
+        return True
+
+    def _room(self) -> int:
+        """How many bytes can be written at once without waiting."""
+        if stat.S_ISREG(os.fstat(self._fd).st_mode):
+            return 1 << 30
+        ready = select.poll()
+        ready.register(self._fd, select.POLLOUT)
+        if not ready.poll(self.patience_ms):
+            raise BlockingIOError("the reader is behind")
+        return select.PIPE_BUF
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def isatty(self) -> bool:
+        return os.isatty(self._fd)
+
+
+def protect_streams() -> None:
+    """Make this process's streams such that they end nothing. Streams that somebody else has put there stay."""
+    _open_descriptors()
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115  # for as long as this process lives
+    if sys.stderr is None or sys.stderr is sys.__stderr__:
+        encoding = "utf-8" if sys.stderr is None else sys.stderr.encoding
+        sys.stderr = io.TextIOWrapper(
+            LossyOutput(2),
+            encoding=encoding,
+            errors="backslashreplace",
+            line_buffering=True,
+            write_through=True,
+        )
+
+
+def lossy_stderr() -> LossyOutput | None:
+    """What stands behind sys.stderr; None where somebody else has put another stream there."""
+    output = getattr(sys.stderr, "buffer", None)
+    return output if isinstance(output, LossyOutput) else None
+
+
+def _open_descriptors() -> None:
+    for fd in (0, 1, 2):
+        try:
+            os.fstat(fd)
+        except OSError:
+            nowhere = os.open(os.devnull, os.O_RDWR)  # the lowest free number, which is this one
+            os.set_inheritable(nowhere, True)
