@@ -8,7 +8,7 @@ SOURCES := torrentdist cli scripts tests $(if $(wildcard bench/*.py),bench)
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format docs bench bench-short bench-spark swarm chaos cases clean
+.PHONY: help setup demo test lint format docs site bench bench-short bench-spark swarm chaos cases clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.* ## /  make \1 \t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -34,6 +34,9 @@ format: setup ## put the sources into the house's format
 
 docs: setup ## generate docs/cli.md, configuration.md, errors.md and election.md
 	@$(PY) scripts/reference.py
+
+site: setup ## the documentation as a site in build/site, every link checked
+	@.venv/bin/mkdocs build --quiet
 
 bench: setup ## measure against peers; the last results stay in bench/
 	@$(PY) -m bench
