@@ -46,6 +46,14 @@ while not asked or mode == "stubborn":
 say("stop")
 """
 
+MAIN = """import os, sys
+
+import neighbour
+
+os.execv(open(neighbour.PROGRAM_FILE).read(), ["work.py", *sys.argv[1:]])
+"""
+"""Runs the worker as a program does that trusts its directory: it imports a neighbour and opens a relative path."""
+
 
 @dataclass(frozen=True)
 class Stint:
@@ -69,6 +77,10 @@ def make_worker_bundle(directory: Path) -> Path:
     program = directory / "work.py"
     program.write_text(WORKER.format(python=sys.executable))
     program.chmod(0o755)
+    (directory / "main.py").write_text(MAIN)
+    (directory / "neighbour.py").write_text('PROGRAM_FILE = "data/program"\n')
+    (directory / "data").mkdir()
+    (directory / "data" / "program").write_text("./work.py")
     return directory
 
 

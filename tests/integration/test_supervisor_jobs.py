@@ -39,6 +39,31 @@ async def test_an_assigned_worker_runs_over_its_bundle_behind_its_barrier(host: 
     assert (WorkerState.RUNNING, stint.fencing, 1) == (said.state, said.fencing, host.masters.heard[-1].generation)
 
 
+async def test_relative_paths_work_as_on_the_authors_machine(host: JobHost) -> None:
+    """If this fails, `python3 main.py` does not find main.py, its neighbours or its data, or spoils the store."""
+    host.job("etl", "python3", "main.py")
+    await host.assign(("etl", 0))
+    await host.running("etl")
+    content = (host.data / "workers" / "etl" / "0" / "bundle").resolve()
+
+    assert "./work.py" == host.oracle.stints("etl", 0)[0].said["argv"][0]
+    assert {"data", "main.py", "neighbour.py", "work.py"} == {path.name for path in content.iterdir()}
+
+
+async def test_a_worker_in_backoff_says_why(host: JobHost) -> None:
+    """If this fails, a job loops through restarts, and only its log tells the reason."""
+    programs = {"fails": "import no_such_module", "silent": "import os; os._exit(3)"}
+    for job, program in programs.items():
+        host.job(job, "python3", "-c", program, restart=Restart(backoff_secs=60.0))
+    await host.assign(*((job, 0) for job in programs))
+    await eventually(
+        lambda: all((r := host.masters.said(j, 0)) is not None and r.state is WorkerState.BACKOFF for j in programs)
+    )
+    said = {report.job: (report.exit_code, report.detail) for report in host.masters.heard[-1].workers}
+
+    assert {"fails": (1, "ModuleNotFoundError: No module named 'no_such_module'"), "silent": (3, "")} == said
+
+
 async def test_a_worker_that_is_not_assigned_any_more_is_stopped_then_its_barrier_goes(host: JobHost) -> None:
     """If this fails, a moved worker runs twice, or never starts at its new place."""
     host.job("etl")

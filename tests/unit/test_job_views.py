@@ -8,9 +8,10 @@ import msgspec
 import pytest
 from records_of import bundle, job, snapshot
 
+from torrentdist.cluster.snapshot import AssignmentEntry
 from torrentdist.master.job_views import job_view, of_the_places
 from torrentdist.model.ids import JobId, SupervisorId
-from torrentdist.model.records import JobStatus
+from torrentdist.model.records import AssignmentRecord, JobStatus, WorkerAssignment
 from torrentdist.model.views import WorkerReport, WorkerState
 
 J, H1, H2, H3 = JobId("j"), SupervisorId("h1"), SupervisorId("h2"), SupervisorId("h3")
@@ -40,3 +41,19 @@ def test_a_job_without_any_slot_says_so(status: JobStatus, note: str) -> None:
     view = job_view(snapshot([bundle("b", holders=["m1"])], jobs=[entry]), entry, {}, 0.0)
 
     assert note == view.reason
+
+
+def test_a_job_whose_workers_wait_in_backoff_says_why() -> None:
+    """If this fails, `job ls` shows an active job that never runs, and no reason."""
+    entry = job("j", ["b"], JobStatus.ACTIVE)
+    entry = dataclasses.replace(entry, record=msgspec.structs.replace(entry.record, workers=2))
+    assigned = AssignmentRecord(workers=tuple(WorkerAssignment(job=J, worker=k) for k in (0, 1)))
+    state = snapshot([bundle("b", holders=["m1", "m2", "m3"])], jobs=[entry])
+    state = dataclasses.replace(state, assignments={H1: AssignmentEntry(assigned, 1)})
+    failed = {"state": WorkerState.BACKOFF, "exit_code": 2, "detail": "can't open file 'main.py'"}
+    reports = {(J, k): msgspec.structs.replace(report(k, 0), **failed) for k in (0, 1)}
+    one = {**reports, (J, 1): report(1, 7)}
+
+    told = "ended and will be started again: exit code 2: can't open file 'main.py'"
+    assert f"worker 0 and 1 more {told}" == job_view(state, entry, reports, 0.0).reason
+    assert f"worker 0 {told}" == job_view(state, entry, one, 0.0).reason

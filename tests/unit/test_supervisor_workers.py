@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from torrentdist.cluster import paths
 from torrentdist.cluster.operations import SessionId
 from torrentdist.model.ha_views import SightView
 from torrentdist.model.ids import BundleId, JobId, MasterId
-from torrentdist.model.job import JobSpec, OnIsolation, Resources
+from torrentdist.model.job import JobSpec, OnIsolation, Resources, parse_job
 from torrentdist.model.records import AssignmentRecord, WorkerAssignment
 from torrentdist.model.settings import WORKER_VARIABLES
 from torrentdist.supervisor import local_state, places
 from torrentdist.supervisor.barriers import Seat
-from torrentdist.supervisor.guardian import clock, read_lease
+from torrentdist.supervisor.guardian import SPEC, clock, read_lease
 from torrentdist.supervisor.isolation import Known, is_proof
+from torrentdist.supervisor.last_words import MOST_CHARACTERS, end_of_stderr, last_line, why_failed
 from torrentdist.supervisor.launching import (
     Homes,
     Program,
@@ -208,6 +212,102 @@ def test_a_worker_finds_its_bundles_whatever_it_did_before(tmp_path: Path, conte
     assert (content, content / "bin") == ((work / "bundle").readlink(), (work / "deps" / "d").readlink())
     assert "kept" == (work / "mine").read_text()
     assert {"bin", "run.sh"} == set(os.listdir(content))
+
+
+def test_the_bundles_entries_are_in_the_workers_directory(tmp_path: Path, content: Path) -> None:
+    """If this fails, relative paths don't lead to the bundle's files, or a bundle hides `bundle` and `deps`."""
+    for name in ("bundle", "deps"):
+        (content / name).mkdir()
+        (content / name / "inner").touch()
+    homes = Homes(tmp_path)
+    prepare(homes, program(content), RUN)
+    work = homes.work((ETL, 1))
+
+    assert {"bin", "run.sh", "bundle", "deps"} == set(os.listdir(work))
+    assert ("#!/bin/sh\n", "ours") == ((work / "run.sh").read_text(), (work / "bin" / "sh").read_text())
+    assert (content, ["d"]) == ((work / "bundle").readlink(), os.listdir(work / "deps"))
+
+
+def test_a_restart_clears_links_of_an_older_bundle_and_spares_what_the_worker_made(
+    tmp_path: Path, content: Path
+) -> None:
+    """If this fails, a worker sees files of a bundle that it doesn't run, or loses what it has made."""
+    homes = Homes(tmp_path)
+    prepare(homes, program(content), RUN)
+    work = homes.work((ETL, 1))
+    (work / "run.sh").unlink()
+    (work / "run.sh").write_text("the worker's own")
+    (work / "mine").symlink_to("bundle/other")
+    newer = tmp_path / "newer"
+    newer.mkdir()
+    (newer / "run.sh").touch()
+    (newer / "main.py").write_text("new")
+    prepare(homes, program(newer), RUN)
+
+    assert {"main.py", "run.sh", "mine", "bundle", "deps"} == set(os.listdir(work))
+    assert ("the worker's own", "new") == ((work / "run.sh").read_text(), (work / "main.py").read_text())
+
+
+def test_python_writes_no_cache_beside_the_bundles_modules(tmp_path: Path, content: Path) -> None:
+    """If this fails, a job changes published content, or a job.toml can make it do so."""
+    env = environment({}, Homes(tmp_path), program(content, env={"PYTHONDONTWRITEBYTECODE": ""}), RUN)
+
+    assert "1" == env["PYTHONDONTWRITEBYTECODE"]
+
+
+def test_the_example_runs_in_its_workers_directory(tmp_path: Path) -> None:
+    """If this fails, the first job that a new user copies does not find its own files."""
+    homes, content = Homes(tmp_path / "data"), tmp_path / "content"
+    shutil.copytree(Path(__file__).parents[2] / "examples" / "tally", content)
+    before = sorted(content.rglob("*"))
+    job = parse_job((content / "job.toml").read_text(), origin="job.toml")
+    example = Program(Place(job=ETL, worker=1, slot=0), job, job.workers, content, {})
+    spec = msgspec.json.decode((prepare(homes, example, RUN) / SPEC).read_bytes())
+    subprocess.run(spec["argv"], cwd=spec["cwd"], env=spec["env"], check=True, capture_output=True)
+
+    assert '{"b.txt": 2}' == (homes.work((ETL, 1)) / "counts.json").read_text()
+    assert before == sorted(content.rglob("*"))
+
+
+def write_stderr(home: Path, *parts: bytes) -> None:
+    offset = 0
+    for part in parts:
+        (home / f"stderr.{offset:015d}").write_bytes(part)
+        offset += len(part)
+
+
+def test_the_last_words_are_of_this_run_and_of_all_its_files(tmp_path: Path) -> None:
+    """If this fails, a worker is said to have failed of what an earlier run failed of."""
+    write_stderr(tmp_path, b"old error\n", b"new ", b"error\n\n")
+
+    assert 21 == end_of_stderr(tmp_path)
+    assert "new error" == why_failed(tmp_path, 10, spark=False)
+    assert ("", "") == (why_failed(tmp_path, 21, spark=False), why_failed(tmp_path / "none", 0, spark=False))
+
+
+def test_a_spark_driver_names_the_error_and_not_its_last_line(tmp_path: Path) -> None:
+    """If this fails, every driver is said to have failed of Spark's own farewell."""
+    write_stderr(tmp_path, b"ValueError: no data\nINFO ShutdownHookManager: bye\n")
+
+    assert ("ValueError: no data", "INFO ShutdownHookManager: bye") == tuple(
+        why_failed(tmp_path, 0, spark=spark) for spark in (True, False)
+    )
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("a\nb \x1b[31mred\x07\n", "b \\x1b[31mred\\x07"),
+        ("10 %\r99 %\r", "99 %"),
+        ("\u202egnp.exe caf\u00e9", "\\u202egnp.exe caf\u00e9"),
+        ("x" * 9000, "x" * (MOST_CHARACTERS - 1) + "…"),
+        ("\x1b" * 9000, ("\\x1b" * MOST_CHARACTERS)[: MOST_CHARACTERS - 1] + "…"),
+        (" \n\n", ""),
+    ],
+)
+def test_a_last_line_cannot_steer_a_terminal_and_is_bounded(said: str, told: str) -> None:
+    """If this fails, a job writes to the terminal of whoever lists jobs, or fills every answer of the masters."""
+    assert told == last_line(said)
 
 
 def test_what_a_worker_leaves_is_cleaned_up_and_its_output_later(tmp_path: Path, content: Path) -> None:

@@ -43,7 +43,7 @@ def job_view(snapshot: ClusterSnapshot, entry: JobEntry, reports: Reports, serve
         workers=workers,
         created_at=job.created_at,
         due_in=due_in,
-        reason=job.reason or (_shortage(workers) if keeps_places(job) else "") or _lacking(snapshot, job),
+        reason=job.reason or _note(snapshot, job, workers),
         spec=job.spec,
     )
 
@@ -53,8 +53,22 @@ def job_list(snapshot: ClusterSnapshot, reports: Reports, server_now: float | No
     return [job_view(snapshot, entry, reports, server_now) for entry in entries]
 
 
-def _lacking(snapshot: ClusterSnapshot, job: JobRecord) -> str:
-    return lacking(snapshot, job) if job.live else ""
+def _note(snapshot: ClusterSnapshot, job: JobRecord, workers: list[WorkerView]) -> str:
+    """What keeps the job from being as it was asked to be."""
+    of_workers = [_shortage(workers), _failing(workers)] if keeps_places(job) else []
+    return "; ".join(filter(None, [*of_workers, lacking(snapshot, job) if job.live else ""]))
+
+
+def _failing(workers: list[WorkerView]) -> str:
+    """Why workers wait before they are started again: the first one's reason stands for all."""
+    failing = [worker for worker in workers if worker.state is WorkerState.BACKOFF]
+    if not failing:
+        return ""
+    first = failing[0]
+    code = "" if first.exit_code is None else f"exit code {first.exit_code}"
+    others = f" and {len(failing) - 1} more" if len(failing) > 1 else ""
+    why = ": ".join(filter(None, (code, first.detail)))
+    return f"worker {first.worker}{others} ended and will be started again" + (f": {why}" if why else "")
 
 
 def _shortage(workers: list[WorkerView]) -> str:

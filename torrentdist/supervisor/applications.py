@@ -19,7 +19,6 @@ from pathlib import Path
 import msgspec
 
 from torrentdist.http11 import Http, HttpError
-from torrentdist.supervisor.output import Stream, read_output
 from torrentdist.supervisor.workers import Key
 
 LOOK_SECS = 1.0
@@ -27,8 +26,6 @@ ANSWER_SECS = 2.0
 RETRIES = 16
 """Spark's own: how many ports after the first it tries."""
 _LISTENING = "0A"
-TAIL_BYTES = 64 * 1024
-MOST_TOLD = 400
 _NAME = r"(?:[A-Za-z_$][\w$]*\.)*(?:[A-Z][\w$]*)?(?:Error|Exception)"
 _REASON = re.compile(rf'^(?:Exception in thread "[^"]*" |Caused by: |: )?({_NAME}(?::.*)?)$', re.MULTILINE)
 _ANY = ("0.0.0.0", "::", "127.0.0.1", "::1")
@@ -77,12 +74,7 @@ class Applications:
 def reason_in(stderr: str) -> str:
     """What a driver says it failed of: the last error that it names, of Python or Java; empty if it names none."""
     found = _REASON.findall(stderr)
-    return found[-1].strip()[:MOST_TOLD] if found else ""
-
-
-def why_failed(home: Path) -> str:
-    """By what the driver wrote at its end. Blocks."""
-    return reason_in(read_output(home, Stream.STDERR, -TAIL_BYTES, TAIL_BYTES).data.decode(errors="replace"))
+    return found[-1].strip() if found else ""
 
 
 async def _ask(host: str, port: int, http: Http) -> str:

@@ -22,21 +22,13 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId
 from torrentdist.model.job import JobKind, OnIsolation
 from torrentdist.model.views import WorkerReport
-from torrentdist.supervisor import local_state, places, workers
-from torrentdist.supervisor.applications import Applications, Driver, why_failed
+from torrentdist.supervisor import last_words, launching, local_state, places, workers
+from torrentdist.supervisor.applications import Applications, Driver
 from torrentdist.supervisor.assigning import Assigning, Facts
 from torrentdist.supervisor.barriers import Barriers, Seat, resource_of
 from torrentdist.supervisor.guardian import clock
 from torrentdist.supervisor.isolation import Isolation
-from torrentdist.supervisor.launching import (
-    Homes,
-    clean_up,
-    drop_old_output,
-    drop_orphans,
-    new_run,
-    prepare,
-    program_of,
-)
+from torrentdist.supervisor.launching import Homes
 from torrentdist.supervisor.leasing import Inherited, LeaseFile
 from torrentdist.supervisor.ledger import Ledger
 from torrentdist.supervisor.local_state import JobFacts, Left, Place, RunRecord
@@ -289,7 +281,7 @@ class Jobs:
                 log.warning("a guardian does not end its worker", job=key[0], worker=key[1])
                 self.running.destroy(key)
             case Forget(key):
-                await asyncio.to_thread(clean_up, self.homes, key)
+                await asyncio.to_thread(launching.clean_up, self.homes, key)
                 await self._ledger.note(lambda state: places.forgotten(state, key))
                 self._on_needs()
 
@@ -301,7 +293,7 @@ class Jobs:
         assert place is not None
         assert session is not None
         facts = self._ledger.state.jobs[place.job]
-        run = new_run(facts, session)
+        run = launching.new_run(facts, session)
         self.running.begin(key, run, self.homes.guard(key))
         self._use_barriers()
         task = asyncio.create_task(self._start(key, facts, run), name=f"start {key}")
@@ -312,14 +304,15 @@ class Jobs:
         try:
             async with asyncio.timeout(MARK_SECS):
                 fencing = await self.barriers.fencing()
-            run = msgspec.structs.replace(run, fencing=fencing)
+            stderr_from = await asyncio.to_thread(last_words.end_of_stderr, self.homes.guard(key))
+            run = msgspec.structs.replace(run, fencing=fencing, stderr_from=stderr_from)
             place = places.place_of(self._ledger.state, key)
             contents = {bundle: self._content(bundle) for bundle in facts.needs}
             if place is None or self.barriers.session != run.session or not all(contents.values()):
                 raise TorrentdistError("closing", what=f"worker {key[1]} of {key[0]}")
             here = {bundle: path for bundle, path in contents.items() if path is not None}
-            program = program_of(place, facts, here, self.gateway)
-            await asyncio.to_thread(prepare, self.homes, program, run)
+            program = launching.program_of(place, facts, here, self.gateway)
+            await asyncio.to_thread(launching.prepare, self.homes, program, run)
             await self._ledger.commit(lambda state: places.started(state, key, run))
             self.running.begin(key, run, self.homes.guard(key))
             self._write_lease()
@@ -340,9 +333,13 @@ class Jobs:
         place = places.place_of(self._ledger.state, key)
         if place is not None:
             life, detail = self._life_after(place, run, status)
-            if life.exit_code and not detail and key in {driver.key for driver in self.drivers()}:
-                detail = await asyncio.to_thread(why_failed, self.homes.guard(key))
-            await self._ledger.note(lambda state: places.lived(state, key, life, detail, time.time()))
+            if life.exit_code and not detail:
+                spark = key in {driver.key for driver in self.drivers()}
+                detail = await asyncio.to_thread(
+                    last_words.why_failed, self.homes.guard(key), run.stderr_from, spark=spark
+                )
+            told = last_words.printable_line(detail)
+            await self._ledger.note(lambda state: places.lived(state, key, life, told, time.time()))
 
     def _life_after(self, place: Place, run: RunRecord, status: Status | None) -> tuple[workers.Life, str]:
         """By the host's clock."""
@@ -361,8 +358,8 @@ class Jobs:
 
     async def watch_output(self) -> None:
         while True:
-            await asyncio.to_thread(drop_orphans, self.homes, self.placed())
-            await asyncio.to_thread(drop_old_output, self.homes, self.placed(), self._log_keep_secs)
+            await asyncio.to_thread(launching.drop_orphans, self.homes, self.placed())
+            await asyncio.to_thread(launching.drop_old_output, self.homes, self.placed(), self._log_keep_secs)
             await asyncio.sleep(OUTPUT_LOOK_SECS)
 
     # its end

@@ -1,9 +1,11 @@
 """What a worker finds when it starts: its directory over the bundle, its environment, and its guardian's orders.
 
-Always holds: the worker's directory holds nothing of ours but links, so that it can spoil only its own things; orders
-are on disk before the guardian starts. Must not do: decide. It blocks: use threads.
+Always holds: the worker's directory holds nothing of ours but links, so that it can spoil only its own things; what the
+worker made stays, unless it is in the way of `bundle` or `deps`; orders are on disk before the guardian starts. Must
+not do: decide. It blocks: use threads.
 
-    <data>/workers/<job>/<k>/   the working directory: `bundle`, `deps/<bundle-id>`, and whatever the worker makes
+    <data>/workers/<job>/<k>/   the working directory: `bundle`, `deps/<bundle-id>`, a link to each top-level entry of
+                                the bundle, and whatever the worker makes
     <data>/guard/<job>/<k>/     spec.json, status.json, lock, guardian.log, stdout.<offset>, stderr.<offset>
     <data>/guard/<job>/peers.json, <data>/guard/lease.json
 """
@@ -36,6 +38,8 @@ LOG_BYTES = 10 * 1024 * 1024
 LOG_FILES = 5
 """So many are kept of each stream."""
 OURS = "TORRENTDIST_"
+BUNDLE, DEPENDENCIES = "bundle", "deps"
+"""Names in the working directory that an entry of the bundle cannot have there."""
 
 
 @dataclass(frozen=True)
@@ -108,11 +112,12 @@ def prepare(homes: Homes, program: Program, run: RunRecord) -> Path:
     try:
         home.mkdir(parents=True, exist_ok=True, mode=0o750)
         work.mkdir(parents=True, exist_ok=True, mode=0o750)
-        _link(work / "bundle", program.content)
-        _clear(work / "deps")
-        (work / "deps").mkdir()
+        _link(work / BUNDLE, program.content)
+        _clear(work / DEPENDENCIES)
+        (work / DEPENDENCIES).mkdir()
         for bundle, content in program.dependencies.items():
-            (work / "deps" / bundle).symlink_to(content)
+            (work / DEPENDENCIES / bundle).symlink_to(content)
+        _link_entries(work, program.content)
         (home / STATUS).unlink(missing_ok=True)
         (home / HEARTBEAT).unlink(missing_ok=True)
         write_whole(str(home / SPEC), msgspec.json.encode(_orders(homes, program, run)))
@@ -139,7 +144,7 @@ def _orders(homes: Homes, program: Program, run: RunRecord) -> dict[str, object]
 
 def _argv(program: Program, work: Path, env: Mapping[str, str]) -> list[str]:
     if program.spec.kind is JobKind.SPARK and program.bundle is not None:
-        return spark_command(program.spec, program.bundle, work / "bundle", program.gateway, find_submit(env))
+        return spark_command(program.spec, program.bundle, work / BUNDLE, program.gateway, find_submit(env))
     return command_of(program.spec, program.content, work)
 
 
@@ -147,7 +152,7 @@ def command_of(spec: JobSpec, content: Path, work: Path) -> list[str]:
     """A program that is a file of the bundle is that file; any other is found as a shell in `work` would."""
     program, *arguments = spec.command
     if ".." not in Path(program).parts and confined_file(content, program) is not None:
-        return [str(work / "bundle" / program), *arguments]
+        return [str(work / BUNDLE / program), *arguments]
     return [program, *arguments]
 
 
@@ -166,12 +171,14 @@ def environment(base: Mapping[str, str], homes: Homes, program: Program, run: Ru
         "TORRENTDIST_WORKERS": str(program.workers),
         "TORRENTDIST_SLOT": str(place.slot),
         "TORRENTDIST_FENCING": str(run.fencing),
-        "TORRENTDIST_BUNDLE": str(work / "bundle"),
-        "TORRENTDIST_DEPENDENCIES": str(work / "deps"),
+        "TORRENTDIST_BUNDLE": str(work / BUNDLE),
+        "TORRENTDIST_DEPENDENCIES": str(work / DEPENDENCIES),
         GATEWAY: program.gateway,
         "TORRENTDIST_PEERS_FILE": str(homes.peers(place.job)),
         "TORRENTDIST_HEARTBEAT_FILE": str(homes.guard(place.key) / HEARTBEAT),
         RUN_MARK: run.id,
+        # Python would write `__pycache__` beside the bundle's modules, into the store.
+        "PYTHONDONTWRITEBYTECODE": "1",
     }
 
 
@@ -180,6 +187,22 @@ def _link(path: Path, target: Path) -> None:
         return
     _clear(path)
     path.symlink_to(target)
+
+
+def _link_entries(work: Path, content: Path) -> None:
+    """Makes the bundle's top-level entries visible in `work`, so that relative paths work as in the bundle itself.
+
+    Removes links of an older bundle. What the worker made under a name of the bundle stays as it is."""
+    wanted = {name: f"{BUNDLE}/{name}" for name in os.listdir(content) if name not in (BUNDLE, DEPENDENCIES)}
+    there = set()
+    for entry in list(os.scandir(work)):
+        stale = entry.name not in wanted and entry.is_symlink() and os.readlink(entry.path) == f"{BUNDLE}/{entry.name}"
+        if stale:
+            os.unlink(entry.path)
+        else:
+            there.add(entry.name)
+    for name in wanted.keys() - there:
+        os.symlink(wanted[name], work / name)
 
 
 def _clear(path: Path) -> None:

@@ -56,6 +56,8 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     since: float = 0.0
     """The wall's, for people."""
     needs: tuple[BundleId, ...] = ()
+    stderr_from: int = 0
+    """Offset at which its stderr begins: what stands before is of earlier runs."""
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
