@@ -10,7 +10,14 @@ settings.register_profile("house", deadline=None)
 settings.load_profile("house")
 
 # found beside this file
-pytest_plugins = ["zookeeper_fixtures", "cluster_fixtures", "job_host", "event_fixtures", "masters_in_process"]
+pytest_plugins = [
+    "zookeeper_fixtures",
+    "cluster_fixtures",
+    "job_host",
+    "event_fixtures",
+    "masters_in_process",
+    "cluster_by_script",
+]
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ out; import what a command that starts has to wait for.
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import ssl
 import time
@@ -19,6 +18,8 @@ from typing import Final, NamedTuple, Self
 from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
+
+from torrentdist.model.wording import os_sentence
 
 IDLE_SECS: Final = 60.0
 """Less than our servers keep an idle connection."""
@@ -217,7 +218,7 @@ class Http:
         except TimeoutError as exc:
             raise ConnectTimeout(f"no connection to {origin.host}:{origin.port} in time") from exc
         except (OSError, UnicodeError) as exc:
-            raise ConnectError(_why(exc)) from exc
+            raise ConnectError(os_sentence(exc)) from exc
         connection = _Connection(reader, writer)
         self._open.add(connection)
         return connection
@@ -277,7 +278,7 @@ class _Connection:
         except asyncio.LimitOverrunError as exc:
             raise HttpError("this is no HTTP: its head has no end") from exc
         except OSError as exc:
-            raise HttpError(_why(exc) or "the connection broke") from exc
+            raise HttpError(os_sentence(exc) or "the connection broke") from exc
         large = len(content) > READ_BYTES
         whole = await asyncio.to_thread(_unpacked, content, headers) if large else _unpacked(content, headers)
         return Answer(status, headers, whole, asked.url, self.writer)
@@ -391,10 +392,3 @@ def _head_of(asked: Asked) -> tuple[Origin, bytes]:
     except UnicodeEncodeError as exc:
         raise HttpError(f"a header that HTTP does not know: {exc}") from exc
     return Origin(parts.scheme, host, port or _PORTS[parts.scheme]), head
-
-
-def _why(exc: OSError | UnicodeError) -> str:
-    """asyncio says "Connect call failed", and whom it called, where others say why."""
-    if isinstance(exc, ConnectionError) and exc.errno:
-        return os.strerror(exc.errno)
-    return str(exc)

@@ -12,6 +12,7 @@ from torrentdist.bundle.durable import write_durably
 from torrentdist.model.backup import decode_backup
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ha_views import BackupView, RestoreView
+from torrentdist.model.wording import counted
 from torrentdist_cli.asking import masters
 from torrentdist_cli.command import Command
 from torrentdist_cli.output import facts, show
@@ -51,7 +52,12 @@ def backup(session: Session, file: Path) -> None:
     view = BackupView(
         path=str(file), cluster=found.cluster, epoch=found.epoch, records=len(found.nodes), size=len(data)
     )
-    show(session, view, value=view.path, table=lambda: f"{view.records} records, {size(view.size)}, in {view.path}")
+    show(
+        session,
+        view,
+        value=view.path,
+        table=lambda: f"{counted(view.records, 'record')}, {size(view.size)}, in {view.path}",
+    )
 
 
 @click.command(cls=Command)

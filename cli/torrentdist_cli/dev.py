@@ -11,6 +11,7 @@ import click
 
 from torrentdist.dev.cluster import DevCluster, DevSpec, default_dir, stop
 from torrentdist.dev.processes import DevState, read_state
+from torrentdist.model.wording import counted
 from torrentdist_cli.command import Command, Group
 from torrentdist_cli.output import facts, grid, show
 from torrentdist_cli.session import Format, Session
@@ -110,7 +111,7 @@ def down(session: Session, directory: Path | None) -> None:
         session,
         {"dir": str(directory), "stopped": stopped},
         value=str(stopped),
-        table=lambda: f"stopped {stopped} processes",
+        table=lambda: f"stopped {counted(stopped, 'process')}",
     )
 
 

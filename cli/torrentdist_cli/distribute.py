@@ -9,6 +9,7 @@ from torrentdist.client.distribute import hosts_needed
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import SupervisorId, bundle_id, supervisor_id
 from torrentdist.model.views import DistributeView
+from torrentdist.model.wording import counted
 from torrentdist_cli.asking import masters
 from torrentdist_cli.command import Command
 from torrentdist_cli.fleet import fleet_display
@@ -77,7 +78,7 @@ def shortfall(view: DistributeView) -> str:
     """`bundle etl-42 is on 14 of 16 hosts; missing: h3 (stuck: disk full), h9 (gone)`"""
     named = [f"{host.supervisor} ({host.reason})" for host in view.failed[:_NAMED]]
     more = [f"and {len(view.failed) - _NAMED} more"] if len(view.failed) > _NAMED else []
-    return f"bundle {view.id} is on {view.done} of {view.hosts} hosts; missing: {', '.join(named + more)}"
+    return f"bundle {view.id} is on {view.done} of {counted(view.hosts, 'host')}; missing: {', '.join(named + more)}"
 
 
 def _supervisors(text: str | None) -> list[SupervisorId]:

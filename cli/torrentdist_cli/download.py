@@ -10,6 +10,7 @@ import click
 from torrentdist.client.download import download as download_bundle
 from torrentdist.model.ids import BundleId, bundle_id
 from torrentdist.model.views import DownloadView
+from torrentdist.model.wording import counted
 from torrentdist_cli.asking import masters
 from torrentdist_cli.command import Command
 from torrentdist_cli.output import facts, show
@@ -77,7 +78,7 @@ def _table(view: DownloadView) -> str:
             ("id", view.id),
             ("digest", view.digest),
             ("path", view.path),
-            ("size", f"{size(view.size)} in {view.files} files"),
+            ("size", f"{size(view.size)} in {counted(view.files, 'file')}"),
             ("bytes", origins(view.sources)),
             ("time", duration(view.seconds)),
         ]

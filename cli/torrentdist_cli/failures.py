@@ -7,12 +7,14 @@ from outside is made printable first, so that no name can steer a terminal.
 from __future__ import annotations
 
 import errno
+import os
 import sys
 from collections.abc import Iterator
 
 import click
 
 from torrentdist.model.errors import EXIT_BUG, EXIT_USAGE, TorrentdistError
+from torrentdist.model.wording import cause_text, os_sentence
 from torrentdist_cli.text import printable
 
 EXIT_INTERRUPTED = 130
@@ -25,6 +27,9 @@ _DISK_ERRNOS = frozenset(
 )
 
 
+_SPARK_PACKAGES = frozenset({"pyspark", "pyarrow", "pandas", "py4j"})
+
+
 def known_failure(exc: BaseException) -> TorrentdistError | None:
     """The error of the table that an exception stands for; None: a bug of ours."""
     if isinstance(exc, TorrentdistError):
@@ -32,11 +37,23 @@ def known_failure(exc: BaseException) -> TorrentdistError | None:
     if isinstance(exc, BaseExceptionGroup):
         return next((found for inner in exc.exceptions if (found := known_failure(inner)) is not None), None)
     if isinstance(exc, OSError) and exc.errno in _DISK_ERRNOS:
-        path = exc.filename if isinstance(exc.filename, str) else "the output"
-        error = TorrentdistError("disk_error", path=path, detail=exc.strerror or str(exc))
+        path = os.fsdecode(exc.filename) if isinstance(exc.filename, str | bytes) else "the output"
+        error = TorrentdistError("disk_error", path=path, detail=os_sentence(exc))
         error.__cause__ = exc.__cause__
         return error
+    if isinstance(exc, ModuleNotFoundError):
+        return _missing_package(exc)
     return None
+
+
+def _missing_package(exc: ModuleNotFoundError) -> TorrentdistError | None:
+    """What to install, where only the client's packages are; None for a module of ours: that is a bug."""
+    missing = (exc.name or "torrentdist").partition(".")[0]
+    if missing.startswith("torrentdist"):
+        return None
+    extra = "spark" if missing in _SPARK_PACKAGES else "server"
+    detail = f"this command needs {missing}, which is not installed"
+    return TorrentdistError("missing_dependency", detail=detail, package=f"torrentdist[{extra}]")
 
 
 def report(exc: BaseException, *, verbose: bool) -> int:
@@ -47,7 +64,7 @@ def report(exc: BaseException, *, verbose: bool) -> int:
     if isinstance(exc, click.ClickException):
         return _report_usage(exc)
     error = known_failure(exc)
-    if verbose:
+    if verbose and (error is None or error.exit_code == EXIT_BUG):
         _print_traceback(exc)
     if error is None:
         _say("internal", f"{type(exc).__name__}: {exc}", (), _bug_hint(verbose))
@@ -60,7 +77,7 @@ def causes_of(error: TorrentdistError) -> Iterator[str]:
     """What led to an error, as far as its own sentence doesn't say it already."""
     said, cause = error.message, error.__cause__
     while cause is not None:
-        text = str(cause) or type(cause).__name__
+        text = cause_text(cause) or type(cause).__name__
         if text not in said:
             yield text
             said += text

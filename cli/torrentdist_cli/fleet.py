@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from torrentdist.model.views import FleetView, HostProgress, HostState
+from torrentdist.model.wording import counted
 from torrentdist_cli.progress import paced, stderr_console
 from torrentdist_cli.session import Session
 from torrentdist_cli.text import duration, percent, printable, rate, size
@@ -68,7 +69,7 @@ def summary(fleet: FleetView) -> str:
     flow = sum(host.rate for host in fleet.hosts if host.state is HostState.FETCHING)
     return ", ".join(
         [
-            f"{counts[HostState.DONE]} of {len(fleet.hosts)} hosts done",
+            f"{counts[HostState.DONE]} of {counted(len(fleet.hosts), 'host')} done",
             *others,
             *([f"{percent(there / wanted)} of the bytes"] if wanted else []),
             *([rate(flow)] if flow else []),
@@ -130,7 +131,9 @@ def picture(fleet: FleetView, height: int) -> Any:
         table.add_row(*(Text(cell, style=_STYLES.get(host.state, "")) for cell in cells(host)))
     rest = len(fleet.hosts) - len(hosts)
     heading = Text(f"{fleet.id} ({size(fleet.size)}): {summary(fleet)}", no_wrap=True, overflow="ellipsis")
-    return Group(heading, table, *([Text(f"and {rest} more hosts", style="dim")] if rest else []))
+    return Group(
+        heading, table, *([Text(f"and {rest} more {'host' if rest == 1 else 'hosts'}", style="dim")] if rest else [])
+    )
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from torrentdist.client.progress import Phase, TransferProgress, UploadProgress
+from torrentdist.model.wording import counted
 from torrentdist_cli.session import Session
 from torrentdist_cli.text import duration, percent, rate, size
 
@@ -69,11 +70,11 @@ def _details(picture: Picture) -> Iterator[str]:
         yield f"{duration(picture.eta)} left"
     if isinstance(picture, UploadProgress):
         if picture.wanted:
-            yield f"{picture.replicas} of {picture.wanted} replicas"
+            yield f"{picture.replicas} of {counted(picture.wanted, 'replica')}"
     elif received := picture.from_masters + picture.from_peers:
         yield f"{percent(picture.from_peers / received)} from peers"
     if picture.phase is Phase.FETCHING:
-        yield "1 peer" if picture.peers == 1 else f"{picture.peers} peers"
+        yield counted(picture.peers, "peer")
 
 
 @contextmanager

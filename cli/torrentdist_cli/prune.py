@@ -8,6 +8,7 @@ from torrentdist.client.transport import Broken, Request, ask
 from torrentdist.http11 import Http
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.views import PruneView, UnusedView
+from torrentdist.model.wording import counted
 from torrentdist_cli.asking import masters
 from torrentdist_cli.command import Command
 from torrentdist_cli.output import show
@@ -39,7 +40,7 @@ def prune(session: Session, older_than: float, cluster: bool, dry_run: bool) -> 
         return
     view = run(_prune(session.config().client.supervisor, older_than, dry_run))
     verb = "would remove" if dry_run else "removed"
-    sentence = f"{verb} {len(view.removed)} bundles, {size(view.freed_bytes)}; {view.kept} stay"
+    sentence = f"{verb} {counted(len(view.removed), 'bundle')}, {size(view.freed_bytes)}; kept: {view.kept}"
     show(session, view, value=str(view.freed_bytes), table=lambda: "\n".join([sentence, *view.removed]))
 
 
@@ -51,7 +52,7 @@ def _prune_cluster(session: Session, older_than: float, dry_run: bool) -> None:
 
     view = run(work())
     verb = "would remove" if dry_run else "removed"
-    sentence = f"{verb} {len(view.removed)} bundles, {size(view.bytes)}; {view.kept} stay"
+    sentence = f"{verb} {counted(len(view.removed), 'bundle')}, {size(view.bytes)}; kept: {view.kept}"
     show(session, view, value=str(view.bytes), table=lambda: "\n".join([sentence, *view.removed]))
 
 

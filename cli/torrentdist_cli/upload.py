@@ -11,6 +11,7 @@ from torrentdist.client.upload import upload as upload_bundle
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, MasterId, bundle_id
 from torrentdist.model.views import UploadView
+from torrentdist.model.wording import counted
 from torrentdist_cli.asking import masters
 from torrentdist_cli.command import Command
 from torrentdist_cli.output import facts, show
@@ -25,7 +26,7 @@ from torrentdist_cli.text import DURATION, duration, size
 @click.option("--id", metavar="ID", help="The bundle's name; made from the path and the content if not given.")
 @click.option(
     "--min-replicas",
-    type=click.IntRange(min=0),
+    type=click.IntRange(min=1),
     metavar="N",
     help="How many masters must hold it before this command returns; as many as the cluster wants if not given.",
 )
@@ -70,7 +71,7 @@ async def _missing(client: MasterClient, name: BundleId) -> list[MasterId]:
 def shortfall(view: UploadView, missing: list[MasterId]) -> str:
     """`bundle etl-42 has 1 of 3 replicas; missing on: m2, m3`"""
     where = f"missing on: {', '.join(missing)}" if missing else "no other master is up"
-    return f"bundle {view.id} has {view.replicas} of {view.min_replicas} replicas; {where}"
+    return f"bundle {view.id} has {view.replicas} of {counted(view.min_replicas, 'replica')}; {where}"
 
 
 def _table(view: UploadView) -> str:
@@ -78,7 +79,7 @@ def _table(view: UploadView) -> str:
         [
             ("id", view.id),
             ("digest", view.digest),
-            ("size", f"{size(view.size)} in {view.files} files"),
+            ("size", f"{size(view.size)} in {counted(view.files, 'file')}"),
             ("replicas", f"{view.replicas} of {view.min_replicas} wanted"),
             ("time", duration(view.seconds)),
         ]

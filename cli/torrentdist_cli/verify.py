@@ -60,7 +60,7 @@ def verify(session: Session, id: str, path: Path) -> None:
         view = run(_verify(session, name, path, progress))
     show(session, view, value="\n".join(found.path for found in view.damaged), table=lambda: _table(view))
     if view.damaged:
-        raise TorrentdistError("corrupt", path=str(path), detail=_counted(view.damaged))
+        raise TorrentdistError("content_differs", path=str(path), id=view.id, detail=_counted(view.damaged))
 
 
 async def _verify(session: Session, name: BundleId, path: Path, progress: Show) -> VerifyView:
@@ -85,7 +85,11 @@ async def _compare(meta: Metafile, path: Path, progress: Show) -> list[Damage]:
 
 
 def _counted(damaged: list[DamagedPath]) -> str:
-    return f"{damaged[0].path} differs" if len(damaged) == 1 else f"{len(damaged)} paths differ"
+    return (
+        f"{damaged[0].path} differs"
+        if len(damaged) == 1
+        else f"{len(damaged)} paths differ, the first is {damaged[0].path}"
+    )
 
 
 def _table(view: VerifyView) -> str:

@@ -169,7 +169,7 @@ def test_a_second_download_to_the_same_place_is_refused(tmp_path: Path) -> None:
     with open_part(tmp_path / "dest"), pytest.raises(TorrentdistError) as caught, open_part(tmp_path / "dest"):
         pass
 
-    assert caught.value.code == "in_use"
+    assert caught.value.code == "dest_busy"
 
 
 def test_a_part_left_beside_a_complete_dest_is_dropped(tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ def test_no_host_at_all_is_an_error() -> None:
     with pytest.raises(TorrentdistError) as caught:
         watch([{}], [], [], wait_share=1.0, labels={"rack": "9"})
 
-    assert (caught.value.code, caught.value.exit_code) == ("not_found", 3)
+    assert (caught.value.code, caught.value.exit_code) == ("no_supervisor_matches", 3)
 
 
 def test_the_share_rounds_up() -> None:

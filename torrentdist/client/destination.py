@@ -181,7 +181,7 @@ def _lock(fd: int, dest: Path) -> None:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as exc:
-        raise TorrentdistError("in_use", id=dest.name, detail=f"another download is writing to {dest}") from exc
+        raise TorrentdistError("dest_busy", path=str(dest)) from exc
 
 
 def remove(path: Path) -> None:

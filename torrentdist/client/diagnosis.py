@@ -21,6 +21,7 @@ from torrentdist.model.errors import (
 )
 from torrentdist.model.ha_views import DialView, MasterState, RoleView
 from torrentdist.model.views import ClusterView
+from torrentdist.model.wording import counted
 
 LEAST_FILES = 1024
 """A daemon needs a descriptor for each peer, each client and each file that it serves."""
@@ -203,7 +204,7 @@ def judge_master(master: MasterFacts) -> list[Finding]:
         findings.append(warning("session", master.role.id, detail, hint))
     if master.role.lag:
         hint = "It catches up by itself; if not, see its log."
-        findings.append(warning("replicas", master.role.id, f"it lacks {master.role.lag} bundles", hint))
+        findings.append(warning("replicas", master.role.id, f"it lacks {counted(master.role.lag, 'bundle')}", hint))
     for other in master.roles:
         if other.state is MasterState.UNREACHABLE:
             detail = f"{other.id} at {other.url}: {other.failing.get('reachable', '')}"
@@ -280,7 +281,8 @@ def judge_way_back(answers: Mapping[str, DialView]) -> list[Finding]:
     if not answers:
         return []
     if not closed:
-        return [Finding(check="way back", detail=f"{len(answers)} masters reach a swarm port of this host")]
+        masters = counted(len(answers), "master")
+        return [Finding(check="way back", detail=f"{masters} can reach a swarm port of this host")]
     hint = "Open swarm.port of this host to the others: without it nobody can fetch from here."
     return [
         warning("way back", url, f"it cannot reach {answer.host}:{answer.port}: {answer.detail}", hint)

@@ -58,7 +58,8 @@ async def distribute(
     fleet = await client.distribute(bundle_id, supervisors=supervisors, labels=labels)
     ours = frozenset(supervisors) or frozenset(host.supervisor for host in fleet.hosts)
     if not ours:
-        raise TorrentdistError("not_found", what="a supervisor to distribute to")
+        wanted = ", ".join(f"{name}={value}" for name, value in sorted((labels or {}).items()))
+        raise TorrentdistError("no_supervisor_matches", what=f"has the label {wanted}" if wanted else "is up")
     fleet = _only(fleet, ours)
     progress(fleet)
     needed = hosts_needed(wait_share, len(ours))

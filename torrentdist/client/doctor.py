@@ -34,6 +34,7 @@ from torrentdist.model.errors import EXIT_UNAVAILABLE, EXIT_USAGE, TorrentdistEr
 from torrentdist.model.ha_views import DialView, RoleView
 from torrentdist.model.settings import DEFAULT_ORIGIN
 from torrentdist.model.views import ClusterView, HealthView
+from torrentdist.model.wording import cause_text
 
 T = TypeVar("T")
 
@@ -168,7 +169,7 @@ async def _server(address: str, config: ZooKeeperConfig) -> ServerFacts:
         settings = diagnosis.parse_settings(await _four_letters(address, "conf", config))
         return ServerFacts(address, mode, settings)
     except (OSError, TimeoutError) as exc:
-        return ServerFacts(address, detail=str(exc) or f"no answer within {PROBE_SECS:g} s")
+        return ServerFacts(address, detail=cause_text(exc) or f"no answer within {PROBE_SECS:g} s")
 
 
 async def _four_letters(address: str, word: str, config: ZooKeeperConfig) -> str:
@@ -286,7 +287,7 @@ async def _why_closed(name: str, port: int) -> str:
         async with asyncio.timeout(PROBE_SECS):
             _, writer = await asyncio.open_connection(name, port)
     except (OSError, TimeoutError) as exc:
-        return str(exc) or f"{name}:{port}: no connection within {PROBE_SECS:g} s"
+        return cause_text(exc) or f"{name}:{port}: no connection within {PROBE_SECS:g} s"
     writer.close()
     return ""
 
@@ -329,7 +330,7 @@ async def supervisor(config: Config, origins: Mapping[str, str]) -> list[Finding
         except (Broken, TorrentdistError) as exc:
             if origins.get("client.supervisor", DEFAULT_ORIGIN) == DEFAULT_ORIGIN:
                 return [Finding(check="supervisor", subject=url, detail="none on this host, as far as is configured")]
-            error = TorrentdistError("supervisor_unreachable", url=url, detail=str(exc))
+            error = TorrentdistError("supervisor_unreachable", url=url, detail=cause_text(exc))
             return [diagnosis.of_error("supervisor", url, error)]
     hint = "Look into this supervisor's log."
     failing = [
@@ -345,7 +346,7 @@ async def _ready(http: Http, url: str) -> HealthView:
         response = await asyncio.wait_for(http.get(f"{url}/readyz"), PROBE_SECS)
         return msgspec.json.decode(response.content, type=HealthView)
     except (HttpError, TimeoutError, msgspec.MsgspecError) as exc:
-        raise Broken(str(exc) or f"no answer within {PROBE_SECS:g} s", sent=True) from exc
+        raise Broken(cause_text(exc) or f"no answer within {PROBE_SECS:g} s", sent=True) from exc
 
 
 async def timed(work: Awaitable[list[Finding]]) -> tuple[list[Finding], float]:

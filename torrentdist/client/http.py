@@ -30,6 +30,7 @@ from torrentdist.client.transport import (
     Request,
     decode,
     error_in,
+    expect_known,
     read_token,
     send,
 )
@@ -326,7 +327,7 @@ class MasterClient:
                     result = parse(response)
                     self._start = action.url
                     return result
-                reply = judge(error)
+                reply = judge(expect_known(error, request))
             except Broken as broken:
                 unsure = unsure or broken.sent
                 reply = Reply(Said.NOTHING, broken.detail)

@@ -21,6 +21,7 @@ from torrentdist.model.job import FILE_NAME, JobSpec, parse_job, place_in
 from torrentdist.model.overrides import with_overrides
 from torrentdist.model.records import ENDED
 from torrentdist.model.views import JobView
+from torrentdist.model.wording import cause_text
 
 SUBMIT_SECS = 30.0
 
@@ -33,7 +34,7 @@ def read_job(directory: Path) -> JobSpec:
     except (FileNotFoundError, NotADirectoryError):
         raise TorrentdistError("job_file_missing", what=str(directory)) from None
     except (OSError, UnicodeDecodeError) as exc:
-        raise TorrentdistError("job_invalid", origin=str(path), detail=str(exc)) from exc
+        raise TorrentdistError("job_invalid", origin=str(path), detail=cause_text(exc)) from exc
     spec = parse_job(text, origin=str(path))
     problem = file_problem(directory, spec)
     if problem is not None:

@@ -17,6 +17,7 @@ from torrentdist.http11 import Http
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId
 from torrentdist.model.views import HostBundleView, HostState, Sources
+from torrentdist.model.wording import cause_text
 
 ALIVE_SECS = 0.5
 CALL_SECS = 5.0
@@ -88,7 +89,7 @@ def _open(view: HostBundleView, was_here: bool) -> Held:
             with open(content / file.path, "rb"):
                 pass
     except OSError as exc:
-        raise NotHere(f"its files cannot be read: {exc}") from exc
+        raise NotHere(f"its files cannot be read: {cause_text(exc)}") from exc
     if meta.digest != view.digest:
         raise NotHere(f"it names {view.digest} and holds {meta.digest}")
     sources = view.transfer.sources if view.transfer is not None and not was_here else Sources(local=meta.size)

@@ -17,6 +17,7 @@ import msgspec
 
 from torrentdist.http11 import Answer, AnswerTimeout, ConnectError, ConnectTimeout, Http, HttpError, InvalidUrl
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.wording import cause_text
 
 T = TypeVar("T")
 
@@ -96,6 +97,14 @@ def error_in(response: Answer) -> TorrentdistError | None:
     return TorrentdistError.from_wire(body)
 
 
+def expect_known(error: TorrentdistError, request: Request) -> TorrentdistError:
+    """The same error; Broken if the process at this URL lacks the request's path, because it is no master."""
+    if error.code == "not_found" and error.fields.get("what") == request.path:
+        why = "it is no master (perhaps a supervisor's gateway), or one of an older release"
+        raise Broken(f"it does not know {request.path}: {why}", sent=False)
+    return error
+
+
 def decode(response: Answer, kind: type[T]) -> T:
     """The answer's body; Broken if something else than a master sits behind that URL."""
     try:
@@ -120,7 +129,7 @@ def read_token(token_file: str) -> str:
     try:
         token = Path(token_file).expanduser().read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as exc:
-        raise TorrentdistError("config_invalid", origin="client.token_file", detail=f"{token_file}: {exc}") from exc
+        raise TorrentdistError("config_invalid", origin="client.token_file", detail=cause_text(exc)) from exc
     if not token or not token.isascii() or not token.isprintable():
         raise TorrentdistError("config_invalid", origin="client.token_file", detail=f"{token_file} holds no token")
     return token

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from torrentdist.bundle.difference import describe_difference
 from torrentdist.bundle.make import make_metafile
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.client.chunked import send_content
@@ -96,8 +97,18 @@ async def _there(client: MasterClient, bundle_id: BundleId, meta: Metafile) -> B
             raise
         return None
     if view.digest != meta.digest:
-        raise TorrentdistError("conflict", id=bundle_id, existing=view.digest)
+        note = await _difference(client, bundle_id, meta)
+        raise TorrentdistError("conflict", id=bundle_id, existing=view.digest, note=note)
     return view
+
+
+async def _difference(client: MasterClient, bundle_id: BundleId, meta: Metafile) -> str:
+    """How the content here differs from the bundle's; empty if no master has the bundle's metafile."""
+    try:
+        existing = await client.metafile(bundle_id)
+    except TorrentdistError:
+        return ""
+    return await asyncio.to_thread(describe_difference, existing, meta)
 
 
 def _wanted(view: BundleView, min_replicas: int | None) -> int:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.wording import os_sentence
 
 ALL_PERMISSIONS = 31
 _IN_FLIGHT = 64
@@ -50,7 +51,9 @@ def read_credentials(auth_file: str) -> Credentials:
     try:
         lines = Path(auth_file).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as exc:
-        raise TorrentdistError("secret_invalid", path=auth_file, detail=f"it cannot be read ({exc})") from exc
+        raise TorrentdistError(
+            "secret_invalid", path=auth_file, detail=f"it cannot be read ({os_sentence(exc)})"
+        ) from exc
     user, colon, password = (lines or [""])[0].strip().partition(":")
     if not user or not colon or not password:
         raise TorrentdistError("secret_invalid", path=auth_file, detail="its first line is not user:password")

@@ -46,6 +46,7 @@ from torrentdist.cluster.operations import (
 )
 from torrentdist.model.config import ZooKeeperConfig
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.wording import cause_text
 
 SASL_AVAILABLE: bool = PURESASL_AVAILABLE
 
@@ -345,7 +346,7 @@ def _tls_context(config: ZooKeeperConfig) -> ssl.SSLContext | None:
         if config.tls_cert:
             context.load_cert_chain(config.tls_cert, config.tls_key or None)
     except OSError as exc:
-        raise TorrentdistError("config_invalid", origin="zookeeper.tls_*", detail=str(exc)) from exc
+        raise TorrentdistError("config_invalid", origin="zookeeper.tls_*", detail=cause_text(exc)) from exc
     return context
 
 

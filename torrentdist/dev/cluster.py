@@ -39,6 +39,7 @@ from torrentdist.dev.processes import (
 from torrentdist.dev.zookeeper import EmbeddedZooKeeper
 from torrentdist.host.address import NAME, read_address
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.wording import counted
 
 READY_SECS = 60.0
 STOP_SECS = 15.0
@@ -114,7 +115,7 @@ class DevCluster:
             self.wait_started(name)
         self._write_client_config()
         self.wait_ready()
-        say(f"{len(masters)} masters and {len(supervisors)} supervisors are ready")
+        say(f"{counted(len(masters), 'master')} and {counted(len(supervisors), 'supervisor')} are ready")
 
     def _start_zookeeper(self) -> None:
         if self.spec.zookeeper:

@@ -30,6 +30,7 @@ from torrentdist.distributor.content import (
 )
 from torrentdist.distributor.protocol import Holder
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.wording import cause_text
 
 
 class LocalOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -100,7 +101,7 @@ class LocalCodeDistributor:
                     raise HolderFailed(problem)
                 yield from response.iter_raw()
         except (httpx.HTTPError, httpx.InvalidURL) as exc:
-            raise HolderFailed(f"{type(exc).__name__}: {exc}") from exc
+            raise HolderFailed(cause_text(exc) or type(exc).__name__) from exc
 
 
 def _shuffled(holders: list[Holder]) -> list[Holder]:

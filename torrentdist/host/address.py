@@ -16,6 +16,7 @@ import structlog
 from torrentdist.bundle.durable import write_durably
 from torrentdist.bundle.store_failures import disk_failures
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.wording import os_sentence
 
 log = structlog.get_logger(__name__)
 
@@ -60,4 +61,4 @@ def read_address(data_dir: Path) -> DaemonAddress | None:
     except FileNotFoundError:
         return None
     except (OSError, msgspec.MsgspecError) as exc:
-        raise TorrentdistError("disk_error", path=str(data_dir / NAME), detail=str(exc)) from exc
+        raise TorrentdistError("disk_error", path=str(data_dir / NAME), detail=os_sentence(exc)) from exc

@@ -25,6 +25,7 @@ from torrentdist.model.events import (
 )
 from torrentdist.model.ids import BundleId
 from torrentdist.model.views import TransferPhase, TransferView
+from torrentdist.model.wording import cause_text
 from torrentdist.swarm.engine import Transfer
 
 LOOK_SECS = 0.5
@@ -145,6 +146,6 @@ async def _watch(tell: Tell, download: Download, progress_secs: float) -> None:
 def _why(exc: BaseException) -> tuple[str, str]:
     if isinstance(exc, TorrentdistError):
         return exc.code, exc.message
-    return (
-        ("stopped", "it is not wanted any more") if isinstance(exc, asyncio.CancelledError) else ("internal", str(exc))
-    )
+    if isinstance(exc, asyncio.CancelledError):
+        return "stopped", "it is not wanted any more"
+    return "internal", cause_text(exc) or type(exc).__name__

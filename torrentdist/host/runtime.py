@@ -26,6 +26,7 @@ from torrentdist.host.events import EventLog
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
 from torrentdist.model.views import PeerAddress, SwarmEntry, TransferPhase, TransferView
+from torrentdist.model.wording import os_sentence
 from torrentdist.swarm.agent import SwarmPicture
 from torrentdist.swarm.engine import Engine, Transfer
 
@@ -251,7 +252,7 @@ class HostRuntime:
         except (TorrentdistError, asyncio.CancelledError):
             raise
         except OSError as exc:
-            raise TorrentdistError("disk_error", path=str(exc.filename or home), detail=str(exc)) from exc
+            raise TorrentdistError("disk_error", path=str(exc.filename or home), detail=os_sentence(exc)) from exc
         except Exception as exc:
             raise TorrentdistError(
                 "bundle_unavailable", id=bundle_id, detail=f"{type(self.distributor).__name__}: {exc}"

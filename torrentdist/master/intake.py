@@ -20,6 +20,7 @@ from torrentdist.host.runtime import HostRuntime
 from torrentdist.master.changes import Changes
 from torrentdist.master.once import Mutation
 from torrentdist.master.operations import BundleOperations
+from torrentdist.master.viewing import other_content
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.events import BundleFiles, FileFact
 from torrentdist.model.ids import BundleId, Digest
@@ -70,7 +71,7 @@ class Intake:
         before = await self._changes.recall(mutation)
         entry = self._mirror.snapshot.bundles.get(bundle)
         if entry is not None and entry.record.digest != meta.digest:
-            raise TorrentdistError("conflict", id=bundle, existing=entry.record.digest)
+            raise other_content(entry.record)
         if entry is None:
             self._appends.pop(meta.digest, None)  # of an upload that was forgotten: its bytes may be gone
         # The leader that opened it may be gone, and this one's disk be without the metafile.

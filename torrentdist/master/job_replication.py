@@ -8,6 +8,7 @@ from __future__ import annotations
 from torrentdist.cluster.snapshot import ClusterSnapshot, JobEntry
 from torrentdist.model.job import Replication
 from torrentdist.model.records import JobRecord, JobStatus
+from torrentdist.model.wording import counted
 
 
 def lacking(snapshot: ClusterSnapshot, job: JobRecord) -> str:
@@ -18,7 +19,7 @@ def lacking(snapshot: ClusterSnapshot, job: JobRecord) -> str:
             return f"bundle {bundle} is not there"
         here, wanted = len(snapshot.holders(bundle)), _of(job).min_count or entry.record.min_replicas
         if here < wanted:
-            return f"bundle {bundle} has {here} of {wanted} replicas"
+            return f"bundle {bundle} has {here} of {counted(wanted, 'replica')}"
     return ""
 
 

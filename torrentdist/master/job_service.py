@@ -43,6 +43,7 @@ from torrentdist.master.pruning import prune_ops, unused
 from torrentdist.master.sight import Sight
 from torrentdist.master.silence import Silence
 from torrentdist.master.validating import Validation
+from torrentdist.master.viewing import not_found
 from torrentdist.model import ids
 from torrentdist.model.config import Config
 from torrentdist.model.errors import TorrentdistError
@@ -124,7 +125,7 @@ class Jobs:
     async def _spec_of(self, bundle: BundleId) -> tuple[Path, JobSpec]:
         entry = self._mirror.snapshot.bundles.get(bundle)
         if entry is None or entry.record.state in (BundleState.REMOVED, BundleState.UPLOADING):
-            raise TorrentdistError("bundle_not_found", id=bundle)
+            raise not_found(bundle, entry)
         stored = self._store.get(entry.record.digest)
         if stored is None:
             raise TorrentdistError("not_ready", detail=f"bundle {bundle} is still on its way to this master")

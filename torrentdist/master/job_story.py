@@ -13,6 +13,7 @@ from torrentdist.master.lifecycle import keeps_places
 from torrentdist.model.ids import SupervisorId
 from torrentdist.model.records import JobEvent, JobEventKind, JobRecord, JobStatus, StoryRecord
 from torrentdist.model.views import WorkerReport
+from torrentdist.model.wording import counted
 
 MOST_EVENTS = 300
 NEAR_SECS = 0.001
@@ -64,7 +65,7 @@ def _lifecycle(story: StoryRecord | None, entry: JobEntry, lacking: str) -> Iter
 
 def _about(job: JobRecord) -> str:
     if job.pending is not None and job.pending.workers:
-        return f"to {job.pending.workers} workers"
+        return f"to {counted(job.pending.workers, 'worker')}"
     return job.reason
 
 

@@ -12,6 +12,7 @@ from torrentdist.cluster import paths
 from torrentdist.cluster.operations import Create, Delete, Op, Set
 from torrentdist.cluster.snapshot import ClusterSnapshot, JobEntry
 from torrentdist.master.lifecycle import Event, Gone, Rebalance, apply
+from torrentdist.master.viewing import not_found
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, JobId
 from torrentdist.model.job import JobSpec
@@ -43,7 +44,7 @@ def submit_ops(
     for needed in (bundle, *spec.dependencies):
         entry = snapshot.bundles.get(needed)
         if entry is None or entry.record.state in (BundleState.REMOVED, BundleState.UPLOADING):
-            raise TorrentdistError("bundle_not_found", id=needed)  # an upload that never ends would bar every master
+            raise not_found(needed, entry)  # an upload that never ends would bar every master
         if entry.record.state is BundleState.LOST:
             raise TorrentdistError("bundle_lost", id=needed)
     record = JobRecord(

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.records import JobRecord, JobStatus, Pending, PendingStep
+from torrentdist.model.records import ENDED, JobRecord, JobStatus, Pending, PendingStep
 
 
 @dataclass(frozen=True)
@@ -122,6 +122,9 @@ TABLE: Mapping[tuple[JobStatus, type[Event]], Step] = {
 }
 
 
+_PASSIVE = {Activate: "activated", Deactivate: "deactivated", Rebalance: "rebalanced", Kill: "killed"}
+
+
 class Gone:
     """The job is to be removed, with all that it left."""
 
@@ -134,8 +137,10 @@ def apply(job: JobRecord, event: Event) -> JobRecord | Gone:
     step = TABLE.get((job.status, type(event)))
     if step is None:
         if isinstance(event, Asked):
-            asked = type(event).__name__.lower()
-            raise TorrentdistError("job_state", id=job.id, status=job.status.value, asked=asked)
+            note = "it has ended, and nothing of it runs any more" if job.status in ENDED else ""
+            raise TorrentdistError(
+                "job_state", id=job.id, status=job.status.value, asked=_PASSIVE[type(event)], note=note
+            )
         return job
     if isinstance(event, Due) and (job.pending is None or event.now < job.pending.due):
         return job

@@ -17,7 +17,7 @@ from torrentdist.cluster.operations import Check, Create, Op, Set
 from torrentdist.cluster.snapshot import BundleEntry, ClusterSnapshot
 from torrentdist.master.changes import Changes, Render
 from torrentdist.master.once import Mutation
-from torrentdist.master.viewing import bundle_view
+from torrentdist.master.viewing import bundle_view, not_found, other_content
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, SupervisorId
 from torrentdist.model.records import AssignmentRecord, BundleRecord, BundleState, encode
@@ -76,7 +76,7 @@ class BundleOperations:
 def _live(snapshot: ClusterSnapshot, bundle: BundleId) -> BundleEntry:
     entry = snapshot.bundles.get(bundle)
     if entry is None or entry.record.state is BundleState.REMOVED:
-        raise TorrentdistError("bundle_not_found", id=bundle)
+        raise not_found(bundle, entry)
     return entry
 
 
@@ -93,7 +93,7 @@ def upload_ops(
     """Same content: nothing, or the record comes alive again. Other content under the id: `conflict`."""
     entry = snapshot.bundles.get(bundle)
     if entry is not None and entry.record.digest != meta.digest:
-        raise TorrentdistError("conflict", id=bundle, existing=entry.record.digest)
+        raise other_content(entry.record)
     if entry is None:
         record = BundleRecord(
             id=bundle,
@@ -151,7 +151,7 @@ def distribution_ops(
 ) -> Sequence[Op]:
     entry = _live(snapshot, bundle)
     if entry.record.state is BundleState.UPLOADING:
-        raise TorrentdistError("bundle_not_found", id=bundle)
+        raise not_found(bundle, entry)
     ops: list[Op] = []
     for id_ in targets(snapshot, supervisors, labels):
         assignment = snapshot.assignments.get(id_)

@@ -17,6 +17,7 @@ from torrentdist.http11 import Http, HttpError
 from torrentdist.model.ha_views import DialView, MasterState, RoleView
 from torrentdist.model.ids import Digest, MasterId
 from torrentdist.model.records import BundleState, MasterRecord
+from torrentdist.model.wording import cause_text
 
 ANSWER_SECS = 1.0
 
@@ -62,7 +63,7 @@ class Roles:
                     return view
             return _unreachable(master, f"it answered {response.status_code}")
         except (HttpError, TimeoutError, msgspec.MsgspecError) as exc:
-            return _unreachable(master, str(exc) or f"no answer within {ANSWER_SECS:g} s")
+            return _unreachable(master, cause_text(exc) or f"no answer within {ANSWER_SECS:g} s")
 
 
 async def dial(host: str, port: int) -> DialView:
@@ -71,7 +72,7 @@ async def dial(host: str, port: int) -> DialView:
         async with asyncio.timeout(ANSWER_SECS):
             _, writer = await asyncio.open_connection(host, port)
     except (OSError, TimeoutError) as exc:
-        detail = str(exc) or f"no connection within {ANSWER_SECS:g} s"
+        detail = cause_text(exc) or f"no connection within {ANSWER_SECS:g} s"
         return DialView(host=host, port=port, reachable=False, detail=detail)
     writer.close()
     return DialView(host=host, port=port, reachable=True)

@@ -21,6 +21,7 @@ from torrentdist.master.roles import Roles
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ha_views import LeaderTransferView, MasterState, RoleView
 from torrentdist.model.ids import MasterId
+from torrentdist.model.wording import counted
 
 HAND_OVER_SECS = 5.0
 
@@ -29,8 +30,10 @@ def objection(role: RoleView) -> str | None:
     """Why a master that says this of itself cannot take over; None if it can."""
     if role.failing or not role.ready:
         return "; ".join(f"{check}: {why}" for check, why in role.failing.items()) or "it is not ready"
-    if role.lag is None or role.lag > 0:
-        return f"it lacks {role.lag} bundles"
+    if role.lag is None:
+        return "it does not say which bundles it lacks"
+    if role.lag > 0:
+        return f"it lacks {counted(role.lag, 'bundle')}"
     if role.state is not MasterState.STANDBY:
         return f"it is {role.state.value}, not a standby"
     return None

@@ -8,7 +8,7 @@ from torrentdist.cluster.snapshot import BundleEntry, ClusterSnapshot
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ha_views import FailoverView
 from torrentdist.model.ids import BundleId, MasterId, PeerId, SupervisorId
-from torrentdist.model.records import BundleState, FailoverRecord
+from torrentdist.model.records import BundleRecord, BundleState, FailoverRecord
 from torrentdist.model.views import (
     BundleCounts,
     BundleView,
@@ -28,8 +28,21 @@ def entry_of(snapshot: ClusterSnapshot, bundle: BundleId, *states: BundleState) 
     """The bundle's entry if it exists in one of these states, else `bundle_not_found`."""
     entry = snapshot.bundles.get(bundle)
     if entry is None or entry.record.state not in states:
-        raise TorrentdistError("bundle_not_found", id=bundle)
+        raise not_found(bundle, entry)
     return entry
+
+
+def not_found(bundle: BundleId, entry: BundleEntry | None) -> TorrentdistError:
+    """`bundle_not_found`, with what is known of the bundle all the same."""
+    state = None if entry is None else entry.record.state
+    notes = {BundleState.REMOVED: "it was removed", BundleState.UPLOADING: "its upload is not complete"}
+    return TorrentdistError("bundle_not_found", id=bundle, note=notes.get(state, "") if state else "")
+
+
+def other_content(record: BundleRecord) -> TorrentdistError:
+    """`conflict`: the id belongs to this record for good, even after the bundle was removed."""
+    note = "that bundle was removed, and keeps its id" if record.state is BundleState.REMOVED else ""
+    return TorrentdistError("conflict", id=record.id, existing=record.digest, note=note)
 
 
 def bundle_view(snapshot: ClusterSnapshot, bundle: BundleId) -> BundleView:

@@ -66,6 +66,7 @@ ERRORS: Mapping[str, ErrorKind] = {
     # not found
     "bundle_not_found": ErrorKind(3, 404, "there is no bundle {id!r}", "`torrentdist bundle ls` lists what there is."),
     "not_found": ErrorKind(3, 404, "{what} does not exist", "Check the name."),
+    "no_supervisor_matches": ErrorKind(3, 404, "no supervisor {what}", "`torrentdist supervisor ls` lists them with their labels."),
     "events_not_found": ErrorKind(3, 404, "there are no events at {path}: {detail}", "Give a directory, file or URI that Spark can read, such as <data_dir>/events; docs/events.md says who writes them."),
     "no_events": ErrorKind(3, 404, "{path} holds no events yet", "A daemon closes a file after events.file_secs, or when it stops; files whose names start with _ are still being written."),
     # not allowed
@@ -93,17 +94,19 @@ ERRORS: Mapping[str, ErrorKind] = {
     "timed_out": ErrorKind(6, 504, "{what} was not done within {seconds:g} s", "What has arrived is kept: run it again to go on."),
     # content
     "corrupt": ErrorKind(7, 500, "{path} does not match its digest: {detail}", "The bytes were damaged on the way or on disk. Run it again; a holder repairs itself."),
+    "content_differs": ErrorKind(7, 500, "{path} is not bundle {id!r}: {detail}", "It was changed after it was downloaded, or it is another bundle. `torrentdist download {id} {path} --force` replaces it."),
     "backup_damaged": ErrorKind(7, 500, "{path} is a damaged backup: {detail}", "Take another copy of it, or an older backup. Nothing was restored."),
     # disk
     "disk_full": ErrorKind(8, 507, "not enough room in {path}: {needed} bytes needed, {free} free", "Free some space, raise store.limit_bytes, or `torrentdist bundle prune`."),
     "disk_error": ErrorKind(8, 500, "{path}: {detail}", "Check the disk, the permissions and the owner of the directory."),
     "store_locked": ErrorKind(9, 409, "another daemon (process {pid}) uses the store in {path}", "Two daemons cannot share a data directory. Stop the other one, or give this one its own."),
     # conflict
-    "conflict": ErrorKind(9, 409, "bundle {id!r} already exists with other content ({existing})", "Bundles never change: choose another id."),
+    "conflict": ErrorKind(9, 409, "the id {id!r} belongs to other content ({existing})", "Bundles never change: choose another id."),
     "id_taken": ErrorKind(9, 409, "{what} {id!r} is already running elsewhere", "Give every daemon its own id."),
     "dev_running": ErrorKind(9, 409, "there is already a cluster in {dir}: {detail}", "`torrentdist dev status --dir {dir}` shows it and `torrentdist dev down --dir {dir}` stops it; or give another --dir."),
+    "dest_busy": ErrorKind(9, 409, "another download is writing to {path}", "Wait until it is done, or choose another destination."),
     "in_use": ErrorKind(9, 409, "bundle {id!r} is in use: {detail}", "Unpin it or end what uses it first."),
-    "job_state": ErrorKind(9, 409, "job {id!r} is {status}: it cannot {asked} now", "`torrentdist job show` tells its state; docs/jobs.md has the table of what is possible when."),
+    "job_state": ErrorKind(9, 409, "job {id!r} is {status}: it cannot be {asked} now", "`torrentdist job show` tells its state; docs/jobs.md has the table of what is possible when."),
     "job_exists": ErrorKind(9, 409, "there is already a job {id!r}", "Kill it first, or give this one another --name."),
     "job_not_found": ErrorKind(3, 404, "there is no job {id!r}", "`torrentdist job ls` lists what there is."),
     "dest_exists": ErrorKind(9, 409, "{path} exists and holds other content", "Choose another destination, or replace it with --force."),
@@ -116,14 +119,18 @@ ERRORS: Mapping[str, ErrorKind] = {
 
 
 class TorrentdistError(Exception):
-    """A failure of the table. `fields` fill its sentence; `extra` travels along for programs (leader, masters...)."""
+    """A failure of the table. `fields` fill its sentence; `extra` travels along for programs (leader, masters...).
+
+    A field `note` that the sentence does not use is added to its end: what is special about this one failure.
+    """
 
     def __init__(self, code: str, *, extra: Mapping[str, Any] | None = None, **fields: Any) -> None:
         self.code = code
         self.kind = ERRORS[code]
         self.fields = fields
         self.extra: dict[str, Any] = dict(extra or {})
-        self.message = self.kind.message.format(**fields)
+        note = fields.get("note")
+        self.message = self.kind.message.format(**fields) + (f": {note}" if note else "")
         super().__init__(self.message)
 
     @property

@@ -38,7 +38,8 @@ def _is_port(value: int) -> bool:
 def _is_url(value: str) -> bool:
     try:
         parts = urlsplit(value)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+        right = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+        return right and parts.path in ("", "/") and not (parts.query or parts.fragment)
     except ValueError:
         return False
 
@@ -72,8 +73,12 @@ WAIT = Rule(
 NOT_EMPTY = Rule(bool, "given")
 
 RULES: dict[str, Rule] = {
-    "client.masters": Rule(lambda urls: bool(urls) and all(map(_is_url, urls)), "a list of http(s)://HOST:PORT URLs"),
-    "client.supervisor": Rule(lambda url: not url or _is_url(url), "a URL, http(s)://HOST:PORT, or empty"),
+    "client.masters": Rule(
+        lambda urls: bool(urls) and all(map(_is_url, urls)), "a list of http(s)://HOST:PORT URLs, without a path"
+    ),
+    "client.supervisor": Rule(
+        lambda url: not url or _is_url(url), "a URL without a path, http(s)://HOST:PORT, or empty"
+    ),
     "client.deadline_secs": PERIOD,
     "master.id": Rule(_is_id(master_id), "a valid id: letters, digits, '.', '_' and '-'"),
     "master.data_dir": NOT_EMPTY,

@@ -26,6 +26,7 @@ from torrentdist.host.files import confined_file
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, JobId, new_random_id
 from torrentdist.model.job import JobKind, JobSpec, OnIsolation
+from torrentdist.model.wording import os_sentence
 from torrentdist.supervisor.guardian import LOCK, SPEC, STATUS, clock, write_whole
 from torrentdist.supervisor.local_state import JobFacts, Place, RunRecord
 from torrentdist.supervisor.processes import GUARDIAN_LOG, RUN_MARK, close_door
@@ -122,7 +123,7 @@ def prepare(homes: Homes, program: Program, run: RunRecord) -> Path:
         (home / HEARTBEAT).unlink(missing_ok=True)
         write_whole(str(home / SPEC), msgspec.json.encode(_orders(homes, program, run)))
     except OSError as exc:
-        raise TorrentdistError("disk_error", path=str(exc.filename or work), detail=str(exc)) from exc
+        raise TorrentdistError("disk_error", path=str(exc.filename or work), detail=os_sentence(exc)) from exc
     return home
 
 

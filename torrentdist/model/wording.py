@@ -1,0 +1,51 @@
+"""How counts, causes and text from outside read in a sentence that a person gets.
+
+Always: what `printable` returns cannot steer a terminal, whatever name or message went in. JSON is not made printable.
+Never: a Python repr, an errno number or a bytes literal in a sentence.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+_ERRNO = re.compile(r"\[Errno (\d{1,4})\]")
+
+
+def counted(number: int, noun: str) -> str:
+    """1 file, 2 files, 3 processes"""
+    plural = noun + ("es" if noun.endswith(("s", "x", "ch", "sh")) else "s")
+    return f"{number:,} {noun if number == 1 else plural}"
+
+
+def printable(text: str, *, keep: str = "") -> str:
+    """The text with every control, bidi and zero-width character escaped, except those in `keep`."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() or char in keep else char.encode("unicode_escape", "surrogatepass").decode("ascii")
+        for char in text
+    )
+
+
+def cause_text(exc: BaseException) -> str:
+    """What an exception says, as a person would: `/a/b: No such file or directory`. Empty if it says nothing."""
+    if isinstance(exc, OSError):
+        names = [os.fsdecode(name) for name in (exc.filename, exc.filename2) if isinstance(name, str | bytes)]
+        return ": ".join(filter(None, [" to ".join(names), os_sentence(exc)]))
+    if isinstance(exc, BaseExceptionGroup):
+        return "; ".join(dict.fromkeys(filter(None, map(cause_text, exc.exceptions))))
+    if isinstance(exc, KeyError):
+        return f"{exc.args[0]} is missing" if len(exc.args) == 1 else "a key is missing"
+    return str(exc)
+
+
+def os_sentence(exc: BaseException) -> str:
+    """The system's own words for an error; asyncio puts a Python sentence around them, which says less."""
+    if not isinstance(exc, OSError):
+        return str(exc)
+    if exc.errno is not None and exc.errno > 0 and type(exc).__module__ == "builtins":  # others count differently
+        return os.strerror(exc.errno)
+    if exc.errno is None and (numbers := _ERRNO.findall(str(exc))):  # asyncio, after it has tried several addresses
+        return ", ".join(dict.fromkeys(os.strerror(int(number)) for number in numbers))
+    return exc.strerror or str(exc)
