@@ -60,6 +60,7 @@ def bundle(
     holders: Iterable[str] = (),
     pinned: bool = False,
     mtime: float = 0.0,
+    min_replicas: int = 1,
 ) -> BundleEntry:
     """A bundle with the digest of its name, or of `content`, and replica records of `holders` in their own stores."""
     record = BundleRecord(
@@ -68,7 +69,7 @@ def bundle(
         size=1,
         files=1,
         state=state,
-        min_replicas=1,
+        min_replicas=min_replicas,
         created_at=0.0,
         pinned=pinned,
     )

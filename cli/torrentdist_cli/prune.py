@@ -7,7 +7,7 @@ import click
 from torrentdist.client.transport import Broken, Request, ask
 from torrentdist.http11 import Http
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.views import PruneView, UnusedView
+from torrentdist.model.prune_views import PruneView, UnusedView
 from torrentdist.model.wording import counted
 from torrentdist_cli.asking import masters
 from torrentdist_cli.command import Command
@@ -16,6 +16,14 @@ from torrentdist_cli.run import run
 from torrentdist_cli.session import Session
 from torrentdist_cli.text import DURATION, size
 
+_WHY = {
+    "pinned": "it is pinned",
+    "assigned": "this host is told to keep it, or a worker here needs it",
+    "in_use": "somebody on this host waits for it, or it is being changed",
+    "last_copy": "no master that is up has a copy",
+    "copies_unknown": "no master has said whether another copy exists",
+    "used_lately": "it was used more recently than --older-than",
+}
 _SECS = 60.0
 """Files of many bundles are deleted before the answer comes."""
 
@@ -30,8 +38,8 @@ _SECS = 60.0
 def prune(session: Session, older_than: float, cluster: bool, dry_run: bool) -> None:
     """Drop what nothing on this host needs.
 
-    What is assigned, pinned, in use or the last copy stays. With --cluster: remove every bundle that is not pinned, not
-    distributed to a host, and needed by no job that lives, as `bundle rm` does.
+    What is assigned, pinned, in use or the last copy stays, and the answer says why. With --cluster: remove every
+    bundle that is not pinned, not distributed to a host, and needed by no job that lives, as `bundle rm` does.
 
     With -q: the number of bytes that are free now.
     """
@@ -41,7 +49,15 @@ def prune(session: Session, older_than: float, cluster: bool, dry_run: bool) -> 
     view = run(_prune(session.config().client.supervisor, older_than, dry_run))
     verb = "would remove" if dry_run else "removed"
     sentence = f"{verb} {counted(len(view.removed), 'bundle')}, {size(view.freed_bytes)}; kept: {view.kept}"
-    show(session, view, value=str(view.freed_bytes), table=lambda: "\n".join([sentence, *view.removed]))
+    show(session, view, value=str(view.freed_bytes), table=lambda: "\n".join([sentence, *view.removed, *_stays(view)]))
+
+
+def _stays(view: PruneView) -> list[str]:
+    """`etl-42 stays: it is pinned; it was used lately`"""
+    return [
+        f"{', '.join(kept.ids) or kept.digest} stays: {'; '.join(_WHY.get(why, why) for why in kept.reasons)}"
+        for kept in view.stays
+    ]
 
 
 def _prune_cluster(session: Session, older_than: float, dry_run: bool) -> None:

@@ -14,6 +14,7 @@ from torrentdist.model.backup import Backup, Node, encode_backup
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ha_views import FailoverView, LeaderTransferView, LeaderView, MasterState, RoleView
 from torrentdist.model.ids import BundleId, MasterId, SupervisorId
+from torrentdist.model.prune_views import PruneView
 from torrentdist.model.views import (
     BundleCounts,
     ClusterView,
@@ -21,7 +22,6 @@ from torrentdist.model.views import (
     HostProgress,
     HostState,
     MasterView,
-    PruneView,
     SupervisorView,
 )
 from torrentdist_cli.main import main

@@ -61,6 +61,30 @@ def test_a_removed_id_is_free_for_the_same_content() -> None:
     assert BundleState.UPLOADING is written(op).state
 
 
+@pytest.mark.parametrize("state", [BundleState.LOST, BundleState.AVAILABLE])
+@pytest.mark.parametrize("holders", [[], ["gone"]])
+def test_what_nobody_holds_is_uploaded_with_the_minimum_of_today(state: BundleState, holders: list[str]) -> None:
+    """A17: with fewer masters left than the old minimum, the upload that brings it back would wait forever."""
+    kept = bundle("a", state=state, holders=holders, min_replicas=3)
+
+    class Same:
+        digest, size, files = kept.record.digest, 1, ()
+
+    (op,) = upload_ops(snapshot([kept]), A, Same(), 1, 0.0)  # type: ignore[arg-type]
+
+    assert (1, state) == (written(op).min_replicas, written(op).state)
+
+
+def test_an_upload_does_not_lower_the_minimum_of_what_somebody_holds() -> None:
+    """A17: a second upload with less to ask would weaken what the first one was promised."""
+    kept = bundle("a", holders=["m1"], min_replicas=3)
+
+    class Same:
+        digest, size, files = kept.record.digest, 1, ()
+
+    assert [] == upload_ops(snapshot([kept]), A, Same(), 1, 0.0)  # type: ignore[arg-type]
+
+
 def test_a_pinned_bundle_and_one_that_a_job_needs_are_not_removed() -> None:
     """A28: a live job would lose its code."""
     pinned = snapshot([bundle("a", pinned=True)])

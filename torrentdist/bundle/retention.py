@@ -17,8 +17,14 @@ class Claim(StrEnum):
     """Why a bundle must stay."""
 
     PINNED = "pinned"
+    ASSIGNED = "assigned"
+    """This host is told to keep it, or a worker here needs it."""
     IN_USE = "in_use"
+    """A local user waits for it, or it is being changed."""
     LAST_COPY = "last_copy"
+    COPIES_UNKNOWN = "copies_unknown"
+    """No master has said how many others hold it."""
+    USED_LATELY = "used_lately"
 
 
 Claims = Callable[[Digest], Collection[Claim]]
@@ -65,6 +71,15 @@ def plan(entries: Sequence[Entry], *, need: int) -> list[Digest] | None:
 def plan_prune(entries: Sequence[Entry], *, older_than: float, now: float) -> list[Digest]:
     """The unclaimed bundles that nobody used for `older_than` seconds, least recently used first."""
     return [entry.digest for entry in _by_last_use(entries) if now - entry.used_at >= older_than]
+
+
+def reasons_to_stay(entries: Sequence[Entry], *, older_than: float, now: float) -> dict[Digest, frozenset[Claim]]:
+    """Why `plan_prune` does not choose the entries that it leaves."""
+    lately = {entry.digest for entry in entries if now - entry.used_at < older_than}
+    reasons = {
+        entry.digest: entry.claims | ({Claim.USED_LATELY} if entry.digest in lately else set()) for entry in entries
+    }
+    return {digest: claims for digest, claims in reasons.items() if claims}
 
 
 def _by_last_use(entries: Sequence[Entry]) -> list[Entry]:

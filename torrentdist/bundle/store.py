@@ -279,6 +279,12 @@ class Store:
         """What `prune` would remove now."""
         return self._state.plan_prune(older_than=older_than, now=self._clock(), claims=claims)
 
+    def reasons_to_stay(
+        self, *, older_than: float, claims: Claims = claim_everything
+    ) -> dict[Digest, frozenset[Claim]]:
+        """Why `prune` would leave what it leaves."""
+        return self._state.reasons_to_stay(older_than=older_than, now=self._clock(), claims=claims)
+
     def prune(self, *, older_than: float, claims: Claims = claim_everything) -> Pruned:
         """Remove the unclaimed bundles that nobody used for `older_than` seconds."""
         doomed = self._state.seize_prunable(older_than=older_than, now=self._clock(), claims=claims)

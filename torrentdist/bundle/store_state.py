@@ -124,6 +124,10 @@ class StoreState:
             doomed = retention.plan_prune(self._entries(claims), older_than=older_than, now=now)
             return [self._published[digest] for digest in doomed]
 
+    def reasons_to_stay(self, *, older_than: float, now: float, claims: Claims) -> dict[Digest, frozenset[Claim]]:
+        with self._changed:
+            return retention.reasons_to_stay(self._entries(claims), older_than=older_than, now=now)
+
     def seize_prunable(self, *, older_than: float, now: float, claims: Claims) -> list[Stored]:
         with self._changed:
             doomed = self.plan_prune(older_than=older_than, now=now, claims=claims)

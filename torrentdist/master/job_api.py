@@ -15,7 +15,8 @@ from torrentdist.master.lifecycle import Activate, Deactivate, Kill, Rebalance
 from torrentdist.master.openapi import Operation
 from torrentdist.model import ids
 from torrentdist.model.ha_views import SightView
-from torrentdist.model.views import HeartbeatBody, JobView, UnusedView
+from torrentdist.model.prune_views import UnusedView
+from torrentdist.model.views import HeartbeatBody, JobView
 
 if TYPE_CHECKING:
     from torrentdist.master.daemon import Master

@@ -51,8 +51,9 @@ from torrentdist.model.ha_views import SightView
 from torrentdist.model.ids import BundleId, JobId, SupervisorId
 from torrentdist.model.job import FILE_NAME, JobSpec
 from torrentdist.model.overrides import with_overrides
+from torrentdist.model.prune_views import UnusedView
 from torrentdist.model.records import BundleState
-from torrentdist.model.views import HeartbeatBody, JobView, UnusedView
+from torrentdist.model.views import HeartbeatBody, JobView
 
 log = structlog.get_logger(__name__)
 

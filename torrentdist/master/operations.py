@@ -90,7 +90,10 @@ def _rewrite(entry: BundleEntry, **changes: Any) -> list[Op]:
 def upload_ops(
     snapshot: ClusterSnapshot, bundle: BundleId, meta: Metafile, min_replicas: int, now: float
 ) -> Sequence[Op]:
-    """Same content: nothing, or the record comes alive again. Other content under the id: `conflict`."""
+    """Same content: nothing, or the record comes alive again. Other content under the id: `conflict`.
+
+    What nobody holds any more is uploaded anew, so the minimum of before says nothing: fewer masters may be left.
+    """
     entry = snapshot.bundles.get(bundle)
     if entry is not None and entry.record.digest != meta.digest:
         raise other_content(entry.record)
@@ -107,6 +110,8 @@ def upload_ops(
         return [Create(paths.bundle(bundle), encode(record))]
     if entry.record.state is BundleState.REMOVED:
         return _rewrite(entry, state=BundleState.UPLOADING, min_replicas=min_replicas, created_at=now)
+    if entry.record.state is not BundleState.UPLOADING and not snapshot.holders(bundle):
+        return _rewrite(entry, min_replicas=min_replicas)
     return _rewrite(entry, min_replicas=max(min_replicas, entry.record.min_replicas))
 
 

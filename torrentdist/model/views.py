@@ -380,17 +380,3 @@ class HealthView(View, frozen=True, kw_only=True):
 
     ok: bool
     failing: dict[str, str] = {}
-
-
-class PruneView(View, frozen=True, kw_only=True):
-    removed: list[Digest]
-    freed_bytes: int
-    kept: int
-
-
-class UnusedView(View, frozen=True, kw_only=True):
-    """`bundle prune --cluster`: what was removed, or would be."""
-
-    removed: list[BundleId]
-    bytes: int
-    kept: int

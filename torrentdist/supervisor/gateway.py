@@ -27,7 +27,8 @@ from torrentdist.host.web import (
 from torrentdist.model import ids
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId
-from torrentdist.model.views import HealthView, HostState, PruneView
+from torrentdist.model.prune_views import KeptView, PruneView
+from torrentdist.model.views import HealthView, HostState
 from torrentdist.supervisor.callers import OnlyUsers, user_ids
 from torrentdist.supervisor.serving import on_bundle_error, told_error
 
@@ -95,14 +96,17 @@ class Gateway:
     async def prune(self, request: Request) -> Response:
         older_than = number_parameter(request, "older_than", 0.0, low=0.0, high=1e10)
         dry_run = request.query_params.get("dry_run") == "true"
-        store = self._s.runtime.store
-        plan = await asyncio.to_thread(store.plan_prune, older_than=older_than, claims=self._s.keeper.claims)
+        store, claims = self._s.runtime.store, self._s.keeper.claims
+        plan = await asyncio.to_thread(store.plan_prune, older_than=older_than, claims=claims)
+        reasons = await asyncio.to_thread(store.reasons_to_stay, older_than=older_than, claims=claims)
+        stays = tuple(KeptView(digest=d, ids=sorted(store.names(d)), reasons=sorted(why)) for d, why in reasons.items())
         kept = len(store.published()) - len(plan)
         if not dry_run:
             for stored in plan:
                 await self._s.runtime.drop(stored.digest)
         freed = sum(stored.size for stored in plan)
-        return json_response(PruneView(removed=[stored.digest for stored in plan], freed_bytes=freed, kept=kept))
+        removed = [stored.digest for stored in plan]
+        return json_response(PruneView(removed=removed, freed_bytes=freed, kept=kept, stays=stays))
 
 
 def gateway_app(supervisor: Supervisor, web: Callable[[], WebServer]) -> ASGIApp:

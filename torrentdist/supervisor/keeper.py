@@ -56,11 +56,16 @@ class Keeper:
         self._removed = set(removed)
 
     def request(self, bundle: BundleId) -> None:
-        """A local user wants it now, whatever failed before."""
-        self._requested.add(bundle)
+        """A local user wants it now, whatever failed before. What is here needs no fetch, so nothing keeps it."""
+        if not self._is_here(bundle):
+            self._requested.add(bundle)
         self._not_before.pop(bundle, None)
         self._errors.pop(bundle, None)
         self._wake.set()
+
+    def _is_here(self, bundle: BundleId) -> bool:
+        digest = self._runtime.store.lookup(bundle)
+        return digest is not None and digest not in self._removed and self._runtime.store.get(digest) is not None
 
     def assigned(self) -> frozenset[BundleId]:
         return self._assigned
@@ -68,12 +73,16 @@ class Keeper:
     def claims(self, digest: Digest) -> frozenset[Claim]:
         """Why a digest must not go for room, besides what the store knows itself."""
         claims = set()
-        if self._runtime.store.names(digest) & (self._assigned | self._requested):
+        names = self._runtime.store.names(digest)
+        if names & self._assigned:
+            claims.add(Claim.ASSIGNED)
+        if names & self._requested:
             claims.add(Claim.IN_USE)
         if self._runtime.pinned(digest):
             claims.add(Claim.PINNED)
-        if self._runtime.replicas_elsewhere(digest) in (0, None):
-            claims.add(Claim.LAST_COPY)
+        elsewhere = self._runtime.replicas_elsewhere(digest)
+        if not elsewhere:
+            claims.add(Claim.COPIES_UNKNOWN if elsewhere is None else Claim.LAST_COPY)
         return frozenset(claims)
 
     async def run(self) -> None:
