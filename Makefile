@@ -8,7 +8,7 @@ SOURCES := torrentdist cli scripts tests $(if $(wildcard bench/*.py),bench)
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format docs site bench bench-short bench-spark swarm chaos cases clean
+.PHONY: help setup demo test lint format docs site bench bench-short bench-spark swarm chaos cases property clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.* ## /  make \1 \t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -53,6 +53,10 @@ bench-spark: setup ## Spark's own --archives beside ours: make bench-spark [HOST
 
 chaos: setup ## random faults over a cluster under load: make chaos [TIME=600] [SEED=n]
 	@PYTHONPATH=tests $(PY) -m chaos.run --time $(or $(TIME),600) $(if $(SEED),--seed $(SEED))
+
+property: setup ## every property test with 50 times its examples, about an hour: make property [TIMES=50] [PYTEST_ARGS=...]
+	@TORRENTDIST_PROPERTY_TIMES=$(or $(TIMES),50) $(PY) -m pytest -q -n 2 --dist worksteal $(PYTEST_ARGS) \
+		$(shell grep -rl --include='test_*.py' '^from hypothesis' tests)
 
 cases: setup ## every case of docs/cases.md with its tests
 	@$(PY) scripts/cases.py

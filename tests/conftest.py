@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import settings
+from property_size import TIMES, examples
 
 # A shared machine pauses a test now and then; what must be quick is measured in bench/.
 settings.register_profile("house", deadline=None)
-settings.load_profile("house")
+# `make property`: what it finds is printed in a form that runs again anywhere, and left in no database.
+settings.register_profile("thorough", deadline=None, max_examples=examples(100), print_blob=True, database=None)
+settings.load_profile("house" if TIMES == 1 else "thorough")
 
 # found beside this file
 pytest_plugins = [

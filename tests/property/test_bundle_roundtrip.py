@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from property_size import examples
 
 from torrentdist.bundle import bencode
 from torrentdist.bundle.content import finish_content, verify_content
@@ -43,7 +44,7 @@ def plant(tree: dict[str, object], where: Path) -> None:
                 (where / name).mkdir()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(trees)
 def test_any_tree_comes_back_the_same(tree: dict[str, object]) -> None:
     """Some directory could be uploaded and would come out different."""
@@ -130,7 +131,7 @@ values: st.SearchStrategy[bencode.Value] = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(values)
 def test_every_value_comes_back_from_bencode(value: bencode.Value) -> None:
     """A metafile would not be what its parts are."""
@@ -138,7 +139,7 @@ def test_every_value_comes_back_from_bencode(value: bencode.Value) -> None:
     assert value == bencode.decode(bencode.encode(value))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.binary(max_size=200) | st.text("0123456789deil:-ab", max_size=60).map(str.encode))
 def test_what_is_decoded_has_one_encoding_only(data: bytes) -> None:
     """Two different metafiles would have one meaning."""
@@ -150,7 +151,7 @@ def test_what_is_decoded_has_one_encoding_only(data: bytes) -> None:
     assert data == bencode.encode(value)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.binary(max_size=300))
 def test_random_bytes_raise_nothing_else(raw: bytes) -> None:
     """Garbage from the network would end a daemon's request with a bug."""
@@ -158,7 +159,7 @@ def test_random_bytes_raise_nothing_else(raw: bytes) -> None:
     tracked(raw)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(st.data())
 def test_random_values_in_any_place_raise_nothing_else(meta: Metafile, data: st.DataObject) -> None:
     """A metafile with one wrong type would end a daemon's request with a bug."""

@@ -26,6 +26,7 @@ from chaos.schedule import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from property_size import examples
 
 seeds = st.integers(0, 2**32 - 1)
 lengths = st.sampled_from([30.0, 90.0, 300.0])
@@ -35,14 +36,14 @@ def servers_away(events: list[Event]) -> list[Event]:
     return [event for event in events if event.fault.target.startswith("zookeeper")]
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(seeds, lengths)
 def test_a_seed_gives_one_schedule(seed: int, seconds: float) -> None:
     """Broken, a run that found something could not be repeated."""
     assert schedule(seed, seconds) == schedule(seed, seconds)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(seeds, lengths)
 def test_everything_is_whole_again_in_the_end(seed: int, seconds: float) -> None:
     """Broken, a fault would outlive the run, and what is judged would not be the system at peace."""
@@ -52,7 +53,7 @@ def test_everything_is_whole_again_in_the_end(seed: int, seconds: float) -> None
     assert all(0 < event.at and event.until < seconds for event in events)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(seeds, lengths)
 def test_one_disk_is_damaged_at_a_time(seed: int, seconds: float) -> None:
     """Broken, two copies of a bundle could go at once, and its loss would be nobody's fault."""
@@ -61,7 +62,7 @@ def test_one_disk_is_damaged_at_a_time(seed: int, seconds: float) -> None:
     assert all(later.at >= earlier.until + REST_SECS for earlier, later in itertools.pairwise(disks))
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(seeds, lengths)
 def test_a_quorum_of_zookeeper_comes_back(seed: int, seconds: float) -> None:
     """Broken, ZooKeeper would be gone for so long that a run shows nothing but refusals."""
@@ -71,7 +72,7 @@ def test_a_quorum_of_zookeeper_comes_back(seed: int, seconds: float) -> None:
     assert all(len(servers) <= 2 for servers in at_once)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(seeds, lengths)
 def test_no_target_has_two_faults_at_once(seed: int, seconds: float) -> None:
     """Broken, the end of one fault would mend another that is meant to last."""

@@ -10,6 +10,7 @@ from itertools import chain
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from property_size import examples
 
 from bench.swarm_simulation import World, crowd
 from torrentdist.model.ids import PeerId
@@ -47,7 +48,7 @@ from torrentdist.swarm.graph import FULL_MESH, neighbours
 PIECE = 32 * 1024
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(
     size=st.integers(2, 10),
     pieces=st.integers(4, 40),
@@ -85,7 +86,7 @@ def test_hardly_a_piece_leaves_the_holder_twice_before_all_have_left_it_once(siz
     assert world.sent_by_holders.total() - pieces <= 2.5 * size
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @given(leaves=st.integers(0, 20), seed=st.integers(0, 1000))
 def test_a_holder_may_leave_when_one_copy_is_out(leaves: int, seed: int) -> None:
     """A swarm that has everything between its members would wait for somebody who is gone."""

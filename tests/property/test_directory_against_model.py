@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from property_size import examples
 
 from torrentdist.model.ids import Digest, PeerId
 from torrentdist.model.views import PeerRole, SwarmAnnounce, SwarmEntry
@@ -100,7 +101,7 @@ class DirectoryMachine(RuleBasedStateMachine):
 
 
 TestDirectory = DirectoryMachine.TestCase
-TestDirectory.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestDirectory.settings = settings(max_examples=examples(60), stateful_step_count=30, deadline=None)
 
 
 def test_a_peer_that_has_just_become_complete_comes_as_rarely_as_any_seeder() -> None:

@@ -17,6 +17,7 @@ from chaos.oracle import Committed, judge_transactions, judge_words
 from chaos.txnlog import Change, Kind, Transaction
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from property_size import examples
 from records_of import bundle, supervisor
 from tree_model import Tree as Model
 
@@ -248,7 +249,7 @@ MOVES = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(MOVES)
 def test_no_pause_expiry_or_lost_answer_lets_the_deposed_change_anything(
     moves: list[tuple[int, str, int]],
@@ -263,7 +264,7 @@ def test_no_pause_expiry_or_lost_answer_lets_the_deposed_change_anything(
     assert sorted({reign.epoch for reign in judgement.reigns}) == list(range(1, len(judgement.reigns) + 1))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(MOVES)
 def test_no_change_is_lost_under_another_one(moves: list[tuple[int, str, int]]) -> None:
     """Broken, what was decided on an old picture is written over what has been changed since."""

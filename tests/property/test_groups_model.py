@@ -4,12 +4,11 @@ come right once they are left alone. The real state machines, against a model of
 
 from __future__ import annotations
 
-import os
-
 from group_world import GROUP, Process, World
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from property_size import examples
 
 from torrentdist.cluster.operations import Create, Delete
 from torrentdist.cluster.rebalance.records import Algorithm
@@ -174,7 +173,7 @@ class GlobalBarrierMachine(GroupMachine):
 
 for machine in (ResourceBarrierMachine, GlobalBarrierMachine):
     machine.TestCase.settings = settings(
-        max_examples=int(os.environ.get("TORRENTDIST_TEST_EXAMPLES", "60")),
+        max_examples=examples(60),
         stateful_step_count=50,
         deadline=None,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

@@ -5,7 +5,6 @@ test_groups_model.py finds the short ways to break something, this one the long 
 
 from __future__ import annotations
 
-import os
 import random
 import zlib
 from collections.abc import Callable
@@ -14,6 +13,7 @@ import pytest
 from group_world import GROUP, Process, World
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from property_size import examples
 
 from torrentdist.cluster.operations import Create, Delete
 from torrentdist.cluster.rebalance.records import Algorithm
@@ -110,7 +110,7 @@ class Life:
 
 
 @pytest.mark.parametrize("algorithm", Algorithm)
-@settings(max_examples=int(os.environ.get("TORRENTDIST_TEST_LIVES", "20")))
+@settings(max_examples=examples(20))
 @given(seed=st.integers(0, 2**32))
 def test_never_two_holders_in_a_long_life(algorithm: Algorithm, seed: int) -> None:
     """C6, C7, C8, C9, C11: some interleaving of faults gives a resource two holders, or leaves it without any."""

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from property_size import examples
 
 from torrentdist.cluster.rebalance.tenure import Lease
 from torrentdist.master.job_duties import settling_secs
@@ -224,7 +225,7 @@ class World(RuleBasedStateMachine):
         assert not (self.runs_here and self.moved_runs), "the worker runs here, and where it was moved to"
 
 
-World.TestCase.settings = settings(max_examples=100, stateful_step_count=15, deadline=None)
+World.TestCase.settings = settings(max_examples=examples(100), stateful_step_count=15, deadline=None)
 test_never_two = World.TestCase
 
 

@@ -13,6 +13,7 @@ import msgspec
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from property_size import examples
 from records_of import bundle, snapshot, supervisor
 
 from torrentdist.cluster import paths
@@ -242,7 +243,7 @@ class World(RuleBasedStateMachine):
         assert min(sum(open_hosts), wanted) == len(placement(world))
 
 
-World.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+World.TestCase.settings = settings(max_examples=examples(150), stateful_step_count=40, deadline=None)
 TestWorld = World.TestCase
 
 

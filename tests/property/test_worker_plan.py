@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from property_size import examples
 
 from torrentdist.model.ids import JobId
 from torrentdist.model.job import OnIsolation, Restart, RestartPolicy
@@ -294,7 +295,7 @@ class World(RuleBasedStateMachine):
             assert not (ready and worker.run is None and self.now < self.lease.stop)
 
 
-World.TestCase.settings = settings(max_examples=200, stateful_step_count=30)
+World.TestCase.settings = settings(max_examples=examples(200), stateful_step_count=30)
 TestWorld = pytest.mark.case("D10")(World.TestCase)
 
 
