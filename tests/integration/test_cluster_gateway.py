@@ -85,12 +85,17 @@ def test_published_and_arriving_answer_alike(slow: Cluster, tmp_path: Path) -> N
 
     def answers() -> list[tuple[int, str | None, str | None, bytes]]:
         parts = [
-            httpx.head(f"{url}/files/data.bin", trust_env=False, timeout=60.0),
+            httpx.head(f"{url}/files/data.bin", trust_env=False, timeout=60.0, headers={"range": "bytes=0-9"}),
+            httpx.head(f"{url}/archive.tar", trust_env=False, timeout=60.0),
             fetch(f"{url}/files/data.bin", range="bytes=5242000-5242009"),
             fetch(f"{url}/files/small.txt", range="bytes=-2"),
             fetch(f"{url}/files/small.txt", range="bytes=99-"),
             fetch(f"{url}/files/data.bin", **{"if-none-match": f'"{made.digest}"'}),
             fetch(f"{url}/archive.tar.gz", **{"if-none-match": f'"{made.digest}.tar.gz"'}),
+            fetch(f"{url}/files/none", **{"if-none-match": "*"}),
+            fetch(f"{url}/files/small.txt", range="lines=1-2"),
+            fetch(f"{url}/files/small.txt", range="bytes=0-1,3-3"),
+            fetch(f"{url}/files/small.txt", **{"if-match": '"other"'}),
         ]
         return [
             (r.status_code, r.headers.get("etag"), r.headers.get("content-length"), r.content)
@@ -102,9 +107,12 @@ def test_published_and_arriving_answer_alike(slow: Cluster, tmp_path: Path) -> N
     arriving = answers()
     until(lambda: slow.published("supervisor-1", made.digest), "published", 60)
 
-    assert [200, 206, 206, 416, 304, 304] == [status for status, *_ in arriving]
-    assert made.data[5242000:5242010] == arriving[1][3]
+    assert [200, 200, 206, 206, 416, 304, 304, 404, 200, 200, 412] == [status for status, *_ in arriving]
+    assert (str(SIZE), made.data[5242000:5242010]) == (arriving[0][2], arriving[2][3])
     assert arriving == answers()
+    unchanged = fetch(f"{url}/files/small.txt")
+    since = {"if-modified-since": unchanged.headers["last-modified"]}
+    assert [304, 304] == [fetch(f"{url}/{path}", **since).status_code for path in ("files/small.txt", "archive.tar")]
 
 
 def test_what_does_not_exist_is_said_at_once(slow: Cluster, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The gateway's doors: ranges, the users behind connections, a socket that was handed over."""
+"""The gateway's doors: the users behind connections, a socket that was handed over."""
 
 from __future__ import annotations
 
@@ -19,33 +19,6 @@ from torrentdist.host.activation import inherited_socket
 from torrentdist.host.web import CutShort, WebServer, bind_socket
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.supervisor.callers import OnlyUsers, user_ids, user_of
-from torrentdist.supervisor.serving import single_range
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("bytes=0-9", (0, 10)),
-        ("bytes=90-", (90, 100)),
-        ("bytes=-10", (90, 100)),
-        ("bytes=50-500", (50, 100)),
-        ("bytes=-500", (0, 100)),
-        ("", None),
-        ("bytes=0-1,5-6", None),
-        ("bytes=9-0", None),
-        ("lines=1-2", None),
-    ],
-)
-def test_a_range_is_a_part_or_all(text: str, expected: tuple[int, int] | None) -> None:
-    """A resumed download would get other bytes than it asked for."""
-    assert expected == single_range(text, 100)
-
-
-@pytest.mark.parametrize("text", ["bytes=100-", "bytes=-0"])
-def test_a_range_outside_is_refused(text: str) -> None:
-    """A client would take nothing for the rest of its file."""
-    with pytest.raises(TorrentdistError, match="100 bytes"):
-        single_range(text, 100)
 
 
 @pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])

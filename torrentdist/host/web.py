@@ -22,6 +22,7 @@ from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from torrentdist.model.errors import TorrentdistError
@@ -60,9 +61,18 @@ async def on_http_error(request: Request, exc: Exception) -> Response:
     status = getattr(exc, "status_code", 500)
     if status == 404:
         error = TorrentdistError("not_found", what=request.url.path)
-    else:
-        error = TorrentdistError("invalid_request", detail=f"{request.method} {request.url.path}: {exc}")
-    return json_response(error.to_wire(), status=status)
+        return json_response(error.to_wire(), status=status)
+    allow = {"allow": ", ".join(sorted(_methods(request)))} if status == 405 else {}
+    if allow and request.method == "OPTIONS":
+        return Response(status_code=204, headers=allow)
+    error = TorrentdistError("invalid_request", detail=f"{request.method} {request.url.path}: {exc}")
+    return json_response(error.to_wire(), status=status, headers=allow)
+
+
+def _methods(request: Request) -> set[str]:
+    """All that this path knows: each of several routes may know some."""
+    routes = [route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE]
+    return {"OPTIONS"}.union(*(getattr(route, "methods", None) or () for route in routes))
 
 
 async def read_body(request: Request, limit: int) -> bytes:

@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING
 import msgspec
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import FileResponse, RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from torrentdist.bundle.metafile import parse_metafile, with_trackers
 from torrentdist.cluster.snapshot import ClusterSnapshot
-from torrentdist.host.files import file_response
+from torrentdist.host.files import FILE_TYPE, file_response, path_response
+from torrentdist.host.http_conditions import Representation
 from torrentdist.host.web import (
     BearerAuth,
     decode_body,
@@ -222,7 +223,8 @@ class MasterApi:
         path = self._m.runtime.object_dir(digest) / "distributor-metafile"
         if not await asyncio.to_thread(path.is_file):
             raise TorrentdistError("not_found", what=f"a plug-in's metafile of {digest} on this master")
-        return FileResponse(path, media_type="application/octet-stream")
+        shown = await asyncio.to_thread(lambda: Representation(f"{digest}.plugin", path.stat().st_size))
+        return path_response(request, path, shown, digest, FILE_TYPE)
 
     async def file(self, request: Request) -> Response:
         bundle = _bundle(request)
@@ -230,7 +232,8 @@ class MasterApi:
         stored = self._m.runtime.store.get(entry.record.digest)
         if stored is None:
             raise TorrentdistError("bundle_unavailable", id=bundle, detail="this master does not hold it")
-        return await asyncio.to_thread(file_response, stored.content, request.path_params["path"], stored.digest)
+        path = request.path_params["path"]
+        return await asyncio.to_thread(file_response, request, stored.content, path, stored.digest, stored.published_at)
 
     async def hosts(self, request: Request) -> Response:
         bundle, snapshot = _bundle(request), self._m.snapshot()

@@ -60,6 +60,7 @@ ERRORS: Mapping[str, ErrorKind] = {
     "later_release": ErrorKind(2, 500, "{path} in ZooKeeper was written by a later release: schema {schema}, and this one reads up to {newest}", "Start the release that the other daemons run."),
     "empty_path": ErrorKind(2, 400, "{what} is empty", "Name a file or a directory; was a variable not set?"),
     "protected_path": ErrorKind(4, 403, "{path} is not replaced: it is {what}", "--force replaces neither the current directory, a home directory or a mount point, nor what holds one. Choose another destination."),
+    "precondition_failed": ErrorKind(9, 412, "{field} does not hold: the content is {tag!r}", "Ask again without the condition, or with the ETag of what is there now."),
     "range_not_satisfiable": ErrorKind(2, 416, "{range!r} is no part of a file of {size} bytes", "Ask for less, or for all of it."),
     "too_large": ErrorKind(2, 413, "{what} is {size} bytes, more than the {limit} allowed", "Raise the limit named in docs/operations if this is meant."),
     "not_a_backup": ErrorKind(2, 400, "{path} is no backup that this release can read: {detail}", "Give a file that `torrentdist ha backup` wrote; that of a later release needs the later release. Nothing was restored."),

@@ -20,10 +20,11 @@ from typing import IO
 import structlog
 
 from torrentdist.bundle.store import StoreUsage
+from torrentdist.host.files import CHUNK
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest
 from torrentdist.supervisor.archives import Format, archive, room_for
-from torrentdist.supervisor.content import CHUNK, HostContent
+from torrentdist.supervisor.content import HostContent
 
 log = structlog.get_logger(__name__)
 

@@ -18,9 +18,9 @@ from typing import Protocol
 
 from torrentdist.bundle import merkle
 from torrentdist.bundle.metafile import FileEntry, Metafile
+from torrentdist.host.files import CHUNK, read_part
 from torrentdist.model.errors import TorrentdistError
 
-CHUNK = 1024 * 1024
 LOOK_SECS = 0.05
 """How often it looks for the piece that it waits for."""
 PLUGIN_LOOK_SECS = 0.25
@@ -71,7 +71,7 @@ class HostContent:
         path = self.directory / file.path
         while start < end:
             if self.published():
-                async for data in _plain(path, start, end):
+                async for data in read_part(path, start, end):
                     yield data
                 return
             length = self.meta.piece_length
@@ -125,16 +125,3 @@ class HostContent:
             return merkle.root(blocks) == file.root
         expected = self.meta.piece_layers[file.root][number * merkle.HASH : (number + 1) * merkle.HASH]
         return merkle.piece_hash(blocks, length) == expected
-
-
-async def _plain(path: Path, start: int, end: int) -> AsyncIterator[bytes]:
-    try:
-        with await asyncio.to_thread(open, path, "rb") as stream:
-            while start < end:
-                data = await asyncio.to_thread(os.pread, stream.fileno(), min(CHUNK, end - start), start)
-                if not data:
-                    raise TorrentdistError("corrupt", path=str(path), detail=f"it ends at {start}")
-                yield data
-                start += len(data)
-    except OSError as exc:
-        raise TorrentdistError("disk_error", path=str(path), detail=exc.strerror or str(exc)) from exc

@@ -7,7 +7,7 @@ many ask; an answer that cannot be finished is cut off, never ended. Must not do
 from __future__ import annotations
 
 import asyncio
-import re
+import dataclasses
 import time
 from collections.abc import AsyncIterator
 from functools import lru_cache
@@ -17,8 +17,9 @@ from urllib.parse import quote
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
-from torrentdist.bundle.metafile import FileEntry, Metafile, parse_metafile
-from torrentdist.host.files import LargeFile, file_response
+from torrentdist.bundle.metafile import Metafile, parse_metafile
+from torrentdist.host.files import FILE_TYPE, Selection, file_response, no_body, path_response, select
+from torrentdist.host.http_conditions import Representation
 from torrentdist.host.web import json_response, on_torrentdist_error
 from torrentdist.model import ids
 from torrentdist.model.errors import ERRORS, TorrentdistError
@@ -38,8 +39,6 @@ FIRST_SECS = 20.0
 """So long the head of an answer waits for its first bytes: what fails by then is told in words."""
 LOOK_SECS = 0.02
 TICK_SECS = 5.0
-FILE_TYPE = "application/octet-stream"
-_RANGE = re.compile(r"bytes=(\d*)-(\d*)", re.ASCII)
 _READABLE = "_'():,;.+-="
 
 
@@ -62,28 +61,27 @@ class BundleServer:
         if stored is None:
             raise TorrentdistError("bundle_not_found", id=bundle)
         await asyncio.to_thread(store.touch, digest)
-        if (answer := _unchanged(request, digest)) is not None:
-            return answer
-        return await asyncio.to_thread(file_response, stored.content, relative, digest)
+        return await asyncio.to_thread(file_response, request, stored.content, relative, digest, stored.published_at)
 
     async def archive(self, request: Request) -> Response:
         """Under any name: Spark wants the archives of two bundles to have different ones."""
         bundle, kind = ids.bundle_id(request.path_params["id"]), _kind_of(request)
         content = await self._content(bundle)
-        meta = content.meta
-        tag = f"{meta.digest}.{kind}"
-        if (answer := _unchanged(request, tag)) is not None:
-            return answer
-        headers = {"etag": f'"{tag}"', "x-digest": meta.digest}
-        if content.published():
+        meta, stored = content.meta, self._runtime.store.get(content.meta.digest)
+        if stored is not None:
             await asyncio.to_thread(self._runtime.store.touch, meta.digest)
-        growing = await self._archives.get(content, kind)
+        shown = Representation(f"{meta.digest}.{kind}", modified=None if stored is None else int(stored.published_at))
+        chosen = select(request, shown, meta.digest)
+        if isinstance(chosen, Response):
+            return chosen
+        growing = None if request.method == "HEAD" else await self._archives.get(content, kind)
         if growing is not None and growing.whole and growing.path.exists():
-            return LargeFile(growing.path, media_type=kind.media_type, headers=headers)
+            shown = dataclasses.replace(shown, size=growing.written)
+            return path_response(request, growing.path, shown, meta.digest, kind.media_type)
         if (size := size_of(meta, kind)) is not None:
-            headers["content-length"] = str(size)
+            chosen.headers["content-length"] = str(size)
         body = archive(meta, kind, content.read_all) if growing is None else growing.follow()
-        return await _streamed(request, body, 200, headers, kind.media_type)
+        return await _streamed(request, body, chosen, kind.media_type)
 
     async def ticket(self, request: Request) -> Response:
         """Where the bundle lies on this host, once it does; until then blanks, which JSON allows and silence isn't."""
@@ -150,14 +148,10 @@ async def _arriving_file(request: Request, content: HostContent, relative: str) 
             raise TorrentdistError("not_ready", detail=f"{relative} is a symlink of a bundle that still arrives")
         raise TorrentdistError("not_found", what=f"{relative!r} in this bundle")
     digest = content.meta.digest
-    if (answer := _unchanged(request, digest)) is not None:
-        return answer
-    start, end, partial = _wanted(request, file, digest)
-    headers = {"etag": f'"{digest}"', "x-digest": digest, "accept-ranges": "bytes", "content-length": str(end - start)}
-    if partial:
-        headers["content-range"] = f"bytes {start}-{end - 1}/{file.size}"
-    body = content.read_part(file, start, end)
-    return await _streamed(request, body, 206 if partial else 200, headers, FILE_TYPE)
+    chosen = select(request, Representation(digest, file.size), digest)
+    if isinstance(chosen, Response):
+        return chosen
+    return await _streamed(request, content.read_part(file, chosen.start, chosen.end), chosen, FILE_TYPE)
 
 
 def _kind_of(request: Request) -> Format:
@@ -168,41 +162,11 @@ def _kind_of(request: Request) -> Format:
     return kind
 
 
-def _wanted(request: Request, file: FileEntry, digest: Digest) -> tuple[int, int, bool]:
-    """Start, end and whether that is a part; a range that we don't understand counts as none."""
-    if request.headers.get("if-range", f'"{digest}"') != f'"{digest}"':
-        return 0, file.size, False
-    found = single_range(request.headers.get("range", ""), file.size)
-    return (0, file.size, False) if found is None else (*found, True)
-
-
-def single_range(text: str, size: int) -> tuple[int, int] | None:
-    """Start and end of a part; None: all of it. `range_not_satisfiable` if none of it exists."""
-    match = _RANGE.fullmatch(text.replace(" ", ""))
-    if match is None or match.groups() == ("", ""):
-        return None
-    first, last = match.groups()
-    if first and last and int(last) < int(first):
-        return None
-    start = int(first) if first else max(0, size - int(last))
-    end = min(size, int(last) + 1) if first and last else size
-    if start >= end:
-        raise TorrentdistError("range_not_satisfiable", range=text, size=size)
-    return start, end
-
-
-def _unchanged(request: Request, tag: str) -> Response | None:
-    given = request.headers.get("if-none-match", "")
-    known = {part.strip().removeprefix("W/") for part in given.split(",")}
-    return Response(status_code=304, headers={"etag": f'"{tag}"'}) if known & {"*", f'"{tag}"'} else None
-
-
-async def _streamed(
-    request: Request, body: AsyncIterator[bytes], status: int, headers: dict[str, str], media_type: str
-) -> Response:
+async def _streamed(request: Request, body: AsyncIterator[bytes], chosen: Selection, media_type: str) -> Response:
     """The answer once its first bytes are there: what fails before is an error of its own."""
+    status, headers = chosen.status, chosen.headers
     if request.method == "HEAD":
-        return Response(status_code=status, headers=headers, media_type=media_type)
+        return StreamingResponse(no_body(), status_code=status, headers=headers, media_type=media_type)
     first = asyncio.ensure_future(anext(body, b""))
     await asyncio.wait({first}, timeout=FIRST_SECS)
     if first.done():
