@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 
 from torrentdist.model.ids import PeerId
 from torrentdist.swarm.bounds import Periods
-from torrentdist.swarm.conductor import BLOCK, OWN, Conductor, Progress, Sight, look_secs
+from torrentdist.swarm.conductor import OWN, Conductor, Progress, Sight, look_secs
 from torrentdist.swarm.crowd import Crowd
+from torrentdist.swarm.request_window import BLOCK
 
 NEVER = 1 << 60
 _ONLY = [bytes(b"01"[byte == priority] for byte in range(256)) for priority in range(8)]

@@ -14,7 +14,7 @@ import runpy
 import sys
 
 from torrentdist.bundle import make
-from torrentdist.swarm import conductor, crowd, queues, settings
+from torrentdist.swarm import conductor, crowd, queues, request_window, settings
 from torrentdist.swarm.transfer import Transfer
 
 NEXT = 8
@@ -40,9 +40,9 @@ def apply(overrides: dict[str, int]) -> None:
         if key == "piece_length":
             make.choose_piece_length = lambda _, value=value: value  # type: ignore[misc]
         elif key == "blocks":
-            conductor.BLOCKS_UNDER_WAY = value  # type: ignore[misc]
+            request_window.BLOCKS_UNDER_WAY = value  # type: ignore[misc]
         elif key == "queue_secs":
-            conductor.queue_secs = lambda *_, value=value: value
+            request_window.queue_secs = lambda *_, value=value: value
         elif key == "look_ms":
             conductor.LOOK_SECS = value / 1000  # type: ignore[misc]
         elif key == "deadline_ms":

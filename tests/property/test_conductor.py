@@ -16,34 +16,28 @@ from bench.swarm_simulation import World, crowd
 from torrentdist.model.ids import PeerId
 from torrentdist.swarm.conductor import (
     BEHIND,
-    BLOCK,
-    FEWEST_BLOCKS,
     FOLLOWS,
     IDLE_LOOK_SECS,
     LATER,
     LONGEST_LOOK_SECS,
     LOOK_SECS,
     LOOK_SECS_PER_PIECE,
-    NEAR,
     NEWS,
     OWN,
     PLAIN,
-    QUICK,
     SHARES,
     Conductor,
     Place,
     Progress,
     Sight,
-    Way,
     levelled,
     look_secs,
     owners,
     places_of,
-    queue_secs,
     spare,
-    window,
 )
 from torrentdist.swarm.graph import FULL_MESH, neighbours
+from torrentdist.swarm.request_window import BLOCK, FEWEST_BLOCKS, NEAR, QUICK, NetworkPath, queue_secs, window
 
 PIECE = 32 * 1024
 
@@ -366,7 +360,7 @@ def test_two_blocks_at_a_time_never_hold_up_a_receiver_that_is_far(
     receivers: int, peers: int, rtt: float, link: float
 ) -> None:
     """A few hosts in another data centre would stay at some megabytes a second for ever, whatever their links carry."""
-    way = Way(peers, rtt)
+    way = NetworkPath(peers, rtt)
     rate = min(link, 0.25 * way.carries(FEWEST_BLOCKS))  # most of them have nothing that it lacks
     depth = window(receivers) if queue_secs(receivers, rate, way) else FEWEST_BLOCKS
     held_up = rate < link and depth == FEWEST_BLOCKS < window(receivers)
@@ -377,10 +371,10 @@ def test_two_blocks_at_a_time_never_hold_up_a_receiver_that_is_far(
 @given(receivers=st.integers(2, 60), peers=st.integers(2, 30), link=st.floats(2e5, QUICK - 1))
 def test_neighbours_ask_for_little_at_a_time(receivers: int, peers: int, link: float) -> None:
     """Who came first would have the holders to itself."""
-    near = Way(peers, rtt=NEAR * peers * FEWEST_BLOCKS * BLOCK / QUICK)
+    near = NetworkPath(peers, rtt=NEAR * peers * FEWEST_BLOCKS * BLOCK / QUICK)
 
     assert queue_secs(receivers, link, near) == 0
-    assert queue_secs(receivers, link, Way()) == 0
+    assert queue_secs(receivers, link, NetworkPath()) == 0
 
 
 @given(pieces=st.integers(1, 1 << 21), pace=st.floats(0.0, 1e6))

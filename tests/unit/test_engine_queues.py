@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from torrentdist.model.ids import Digest
-from torrentdist.swarm.conductor import ALONE_SECS, LONG_SECS, WIDE_BLOCKS, WIDE_SECS
 from torrentdist.swarm.queues import REST_SECS, Pace, Queues
+from torrentdist.swarm.request_window import ALONE_SECS, LONG_SECS, WIDE_BLOCKS, WIDE_SECS
 from torrentdist.swarm.statistics import EngineStatistics
 
 KiB = 1024

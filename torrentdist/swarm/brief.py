@@ -1,7 +1,8 @@
-"""What is left to say of an answer to who has heard all but that: announces come every second, and news rarely.
+"""Shortens announce answers: a peer that names the tag of its last answer is sent only what changed since.
 
-Always holds: `whole` of what `brief` leaves is what there was to say, for whoever names the tags that it heard last;
-equal answers have equal tags, in whatever order their peers stand. Must not do: leave out what the asker may not know.
+Always: `whole(brief(answer), before)` is `answer` again, for a peer that names the tags it heard
+last. Equal answers have equal tags, whatever the order of their peers.
+Never: leave out something that the peer may not know.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from torrentdist.model.views import SwarmAnnounce, SwarmAnswer
 
 
 def brief(answer: SwarmAnswer, heard: SwarmAnnounce) -> SwarmAnswer:
-    """Without what the tags in `heard` stand for. All but the interval is news if anything is."""
+    """The answer without what the peer knows by the tags in `heard`. Only the interval is left if nothing changed."""
     tag = _tag(answer)
     if heard.known == tag:
         return SwarmAnswer(interval=answer.interval, you=answer.you, addresses_tag=answer.addresses_tag, tag=tag)
@@ -25,7 +26,7 @@ def brief(answer: SwarmAnswer, heard: SwarmAnnounce) -> SwarmAnswer:
 
 
 def whole(answer: SwarmAnswer, before: SwarmAnswer | None) -> SwarmAnswer:
-    """With what was heard before."""
+    """The complete answer, from a shortened one and the answer before it."""
     if before is None:
         return answer
     if answer.tag and answer.tag == before.tag:

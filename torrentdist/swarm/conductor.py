@@ -1,9 +1,9 @@
-"""Who fetches which piece first, so that a broadcast takes about the time that one link needs to carry it once.
+"""Decides which pieces a receiver fetches first, so that a broadcast takes about one link time.
 
-Always holds: a piece that only holders have is fetched from them by the receiver whose share it is in; whoever falls
-behind with its share gives of it to the others, and whoever is done helps with what is left; when nothing moves,
-everything is fetched by everybody, so that no plan can keep a swarm from finishing. Must not do: I/O, read a clock, or
-believe in a plan more than in what it sees.
+Always: a piece that only holders have is fetched from them by the one receiver whose share it is
+in. A receiver that falls behind gives pieces away; one that is done helps the others. When nothing
+moves, everybody fetches everything, so that no plan can keep a swarm from finishing.
+Never: I/O, reading a clock, or trusting the plan more than what the receiver sees.
 """
 
 from __future__ import annotations
@@ -17,75 +17,55 @@ from typing import Final
 import msgspec
 
 from torrentdist.model.ids import PeerId
+from torrentdist.swarm.request_window import BLOCK, window
 
 OWN: Final = 7
-"""libtorrent's highest priority: what comes next of the own share."""
+"""libtorrent's highest priority: the next pieces of the receiver's own share."""
 FOLLOWS: Final = 6
-"""The rest of it, and what is taken over: whoever helps begins at the end of a share."""
+"""The rest of its share, and pieces taken over from the end of another share."""
 PLAIN: Final = 4
 LATER: Final = 1
-"""Never 0: libtorrent calls a torrent finished when nothing that is missing has a priority."""
+"""Pieces of other shares. Never 0: libtorrent calls a torrent finished when no missing piece has a priority."""
 RESHARE_SECS: Final = 0.5
-"""When no piece has left the holders for so long, or for as long as they need to send what each receiver has asked for,
-the last ones are taken over too."""
+"""After this long without a piece leaving the holders, helpers take over the last ones too. It is
+longer if the holders need longer to send what each receiver has asked for."""
 LONGEST_RESHARE_SECS: Final = 10.0
-"""But never after more: they may have been away meanwhile, and a fetch that gets nothing for a minute is given up."""
+"""The most that RESHARE_SECS can become: a fetch that gets nothing for a minute is given up."""
 STALLS: Final = 4
-"""After so many times as long the plan is over."""
+"""After this many times that wait, the plan is over and everybody fetches everything."""
 SHARES: Final = 24
-"""More receivers than these get their pieces from the others alone: a holder that serves hundreds at a time finishes
-none of its pieces early."""
+"""Receivers with a share. The others get their pieces from these alone: a holder that serves
+hundreds at a time finishes no piece early."""
 CLASSES: Final = 2048
 """Pieces are shared out by their number modulo this."""
-BLOCK: Final = 16 * 1024
-BLOCKS_UNDER_WAY: Final = 32
-"""What a receiver has asked for, of all its peers together: what a small message waits behind. 0.17 s at 25 Mbit/s."""
-FEWEST_BLOCKS: Final = 2
-WIDE_BLOCKS: Final = 64
-"""What is asked of each peer where connections are quick: with 8, four receivers on one machine take 1.6 times as
-long."""
-WIDE_SECS: Final = 0.17
-"""A connection that carries the blocks above in this time is quick."""
-LONG_SECS: Final = 6.0
-"""What is over in less is not held up by connecting again, which takes up to a second."""
-ALONE_SECS: Final = 1.0
-"""Whoever begins without a place may have one soon: others come, mostly in the same moment, who are to fetch what it
-would ask for now."""
 BEHIND: Final = 2
-"""Whoever has so many pieces more left than there are for each gives these away: holders' links are not shared out
-evenly, and some connections carry half of what others carry for as long as the transfer takes."""
+"""A receiver with this many pieces more left than the average gives the surplus away. Some
+connections carry half of what others carry for as long as a transfer takes."""
 SCATTER: Final = 2654435761
 LOOK_SECS: Final = 0.1
 LOOK_SECS_PER_PIECE: Final = 0.0001
-"""A look costs about 1 µs for each piece: with this it is about a hundredth of a processor."""
+"""A look costs about 1 µs for each piece, so this bounds it to about a hundredth of a processor."""
 NEWS: Final = 8
-"""Fewer new pieces are no reason to look again, ..."""
+"""Look again after this many new pieces, ..."""
 PART: Final = 64
-"""... nor is less than this part of all, ..."""
+"""... or after this part of all pieces, if that is fewer, ..."""
 LONGEST_LOOK_SECS: Final = 0.5
-"""... unless the last look is so long ago."""
+"""... or after this time at the latest."""
 IDLE_LOOK_SECS: Final = 1.0
-"""For receivers without a share: no holder is theirs to ask, and rarest first is all the plan that they have."""
+"""The same for receivers without a share: they ask no holder, and follow rarest first alone."""
 SLOW: Final = 0.4
-"""A receiver that gets on at less than this part of the pace of the one in the middle is no help to the others."""
+"""A receiver is slow if its pace is less than this part of the median receiver's."""
 TELLING: Final = 0.03
-"""Of the bundle; before the one in the middle has so much, nobody is slow."""
+"""Nobody is called slow before the median receiver has this part of the bundle."""
 SETTLED_SECS: Final = 1.5
-"""Whoever has been here for less may still be connecting."""
+"""A receiver that arrived more recently may still be connecting."""
 JUDGED_SECS: Final = 3.0
-"""Nobody is called slow before: on busy processors the first pieces come late, and what is known of them is a second
-old."""
-
-
-QUICK: Final = 12 * 1024 * 1024
-"""Bytes per second: from about 100 Mbit/s on, two blocks at a time of each peer don't fill a link."""
-NEAR: Final = 0.2
-"""Of what two blocks of each peer carry: above that they may be what holds a receiver up, since never all of them have
-something for it. Within a building a link that is full stays far below."""
+"""Nobody is called slow earlier: on busy processors the first pieces come late, and what is known
+of them is a second old."""
 
 
 class Place(msgspec.Struct, frozen=True):
-    """A receiver's place in the plan: the `number`-th of `receivers`. From SHARES on it has no share of its own."""
+    """A receiver's place in the plan: number `number` of `receivers`. Numbers from SHARES on have no share."""
 
     number: int
     receivers: int
@@ -100,7 +80,7 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """What a receiver told of itself, and since when it has been here."""
+    """How much of the bundle a receiver has, and for how long it has been in the swarm."""
 
     done: int
     size: int
@@ -113,7 +93,7 @@ class Progress(msgspec.Struct, frozen=True):
 
 @cache
 def owners(shares: int) -> Sequence[int]:
-    """Whose each class of pieces is."""
+    """Maps each class of pieces to the receiver that fetches it from the holders."""
     whose = [0] * CLASSES
     for number, classes in enumerate(_classes(shares)):
         for each in classes:
@@ -123,8 +103,8 @@ def owners(shares: int) -> Sequence[int]:
 
 @cache
 def _classes(shares: int) -> Sequence[Sequence[int]]:
-    """What each of them has. A newcomer takes a little from everybody, and nothing else changes hands: what is under
-    way stays with whoever asked for it."""
+    """The classes of each receiver. A newcomer takes a little from everybody and nothing else changes
+    hands, so that requests under way stay valid."""
     if shares <= 1:
         return [range(CLASSES)]
     before = [list(classes) for classes in _classes(shares - 1)]
@@ -135,47 +115,19 @@ def _classes(shares: int) -> Sequence[Sequence[int]]:
 
 
 def look_secs(pieces: int, pace: float, *, has_share: bool = True) -> float:
-    """When to look again at what the others have, of so many pieces, where so many come per second."""
+    """Seconds until the next look at the peers' pieces, from the number of pieces and their rate of arrival."""
     if not has_share:
         return max(IDLE_LOOK_SECS, pieces * LOOK_SECS_PER_PIECE)
     news = min(min(NEWS, pieces / PART) / pace, LONGEST_LOOK_SECS) if pace else 0.0
     return max(LOOK_SECS, pieces * LOOK_SECS_PER_PIECE, news)
 
 
-def window(receivers: int, *, quick: bool = False) -> int:
-    """How many blocks one peer asks of another at a time."""
-    return WIDE_BLOCKS if quick else max(FEWEST_BLOCKS, BLOCKS_UNDER_WAY // max(1, receivers))
-
-
-def is_quick(rate: float, peers: int, left: int) -> bool:
-    """Whether so many connections that carry so much together are held up by a narrow window, and the bytes that are
-    left take long enough for it to matter."""
-    return rate * WIDE_SECS >= max(1, peers) * WIDE_BLOCKS * BLOCK and left >= rate * LONG_SECS
-
-
-class Way(msgspec.Struct, frozen=True):
-    """What lies between a receiver and those that it is connected to."""
-
-    peers: int = 0
-    rtt: float = 0.0
-    """Seconds to them and back; 0: not known."""
-
-    def carries(self, blocks: int) -> float:
-        """Bytes per second at most, with so many blocks asked of each at a time."""
-        return self.peers * blocks * BLOCK / self.rtt if self.rtt else math.inf
-
-
-def queue_secs(receivers: int | None, rate: float, way: Way) -> int:
-    """How many seconds' worth one peer asks of another at a time, by its rate; 0: the least there is, which is two
-    blocks. Whoever came when they were few may ask for much, and would have the holders to itself. Where peers are far,
-    two blocks are a limit of their own, and the rate gets near it."""
-    limited = rate >= QUICK or rate > NEAR * way.carries(FEWEST_BLOCKS)
-    return 1 if receivers is None or limited else 0
-
-
 def places_of(lacking: Mapping[PeerId, Progress], expected: Iterable[PeerId]) -> dict[PeerId, Place]:
-    """Those that are expected in their order, then the others in that of `lacking`: who comes last has the last place,
-    or every newcomer would move all the others'. Who is alone has no place: there is nobody to share with."""
+    """Gives every receiver a place: the expected ones in their order, then the others in the order of `lacking`.
+
+    Newcomers are appended, so that they don't move anybody. Slow receivers get places without a share. A receiver
+    that is alone gets none, since there is nobody to share with.
+    """
     slow = _slow(lacking)
     quick = [peer for peer in dict.fromkeys([*expected, *lacking]) if peer not in slow]
     last = max(SHARES, len(quick))
@@ -200,17 +152,20 @@ class Sight(msgspec.Struct, frozen=True):
 
     have: Sequence[bool]
     copies: Sequence[int]
-    """Of each piece, among connected peers."""
+    """How many connected peers have each piece."""
     seeds: int
     """Connected peers that have everything."""
     piece_length: int
     received: int = 0
-    """Bytes, those of pieces that are not whole yet too."""
+    """Bytes so far, including pieces that are not complete yet."""
 
 
 class Conductor(msgspec.Struct):
-    """One receiver's part in one swarm. It remembers how much has left the holders since it began, and what last moved:
-    what they can give is seen by that."""
+    """One receiver's part in one swarm.
+
+    It remembers how many pieces have left the holders since it began, and when the last one did. That is how it
+    estimates what the holders can give.
+    """
 
     place: Place | None = None
     _began_at: float = 0.0
@@ -221,6 +176,7 @@ class Conductor(msgspec.Struct):
     _received: int = 0
 
     def priorities(self, sight: Sight, now: float) -> list[int]:
+        """The priority of every piece for libtorrent."""
         fresh = [p for p, copies in enumerate(sight.copies) if copies <= sight.seeds and not sight.have[p]]
         self._look(len(fresh), sight.received, now)
         wanted = [PLAIN] * len(sight.copies)
@@ -237,7 +193,7 @@ class Conductor(msgspec.Struct):
         for position, piece in enumerate(own):
             wanted[piece] = OWN if position <= under_way else FOLLOWS
         if len(own) > under_way:
-            return wanted  # the holders are asked for nothing else while there is so much of it
+            return wanted  # ask the holders for nothing else while the own share is large
         for piece in chain.from_iterable(shares.values()):
             wanted[piece] = LATER
         if place.has_share and not own:
@@ -250,14 +206,16 @@ class Conductor(msgspec.Struct):
     def _look(self, fresh: int, received: int, now: float) -> None:
         if self._fresh < 0:
             self._began_at = now
-        if fresh != self._fresh or (received != self._received and not self._left):  # all of it is from holders then
+        if fresh != self._fresh or (received != self._received and not self._left):  # first bytes: from holders
             self._moved_at = now
         self._left += max(0, self._fresh - fresh)
         self._fresh, self._received = fresh, received
 
     def _patience(self, asked: int, now: float) -> float:
-        """How long it may take until a piece leaves the holders, of which so many pieces are asked at a time: they may
-        all be whole in the same moment. Half of each has left on average."""
+        """Seconds until the next piece should have left the holders, when they are asked for `asked` pieces at a time.
+
+        All of those may be completed in the same moment; on average half of each has left already.
+        """
         if not self._left:
             return RESHARE_SECS
         needed = asked * (now - self._began_at) / (self._left + asked / 2)
@@ -265,7 +223,7 @@ class Conductor(msgspec.Struct):
 
 
 def _shares(fresh: Iterable[int], place: Place) -> dict[int, list[int]]:
-    """What is left of each share that anything is left of."""
+    """The pieces left of each share, without the shares that are done."""
     whose = owners(place.shares)
     shares: dict[int, list[int]] = {}
     for piece in fresh:
@@ -274,8 +232,10 @@ def _shares(fresh: Iterable[int], place: Place) -> dict[int, list[int]]:
 
 
 def levelled(shares: Mapping[int, list[int]], count: int) -> dict[int, list[int]]:
-    """What is left of each of so many shares, after whoever is far behind gave its last pieces to the others. To whom
-    each goes depends on little else than its number, since no two receivers see quite the same."""
+    """The pieces left of each of `count` shares, after those far behind gave their last pieces away.
+
+    The taker of a piece depends almost only on the piece's number, because no two receivers see quite the same.
+    """
     most = math.ceil(sum(map(len, shares.values())) / count) + BEHIND
     level = {number: left[:most] for number, left in shares.items()}
     behind = {number for number, left in shares.items() if len(left) > most}
@@ -289,7 +249,9 @@ def levelled(shares: Mapping[int, list[int]], count: int) -> dict[int, list[int]
 
 
 def spare(shares: Iterable[Sequence[int]], begun: int) -> list[int]:
-    """What is left of the others' shares but for the first `begun` of each, which are on their way: first the last
-    ones of the largest, so that all shares end at the same time."""
+    """The pieces that helpers take over: the others' shares without the first `begun` of each, which are under way.
+
+    The last pieces of the largest share come first, so that all shares end at the same time.
+    """
     behind = [(place, piece) for left in shares for place, piece in enumerate(left) if place >= begun]
     return [piece for _, piece in sorted(behind, reverse=True)]

@@ -1,8 +1,9 @@
-"""The plan of one swarm as a master makes it: everybody's place, and in a large one everybody's neighbours.
+"""The plan of one swarm as a master makes it: every receiver's place and, in a large swarm, its neighbours.
 
-Always holds: it is made anew a few times a second at most, and less often in a large swarm, so that a hundred thousand
-receivers keep no processor busy; who comes in between gets the place that was kept for it, or one at the end. Must not
-do: decide by anything but conductor.py and graph.py.
+Always: the plan is renewed a few times a second at most, and less often in a large swarm, so that a
+hundred thousand receivers don't keep a processor busy. A receiver that arrives in between gets the
+place that was kept for it, or one at the end.
+Never: decide by anything but conductor.py and graph.py.
 """
 
 from __future__ import annotations
@@ -19,27 +20,29 @@ from torrentdist.swarm.graph import FULL_MESH, neighbours
 
 RENEW_SECS: Final = 0.25
 RENEW_SECS_PER_PEER: Final = 0.0001
-"""A look at everybody costs about 12 µs for each: with this it is at most an eighth of a processor."""
+"""Renewing costs about 12 µs for each peer, so this bounds it to an eighth of a processor."""
 MORE_SECS: Final = 3.0
-"""Who has been here for so long and has nothing gets holders too, whatever its place."""
+"""A receiver that has nothing after this long is told holders too, whatever its place."""
 
 
 class Crowd:
+    """The receivers of one swarm, as far as the plan is concerned."""
+
     def __init__(self) -> None:
         self._made_at = float("-inf")
         self._places: dict[PeerId, Place] = {}
         self._circle: list[PeerId] = []
-        """Everybody who has a place, here or not: neighbours stay the same while the others come."""
+        """All receivers with a place, present or not, so that neighbours stay the same while others arrive."""
         self._spot: dict[PeerId, int] = {}
         self._since: dict[PeerId, float] = {}
         self._expected: frozenset[PeerId] = frozenset()
         self._last = 0
-        """The place of the next who comes without one."""
+        """The number of the next receiver that arrives without a place."""
 
     def look(
         self, asker: PeerId, lacking: Callable[[], Mapping[PeerId, Progress]], expected: Iterable[PeerId], now: float
     ) -> None:
-        """Renew what is old; else find a place for the asker."""
+        """Renews the plan if it is old; otherwise finds a place for the asker."""
         fresh = 0 <= now - self._made_at < max(RENEW_SECS, len(self._since) * RENEW_SECS_PER_PEER)
         if fresh and (asker in self._since or self._seat(asker, now)):
             return
@@ -56,7 +59,10 @@ class Crowd:
         self._spot = {peer: spot for spot, peer in enumerate(self._circle)}
 
     def _seat(self, newcomer: PeerId, now: float) -> bool:
-        """The place that was kept for it, or one at the end. Not if it is the second: the first has no place yet."""
+        """Gives the newcomer the place kept for it, or one at the end.
+
+        Returns False for the second receiver of a swarm: the first has no place yet, so the plan must be renewed.
+        """
         if not self._places:
             return False
         if newcomer not in self._places:
@@ -71,12 +77,14 @@ class Crowd:
         return self._places.get(asker)
 
     def is_settled(self, asker: PeerId, now: float) -> bool:
-        """Its place will hardly change any more: it was kept for it, or those that came with it are known by now."""
+        """Whether the asker's place will hardly change: it was expected, or arrived long enough ago."""
         return asker in self._expected or now - self._since.get(asker, float("-inf")) > SETTLED_SECS
 
     def neighbours(self, asker: PeerId, there: Callable[[PeerId], bool], now: float) -> list[PeerId] | None:
-        """Those of the receivers whom it should know, as far as they are there; None: everybody. Who waits for those
-        that don't come gets the next in the circle on both sides, so that the circle is closed."""
+        """The receivers that the asker should know and that are present. None means all of them.
+
+        An asker whose neighbours stay away gets the next present one on both sides, so that the circle stays closed.
+        """
         size, spot = len(self._circle), self._spot.get(asker)
         if size <= FULL_MESH or spot is None:
             return None
@@ -88,6 +96,7 @@ class Crowd:
         return known
 
     def needs_holders(self, asker: PeerId, done: int, now: float) -> bool:
+        """Whether the asker may dial holders: it has a share, has no place, or has waited long for its first bytes."""
         place = self._places.get(asker)
         lonely = not done and now - self._since.get(asker, now) > MORE_SECS
         return place is None or place.number < SHARES or lonely

@@ -22,14 +22,14 @@ from torrentdist.model.events import Fact, HashFailed, PeerConnected, PeerDroppe
 from torrentdist.model.ids import Digest
 from torrentdist.model.plan import SwarmPlace
 from torrentdist.model.views import PeerAddress, TransferPhase
-from torrentdist.swarm import access, heap, settings, target, torrent
+from torrentdist.swarm import access, native_process, settings, target, torrent
 from torrentdist.swarm.alerts import AlertPump
 from torrentdist.swarm.conductor import look_secs
+from torrentdist.swarm.native_process import giving_way
 from torrentdist.swarm.queues import Queues
 from torrentdist.swarm.settings import EngineConfig
 from torrentdist.swarm.sources import Endpoint, ours_alone
 from torrentdist.swarm.statistics import EngineStatistics, later
-from torrentdist.swarm.threads import giving_way
 from torrentdist.swarm.transfer import Transfer
 
 __all__ = ["Engine", "EngineConfig", "EngineStatistics", "Transfer"]
@@ -85,7 +85,7 @@ class Engine:
             self.host = await access.resolve(self.config.listen_host)
         except OSError as exc:
             raise settings.port_in_use(self.config, str(exc)) from None
-        heap.share_one_heap()
+        native_process.share_one_heap()
         with giving_way(self.config.nice):
             self._session = lt.session(settings.session_params(self.config, self.host))
         settings.limit_everybody(self._session)
@@ -313,7 +313,7 @@ class Engine:
         if self._quiet < QUIET_PULSES:
             self._pulse = asyncio.get_running_loop().call_later(PULSE_SECS, self._on_pulse)
         else:
-            heap.give_back()
+            native_process.give_back()
 
     def _handlers(self) -> dict[type[lt.alert], Callable[..., None]]:
         return {

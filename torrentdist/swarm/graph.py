@@ -1,7 +1,7 @@
-"""Who knows whom in a large swarm: few connections each, few hops between any two.
+"""Which receivers connect to which in a large swarm: few connections each, few hops between any two.
 
-Always holds: among those who are there the graph is connected, and each edge is known to both of its ends. Must not do:
-depend on anything but the set of members, so that every master draws the same.
+Always: the graph is connected, and both ends of an edge know it.
+Never: depend on anything but the set of members, so that every master draws the same graph.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import Final
 
 FULL_MESH: Final = 24
-"""Up to so many, everybody knows everybody."""
+"""Up to this many receivers, everybody connects to everybody."""
 
 
 def neighbours(size: int, index: int) -> list[int]:
-    """Of the `index`-th of `size` members in a circle: those 1, 2, 4, 8... places away, both ways."""
+    """The neighbours of member `index` in a circle of `size`: those 1, 2, 4, 8... places away, both ways."""
     if size <= FULL_MESH:
         return [other for other in range(size) if other != index]
     found: dict[int, None] = {}

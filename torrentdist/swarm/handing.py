@@ -1,9 +1,8 @@
-"""Who gives a metafile to whom, so that it goes round among hosts that all want it in the same moment: the first that
-ask a master get it from there, the others from those that asked before them.
+"""Spreads a metafile as a tree: the first hosts that ask get it from a master, later ones from hosts that asked before.
 
-Always holds: whom an asker is sent to asked before it, so that every chain ends at the master, and nobody is sent more
-askers than a few copies allow; who asks again has had no luck, and is given it at once. Must not do: read a clock, do
-I/O, or know who is alive: that is asked each time.
+Always: a host is sent only to one that asked earlier, so every chain ends at the master, and no host
+is sent more than a few others. A host that asks again had no luck, and gets it from the master.
+Pure: no I/O and no clock. Liveness is passed in by the caller.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ import msgspec
 from torrentdist.model.ids import Digest
 
 GIVEN_BYTES: Final = 128 * 1024
-"""What a master, and each host, gives of one metafile before others do."""
+"""Bytes of one metafile that a master, and each host, sends before others take over."""
 FEWEST: Final = 2
-"""So many are given the largest, too."""
+"""Copies that each sends even of the largest metafile."""
 FORGET_SECS: Final = 60.0
 
 
@@ -33,7 +32,7 @@ class Handing:
         self._asked: dict[Digest, _Asked] = {}
 
     def giver(self, digest: Digest, size: int, asker: str, now: float, can_give: Callable[[str], bool]) -> str | None:
-        """The host that gives `asker` a metafile of so many bytes; None: the master does."""
+        """The host that sends `asker` a metafile of `size` bytes. None means this master does."""
         self._asked = {key: asked for key, asked in self._asked.items() if now - asked.at <= FORGET_SECS}
         asked = self._asked.setdefault(digest, _Asked(now))
         asked.at = now
