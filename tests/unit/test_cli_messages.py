@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 from cluster_by_script import BUNDLE, Answers
 
 from torrentdist.bundle.make import make_metafile
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.views import FleetView
+from torrentdist.model.views import FleetView, HostBundleView, HostState
 from torrentdist_cli.main import main
 
 Capture = pytest.CaptureFixture[str]
@@ -129,3 +131,28 @@ def test_a_plain_install_names_the_extra(tmp_path: Path, command: list[str], mis
     assert 2 == ran.returncode, ran.stderr
     assert "error[missing_dependency]" in ran.stderr
     assert f"pip install '{extra}'" in ran.stderr
+
+
+@pytest.mark.parametrize(("state", "code"), [(HostState.WAITING, 8), (HostState.DONE, 0)])
+def test_a_full_dest_is_said_before_anything_is_fetched(
+    answers: Answers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: HostState, code: int
+) -> None:
+    """The supervisor would fetch all of it, and only then the copy would fail; what is held may need no room."""
+    home = tmp_path / "object" / "content"
+    home.mkdir(parents=True)
+    (home / "data").write_bytes(b"x" * 5000)
+    meta = make_metafile(home)
+    (home.parent / "metafile").write_bytes(meta.raw)
+    view = HostBundleView(id=BUNDLE.id, digest=meta.digest, state=state, path=str(home))
+    answers["GET /v1/bundles/etl-42"] = msgspec.structs.replace(BUNDLE, digest=meta.digest)
+    answers["GET /v1/bundles/etl-42/metafile"] = meta.raw
+    answers["digest"] = meta.digest
+    answers["GET /livez"] = "ok"
+    answers["GET /v1/host/bundles/etl-42"] = view
+    if state is HostState.DONE:
+        answers["POST /v1/host/bundles/etl-42/fetch"] = view
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=1000))
+
+    assert code == main(["download", "etl-42", "new/dest"])
+    assert (code == 0) == (tmp_path / "new").exists()

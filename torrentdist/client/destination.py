@@ -125,9 +125,10 @@ def check(meta: Metafile, dest: Path) -> bool:
 def check_room(meta: Metafile, dest: Path, there: int) -> None:
     """`disk_full` before the first byte arrives, if the rest cannot fit."""
     needed = max(0, meta.size - there)
-    free = shutil.disk_usage(dest.parent).free
+    folder = next((parent for parent in dest.parents if parent.is_dir()), dest.parent)
+    free = shutil.disk_usage(folder).free
     if needed > free:
-        raise TorrentdistError("disk_full", path=str(dest.parent), needed=needed, free=free)
+        raise TorrentdistError("disk_full", path=str(folder), needed=needed, free=free)
 
 
 def part_path(dest: Path) -> Path:
@@ -222,5 +223,8 @@ def _make_writable(meta: Metafile, content: Path) -> None:
 
 def _write(path: Path, data: bytes) -> None:
     temporary = path.with_name(path.name + ".new")
-    temporary.write_bytes(data)
-    os.replace(temporary, path)
+    try:
+        temporary.write_bytes(data)
+        os.replace(temporary, path)
+    except OSError as exc:
+        raise disk_failure(exc, path, len(data)) from exc

@@ -17,9 +17,19 @@ import msgspec
 
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.place import place_content, replace_content
-from torrentdist.client.destination import Memo, Part, check, check_room, drop_part, find_kept, open_part, resolve
+from torrentdist.client.destination import (
+    Memo,
+    Part,
+    check,
+    check_room,
+    drop_part,
+    find_kept,
+    open_part,
+    part_path,
+    resolve,
+)
 from torrentdist.client.http import MasterClient
-from torrentdist.client.local import Held, NotHere, fetch_through_supervisor
+from torrentdist.client.local import Held, NotHere, fetch_through_supervisor, is_held
 from torrentdist.client.peer import ClientPeer, client_peer, seeding_home
 from torrentdist.client.progress import Phase, TransferProgress, of_transfer
 from torrentdist.client.protected_paths import refuse_protected
@@ -130,11 +140,21 @@ class _Download(msgspec.Struct):
         url = self.config.client.supervisor
         if not url:
             return None
+        if meta is not None:
+            await self._expect_room(url, meta)
         try:
             held = await fetch_through_supervisor(url, self.id, self._left(), self.progress)
         except NotHere:
             return None
         return held if meta is None or held.meta.digest == meta.digest else None
+
+    async def _expect_room(self, url: str, meta: Metafile) -> None:
+        """Nothing is fetched for a DEST without room. What the supervisor has already may need none: a reflink."""
+        try:
+            check_room(meta, resolve(self.wanted_dest, meta), 0)
+        except TorrentdistError:
+            if not await is_held(url, self.id):
+                raise
 
     async def _from_supervisor(self, held: Held) -> DownloadView:
         meta = held.meta
@@ -154,10 +174,9 @@ class _Download(msgspec.Struct):
     # as a peer
 
     async def _as_peer(self, meta: Metafile, dest: Path) -> DownloadView:
+        check_room(meta, dest, await asyncio.to_thread(Part(part_path(dest)).bytes_on_disk))
         with open_part(dest) as part:
             known = await asyncio.to_thread(part.begin, self.id, meta)
-            there = await asyncio.to_thread(part.bytes_on_disk)
-            check_room(meta, dest, there)
             async with client_peer(self.client, self.config.client_swarm) as peer:
                 transfer = await self._fetch(peer, part, meta, known)
                 sources = transfer.view().sources

@@ -66,6 +66,16 @@ async def fetch_through_supervisor(
     return await asyncio.to_thread(_open, view, was_here)
 
 
+async def is_held(url: str, bundle_id: BundleId) -> bool:
+    """Whether the supervisor has the bundle already, so that nothing needs to be fetched."""
+    request = Request("GET", f"/v1/host/bundles/{bundle_id}", timeout=CALL_SECS)
+    async with Http() as http:
+        try:
+            return (await ask(http, url.rstrip("/"), request, HostBundleView)).state is HostState.DONE
+        except (Broken, TorrentdistError):
+            return False
+
+
 async def _check_alive(http: Http, url: str) -> None:
     response = await send(http, url, Request("GET", "/livez", timeout=ALIVE_SECS))
     if response.status_code != 200:
