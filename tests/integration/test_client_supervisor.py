@@ -180,6 +180,7 @@ def test_the_current_directory_is_not_replaced(
 def test_the_supervisor_is_not_told_the_token(tmp_path: Path, supervisor: Supervisor) -> None:
     """Broken, any user of a host that listens on the supervisor's port would get the cluster's token."""
     (tmp_path / "token").write_text("s3cret")
+    (tmp_path / "token").chmod(0o600)
 
     async def test() -> None:
         async with serving(supervisor) as url:

@@ -152,6 +152,16 @@ def test_an_unusable_auth_file_is_refused(tmp_path: Path, content: str) -> None:
         ZooKeeper(ZooKeeperConfig(auth_file=str(tmp_path / "missing")))
 
 
+def test_an_auth_file_that_others_can_read_is_refused(tmp_path: Path) -> None:
+    """If this fails, any user of a host can run code on all hosts."""
+    path = write_auth(tmp_path / "auth", "td:s3cret")
+    Path(path).chmod(0o640)
+    with pytest.raises(TorrentdistError) as caught:
+        ZooKeeper(ZooKeeperConfig(auth_file=path))
+
+    assert caught.value.code == "secret_invalid"
+
+
 @pytest.fixture
 def sasl_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A server that knows one user, td with the password s3cret."""

@@ -178,6 +178,7 @@ def test_the_token_is_sent(tmp_path: Path) -> None:
     """Broken, a client could not talk to a protected cluster."""
     token_file = tmp_path / "token"
     token_file.write_text("s3cret\n")
+    token_file.chmod(0o600)
     sent: list[str] = []
 
     def script(request: httpx.Request) -> httpx.Response:
@@ -189,16 +190,19 @@ def test_the_token_is_sent(tmp_path: Path) -> None:
     assert sent == ["Bearer s3cret"]
 
 
-@pytest.mark.parametrize("content", [None, "", "two\nlines"])
-def test_an_unusable_token_file_is_named(tmp_path: Path, content: str | None) -> None:
-    """Broken, a wrong path would show as a refusal by the master, far from its cause."""
+@pytest.mark.parametrize(
+    ("content", "mode"), [(None, 0o600), ("", 0o600), ("two\nlines", 0o600), ("s3cret", 0o644), ("s3cret", 0o640)]
+)
+def test_an_unusable_token_file_is_named(tmp_path: Path, content: str | None, mode: int) -> None:
+    """Broken, a wrong path would show as a refusal by the master, and a token that all can read would go unnoticed."""
     token_file = tmp_path / "token"
     if content is not None:
         token_file.write_text(content)
+        token_file.chmod(mode)
     with pytest.raises(TorrentdistError) as caught:
         MasterClient(ClientConfig(masters=[URL], token_file=str(token_file)))
 
-    assert caught.value.code == "config_invalid"
+    assert (caught.value.code, caught.value.exit_code) == ("secret_invalid", 2)
     assert str(token_file) in caught.value.message
 
 

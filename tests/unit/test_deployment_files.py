@@ -14,9 +14,14 @@ import click
 import pytest
 from deployment_site import COMPOSE, DOCKER, PAGE, ROOT, SERVICES, in_container, instructions, shell_blocks
 
+from torrentdist.bundle import metafile, paths
+from torrentdist.cluster import operations
+from torrentdist.cluster.rebalance import records
+from torrentdist.model import ids
 from torrentdist.model.settings import combine, environ_layer, toml_layer
 from torrentdist_cli.main import cli
 
+OPERATIONS = (ROOT / "docs/operations.md").read_text()
 UNITS = ("torrentdist-master.service", "torrentdist-supervisor.service", "torrentdist-supervisor.socket")
 
 
@@ -138,3 +143,51 @@ def test_every_command_and_setting_of_the_page_exists() -> None:
 
     assert 9 == len(commands)
     assert 3 == len(configurations)
+
+
+@pytest.mark.parametrize("name", [name for name in UNITS if name.endswith(".service")])
+def test_the_document_that_a_unit_names_is_installed(name: str) -> None:
+    """`systemctl status` would send an operator to a file that is not there."""
+    (named,) = re.findall(r"(?m)^Documentation=file:(.+)$", (DOCKER / "systemd" / name).read_text())
+    folder, _, file = named.rpartition("/")
+
+    assert f"--target-directory={folder} docs/*.md" in PAGE
+    assert (ROOT / "docs" / file).is_file()
+
+
+def test_nothing_is_installed_from_an_index_that_is_not_ours() -> None:
+    """Anybody could publish a package of that name, and would be given every host."""
+    installs = [line for line in PAGE.splitlines() if "pip install" in line]
+
+    assert installs
+    assert [] == [line for line in installs if "dist/torrentdist-" not in line]
+
+
+@pytest.mark.parametrize("page", [PAGE, OPERATIONS])
+def test_an_example_of_a_supervisor_has_what_a_closed_cluster_asks_for(page: str) -> None:
+    """Copied as it is, it could not talk to ZooKeeper or to a master, and would try for ever."""
+    blocks = [tomllib.loads(text) for text in re.findall(r"(?s)```toml\n(.*?)```", page)]
+    (example,) = [block for block in blocks if "supervisor" in block]
+    shared = next((block for block in blocks if {"client", "zookeeper"} == set(block)), {})
+    config = {**shared, **example}
+
+    assert config["client"]["token_file"] == config["api"]["token_file"]
+    assert config["zookeeper"]["auth_file"]
+    assert config["zookeeper"]["servers"]
+    assert config["supervisor"]["port"] == 7072
+    assert "| 7072 | supervisors" in PAGE
+
+
+@pytest.mark.parametrize(
+    "limit",
+    [
+        paths.MAX_NAME_BYTES, paths.MAX_PATH_BYTES, paths.MAX_DEPTH, paths.MAX_TARGET_BYTES, paths.MAX_LINK_HOPS,
+        paths.MAX_ENTRIES, paths.MAX_ALL_PATHS_BYTES, metafile.MAX_PIECES, metafile.MAX_METAFILE_BYTES,
+        ids.MAX_ID_LENGTH, operations.MAX_REQUEST_BYTES, records.MAX_RESOURCES,
+    ],
+)  # fmt: skip
+def test_every_limit_stands_in_the_page_that_the_errors_name(limit: int) -> None:
+    """A user whose bundle is refused would find no page that says what is allowed."""
+    (table,) = re.findall(r"(?s)## Limits\n(.*?)\n## ", OPERATIONS)
+
+    assert re.search(rf"\b{limit:,}\b", table)

@@ -10,14 +10,13 @@ import asyncio
 import contextlib
 import math
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
 from torrentdist.http11 import Answer, AnswerTimeout, ConnectError, ConnectTimeout, Http, HttpError, InvalidUrl
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.wording import cause_text
+from torrentdist.model.settings import read_secret
 
 T = TypeVar("T")
 
@@ -123,13 +122,10 @@ async def ask(http: Http, url: str, request: Request, kind: type[T]) -> T:
 
 
 def read_token(token_file: str) -> str:
-    """The bearer token, or an error that names the file; never the token itself."""
+    """The bearer token, or `secret_invalid`: a file that others can read is refused here as it is by daemons."""
     if not token_file:
         return ""
-    try:
-        token = Path(token_file).expanduser().read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as exc:
-        raise TorrentdistError("config_invalid", origin="client.token_file", detail=cause_text(exc)) from exc
-    if not token or not token.isascii() or not token.isprintable():
-        raise TorrentdistError("config_invalid", origin="client.token_file", detail=f"{token_file} holds no token")
+    token = read_secret(token_file)
+    if not token.isascii() or not token.isprintable():
+        raise TorrentdistError("secret_invalid", path=token_file, detail="it holds no token")
     return token

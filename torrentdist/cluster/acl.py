@@ -10,11 +10,10 @@ import base64
 import hashlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Protocol
 
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.wording import os_sentence
+from torrentdist.model.settings import read_secret
 
 ALL_PERMISSIONS = 31
 _IN_FLIGHT = 64
@@ -48,13 +47,8 @@ class Tree(Protocol):
 
 def read_credentials(auth_file: str) -> Credentials:
     """The first line of the file, `user:password`."""
-    try:
-        lines = Path(auth_file).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as exc:
-        raise TorrentdistError(
-            "secret_invalid", path=auth_file, detail=f"it cannot be read ({os_sentence(exc)})"
-        ) from exc
-    user, colon, password = (lines or [""])[0].strip().partition(":")
+    lines = read_secret(auth_file).splitlines()
+    user, colon, password = lines[0].strip().partition(":")
     if not user or not colon or not password:
         raise TorrentdistError("secret_invalid", path=auth_file, detail="its first line is not user:password")
     return Credentials(user, password)

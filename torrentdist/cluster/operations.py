@@ -142,4 +142,6 @@ def request_size(ops: Sequence[Op]) -> int:
 def check_size(ops: Sequence[Op]) -> None:
     size = request_size(ops)
     if size > MAX_REQUEST_BYTES:
-        raise TorrentdistError("too_large", what=f"a write to {ops[0].path}", size=size, limit=MAX_REQUEST_BYTES)
+        raise TorrentdistError(
+            "too_large", what=f"a write to {ops[0].path}, in bytes,", size=size, limit=MAX_REQUEST_BYTES
+        )

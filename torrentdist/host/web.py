@@ -79,14 +79,14 @@ async def read_body(request: Request, limit: int) -> bytes:
     """The whole body, or `too_large` as soon as it is known to pass the limit."""
     declared = request.headers.get("content-length")
     if declared is not None and declared.isdigit() and int(declared) > limit:
-        raise TorrentdistError("too_large", what="the request", size=int(declared), limit=limit)
+        raise TorrentdistError("too_large", what="the request, in bytes,", size=int(declared), limit=limit)
     parts: list[bytes] = []
     size = 0
     try:
         async for part in request.stream():
             size += len(part)
             if size > limit:
-                raise TorrentdistError("too_large", what="the request", size=size, limit=limit)
+                raise TorrentdistError("too_large", what="the request, in bytes,", size=size, limit=limit)
             parts.append(part)
     except ClientDisconnect:  # nobody reads the answer, but it is no failure of ours
         raise TorrentdistError("interrupted") from None

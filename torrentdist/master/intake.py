@@ -107,7 +107,9 @@ class Intake:
                     detail=f"bytes at {offset} do not follow those at {append.offset}",
                 )
             if offset + len(data) > append.meta.size:
-                raise TorrentdistError("too_large", what="the upload", size=offset + len(data), limit=append.meta.size)
+                raise TorrentdistError(
+                    "too_large", what="the upload, in bytes,", size=offset + len(data), limit=append.meta.size
+                )
             await asyncio.to_thread(_write_at, append.meta, append.home / "content", offset, data)
             append.offset += len(data)
             return append.offset
