@@ -6,6 +6,7 @@ import fcntl
 import os
 import shutil
 import stat
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import mkdtemp
@@ -18,6 +19,7 @@ from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.place import place_content, replace_content
 from torrentdist.model.errors import TorrentdistError
 
+MIB = 1024 * 1024
 SHM = Path("/dev/shm")
 
 
@@ -72,13 +74,84 @@ def test_a_copy_is_the_bundle(meta: Metafile, content: Path, tmp_path: Path) -> 
     assert 0o755 == mode(tmp_path / "out" / "dest") == mode(tmp_path / "out" / "dest" / "d" / "void")
 
 
-def test_a_shared_file_stays_read_only(meta: Metafile, content: Path, tmp_path: Path) -> None:
+@pytest.mark.case("G2")
+def test_a_copy_shares_no_file_with_its_source(meta: Metafile, content: Path, tmp_path: Path) -> None:
     """A user who edits a copy would change the bundle in the store."""
     place_content(meta, content, tmp_path / "dest")
-    shared = (tmp_path / "dest" / "data").stat().st_ino == (content / "data").stat().st_ino
+    for path in (tmp_path / "dest" / "data", tmp_path / "dest" / "d" / "run"):
+        path.write_bytes(b"mine")
 
-    assert (0o444 if shared else 0o644) == mode(tmp_path / "dest" / "data")
+    assert (mode(tmp_path / "dest" / "data"), mode(tmp_path / "dest" / "d" / "run")) == (0o644, 0o755)
     assert (mode(content / "data"), mode(content / "d" / "run")) == (0o444, 0o555)
+    assert [] == verify_copy(meta, content)
+    assert [1, 1] == [(content / name).stat().st_nlink for name in ("data", "d/run")]
+
+
+def disk_bytes(path: Path) -> int:
+    return path.stat().st_blocks * 512
+
+
+@pytest.fixture
+def sparse(tmp_path: Path) -> Path:
+    """64 MiB of holes with 4 KiB of data in the middle and at the end."""
+    (tmp_path / "sparse").mkdir()
+    path = tmp_path / "sparse" / "data"
+    with path.open("wb") as file:
+        file.seek(32 * MIB)
+        file.write(os.urandom(4096))
+        file.seek(64 * MIB - 4096)
+        file.write(os.urandom(4096))
+        file.truncate(80 * MIB)
+    if disk_bytes(path) > MIB:
+        pytest.skip("this file system keeps no holes")
+    return tmp_path / "sparse"
+
+
+def test_a_copy_keeps_holes(sparse: Path, elsewhere: Path) -> None:
+    """A sparse file of 1 TiB would fill the disk that it is downloaded to."""
+    meta = make_metafile(sparse)
+    seen: list[tuple[int, int]] = []
+    place_content(meta, sparse, elsewhere / "dest", lambda done, total: seen.append((done, total)))
+
+    assert [] == verify_copy(meta, elsewhere / "dest")
+    assert disk_bytes(elsewhere / "dest" / "data") <= MIB
+    assert (80 * MIB, 80 * MIB) == seen[-1]
+
+
+@pytest.fixture
+def with_reflinks(tmp_path: Path) -> Iterator[Path]:
+    """A small XFS or Btrfs in a file, mounted."""
+    makers = [("mkfs.xfs", "-q", "-m", "reflink=1"), ("mkfs.btrfs", "-q")]
+    maker = next((maker for maker in makers if shutil.which(maker[0])), None)
+    if maker is None or os.getuid() != 0:
+        pytest.skip("there is no mkfs.xfs or mkfs.btrfs, or this is not root")
+    image, place = tmp_path / "image", tmp_path / "mount"
+    with image.open("wb") as file:
+        file.truncate(400 * MIB)
+    place.mkdir()
+    subprocess.run([*maker, str(image)], check=True, capture_output=True)
+    mounted = subprocess.run(["mount", "-o", "loop", str(image), str(place)], capture_output=True, text=True)
+    if mounted.returncode:
+        pytest.skip(f"no loop mount: {mounted.stderr.strip()}")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+def test_a_reflink_takes_no_room_and_shares_nothing(with_reflinks: Path) -> None:
+    """A host would hold the bytes of each bundle twice, or a user's edit reach the store."""
+    content = with_reflinks / "content"
+    content.mkdir()
+    (content / "data").write_bytes(os.urandom(100 * MIB))
+    meta = make_metafile(content)
+    os.sync()
+    before = shutil.disk_usage(with_reflinks).free
+    place_content(meta, content, with_reflinks / "dest")
+    os.sync()
+    taken = before - shutil.disk_usage(with_reflinks).free
+    (with_reflinks / "dest" / "data").write_bytes(b"mine")
+
+    assert taken < 10 * MIB
+    assert [] == verify_copy(meta, content)
 
 
 def test_another_file_system_gets_a_copy_of_its_own(meta: Metafile, content: Path, elsewhere: Path) -> None:

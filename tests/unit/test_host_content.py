@@ -13,6 +13,7 @@ import pytest
 from torrentdist.bundle.make import make_metafile
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.store import StoreUsage
+from torrentdist.host.files import CHUNK, read_part
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.supervisor.archive_cache import ArchiveCache, allowance
 from torrentdist.supervisor.archives import Format, size_of
@@ -31,6 +32,8 @@ class Swarm:
     there: set[int] = field(default_factory=set)
     hurried: list[int] = field(default_factory=list)
     published: bool = False
+    damaged: bool = False
+    """The published file is not what it was."""
     error: TorrentdistError | None = None
     arrives: dict[int, bytes] = field(default_factory=dict)
     path: Path = Path()
@@ -75,7 +78,12 @@ def bench(tmp_path: Path) -> Bench:
     arriving.mkdir()
     (arriving / "a").write_bytes(bytes(SIZE))
     swarm = Swarm(path=arriving / "a")
-    content = HostContent(meta, arriving, lambda: swarm.published, lambda: swarm.error, lambda: swarm)
+
+    async def checked(path: str) -> bool:
+        swarm.published = swarm.published and not swarm.damaged
+        return swarm.published
+
+    content = HostContent(meta, arriving, lambda: swarm.published, lambda: swarm.error, lambda: swarm, checked)
     return Bench(swarm, content, data, meta)
 
 
@@ -121,6 +129,32 @@ async def test_a_part_of_a_bundle_is_asked_for_by_its_pieces(bench: Bench) -> No
 
     assert bench.data[4 * PIECE + 5 : 4 * PIECE + 9] == await read(bench, 4 * PIECE + 5, 4 * PIECE + 9)
     assert [4] == bench.swarm.hurried
+
+
+@pytest.mark.case("G2")
+async def test_a_published_file_that_was_changed_arrives_again(bench: Bench) -> None:
+    """An archive would be made of what a job wrote into the store."""
+    for number in range(1, 6):
+        bench.swarm.put(number, bench.piece(number))
+    bench.swarm.arrives[0] = bench.piece(0)
+    bench.swarm.published = bench.swarm.damaged = True
+
+    assert bench.data == await read(bench)
+    assert [0] == bench.swarm.hurried
+
+
+@pytest.mark.case("G2")
+async def test_a_file_that_is_written_to_while_it_is_read_is_an_error(tmp_path: Path) -> None:
+    """A reader would get the first half of one file and the second half of another."""
+    path = tmp_path / "file"
+    path.write_bytes(bytes(3 * CHUNK))
+    reading = read_part(path, 0, 3 * CHUNK)
+    first = await anext(reading)
+    os.utime(path, ns=(0, 0))
+    with pytest.raises(TorrentdistError, match="while it was read"):
+        await anext(reading)
+
+    assert CHUNK == len(first)
 
 
 async def test_a_fetch_that_fails_ends_the_reading_with_its_error(bench: Bench) -> None:

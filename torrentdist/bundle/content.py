@@ -10,7 +10,7 @@ import errno
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -18,7 +18,7 @@ import msgspec
 from torrentdist.bundle import hashing
 from torrentdist.bundle.durable import disk_failure
 from torrentdist.bundle.hashing import FileHash, FileToHash, Progress
-from torrentdist.bundle.metafile import FileEntry, Metafile
+from torrentdist.bundle.metafile import FileEntry, Metafile, Symlink
 from torrentdist.bundle.scan import Found, Kind, is_executable, kind_of, walk
 
 FILE_MODE = 0o444
@@ -113,16 +113,45 @@ def verify_content(meta: Metafile, content_dir: Path, progress: Progress | None 
     return sorted([*damaged, *_byte_damage(meta, readable, content_dir, progress)], key=lambda damage: damage.path)
 
 
+def verify_files(meta: Metafile, content_dir: Path, paths: Collection[str]) -> list[Damage]:
+    """The damage among these files only, after reading every byte of them."""
+    top, damage, readable = os.fsencode(content_dir), [], []
+    for file in meta.files:
+        if file.path in paths:
+            fault = _fault_at(file, _join(top, file.path.encode()))
+            if fault is None:
+                readable.append(file)
+            else:
+                damage.append(Damage(file.path, fault))
+    return [*damage, *_byte_damage(meta, readable, content_dir, None)]
+
+
+def check_links(links: Iterable[Symlink], content_dir: Path) -> list[Damage]:
+    """The symlinks that do not lead where they should."""
+    damage = []
+    for link in links:
+        try:
+            same = os.readlink(content_dir / link.path) == link.target
+        except OSError:
+            same = False
+        if not same:
+            damage.append(Damage(link.path, "the symlink has another target"))
+    return damage
+
+
+def _fault_at(file: FileEntry, path: bytes) -> str | None:
+    try:
+        return _file_fault(file, os.lstat(path))
+    except OSError as exc:
+        return exc.strerror or "it cannot be read"
+
+
 def verify_copy(meta: Metafile, path: Path, progress: Progress | None = None) -> list[Damage]:
     """The same for a copy that was placed somewhere: `path` is the file itself if the bundle is a single file."""
     if not meta.single_file:
         return verify_content(meta, path, progress)
     [entry] = meta.files
-    try:
-        info = os.lstat(path)
-    except OSError as exc:
-        return [Damage(entry.path, exc.strerror or "it cannot be read")]
-    if reason := _file_fault(entry, info):
+    if reason := _fault_at(entry, os.fsencode(path)):
         return [Damage(entry.path, reason)]
     return list(_hash_damage(meta, [(entry, os.fsencode(path))], progress))
 

@@ -14,12 +14,12 @@ import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from enum import Enum, auto
 from pathlib import Path
 
 from torrentdist.bundle.content import DIRECTORY_MODE
 from torrentdist.bundle.durable import disk_failure, fsync_dir, sync_filesystem
 from torrentdist.bundle.hashing import Progress
+from torrentdist.bundle.holes import data_ranges
 from torrentdist.bundle.metafile import FileEntry, Metafile
 from torrentdist.model.errors import TorrentdistError
 
@@ -29,12 +29,6 @@ _MARK = ".torrentdist-"
 _KEPT_NAME_BYTES = 200
 """The hidden directory's name must fit into 255 bytes too."""
 _TRY_NEXT = {errno.EOPNOTSUPP, errno.ENOTTY, errno.EXDEV, errno.EINVAL, errno.EPERM, errno.EMLINK, errno.ENOSYS}
-
-
-class _Way(Enum):
-    REFLINK = auto()
-    HARD_LINK = auto()
-    COPY = auto()
 
 
 def place_content(meta: Metafile, content_dir: Path, dest: Path, progress: Progress | None = None) -> None:
@@ -153,23 +147,19 @@ def _build(meta: Metafile, content_dir: Path, work: Path, progress: Progress | N
 
 
 class _Ways:
-    """Remembers which way worked, so that ten thousand files do not each fail first."""
+    """Remembers which way worked, so that ten thousand files do not each fail first. A hard link is no way: who writes
+    into it writes into the store."""
 
     def __init__(self) -> None:
-        self._way = _Way.REFLINK
+        self._reflinks = True
 
     def place(self, file: FileEntry, source: bytes, target: bytes) -> Iterator[int]:
         """Put one file in place; yields the bytes as they get there."""
-        if self._way is _Way.REFLINK and file.size:
+        if self._reflinks and file.size:
             if _reflink(file, source, target):
                 yield file.size
                 return
-            self._way = _Way.HARD_LINK
-        if self._way is _Way.HARD_LINK:
-            if _hard_link(source, target):
-                yield file.size
-                return
-            self._way = _Way.COPY
+            self._reflinks = False
         yield from _copy(file, source, target)
 
 
@@ -202,36 +192,36 @@ def _reflink(file: FileEntry, source: bytes, target: bytes) -> bool:
         os.close(to_fd)
 
 
-def _hard_link(source: bytes, target: bytes) -> bool:
-    try:
-        os.link(source, target, follow_symlinks=False)
-    except OSError as exc:
-        if exc.errno not in _TRY_NEXT:
-            raise
-        return False
-    return True
-
-
 def _copy(file: FileEntry, source: bytes, target: bytes) -> Iterator[int]:
+    """The bytes; what are holes in the source are holes in the target. Yields the bytes done."""
     from_fd, to_fd = _open_pair(source, target)
     try:
+        size = os.fstat(from_fd).st_size
+        if size != file.size:
+            raise TorrentdistError("corrupt", path=file.path, detail=f"it has {size} bytes instead of {file.size}")
         done = 0
-        while count := _copy_some(from_fd, to_fd, done):
-            done += count
-            yield count
-        if done != file.size:
-            raise TorrentdistError("corrupt", path=file.path, detail=f"it has {done} bytes instead of {file.size}")
+        for start, end in data_ranges(from_fd, size):
+            yield start - done
+            while start < end:
+                count = _copy_some(from_fd, to_fd, start, min(_COPY, end - start))
+                if not count:
+                    raise TorrentdistError("corrupt", path=file.path, detail="it became shorter while it was copied")
+                start += count
+                yield count
+            done = end
+        os.ftruncate(to_fd, size)
+        yield size - done
         os.fchmod(to_fd, _mode(file))
     finally:
         os.close(from_fd)
         os.close(to_fd)
 
 
-def _copy_some(from_fd: int, to_fd: int, offset: int) -> int:
+def _copy_some(from_fd: int, to_fd: int, offset: int, length: int) -> int:
     try:
-        return os.copy_file_range(from_fd, to_fd, _COPY, offset_src=offset, offset_dst=offset)
+        return os.copy_file_range(from_fd, to_fd, length, offset_src=offset, offset_dst=offset)
     except OSError as exc:
         if exc.errno not in _TRY_NEXT:
             raise
     os.lseek(to_fd, offset, os.SEEK_SET)
-    return os.sendfile(to_fd, from_fd, offset, _COPY)
+    return os.sendfile(to_fd, from_fd, offset, length)

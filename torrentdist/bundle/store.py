@@ -10,17 +10,18 @@ in a thread.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from torrentdist.bundle.catalog import Catalog
-from torrentdist.bundle.content import Damage, finish_content, verify_content
+from torrentdist.bundle.content import Damage, finish_content
 from torrentdist.bundle.hashing import Progress
 from torrentdist.bundle.metafile import Metafile, parse_metafile
 from torrentdist.bundle.retention import Claim, Claims, claim_everything
+from torrentdist.bundle.store_checks import StoreChecks
 from torrentdist.bundle.store_failures import disk_failures, free_bytes
-from torrentdist.bundle.store_index import Head, changed_files, mark_files
+from torrentdist.bundle.store_index import Head, mark_files
 from torrentdist.bundle.store_lock import LOCK_WAIT_SECS, StoreLock, identify
 from torrentdist.bundle.store_objects import Objects, delete
 from torrentdist.bundle.store_state import StoreState
@@ -55,6 +56,7 @@ class Store:
         self._catalog = Catalog.open(data_dir / "catalog.json")
         self._objects = Objects(data_dir)
         self._state = StoreState(limit_bytes=limit_bytes)
+        self._checks = StoreChecks(self._objects, self._state, self.metafile)
         self.before_reserving: Callable[[int], None] = lambda size: None
         """Called when so many bytes are about to need room: what can be made anew goes for them."""
         self._use_recorded: dict[Digest, float] = {}
@@ -191,6 +193,7 @@ class Store:
                 marks = mark_files(content, ((file.path, file.size) for file in meta.files))
                 head = Head(size=meta.size, files=len(meta.files), published_at=self._clock())
                 self._objects.seal(digest, head, marks)
+                self._checks.forget(digest)
                 self._objects.link(digest)
             return self._now_published(digest, head, head.published_at)
 
@@ -221,27 +224,27 @@ class Store:
     # -- damage ----------------------------------------------------------------------------------------------------
 
     def check_quick(self, digest: Digest) -> list[Damage]:
-        """What is not as it was published, by size and time. An index that is damaged itself is damage, too."""
+        """The files that are not as they were published. An index that is damaged itself is damage, too."""
         self._require_published(digest)
-        try:
-            with disk_failures(self.data_dir):
-                marks = self._objects.marks(digest)
-        except TorrentdistError as exc:
-            return [Damage("index", exc.message)]
-        content = self._objects.arriving_content(digest)
-        return [Damage(path, reason) for path, reason in changed_files(content, marks)]
+        return self._checks.check_files(digest)
+
+    def check(self, digest: Digest, paths: Collection[str] | None = None) -> list[Damage]:
+        """To be asked before anything is handed out: what of these files (None: of all) is not what was published.
+
+        Files are told by their identity, without being read; where that leaves a doubt, by their bytes.
+        """
+        self._require_published(digest)
+        return self._checks.check(digest, paths)
+
+    def is_file(self, digest: Digest, path: str) -> bool:
+        """Whether a published bundle has a file of this path; what others put beside its files does not count."""
+        self._require_published(digest)
+        return self._checks.is_file(digest, path)
 
     def verify(self, digest: Digest, progress: Progress | None = None) -> list[Damage]:
         """What is not as the metafile says, by reading every byte of a published bundle."""
         self._require_published(digest)
-        try:
-            meta = self.metafile(digest)
-        except TorrentdistError as exc:
-            return [Damage("metafile", exc.message)]
-        if meta is None:
-            return [Damage("metafile", "missing")]
-        with disk_failures(self.data_dir):
-            return verify_content(meta, self._objects.arriving_content(digest), progress)
+        return self._checks.verify(digest, progress)
 
     # -- names, pins, use ------------------------------------------------------------------------------------------
 
@@ -359,6 +362,7 @@ class Store:
         self._begun.pop(digest, None)
         self._use_recorded.pop(digest, None)
         self._state.now_unpublished(digest)
+        self._checks.forget(digest)
         try:
             with disk_failures(self.data_dir):
                 delete(self._objects.detach(digest))

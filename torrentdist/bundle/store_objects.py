@@ -23,7 +23,7 @@ from torrentdist.model.ids import Digest
 
 _DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _TEMPORARY = re.compile(r"[0-9a-f]{64}\.[0-9a-f]{16}", re.ASCII)
-_TORN = re.compile(r"\.(store\.json|catalog\.json|metafile|set-aside)\.[0-9a-f]{12}\.tmp", re.ASCII)
+_TORN = re.compile(r"\.(store\.json|catalog\.json|metafile|index|set-aside)\.[0-9a-f]{12}\.tmp", re.ASCII)
 """What `write_durably` was writing when the process was killed."""
 
 
@@ -152,6 +152,12 @@ class Objects:
         self._index(digest).write_bytes(encode_index(head, marks))
         self.record_use(digest, head.published_at)
         sync_filesystem(self.directory(digest))
+
+    def mark_anew(self, digest: Digest, marks: list[FileMark]) -> None:
+        """Of a published object; its head and its last use stay as they are."""
+        used_at = self._index(digest).stat().st_mtime
+        write_durably(self._index(digest), encode_index(read_head(self._index(digest)), marks))
+        self.record_use(digest, used_at)
 
     def link(self, digest: Digest) -> None:
         new = self._temporary(digest)

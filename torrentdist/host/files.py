@@ -98,6 +98,12 @@ def confined_file(content: Path, relative: str) -> Path | None:
         return None
 
 
+def confined_path(content: Path, relative: str) -> str | None:
+    """The same as a path below `content`, with every symlink followed."""
+    target = confined_file(content, relative)
+    return None if target is None else str(target.relative_to(content.resolve()))
+
+
 def file_response(request: Request, content: Path, relative: str, digest: Digest, published_at: float) -> Response:
     """One file of a published bundle, which was last modified when this host published it. Blocks."""
     path = confined_file(content, relative)
@@ -116,13 +122,16 @@ def path_response(request: Request, path: Path, shown: Representation, digest: D
 
 
 async def read_part(path: Path, start: int, end: int) -> AsyncIterator[bytes]:
-    """The bytes from `start` to `end`; an error if the file ends before."""
+    """The bytes from `start` to `end`; an error if the file ends before, or is written to meanwhile."""
     try:
         with await asyncio.to_thread(open, path, "rb") as stream:
+            opened = os.fstat(stream.fileno())
             while start < end:
                 data = await asyncio.to_thread(os.pread, stream.fileno(), min(CHUNK, end - start), start)
                 if not data:
                     raise TorrentdistError("corrupt", path=str(path), detail=f"it ends at {start}")
+                if os.fstat(stream.fileno()).st_mtime_ns != opened.st_mtime_ns:
+                    raise TorrentdistError("corrupt", path=str(path), detail="it was written to while it was read")
                 yield data
                 start += len(data)
     except OSError as exc:

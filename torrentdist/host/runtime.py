@@ -72,7 +72,7 @@ class HostRuntime:
         """Seed what the store has. What a look at sizes and times finds damaged is set aside, not served."""
         for stored in await asyncio.to_thread(self._sound_bundles):
             try:
-                await self._seed(stored.digest)
+                await self.seed(stored.digest)
             except TorrentdistError as error:  # its metafile is damaged
                 await self.set_aside(stored.digest, error.message)
 
@@ -321,11 +321,11 @@ class HostRuntime:
             if damage:
                 raise TorrentdistError("corrupt", path=damage[0].path, detail=damage[0].reason)
         stored = await asyncio.to_thread(self.store.publish, meta.digest)
-        await self._seed(meta.digest)
+        await self.seed(meta.digest)
         self.poke()
         return stored
 
-    async def _seed(self, digest: Digest) -> Transfer | None:
+    async def seed(self, digest: Digest) -> Transfer | None:
         transfer = self.engine.transfer(digest)
         if transfer is not None and transfer.phase is not TransferPhase.SEEDING:
             await self.engine.remove(digest)  # of a fetch that something else has overtaken: it lacks what is here
@@ -375,8 +375,10 @@ class HostRuntime:
 
     async def set_aside(self, digest: Digest, reason: str) -> None:
         log.warning("damaged bundle set aside", digest=digest, reason=reason)
-        await asyncio.to_thread(self.store.set_aside, digest, reason)
-        await self.engine.remove(digest)
+        try:
+            await self.engine.remove(digest)  # first: a fetch would take what is seeded for verified
+        finally:
+            await asyncio.to_thread(self.store.set_aside, digest, reason)
         self.poke()
 
 

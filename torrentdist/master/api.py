@@ -232,7 +232,9 @@ class MasterApi:
         stored = self._m.runtime.store.get(entry.record.digest)
         if stored is None:
             raise TorrentdistError("bundle_unavailable", id=bundle, detail="this master does not hold it")
-        path = request.path_params["path"]
+        path = await self._m.hand_outs.file(stored.digest, request.path_params["path"])
+        if path is None:
+            raise TorrentdistError("bundle_unavailable", id=bundle, detail="this master's copy is being fetched again")
         return await asyncio.to_thread(file_response, request, stored.content, path, stored.digest, stored.published_at)
 
     async def hosts(self, request: Request) -> Response:

@@ -29,6 +29,7 @@ from torrentdist.distributor.loader import joins_uploads
 from torrentdist.distributor.protocol import Holder
 from torrentdist.host.address import DaemonAddress, announced, withdraw_address
 from torrentdist.host.background import Background
+from torrentdist.host.hand_outs import HandOuts
 from torrentdist.host.links import MasterLinks, http_client
 from torrentdist.host.logs import configure_logs
 from torrentdist.host.metrics import Metrics
@@ -113,6 +114,8 @@ class Master:
         self._closing.push_async_callback(asyncio.to_thread, self.runtime.store.close)
         self._closing.callback(self.runtime.events.close)
         self._closing.push_async_callback(self.runtime.stop)
+        self.hand_outs = HandOuts(self.runtime)
+        self._closing.push_async_callback(self.hand_outs.close)
         http = http_client(self._token)
         self._closing.push_async_callback(http.aclose)
         self.links = MasterLinks(http, self._other_masters, self.id)
@@ -127,7 +130,7 @@ class Master:
         self.operations = BundleOperations(changes, self.leadership.default_min_replicas)
         self.intake = Intake(self.runtime, self.mirror, self.operations, changes)
         self.jobs = Jobs(
-            changes, self.mirror, self.leadership, self._zookeeper, self.sight, self.runtime.store, self.config
+            changes, self.mirror, self.leadership, self._zookeeper, self.sight, self.hand_outs, self.config
         )
         agent = self._agent = self._make_agent(http)
         self._load_plugin()
@@ -150,6 +153,7 @@ class Master:
         self._background.spawn("agent", agent.run())
         self._background.spawn("zookeeper", self._join_cluster())
         self._background.spawn("records", self.records.run(self.leadership.is_leader))
+        self.hand_outs.on_damage = self.replicator.poke
         self._background.spawn("scrub", scrub(self.runtime, self.config.store.scrub_secs, self.replicator.poke))
 
     async def _load_records(self, http: Http) -> None:
@@ -245,11 +249,11 @@ class Master:
         """Connect, check the ACLs, mirror, register, queue for leadership: each only after the one before."""
         await enter(self._zookeeper)
         if self._repair_acls:
-            mended = await answered(self._zookeeper, lambda: acl.repair_tree(self._zookeeper))
+            mended = await answered(lambda: acl.repair_tree(self._zookeeper))
             log.info("ACLs repaired", znodes=mended)
         else:
-            await answered(self._zookeeper, lambda: acl.check_tree(self._zookeeper))
-        await answered(self._zookeeper, lambda: self.mirror.start(CONNECT_SECS))
+            await answered(lambda: acl.check_tree(self._zookeeper))
+        await answered(lambda: self.mirror.start(CONNECT_SECS))
         self._background.spawn("absences", self.leadership.watch_absences())
         self._background.spawn("replication", self.replicator.run())
         self._registration = Registration(self._zookeeper, self._record())

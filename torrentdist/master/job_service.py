@@ -16,12 +16,12 @@ import msgspec
 import structlog
 
 from torrentdist.bundle.job_files import file_problem
-from torrentdist.bundle.store import Store
 from torrentdist.cluster import paths
 from torrentdist.cluster.mirror import Mirror
 from torrentdist.cluster.operations import Delete, Op, TransactionFailed
 from torrentdist.cluster.snapshot import ClusterSnapshot
 from torrentdist.cluster.zookeeper import ZooKeeper
+from torrentdist.host.hand_outs import HandOuts
 from torrentdist.master.changes import Changes
 from torrentdist.master.job_duties import (
     assignment_ops,
@@ -45,7 +45,6 @@ from torrentdist.master.silence import Silence
 from torrentdist.master.validating import Validation
 from torrentdist.master.viewing import not_found
 from torrentdist.model import ids
-from torrentdist.model.backoff import Retry
 from torrentdist.model.config import Config
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ha_views import SightView
@@ -60,8 +59,6 @@ log = structlog.get_logger(__name__)
 
 BATCH = 100
 LOOK_SECS = 10.0
-FIRST_PAUSE_SECS = 0.01
-"""After a change that somebody else was faster with: it is decided anew."""
 OWED_AFTER = 3
 """A heartbeat is owed after so many of their periods."""
 FORGET_REPORTS_SECS = 60.0
@@ -89,7 +86,7 @@ class Jobs:
         leadership: Leadership,
         zookeeper: ZooKeeper,
         sight: Sight,
-        store: Store,
+        hand_outs: HandOuts,
         config: Config,
     ) -> None:
         self._changes = changes
@@ -97,7 +94,7 @@ class Jobs:
         self._leadership = leadership
         self._zookeeper = zookeeper
         self._sight = sight
-        self._store = store
+        self._hand_outs = hand_outs
         self._settling_secs = settling_secs(config.zookeeper.session_timeout_secs)
         self._validation = Validation(config.jobs)
         self._keep_secs = config.jobs.keep_secs
@@ -106,8 +103,6 @@ class Jobs:
         self._wake = asyncio.Event()
         self._stories = Stories(zookeeper)
         self._silence = Silence(config.jobs.silent_secs)
-        self._overtaken = Retry(FIRST_PAUSE_SECS, 1.0)
-        self._trouble = Retry(1.0, LOOK_SECS)
         self._in_doubt = False
         """Workers may have been placed otherwise than the mirror shows."""
 
@@ -132,7 +127,7 @@ class Jobs:
         entry = self._mirror.snapshot.bundles.get(bundle)
         if entry is None or entry.record.state in (BundleState.REMOVED, BundleState.UPLOADING):
             raise not_found(bundle, entry)
-        stored = self._store.get(entry.record.digest)
+        stored = await self._hand_outs.checked(entry.record.digest)
         if stored is None:
             raise TorrentdistError("not_ready", detail=f"bundle {bundle} is still on its way to this master")
         text = await asyncio.to_thread(_read_text, stored.content / FILE_NAME)
@@ -241,17 +236,13 @@ class Jobs:
                 elif self._leadership.is_leader() and snapshot.present:
                     busy = await self._round(snapshot)
                     wait = 0.0 if busy else min(self._until_due(snapshot), await self._tell(snapshot))
-                    self._overtaken.succeeded()
-                    self._trouble.succeeded()
             except TransactionFailed as exc:
                 log.debug("a job's record changed under the leader", why=str(exc))
                 self._in_doubt = True
-                self._overtaken.failed("changed")
-                wait = self._overtaken.pause_secs
+                wait = 0.0
             except TorrentdistError as error:
-                if self._trouble.failed(error.code):
-                    log.info("jobs wait", error=error.message)
-                wait = self._trouble.pause_secs
+                log.info("jobs wait", error=error.message)
+                wait = 1.0
             await self._pause(snapshot, wait)
 
     async def _tell(self, snapshot: ClusterSnapshot) -> float:

@@ -49,6 +49,8 @@ class Growing:
     begun: bool = False
     written: int = 0
     whole: bool = False
+    identity: tuple[int, int, int] | None = None
+    """Size, mtime and ctime when it was whole: what others write into it is not handed out."""
     error: TorrentdistError | None = None
     changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
@@ -127,7 +129,10 @@ class ArchiveCache:
             found = self._archives.get(name)
             if found is not None:
                 self._archives.move_to_end(name)
-            return found
+        if found is not None and found.whole and _identity(found.path) != found.identity:
+            self._drop(name, found)
+            return None
+        return found
 
     def _held(self) -> int:
         return sum(growing.reserved for growing in self._archives.values())
@@ -163,6 +168,7 @@ class ArchiveCache:
                 async for data in archive(content.meta, name[1], content.read_all):
                     await asyncio.to_thread(_append, stream.fileno(), data)
                     await _tell(growing, len(data))
+                growing.identity = await asyncio.to_thread(_identity, growing.path)
             growing.whole, growing.reserved = True, growing.written
         except TorrentdistError as error:
             growing.error = error
@@ -188,6 +194,13 @@ def _create(path: Path) -> IO[bytes]:
     path.parent.mkdir(mode=0o750, exist_ok=True)
     path.unlink(missing_ok=True)  # whoever reads the one before reads on
     return open(path, "xb")
+
+
+def _identity(path: Path) -> tuple[int, int, int] | None:
+    with suppress(OSError):
+        found = path.stat()
+        return found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    return None
 
 
 def _append(fd: int, data: bytes) -> None:

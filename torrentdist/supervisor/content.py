@@ -1,7 +1,8 @@
 """The files of one bundle on this host, whether it is published or still arriving.
 
-Always holds: of a bundle that arrives only pieces are given that were read and hashed here, whoever brought them; a
-fetch that fails ends the reading with its error. Must not do: fetch; the keeper does.
+Always: of a bundle that arrives only pieces are given that were read and hashed here, whoever brought them. A file of a
+published one is checked before it is read. A fetch that fails ends the reading with its error.
+Never: fetch; the keeper does.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -50,6 +51,8 @@ class HostContent:
     failure: Callable[[], TorrentdistError | None]
     """Why the rest won't come."""
     pieces: Callable[[], Pieces | None]
+    checked: Callable[[str], Awaitable[bool]]
+    """Whether this file of the published bundle is as it was published; if not, the bundle arrives again."""
 
     @cached_property
     def _first_piece(self) -> dict[str, int]:
@@ -70,7 +73,7 @@ class HostContent:
         """The bytes from `start` to `end`; a piece is hurried when it was waited for with `patience`."""
         path = self.directory / file.path
         while start < end:
-            if self.published():
+            if self.published() and await self.checked(file.path):
                 async for data in read_part(path, start, end):
                     yield data
                 return

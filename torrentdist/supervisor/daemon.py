@@ -25,6 +25,7 @@ from torrentdist.host.activation import inherited_socket
 from torrentdist.host.address import DaemonAddress, announced, withdraw_address
 from torrentdist.host.background import Background
 from torrentdist.host.figures import host_samples
+from torrentdist.host.hand_outs import HandOuts
 from torrentdist.host.links import MasterLinks, http_client
 from torrentdist.host.logs import configure_logs
 from torrentdist.host.metrics import Metrics, Sample
@@ -152,7 +153,7 @@ class Supervisor:
             isolation=Isolation(http, self.id, self.lookout),
             on_lease=self.lookout.look,
             on_needs=self._keep,
-            settings=self.config.supervisor,
+            log_keep_secs=self.config.supervisor.log_keep_secs,
             trouble=self._trouble,
             applications=lambda on_change: Applications(self._host(), on_change),
         )
@@ -193,13 +194,18 @@ class Supervisor:
         self._closing.callback(services.close)
         plugin = open_plugin(self.config, self.runtime, services)
         self._closing.callback(plugin.close)
+        hand_outs = HandOuts(self.runtime)
+        self._closing.push_async_callback(hand_outs.close)
         self.keeper = Keeper(
             self.runtime,
+            hand_outs,
             self.links,
             joins_uploads=joins_uploads(plugin),
             seed_secs=self.config.supervisor.seed_secs,
         )
         self.runtime.claims = self.keeper.claims
+        if self.jobs is not None:
+            self.jobs.checked = self.keeper.checked
         self._keep()
 
     async def failed(self) -> None:

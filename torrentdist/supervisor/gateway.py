@@ -61,10 +61,11 @@ class Gateway:
         return Response(self._s.metrics.render(), media_type="text/plain; version=0.0.4")
 
     async def bundle(self, request: Request) -> Response:
-        return json_response(self._s.keeper.view(_bundle(request)))
+        return json_response(await self._s.keeper.checked_view(_bundle(request)))
 
     async def fetch(self, request: Request) -> Response:
         bundle = _bundle(request)
+        await self._s.keeper.checked(bundle)
         self._s.keeper.request(bundle)
         return json_response(self._s.keeper.view(bundle))
 
@@ -76,6 +77,8 @@ class Gateway:
         error = self._s.keeper.error(bundle)
         if view.state is HostState.FAILED and error is not None:
             raise error
+        if view.state is HostState.DONE:
+            view = await self._s.keeper.checked_view(bundle)
         if view.state is HostState.DONE and view.digest is not None:
             await asyncio.to_thread(self._s.runtime.store.touch, view.digest)
         return json_response(view)

@@ -9,17 +9,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import structlog
 
-from torrentdist.bundle.store import Store
+from torrentdist.bundle.store import Store, Stored
 from torrentdist.cluster.zookeeper import ZooKeeper
-from torrentdist.launcher.asking import starter
-from torrentdist.model.config import SupervisorConfig
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId
 from torrentdist.model.job import JobKind, OnIsolation
@@ -78,17 +76,16 @@ class Jobs:
         on_needs: Callable[[], None],
         on_lease: Callable[[], None],
         applications: Callable[[Callable[[], None]], Applications],
-        settings: SupervisorConfig,
+        log_keep_secs: float,
         trouble: Callable[[BundleId], str],
     ) -> None:
         """`trouble`: why a bundle could not be fetched; empty if it may yet come. `on_lease`: see Barriers."""
         self._trouble = trouble
-        self._log_keep_secs = settings.log_keep_secs
-        self.starter = starter(settings.launcher)
+        self._log_keep_secs = log_keep_secs
         self._store = store
         self._isolation = isolation
         self._on_needs = on_needs
-        self.homes = Homes(store.data_dir.absolute())
+        self.homes = Homes(store.data_dir)
         self._boot = left.boot
         self._ledger = Ledger(store.data_dir, left.state, self._changed)
         self.assigning = Assigning(self._ledger, facts, on_needs)
@@ -98,9 +95,11 @@ class Jobs:
         self.on_report: Callable[[], None] = lambda: None
         """Something has changed that the leader should hear of."""
         self.applications = applications(self._changed)
+        self.checked: Callable[[BundleId], Awaitable[Stored | None]]
+        """A bundle, if it is here as it was published; the keeper knows."""
         self.gateway = ""
         """The URL of this host's."""
-        self.running = Running(self.starter, self._ended, self._changed)
+        self.running = Running(self._ended, self._changed)
         self.barriers = Barriers(zk, self._save_seat, self._changed, on_lease)
         self.lease_file = LeaseFile(self.homes.lease)
         self._inherited: tuple[int, Inherited] | None = None
@@ -310,16 +309,16 @@ class Jobs:
             stderr_from = await asyncio.to_thread(last_words.end_of_stderr, self.homes.guard(key))
             run = msgspec.structs.replace(run, fencing=fencing, stderr_from=stderr_from)
             place = places.place_of(self._ledger.state, key)
-            contents = {bundle: self._content(bundle) for bundle in facts.needs}
-            if place is None or self.barriers.session != run.session or not all(contents.values()):
+            found = {bundle: await self.checked(bundle) for bundle in facts.needs}
+            here = {bundle: stored.content for bundle, stored in found.items() if stored is not None}
+            if place is None or self.barriers.session != run.session or len(here) < len(facts.needs):
                 raise TorrentdistError("closing", what=f"worker {key[1]} of {key[0]}")
-            here = {bundle: path for bundle, path in contents.items() if path is not None}
             program = launching.program_of(place, facts, here, self.gateway)
             await asyncio.to_thread(launching.prepare, self.homes, program, run)
             await self._ledger.commit(lambda state: places.started(state, key, run))
             self.running.begin(key, run, self.homes.guard(key))
             self._write_lease()
-            await self.running.launch(key)
+            self.running.launch(key)
             log.info("worker started", job=key[0], worker=key[1], slot=place.slot, fencing=fencing)
         except (TorrentdistError, TimeoutError, OSError) as error:
             log.warning("worker not started", job=key[0], worker=key[1], reason=str(error))

@@ -7,16 +7,16 @@ asked locally hears of success and failure.
 from __future__ import annotations
 
 import asyncio
-import random
 import time
+from collections.abc import Collection
 
 import structlog
 
 from torrentdist.bundle.metafile import Metafile
-from torrentdist.bundle.store import Claim
+from torrentdist.bundle.store import Claim, Stored
+from torrentdist.host.hand_outs import HandOuts
 from torrentdist.host.links import MasterLinks
 from torrentdist.host.runtime import HostRuntime
-from torrentdist.model.backoff import pause_secs
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
 from torrentdist.model.views import HostBundleView, HostState, TransferView
@@ -30,8 +30,12 @@ LOOK_SECS = 10.0
 
 
 class Keeper:
-    def __init__(self, runtime: HostRuntime, links: MasterLinks, *, joins_uploads: bool, seed_secs: float) -> None:
+    def __init__(
+        self, runtime: HostRuntime, hand_outs: HandOuts, links: MasterLinks, *, joins_uploads: bool, seed_secs: float
+    ) -> None:
         self._runtime = runtime
+        self._hand_outs = hand_outs
+        hand_outs.on_damage = self.poke
         self._links = links
         self._plain_metafile = joins_uploads
         self._seed_secs = seed_secs
@@ -42,8 +46,6 @@ class Keeper:
         self._failures: dict[BundleId, int] = {}
         self._errors: dict[BundleId, TorrentdistError] = {}
         self._not_before: dict[BundleId, float] = {}
-        self._undone: set[keeping.Action] = set()
-        """What failed and will be tried again, said once."""
         self._wake = asyncio.Event()
         self._changed = asyncio.Condition()
 
@@ -66,6 +68,29 @@ class Keeper:
         self._not_before.pop(bundle, None)
         self._errors.pop(bundle, None)
         self._wake.set()
+
+    async def checked(self, bundle: BundleId, paths: Collection[str] | None = None) -> Stored | None:
+        """The bundle if it is here and these files (None: all) are as they were published. If they are not, it is asked
+        for again."""
+        digest = self._runtime.store.lookup(bundle)
+        if digest is None or self._runtime.store.get(digest) is None:
+            return None
+        stored = await self._hand_outs.checked(digest, paths)
+        if stored is None:
+            self.request(bundle)
+        return stored
+
+    async def checked_file(self, bundle: BundleId, digest: Digest, relative: str) -> str | None:
+        """The same for the one file that `relative` names: where it lies in the content. See HandOuts.file."""
+        path = await self._hand_outs.file(digest, relative)
+        if path is None:
+            self.request(bundle)
+        return path
+
+    async def checked_view(self, bundle: BundleId) -> HostBundleView:
+        """The view, of a bundle that its reader is going to read from disk."""
+        await self.checked(bundle)
+        return self.view(bundle)
 
     def _is_here(self, bundle: BundleId) -> bool:
         digest = self._runtime.store.lookup(bundle)
@@ -100,16 +125,11 @@ class Keeper:
 
     async def _keep(self) -> None:
         while True:
-            actions = keeping.plan(self._state(), time.monotonic())
-            self._undone.intersection_update(actions)
-            for action in actions:
+            for action in keeping.plan(self._state(), time.monotonic()):
                 try:
                     await self._carry_out(action)
-                    self._undone.discard(action)
                 except TorrentdistError as error:  # a full disk; the next round sees it again
-                    if action not in self._undone:
-                        log.warning("not done yet", what=type(action).__name__, error=error.code, detail=error.message)
-                    self._undone.add(action)
+                    log.warning("not done yet", what=type(action).__name__, error=error.code, detail=error.message)
             try:
                 async with asyncio.timeout(self._until_next_retry()):
                     await self._wake.wait()
@@ -176,9 +196,7 @@ class Keeper:
         failures = self._failures.get(bundle, 0) + 1
         self._failures[bundle] = failures
         self._errors[bundle] = error
-        self._not_before[bundle] = time.monotonic() + pause_secs(
-            failures, keeping.FIRST_RETRY_SECS, keeping.LONGEST_RETRY_SECS, random.random()
-        )
+        self._not_before[bundle] = time.monotonic() + keeping.retry_delay(failures)
         if bundle not in self._assigned:
             self._requested.discard(bundle)
             self._not_before.pop(bundle, None)

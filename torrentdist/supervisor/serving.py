@@ -53,15 +53,14 @@ class BundleServer:
         bundle, relative = ids.bundle_id(request.path_params["id"]), request.path_params["path"]
         store = self._runtime.store
         if (digest := self._published(bundle)) is None:
-            content = await self._content(bundle)
-            digest = content.meta.digest
-            if not content.published():
-                return await _arriving_file(request, content, relative)
+            digest = (await self._content(bundle)).meta.digest
+        path = await self._keeper.checked_file(bundle, digest, relative)
         stored = store.get(digest)
-        if stored is None:
-            raise TorrentdistError("bundle_not_found", id=bundle)
+        if path is None or stored is None:
+            content = await self._content(bundle)
+            return await _arriving_file(request, content, relative)
         await asyncio.to_thread(store.touch, digest)
-        return await asyncio.to_thread(file_response, request, stored.content, relative, digest, stored.published_at)
+        return await asyncio.to_thread(file_response, request, stored.content, path, digest, stored.published_at)
 
     async def archive(self, request: Request) -> Response:
         """Under any name: Spark wants the archives of two bundles to have different ones."""
@@ -90,6 +89,7 @@ class BundleServer:
         return StreamingResponse(self._await_bundle(bundle), media_type="application/json")
 
     async def _await_bundle(self, bundle: BundleId) -> AsyncIterator[bytes]:
+        await self._keeper.checked(bundle)
         while (view := await self._keeper.wait(bundle, TICK_SECS)).state is not HostState.DONE:
             if (error := self._failure(bundle)) is not None:
                 raise error
@@ -124,7 +124,11 @@ class BundleServer:
             published=lambda: runtime.store.get(meta.digest) is not None,
             failure=lambda: self._failure(bundle),
             pieces=lambda: runtime.engine.transfer(meta.digest),
+            checked=lambda path: self._checked(bundle, [path]),
         )
+
+    async def _checked(self, bundle: BundleId, paths: list[str]) -> bool:
+        return await self._keeper.checked(bundle, paths) is not None
 
     def _published(self, bundle: BundleId) -> Digest | None:
         store = self._runtime.store

@@ -1,0 +1,171 @@
+"""What was changed in a store after it was published is noticed when it is handed out."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from torrentdist.bundle import store_checks
+from torrentdist.bundle.make import make_metafile
+from torrentdist.bundle.metafile import Metafile
+from torrentdist.bundle.store import Store
+from torrentdist.model.ids import Digest
+
+pytestmark = pytest.mark.case("G2")
+
+
+@pytest.fixture
+def meta(tmp_path: Path) -> Metafile:
+    top = tmp_path / "source"
+    (top / "lib").mkdir(parents=True)
+    (top / "lib" / "data.bin").write_bytes(os.urandom(100_000))
+    (top / "other").write_bytes(b"other")
+    (top / "link").symlink_to("lib/data.bin")
+    return make_metafile(top)
+
+
+@pytest.fixture
+def store(tmp_path: Path, meta: Metafile) -> Iterator[Store]:
+    """With the bundle in it, published."""
+    store = Store.open(tmp_path / "data")
+    shutil.copytree(tmp_path / "source", store.begin(meta) / "content", symlinks=True, dirs_exist_ok=True)
+    store.publish(meta.digest)
+    yield store
+    store.close()
+
+
+def content(store: Store) -> Path:
+    [stored] = store.published().values()
+    return stored.content
+
+
+def write_in_place(path: Path) -> None:
+    """As a job that runs as root does: other bytes, with the size and the times of before."""
+    before = path.stat()
+    path.chmod(0o644)
+    with path.open("r+b") as file:
+        file.write(b"changed")
+    path.chmod(0o444)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def write_through_link(path: Path) -> None:
+    other = path.parents[4] / "elsewhere"
+    other.hardlink_to(path)
+    write_in_place(other)
+    other.unlink()
+
+
+def replace(path: Path) -> None:
+    before = path.stat()
+    path.unlink()
+    path.write_bytes(bytes(before.st_size))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+@pytest.mark.parametrize("change", [write_in_place, write_through_link, replace, Path.unlink])
+def test_a_changed_file_is_noticed(store: Store, meta: Metafile, change: Callable[[Path], None]) -> None:
+    """A job would run what another job wrote, and nobody would hear of it."""
+    sound = store.check(meta.digest), store.check(meta.digest, ["lib/data.bin"])
+    change(content(store) / "lib" / "data.bin")
+
+    assert ([], []) == sound
+    assert ["lib/data.bin"] == [damage.path for damage in store.check(meta.digest)]
+    assert ["lib/data.bin"] == [damage.path for damage in store.check(meta.digest, ["lib/data.bin"])]
+    assert [] == store.check(meta.digest, ["other"])
+
+
+def test_a_changed_mode_is_noticed(store: Store, meta: Metafile) -> None:
+    """A program that lost its executable bit would be handed to a job."""
+    (content(store) / "other").chmod(0o555)
+
+    assert ["other"] == [damage.path for damage in store.check(meta.digest)]
+
+
+@pytest.mark.parametrize("paths", [None, ["link"]])
+def test_a_symlink_that_leads_elsewhere_is_noticed(store: Store, meta: Metafile, paths: list[str] | None) -> None:
+    """A reader would get another file under the name of this one."""
+    sound = store.check(meta.digest, paths)
+    (content(store) / "link").unlink()
+    (content(store) / "link").symlink_to("other")
+
+    assert [] == sound
+    assert ["link"] == [damage.path for damage in store.check(meta.digest, paths)]
+
+
+def test_a_restored_copy_is_read_once(store: Store, meta: Metafile, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a restore from a backup, every byte would be read at every hand-out, or fetched again."""
+    for path in [path for path in content(store).rglob("*") if path.is_file() and not path.is_symlink()]:
+        copy = path.with_name("copy")
+        shutil.copy2(path, copy)
+        copy.rename(path)
+    monkeypatch.setattr(store_checks, "TICK_NS", -1_000_000_000)
+    restored = store.check(meta.digest)
+    (content(store).parent / "metafile").write_bytes(b"whoever reads files now needs this")
+
+    assert ([], []) == (restored, store.check_quick(meta.digest))
+
+
+def test_the_new_mark_outlives_a_restart(store: Store, meta: Metafile, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bytes that were found right would be read again after each start."""
+    os.utime(content(store) / "other", ns=(0, 0))
+    monkeypatch.setattr(store_checks, "TICK_NS", -1_000_000_000)
+    published_at = store.published()[meta.digest].published_at
+    store.check(meta.digest)
+    store.close()
+    again = Store.open(store.data_dir)
+    (content(again).parent / "metafile").write_bytes(b"whoever reads files now needs this")
+    found = again.check_quick(meta.digest), again.published()[meta.digest].published_at
+    again.close()
+
+    assert ([], published_at) == found
+
+
+def test_a_file_that_was_written_a_moment_ago_gets_no_new_mark(store: Store, meta: Metafile) -> None:
+    """A second write within one tick of the file system's clock would pass for the bytes that were read."""
+    index = content(store).parent / "index"
+    before = index.read_bytes()
+    os.utime(content(store) / "other", ns=(0, 0))
+
+    assert ([], before) == (store.check(meta.digest), index.read_bytes())
+
+
+def test_an_index_of_the_release_before_is_read(store: Store, meta: Metafile) -> None:
+    """An upgrade would set aside every bundle, or leave them without a mark for good."""
+    index = content(store).parent / "index"
+    head, marks, _ = index.read_bytes().split(b"\n")
+    old = [mark[:3] for mark in msgspec.json.decode(marks)]
+    store.close()
+    index.write_bytes(head + b"\n" + msgspec.json.encode(old) + b"\n")
+    again = Store.open(store.data_dir)
+    sound = again.check(meta.digest)
+    again.close()
+
+    assert [] == sound
+
+
+def test_reading_everything_marks_everything(store: Store, meta: Metafile, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store of the release before would never learn the identity of its files."""
+    monkeypatch.setattr(store_checks, "TICK_NS", -1_000_000_000)
+    os.utime(content(store) / "other", ns=(0, 0))
+    index = content(store).parent / "index"
+    before = index.read_bytes()
+    damage = store.verify(meta.digest)
+
+    assert [] == damage
+    assert before != index.read_bytes()
+
+
+def test_a_bundle_that_goes_is_forgotten(store: Store, meta: Metafile, tmp_path: Path) -> None:
+    """A bundle that comes again would be judged by the marks of its files of before."""
+    store.check(meta.digest)
+    store.discard(meta.digest)
+    shutil.copytree(tmp_path / "source", store.begin(meta) / "content", symlinks=True, dirs_exist_ok=True)
+    digest: Digest = store.publish(meta.digest).digest
+
+    assert [] == store.check(digest)
