@@ -238,9 +238,8 @@ class JobHost:
         return [msgspec.json.decode(path.read_bytes()) for path in self.data.glob("guard/*/*/status.json")]
 
     def alive(self, job: str, worker: int = 0) -> bool:
-        """Whether the worker's last stint goes on."""
-        stints = self.oracle.stints(job, worker)
-        return bool(stints) and birth_of(stints[-1].pid) is not None
+        """Whether a worker is at work."""
+        return bool(self.oracle.stints(job, worker)) and self.oracle.holder(job, worker) != 0
 
     async def barrier_owner(self, job: str, worker: int = 0) -> int | None:
         stat = await self.zk.exists(paths.JOB_GROUP.barrier(paths.worker_resource(JobId(job), worker)))

@@ -1,7 +1,8 @@
 """An oracle outside the system: workers that write down when they run, in a file of their own that is locked meanwhile.
 
 Always holds: an overlap is seen whatever the system believes, because the second one finds the file locked. Moments are
-of the clock that every process of the host shares.
+of the clock that every process of the host shares. A worker in a PID namespace doesn't know its pid on the host: the
+kernel's table of locks tells.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ lock = os.open(path + ".lock", os.O_RDWR | os.O_CREAT)
 
 
 def say(event, **more):
-    line = dict(event=event, at=time.clock_gettime(time.CLOCK_BOOTTIME), pid=os.getpid(), **more)
+    line = dict(event=event, at=time.clock_gettime(time.CLOCK_BOOTTIME), run=os.environ["TORRENTDIST_RUN"], **more)
     with open(path, "a") as file:
         file.write(json.dumps(line) + "\n")
 
@@ -59,7 +60,7 @@ os.execv(open(neighbour.PROGRAM_FILE).read(), ["work.py", *sys.argv[1:]])
 class Stint:
     """One life of a worker."""
 
-    pid: int
+    run: str
     start: float
     last: float
     """When it was last seen at work."""
@@ -100,12 +101,22 @@ class Oracle:
                 lines.append(json.loads(line))
         return lines
 
+    def holder(self, job: str, worker: int) -> int:
+        """The pid, on this host, of the process that holds the worker's lock; 0: nobody does."""
+        with contextlib.suppress(FileNotFoundError):
+            inode = (self.directory / f"{job}.{worker}.lock").stat().st_ino
+            for line in Path("/proc/locks").read_text().splitlines():
+                fields = line.split()
+                if fields[1] == "FLOCK" and fields[-3].endswith(f":{inode}"):
+                    return int(fields[-4])
+        return 0
+
     def stints(self, job: str, worker: int) -> list[Stint]:
         lines = self.lines(job, worker)
         assert not [line for line in lines if line["event"] == "overlap"], f"two of {job}.{worker} at once"
         found = []
         for start in (line for line in lines if line["event"] == "start"):
-            own = [line for line in lines if line["pid"] == start["pid"] and line["at"] >= start["at"]]
+            own = [line for line in lines if line["run"] == start["run"] and line["at"] >= start["at"]]
             stopped = any(line["event"] == "stop" for line in own)
-            found.append(Stint(start["pid"], start["at"], max(line["at"] for line in own), stopped, start))
+            found.append(Stint(start["run"], start["at"], max(line["at"] for line in own), stopped, start))
         return found

@@ -20,7 +20,6 @@ from worker_oracle import Oracle, make_worker_bundle
 from torrentdist.client import jobs
 from torrentdist.model.errors import EXIT_UNAVAILABLE, TorrentdistError
 from torrentdist.model.records import JobStatus
-from torrentdist.supervisor.guardian import birth_of
 
 WORKERS = 4
 MOST_WORKERS = 6
@@ -140,7 +139,7 @@ class JobLoad:
 
     def _alive(self, worker: int) -> bool:
         lines = self.oracle.lines(self.id, worker)
-        return bool(lines) and lines[-1]["event"] == "beat" and birth_of(lines[-1]["pid"]) is not None
+        return bool(lines) and lines[-1]["event"] == "beat" and self.oracle.holder(self.id, worker) != 0
 
     async def _kill(self) -> None:
         async with self._load.client() as client:

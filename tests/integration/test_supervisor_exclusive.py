@@ -64,18 +64,18 @@ async def test_a_restarted_supervisor_adopts_its_workers(
     await host.assign(("etl", 0), ("etl", 1))
     await host.running("etl", 0)
     await host.running("etl", 1)
-    before = [host.oracle.stints("etl", k)[0].pid for k in (0, 1)]
+    before, pid = [host.oracle.stints("etl", k)[0].run for k in (0, 1)], host.oracle.holder("etl", 1)
     owner = await host.barrier_owner("etl", 0)
     await host.end(number)
     host.masters.heard.clear()
     await host.start()
-    await eventually(lambda: (r := host.masters.said("etl", 1)) is not None and r.pid == before[1])
+    await eventually(lambda: (r := host.masters.said("etl", 1)) is not None and r.pid == pid)
     # Longer than the lease that the first process left.
     until = clock() + LEASE_SHARE * RESTART_SESSION_SECS
     await eventually(lambda: host.oracle.stints("etl", 0)[-1].last > until, 2 * RESTART_SESSION_SECS)
-    after = [[s.pid for s in host.oracle.stints("etl", k)] for k in (0, 1)]
+    after = [[s.run for s in host.oracle.stints("etl", k)] for k in (0, 1)]
 
-    assert [[pid] for pid in before] == after
+    assert [[run] for run in before] == after
     assert owner is not None
     assert owner == await host.barrier_owner("etl", 0)
     assert "worker adopted" in host.log
@@ -212,7 +212,7 @@ async def test_an_outage_longer_than_every_session_ends_no_worker(
         await host.assign(("etl", 0), ("moved", 0))
         await host.running("etl")
         await host.running("moved")
-        pids = [host.oracle.stints(name, 0)[0].pid for name in ("etl", "moved")]
+        runs = [host.oracle.stints(name, 0)[0].run for name in ("etl", "moved")]
         host.masters.blind, host.masters.newest = True, 1
         proxy.cut()
         until = clock() + 2 * SESSION_SECS
@@ -230,7 +230,7 @@ async def test_an_outage_longer_than_every_session_ends_no_worker(
         assert (None, False) == (between, after is None)
         await host.assign(("etl", 0))
         await host.ended("moved")
-        assert pids == [stint.pid for name in ("etl", "moved") for stint in host.oracle.stints(name, 0)]
+        assert runs == [stint.run for name in ("etl", "moved") for stint in host.oracle.stints(name, 0)]
         assert host.alive("etl")
     finally:
         proxy.mend()

@@ -126,7 +126,9 @@ def test_a_dead_master_is_asked_ever_less_often() -> None:
                 waits.append(agent.statistics()[0].next_in)
         return waits
 
-    assert asyncio.run(play()) == [0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 15.0, 15.0]
+    waits = asyncio.run(play())
+
+    assert all(full / 2 <= wait <= full for full, wait in zip([0.5, 1, 2, 4, 8, 15, 15, 15], waits, strict=True))
 
 
 def test_what_a_callback_raises_ends_the_agent() -> None:

@@ -1,4 +1,7 @@
-"""The guardian above a worker, run for real: what it starts, what it keeps, and that nothing outlives the lease."""
+"""The guardian and the init of a run, for real: what they start, what they keep, and that nothing outlives the lease.
+
+Each test runs in namespaces, where this host allows them, and without.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from torrentdist.launcher import program
+from torrentdist.launcher.privileges import own_user
+from torrentdist.launcher.starting import GUARDIAN, start_guardian, why_no_namespaces
 from torrentdist.supervisor import guardian, processes
 from torrentdist.supervisor.guardian import birth_of, clock
 from torrentdist.supervisor.output import Stream, read_output
@@ -27,8 +33,9 @@ LONG = 60.0
 class Ward:
     """A guardian's home, with the test in the supervisor's place."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, namespaces: bool) -> None:
         self.home = home
+        self.namespaces = namespaces
         self.lease = home / "lease.json"
         home.mkdir()
         self.started: list[Living] = []
@@ -44,7 +51,7 @@ class Ward:
     def orders(self, *command: str, run: str = R1, **more: Any) -> None:
         spec = {
             "run": run, "lease_file": str(self.lease), "argv": command,
-            "cwd": str(self.home), "env": {"PATH": os.environ["PATH"], processes.RUN_MARK: run}, "memory_bytes": 0,
+            "cwd": str(self.home), "env": {"PATH": os.environ["PATH"], guardian.RUN_MARK: run}, "memory_bytes": 0,
             "grace": 5.0, "log_bytes": 1000, "log_files": 3, **more,
         }  # fmt: skip
         (self.home / guardian.SPEC).write_bytes(msgspec.json.encode(spec))
@@ -55,7 +62,7 @@ class Ward:
 
     def launch(self, run: str = R1) -> Living:
         read, write = os.pipe2(os.O_CLOEXEC)
-        living = processes.start_guardian(self.home, run, write)
+        living = Living(*start_guardian(str(self.home), run, write, caller=own_user(), namespaces=self.namespaces))
         os.close(write)
         self.started.append(living)
         with os.fdopen(read) as told:
@@ -86,9 +93,11 @@ def until(condition: Callable[[], object], timeout: float = 10.0) -> None:
         time.sleep(0.005)
 
 
-@pytest.fixture
-def ward(tmp_path: Path) -> Iterator[Ward]:
-    ward = Ward(tmp_path / "home")
+@pytest.fixture(params=[True, False], ids=["namespaces", "plain"])
+def ward(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Ward]:
+    if request.param and (why := why_no_namespaces()):
+        pytest.skip(why)
+    ward = Ward(tmp_path / "home", request.param)
     yield ward
     ward.close()
 
@@ -97,10 +106,10 @@ def alive(pid: int) -> bool:
     return birth_of(pid) is not None
 
 
-def pids_in(path: Path, count: int) -> list[int]:
-    """That the worker's script has written, one a line."""
-    until(lambda: path.exists() and len(path.read_text().split()) == count)
-    return [int(line) for line in path.read_text().split()]
+def whole_family(ward: Ward, count: int = 3) -> list[int]:
+    """The pids of the run's processes, once the worker's script has started all of them."""
+    until(lambda: (ward.home / "pids").exists() and len((ward.home / "pids").read_text().split()) == count)
+    return processes.left_of(R1)
 
 
 FAMILY = """
@@ -141,7 +150,7 @@ def test_stop_gives_the_worker_its_grace(ward: Ward) -> None:
 def test_after_the_grace_the_whole_tree_is_killed(ward: Ward) -> None:
     """If this fails, a worker's children go on as if it were still assigned."""
     living = ward.start("sh", "-c", FAMILY, grace=0.2)
-    family = pids_in(ward.home / "pids", 3)
+    family = whole_family(ward)
     processes.send(living, signal.SIGTERM)
     ward.end_of(living)
 
@@ -154,7 +163,7 @@ def test_what_a_worker_leaves_behind_is_ended_with_it(ward: Ward) -> None:
     living = ward.start(
         "sh", "-c", FAMILY.replace("\nwait\n", "\nwhile [ $(wc -l < pids) != 3 ]; do :; done\nexit 0\n")
     )
-    family = pids_in(ward.home / "pids", 3)
+    family = whole_family(ward)
     ward.end_of(living)
 
     assert not [pid for pid in family if alive(pid)]
@@ -166,7 +175,7 @@ def test_a_lease_that_is_not_renewed_ends_the_worker_by_its_end(ward: Ward) -> N
     """If this fails, a worker whose supervisor died runs on beside the one that takes its place."""
     end = ward.grant(0.5, 1.0)
     living = ward.start("sh", "-c", FAMILY)
-    family = pids_in(ward.home / "pids", 3)
+    family = whole_family(ward)
     ward.end_of(living)
 
     assert "lease" == ward.status().reason
@@ -226,12 +235,12 @@ def test_a_second_guardian_starts_nothing_beside_the_first(ward: Ward) -> None:
 def test_a_killed_guardian_takes_its_worker_along_and_the_rest_is_swept(ward: Ward) -> None:
     """If this fails, workers without a guardian outlive every lease."""
     living = ward.start("sh", "-c", FAMILY)
-    family = pids_in(ward.home / "pids", 3)
-    worker = ward.status().pid
+    family = whole_family(ward)
+    status = ward.status()
     processes.send(living, signal.SIGKILL)
     ward.end_of(living)
-    until(lambda: not alive(worker))
-    until(lambda: processes.sweep(R1, worker))
+    until(lambda: not alive(status.pid))
+    until(lambda: processes.sweep(R1, status))
 
     assert not [pid for pid in family if alive(pid)]
 
@@ -259,12 +268,15 @@ def test_memory_is_limited(ward: Ward) -> None:
     assert b"MemoryError" in read_output(ward.home, Stream.STDERR, 0).data
 
 
-def test_it_needs_nothing_but_the_standard_library() -> None:
-    """If this fails, each worker costs a process as big as the supervisor."""
-    script = f"import sys; exec(open({guardian.__file__!r}).read(), {{'__name__': 'g'}}); print(*sys.modules)"
+@pytest.mark.parametrize("module", [GUARDIAN, guardian.INIT])
+def test_it_needs_nothing_but_the_standard_library(module: str) -> None:
+    """If this fails, each worker costs two processes as big as the supervisor."""
+    script = f"import sys; sys.path.append({program.ROOT!r}); import {module}; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-IS", "-c", script], check=True, capture_output=True, text=True).stdout
+    ours = {name for name in loaded.split() if name.startswith("torrentdist.")}
 
-    assert not {name.partition(".")[0] for name in loaded.split()} & {"torrentdist", "msgspec", "asyncio", "kazoo"}
+    assert not {name.partition(".")[0] for name in loaded.split()} & {"msgspec", "asyncio", "kazoo", "subprocess"}
+    assert not [name for name in ours if not name.startswith(("torrentdist.launcher", "torrentdist.supervisor"))]
 
 
 @pytest.mark.case("E4")

@@ -23,7 +23,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "distributor": {"model", "bundle", "swarm", "cluster"},
     "host": SWARM_SIDE,
     "master": SWARM_SIDE | {"host"},
-    "supervisor": SWARM_SIDE | {"host"},
+    "supervisor": SWARM_SIDE | {"host", "launcher"},
+    "launcher": {"model"},
     # A client is a peer, so it makes bundles and takes part in swarms.
     "client": {"model", "bundle", "swarm"},
     "cli": {"model", "bundle", "client", "spark"},

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from torrentdist.model.ids import BundleId, Digest
-from torrentdist.supervisor.keeping import Action, Drop, Fetch, HostState, StopSeeding, plan, retry_delay
+from torrentdist.supervisor.keeping import Action, Drop, Fetch, HostState, StopSeeding, plan
 
 A, B = BundleId("a"), BundleId("b")
 DIGEST = Digest("1" * 64)
@@ -71,8 +71,3 @@ def test_seeding_ends_when_nobody_wants_it_for_long() -> None:
     assert [StopSeeding(DIGEST)] == plan(host(published=True, seed_secs=50.0), 10.0)
     assert [] == plan(host(published=True, assigned=frozenset({A}), seed_secs=50.0), 10.0)
     assert [] == plan(host(published=True, seed_secs=500.0), 10.0)
-
-
-def test_waits_between_tries_grow_and_end() -> None:
-    """A bundle that cannot be had would keep the masters busy, or never be tried again."""
-    assert [1.0, 2.0, 4.0, 30.0] == [retry_delay(n) for n in (1, 2, 3, 99)]

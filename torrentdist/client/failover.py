@@ -15,6 +15,8 @@ from enum import StrEnum
 import msgspec
 from msgspec.structs import replace
 
+from torrentdist.model.backoff import pause_secs
+
 MAX_LEARNED = 64
 """More masters than any cluster has; an answer that names more is cut."""
 
@@ -194,6 +196,4 @@ def _next_round(search: Search, now: float, jitter: float, policy: Policy) -> tu
 
 
 def _wait(times: int, jitter: float, policy: Policy) -> float:
-    """Doubling up to the cut-off, then spread over its upper half so that clients don't come back in step."""
-    full = min(policy.longest_wait, policy.first_wait * 2.0 ** min(times, 30))
-    return full * (0.5 + 0.5 * jitter)
+    return pause_secs(times + 1, policy.first_wait, policy.longest_wait, jitter)

@@ -45,6 +45,7 @@ from torrentdist.cluster.term import (
     standing,
 )
 from torrentdist.cluster.zookeeper import ZooKeeper
+from torrentdist.model.backoff import Retry, kind_of
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import MasterId
 from torrentdist.model.records import encode
@@ -54,7 +55,11 @@ log = structlog.get_logger(__name__)
 Gate = Callable[[], Awaitable[bool]]
 OnTerm = Callable[[Term], None]
 _FAILURES = (TorrentdistError, ZNodeError, TransactionFailed)
-_BREATH_SECS = 0.02
+_FIRST_BREATH_SECS = 0.02
+_LONGEST_BREATH_SECS = 0.2
+"""Within a lease every moment counts."""
+_LONGEST_PAUSE = 10
+"""The longest pause after failures in a row, as a multiple of the first."""
 
 
 class LeaderElector(Protocol):
@@ -95,6 +100,8 @@ class Elector:
         self._on_gained = on_gained
         self._on_lost = on_lost
         self._pause_secs = pause_secs
+        self._trouble = Retry(pause_secs, pause_secs * _LONGEST_PAUSE)
+        self._no_keepalive = Retry(_FIRST_BREATH_SECS, _LONGEST_BREATH_SECS)
         self._ready_secs = ready_secs
         self._unique = secrets.token_hex(8)
         self._own: OwnNode | None = None
@@ -192,26 +199,30 @@ class Elector:
 
     # contending
 
-    def _on_state(self, _: SessionState) -> None:
+    def _on_state(self, state: SessionState) -> None:
         self._wake.set()
+        if state is SessionState.CONNECTED:
+            self._again.set()
 
     async def _run(self) -> None:
         while True:
             self._again.clear()
+            pause_secs = self._pause_secs
             try:
                 await self._contend()
             except Displaced:
                 log.info("nothing stands for us in the election, queueing anew", master=self._master)
-            except _FAILURES as exc:
-                log.info("the elector tries again", reason=str(exc))
-            except Exception:
-                log.exception("the elector tries again")
+            except Exception as exc:
+                if self._trouble.failed(kind_of(exc)):
+                    expected = isinstance(exc, _FAILURES)
+                    log.info("the elector tries again", reason=str(exc), exc_info=None if expected else exc)
+                pause_secs = self._trouble.pause_secs
             else:
                 await self._resign(self._yielding or "gave way")
             self._lose()
             self._enter(Phase.PAUSED)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._pause_secs):
+                async with asyncio.timeout(pause_secs):
                     await self._again.wait()
 
     async def _contend(self) -> None:
@@ -219,6 +230,7 @@ class Elector:
         self._yielding, self._successor = None, ""
         self._own = await self._place()
         self._enter(Phase.QUEUED)
+        self._trouble.succeeded()
         while True:
             self._wake.clear()
             match standing(await self._zk.children(paths.ELECTION) or (), self._own, self._zk.session_id):
@@ -349,13 +361,15 @@ class Elector:
                     return False
                 await self._sleep_until_renewal()
                 await self._zk.set(paths.election_node(own.name), self._master.encode())
+                self._no_keepalive.succeeded()
         except TimeoutError:
             log.warning("the lease is over", master=self._master)
         except (NoNode, SessionExpired):
             return False
         except TorrentdistError as exc:
-            log.info("no keep-alive", reason=exc.message)
-            await asyncio.sleep(_BREATH_SECS)
+            if self._no_keepalive.failed(exc.code):
+                log.info("no keep-alive", reason=exc.message)
+            await asyncio.sleep(self._no_keepalive.pause_secs)
         return True
 
     async def _sleep_until_renewal(self) -> None:

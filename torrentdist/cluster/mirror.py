@@ -18,13 +18,15 @@ from torrentdist.cluster import paths
 from torrentdist.cluster.operations import SessionState
 from torrentdist.cluster.snapshot import ClusterSnapshot, Tree, updated
 from torrentdist.cluster.zookeeper import ZooKeeper
+from torrentdist.model.backoff import Retry, kind_of
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import SupervisorId
 
 log = structlog.get_logger(__name__)
 
 _IN_FLIGHT = 256
-_RETRY_SECS = 0.5
+_FIRST_PAUSE_SECS = 0.5
+_LONGEST_PAUSE_SECS = 10.0
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,7 @@ class Mirror:
         self._advanced = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._complained: dict[str, str] = {}
+        self._again_after = Retry(_FIRST_PAUSE_SECS, _LONGEST_PAUSE_SECS)
         self.snapshot = ClusterSnapshot()
         self.applied_zxid = 0
         """The snapshot shows every transaction up to this one."""
@@ -192,17 +195,20 @@ class Mirror:
             self._wake.clear()
             try:
                 await self._round()
+                self._again_after.succeeded()
             except TorrentdistError as exc:
-                log.info("the mirror waits for ZooKeeper", reason=exc.message)
+                if self._again_after.failed(exc.code):
+                    log.info("the mirror waits for ZooKeeper", reason=exc.message)
                 await self._recover()
-            except Exception:
-                log.exception("the mirror reads everything again")
+            except Exception as exc:
+                if self._again_after.failed(kind_of(exc)):
+                    log.exception("the mirror reads everything again")
                 self._stale.update(self._plan.roots())
                 await self._recover()
 
     async def _recover(self) -> None:
         self._wake.set()
-        await asyncio.sleep(_RETRY_SECS)
+        await self._zk.pause(self._again_after.pause_secs)
 
     async def _round(self) -> None:
         """Read what is stale, and what that leads to; then hand out one new snapshot."""

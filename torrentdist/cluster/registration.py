@@ -28,13 +28,14 @@ from torrentdist.cluster.operations import (
     ZNodeError,
 )
 from torrentdist.cluster.zookeeper import ZooKeeper
+from torrentdist.model.backoff import Retry, kind_of
 from torrentdist.model.errors import EXIT_UNAVAILABLE, TorrentdistError
 from torrentdist.model.ids import StoreId
 from torrentdist.model.records import MasterRecord, SupervisorRecord, decode, encode
 
 log = structlog.get_logger(__name__)
 
-_RETRY_SECS = 1.0
+_LONGEST_PAUSE_SECS = 10.0
 _LOOK_AGAIN_SECS = 0.2
 _PATIENCE = 1.75
 """Of a session's timeout: ZooKeeper ends sessions at its ticks, and a tick may be half a timeout."""
@@ -73,6 +74,7 @@ class Registration:
         self._wake = asyncio.Event()
         self._watch: object | None = None
         self._task: asyncio.Task[None] | None = None
+        self._again = Retry(_LOOK_AGAIN_SECS, _LONGEST_PAUSE_SECS)
         self.registered = False
         self.on_change: list[Callable[[bool], None]] = []
 
@@ -94,7 +96,7 @@ class Registration:
                 elif isinstance(error, TorrentdistError) and error.exit_code != EXIT_UNAVAILABLE:
                     raise
                 else:
-                    log.warning("not registered, trying again", path=self.path, reason=str(error))
+                    await self._wait(error)
                     deadline = clock() + self._zk.negotiated_timeout * _PATIENCE
             await asyncio.sleep(_LOOK_AGAIN_SECS)
         self._zk.on_state.append(self._on_state)
@@ -147,13 +149,18 @@ class Registration:
             self._wake.clear()
             try:
                 await self._register()
+                self._again.succeeded()
             except (TorrentdistError, ZNodeError, TransactionFailed) as exc:
-                log.warning("not registered, trying again", path=self.path, reason=str(exc))
-                await asyncio.sleep(_RETRY_SECS)
+                await self._wait(exc)
                 continue
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._look_secs and self._look_secs * random.uniform(0.75, 1.25)):
                     await self._wake.wait()
+
+    async def _wait(self, error: Exception) -> None:
+        if self._again.failed(kind_of(error)):
+            log.warning("not registered, trying again", path=self.path, reason=str(error))
+        await self._zk.pause(self._again.pause_secs)
 
     def look_again(self) -> None:
         """It may be gone."""

@@ -37,6 +37,7 @@ from torrentdist.cluster.operations import (
 )
 from torrentdist.cluster.schema import spoken
 from torrentdist.model import records
+from torrentdist.model.backoff import Retry
 from torrentdist.model.config import ZooKeeperConfig
 from torrentdist.model.errors import TorrentdistError
 
@@ -48,7 +49,8 @@ T = TypeVar("T")
 Watch = Callable[[], None]
 """Called once on the loop: what was read has changed, or the connection was lost since. Look again."""
 
-_REVIVE_SECS = 1.0
+_FIRST_REVIVAL_SECS = 1.0
+_LONGEST_REVIVAL_SECS = 30.0
 
 
 class ZooKeeper:
@@ -74,6 +76,8 @@ class ZooKeeper:
         self._clock: tuple[float, float] | None = None
         self._driver: Driver | None = None
         self._changed = asyncio.Event()
+        self._revival = Retry(_FIRST_REVIVAL_SECS, _LONGEST_REVIVAL_SECS)
+        self._connected_at = time.monotonic()
 
     # the session
 
@@ -113,6 +117,14 @@ class ZooKeeper:
 
     async def wait_connected(self, timeout: float) -> None:
         await self._until_connected(asyncio.get_running_loop().time() + timeout)
+
+    async def pause(self, seconds: float) -> None:
+        """Wait so long before something that failed is tried again; a change of the session's state ends the wait,
+        since it may succeed now."""
+        changed = self._changed
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await changed.wait()
 
     @property
     def last_zxid(self) -> int:
@@ -289,6 +301,7 @@ class ZooKeeper:
                     self.last_write_acknowledged = None
                 self.session = session
                 self.negotiated_timeout = negotiated_timeout
+                self._connected_at = time.monotonic()
                 self._enter(SessionState.CONNECTED)
             case Suspended():
                 self._enter(SessionState.SUSPENDED)
@@ -297,8 +310,11 @@ class ZooKeeper:
                 self.session, self.last_write_acknowledged = None, None
                 self._enter(SessionState.LOST)
                 if ended:  # refused, or a bug of the client's: its thread is gone
-                    log.error("the ZooKeeper client ended, starting another one")
-                    loop.call_later(_REVIVE_SECS, self._revive, driver)
+                    if time.monotonic() - self._connected_at > _LONGEST_REVIVAL_SECS:
+                        self._revival.succeeded()
+                    if self._revival.failed("ended"):
+                        log.error("the ZooKeeper client ended, starting another one")
+                    loop.call_later(self._revival.pause_secs, self._revive, driver)
 
     def _try_any_ensemble(self, driver: Driver, since: asyncio.Event) -> None:
         """Cut off for a whole session: the ensemble may have been wiped or replaced."""

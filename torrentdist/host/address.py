@@ -15,13 +15,15 @@ import structlog
 
 from torrentdist.bundle.durable import write_durably
 from torrentdist.bundle.store_failures import disk_failures
+from torrentdist.model.backoff import Retry
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.wording import os_sentence
 
 log = structlog.get_logger(__name__)
 
 NAME = "daemon.json"
-AGAIN_SECS = 1.0
+FIRST_PAUSE_SECS = 1.0
+LONGEST_PAUSE_SECS = 30.0
 
 
 class DaemonAddress(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,15 +42,14 @@ def announce_address(data_dir: Path, address: DaemonAddress) -> None:
 
 async def announced(data_dir: Path, address: DaemonAddress) -> None:
     """Return when it is written. A full disk keeps nobody from serving what is on it, so this waits for room."""
-    complained = False
+    again = Retry(FIRST_PAUSE_SECS, LONGEST_PAUSE_SECS)
     while True:
         try:
             return await asyncio.to_thread(announce_address, data_dir, address)
         except TorrentdistError as error:
-            if not complained:
+            if again.failed(error.code):
                 log.warning("where this daemon can be reached is not written yet", reason=error.message)
-            complained = True
-            await asyncio.sleep(AGAIN_SECS)
+            await asyncio.sleep(again.pause_secs)
 
 
 def withdraw_address(data_dir: Path) -> None:

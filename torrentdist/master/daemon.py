@@ -249,11 +249,11 @@ class Master:
         """Connect, check the ACLs, mirror, register, queue for leadership: each only after the one before."""
         await enter(self._zookeeper)
         if self._repair_acls:
-            mended = await answered(lambda: acl.repair_tree(self._zookeeper))
+            mended = await answered(self._zookeeper, lambda: acl.repair_tree(self._zookeeper))
             log.info("ACLs repaired", znodes=mended)
         else:
-            await answered(lambda: acl.check_tree(self._zookeeper))
-        await answered(lambda: self.mirror.start(CONNECT_SECS))
+            await answered(self._zookeeper, lambda: acl.check_tree(self._zookeeper))
+        await answered(self._zookeeper, lambda: self.mirror.start(CONNECT_SECS))
         self._background.spawn("absences", self.leadership.watch_absences())
         self._background.spawn("replication", self.replicator.run())
         self._registration = Registration(self._zookeeper, self._record())

@@ -45,6 +45,7 @@ from torrentdist.master.silence import Silence
 from torrentdist.master.validating import Validation
 from torrentdist.master.viewing import not_found
 from torrentdist.model import ids
+from torrentdist.model.backoff import Retry
 from torrentdist.model.config import Config
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ha_views import SightView
@@ -59,6 +60,8 @@ log = structlog.get_logger(__name__)
 
 BATCH = 100
 LOOK_SECS = 10.0
+FIRST_PAUSE_SECS = 0.01
+"""After a change that somebody else was faster with: it is decided anew."""
 OWED_AFTER = 3
 """A heartbeat is owed after so many of their periods."""
 FORGET_REPORTS_SECS = 60.0
@@ -103,6 +106,8 @@ class Jobs:
         self._wake = asyncio.Event()
         self._stories = Stories(zookeeper)
         self._silence = Silence(config.jobs.silent_secs)
+        self._overtaken = Retry(FIRST_PAUSE_SECS, 1.0)
+        self._trouble = Retry(1.0, LOOK_SECS)
         self._in_doubt = False
         """Workers may have been placed otherwise than the mirror shows."""
 
@@ -236,13 +241,17 @@ class Jobs:
                 elif self._leadership.is_leader() and snapshot.present:
                     busy = await self._round(snapshot)
                     wait = 0.0 if busy else min(self._until_due(snapshot), await self._tell(snapshot))
+                    self._overtaken.succeeded()
+                    self._trouble.succeeded()
             except TransactionFailed as exc:
                 log.debug("a job's record changed under the leader", why=str(exc))
                 self._in_doubt = True
-                wait = 0.0
+                self._overtaken.failed("changed")
+                wait = self._overtaken.pause_secs
             except TorrentdistError as error:
-                log.info("jobs wait", error=error.message)
-                wait = 1.0
+                if self._trouble.failed(error.code):
+                    log.info("jobs wait", error=error.message)
+                wait = self._trouble.pause_secs
             await self._pause(snapshot, wait)
 
     async def _tell(self, snapshot: ClusterSnapshot) -> float:

@@ -40,6 +40,7 @@ from torrentdist.master.elections import Elections
 from torrentdist.master.roles import state_of
 from torrentdist.master.trimming import RequestTrimmer
 from torrentdist.master.upgrading import Upgrade
+from torrentdist.model.backoff import Retry
 from torrentdist.model.config import ReplicationConfig
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.events import BundleUploaded, Fact, LeaderLost
@@ -85,6 +86,9 @@ class Leadership:
         self._tree_is_whole = False
         self._gained = asyncio.Event()
         self._tell = tell
+        self._trouble = Retry(LOOK_SECS, LOOK_SECS)
+        self._missing: list[BundleId] = []
+        """What this master was last said to lack."""
         self.elections = Elections(mirror, tell, lambda: self.failovers(1))
         self._elector = Elector(zookeeper, me, self._ready, on_gained=self._on_gained, on_lost=self._on_lost)
 
@@ -129,8 +133,9 @@ class Leadership:
         if lost:
             await self._give_up(snapshot, lost)
             missing = gate.missing(await self._mirror.sync(5.0), self._published())
-        if missing:
+        if missing and missing != self._missing:
             log.warning("elected, but bundles of live jobs are missing here", bundles=missing)
+        self._missing = missing
         return not missing
 
     async def _give_up(self, snapshot: ClusterSnapshot, lost: Collection[BundleId]) -> None:
@@ -236,10 +241,12 @@ class Leadership:
                 await self._do(snapshot, duty)
             await self._requests.trim_when_due(self.fence())
             look_secs = min(look_secs, await self._upgrade.step(snapshot, self.fence()))
+            self._trouble.succeeded()
         except TransactionFailed as exc:
             log.debug("a record changed under a duty", why=str(exc))
         except TorrentdistError as error:
-            log.info("a duty waits", error=error.message)
+            if self._trouble.failed(error.code):
+                log.info("a duty waits", error=error.message)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(look_secs):
                 await self._mirror.changed(snapshot.version)

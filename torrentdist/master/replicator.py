@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import time
 from collections.abc import Callable
 
@@ -24,6 +25,7 @@ from torrentdist.host.runtime import HostRuntime
 from torrentdist.master.intake import Intake
 from torrentdist.master.leadership import Leadership
 from torrentdist.master.replication import Abandon, Drop, Fetch, Local, PublishReplica, WithdrawReplica, plan
+from torrentdist.model.backoff import pause_secs
 from torrentdist.model.config import ReplicationConfig
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest, MasterId
@@ -31,6 +33,7 @@ from torrentdist.model.records import BundleState, ReplicaRecord, encode
 
 log = structlog.get_logger(__name__)
 
+FIRST_RETRY_SECS = 1.0
 LONGEST_RETRY_SECS = 30.0
 LONGEST_UPLOAD_RETRY_SECS = 2.0
 DISK_ERRORS = ("disk_full", "disk_error")
@@ -208,7 +211,9 @@ class Replicator:
             failures = self._failures[digest] = self._failures.get(digest, 0) + 1
             uploading = entry.record.state is BundleState.UPLOADING  # somebody waits
             longest = LONGEST_UPLOAD_RETRY_SECS if uploading else LONGEST_RETRY_SECS
-            self._not_before[digest] = time.monotonic() + min(longest, 0.5 * 2.0 ** min(failures, 10))
+            self._not_before[digest] = time.monotonic() + pause_secs(
+                failures, FIRST_RETRY_SECS, longest, random.random()
+            )
             log.warning("fetch failed", bundle=bundle, error=error.code, detail=error.message, failures=failures)
         finally:
             self._tasks.pop(digest, None)

@@ -26,6 +26,7 @@ from torrentdist.cluster.operations import SessionState
 from torrentdist.cluster.snapshot import ClusterSnapshot
 from torrentdist.cluster.zookeeper import ZooKeeper
 from torrentdist.http11 import Http, HttpError
+from torrentdist.model.backoff import Retry
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import MasterId
 from torrentdist.model.records import OLDEST_READABLE, SCHEMA
@@ -37,6 +38,7 @@ FORMAT = 1
 FROM_FILE = -2
 """The revision of a snapshot that came from a file: no mirror's."""
 LOOK_SECS = 1.0
+LONGEST_PAUSE_SECS = 60.0
 DOWNLOAD_SECS = 5.0
 
 
@@ -121,6 +123,7 @@ class Records:
         self._on_disk: SavedRecords | None = None
         self._written: tuple[int, float] = (0, float("-inf"))
         """The revision that was written last, and when."""
+        self._unwritten = Retry(LOOK_SECS, LONGEST_PAUSE_SECS)
         self._cut_off_at = None if zookeeper.state is SessionState.CONNECTED else time.monotonic()
         zookeeper.on_state.append(self._on_state)
 
@@ -183,7 +186,7 @@ class Records:
             now = time.monotonic()
             if self._mirror.snapshot.present and self._pace.due(self._mirror.snapshot.version - revision, now - at):
                 await self._renew(leads())
-            await asyncio.sleep(LOOK_SECS)
+            await asyncio.sleep(self._unwritten.pause_secs)
 
     async def save(self) -> None:
         """Write what is known now, unless the file shows it already."""
@@ -219,8 +222,10 @@ class Records:
         try:
             await asyncio.to_thread(write_durably, self._path, data, 0o600)
         except OSError as exc:
-            log.warning("the records could not be saved", path=str(self._path), reason=str(exc))
+            if self._unwritten.failed(str(exc.errno)):
+                log.warning("the records could not be saved", path=str(self._path), reason=str(exc))
             return
+        self._unwritten.succeeded()
         self._on_disk = saved
         self._written = revision, time.monotonic()
         log.debug("records saved", zxid=saved.zxid, size=len(data))

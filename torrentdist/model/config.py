@@ -49,6 +49,9 @@ class SupervisorConfig(Section, frozen=True, kw_only=True):
     """Names or numbers of the users of this host who may use the gateway; empty: everybody."""
     port: int = 0
     """On api.listen, where `job logs` of other hosts reads its workers' output; 0: any free port."""
+    launcher: str = ""
+    """The socket of this host's launcher, which starts workers in namespaces of their own; empty: the supervisor
+    starts them itself, in namespaces where the host allows that without privileges."""
     log_keep_secs: float = 7 * 24 * 3600.0
     """How long the output of a worker that has left this host is kept."""
     seed_secs: float = -1.0

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
+from torrentdist.model.backoff import Retry
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import JobId
 from torrentdist.model.records import AssignmentRecord
@@ -20,7 +21,8 @@ from torrentdist.supervisor.local_state import JobFacts
 
 log = structlog.get_logger(__name__)
 
-ASK_AGAIN_SECS = 1.0
+FIRST_PAUSE_SECS = 1.0
+LONGEST_PAUSE_SECS = 10.0
 
 Facts = Callable[[JobId], Awaitable[JobFacts | None]]
 """Asks the masters about a job; None: they know of none."""
@@ -34,6 +36,7 @@ class Assigning:
         self._facts = facts
         self._on_needs = on_needs
         self._ask = asyncio.Event()
+        self._again = Retry(FIRST_PAUSE_SECS, LONGEST_PAUSE_SECS)
 
     async def assign(self, record: AssignmentRecord) -> None:
         """This is what the leader wants now."""
@@ -49,14 +52,21 @@ class Assigning:
             jobs = sorted({place.job for place in self._ledger.state.places})
             answered = [await self._learn(job) for job in jobs]
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(None if all(answered) else ASK_AGAIN_SECS):
+                async with asyncio.timeout(self._pause_secs(all(answered))):
                     await self._ask.wait()
+
+    def _pause_secs(self, answered: bool) -> float | None:
+        if answered:
+            self._again.succeeded()
+            return None
+        return self._again.pause_secs
 
     async def _learn(self, job: JobId) -> bool:
         try:
             facts = await self._facts(job)
         except TorrentdistError as error:
-            log.info("cannot ask about a job", job=job, reason=error.message)
+            if self._again.failed(f"{job}: {error.code}"):
+                log.info("cannot ask about a job", job=job, reason=error.message)
             return False
         if facts is None:
             return job in self._ledger.state.jobs

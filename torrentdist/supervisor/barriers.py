@@ -18,7 +18,7 @@ import structlog
 
 from torrentdist.cluster import paths
 from torrentdist.cluster.operations import SessionId, SessionState
-from torrentdist.cluster.rebalance.requests import Answer, Commit, Done, Errand, Kind, ask
+from torrentdist.cluster.rebalance.requests import Answer, Commit, Done, Errand, Kind, ask, trouble_of_asking
 from torrentdist.cluster.rebalance.tenure import NEVER, STOP_SHARE, Lease, Tenure
 from torrentdist.cluster.zookeeper import ZooKeeper
 from torrentdist.model.ids import new_random_id
@@ -84,6 +84,7 @@ class Barriers:
         self._busy: Errand | None = None
         self._checked_at = time.monotonic()
         self._wake = asyncio.Event()
+        self._trouble = trouble_of_asking()
 
     def take_up(self, seat: Seat, in_use: Collection[str], timeout: float) -> None:
         """Before `run`: go on in the session of the process before us, in which these workers run."""
@@ -238,7 +239,7 @@ class Barriers:
         if isinstance(errand.request, Commit) and self._zk.state is SessionState.CONNECTED:
             self._on_lease()  # a task hears of it, and so after the write is on its way
         try:
-            answer = await ask(self._zk, session, errand.request, self._changed)
+            answer = await ask(self._zk, session, errand.request, self._changed, self._trouble)
         finally:
             self._busy = None
         if self._zk.session_id != session or self._tenure.session != session:

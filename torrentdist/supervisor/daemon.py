@@ -153,7 +153,7 @@ class Supervisor:
             isolation=Isolation(http, self.id, self.lookout),
             on_lease=self.lookout.look,
             on_needs=self._keep,
-            log_keep_secs=self.config.supervisor.log_keep_secs,
+            settings=self.config.supervisor,
             trouble=self._trouble,
             applications=lambda on_change: Applications(self._host(), on_change),
         )

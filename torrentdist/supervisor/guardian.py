@@ -1,83 +1,40 @@
-"""The small process above each worker: starts it, keeps its output, and ends it with everything that it has started.
+"""The small process above each run, outside its namespaces: keeps its output, watches its lease, and ends it.
 
-Always holds: no process of the worker outlives the lease, whatever becomes of the supervisor, and "gone" is said only
-when none is left. Must not do: import anything but the standard library (it is run by its path, once per worker, and
-has to be quick and small), or outlive a tree that it has not seen the end of.
+Always: no process of the run outlives the lease, even if the supervisor or the run's init is dead or stopped; this
+process says "gone" only when nothing of the run is left. If it dies, the kernel kills the init, and with it the run.
+Never: import anything but the standard library (there is one for each worker, so it is quick and small).
 """
 
 import contextlib
-import ctypes
 import errno
 import fcntl
 import json
 import os
-import resource
 import select
 import signal
-import sys
+import socket
+import struct
 import time
-from typing import Any
 
-SPEC, STATUS, LOCK = "spec.json", "status.json", "lock"
+from torrentdist.launcher import privileges, program, run_spec
+from torrentdist.launcher.init import CANNOT_START, KILL_PERIOD_SECS, KILLED, MOST_BYTES
+from torrentdist.launcher.lease import NEVER, Due, Term, clock, read_lease
+from torrentdist.launcher.namespaces import wrapped
+from torrentdist.launcher.privileges import User
+from torrentdist.launcher.process_tree import birth_of, kill_descendants
+from torrentdist.launcher.run_spec import RunSpec
 
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
-CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-KILL_PERIOD_SECS = 0.01
-READ_TRIES = 5
+__all__ = ["NEVER", "birth_of", "clock", "read_lease", "write_whole"]
+
+SPEC, STATUS, LOCK, GUARDIAN_LOG = "spec.json", "status.json", "lock", "guardian.log"
+INIT = "torrentdist.launcher.init"
+RUN_MARK = "TORRENTDIST_RUN"
+"""In the environment of every process of a run: its id."""
+
 CHUNK = 65536
-NEVER = float("-inf")
-CANNOT_START = 127
-
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-def clock() -> float:
-    """Seconds since the host was booted, sleep included: no process of the host sees another."""
-    return time.clock_gettime(CLOCK)
-
-
-def birth_of(pid: int) -> int | None:
-    """When a process was started, in ticks since boot: with it a pid is never mistaken. None: there is no such."""
-    fields = _stat_of(pid)
-    return None if fields is None or fields[0] in "ZX" else int(fields[19])
-
-
-def descendants_of(root: int) -> set[int]:
-    """Every process below `root`, dead ones that nobody has reaped included."""
-    children: dict[int, list[int]] = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit() and (fields := _stat_of(int(name))) is not None:
-            children.setdefault(int(fields[1]), []).append(int(name))
-    found: set[int] = set()
-    below = list(children.get(root, []))
-    while below:
-        pid = below.pop()
-        found.add(pid)
-        below.extend(children.get(pid, []))
-    return found
-
-
-def _stat_of(pid: int) -> list[str] | None:
-    """From the state on: the name before it may contain anything."""
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            return file.read().rpartition(")")[2].split()
-    except OSError:
-        return None
-
-
-def read_lease(path: str, run: str) -> tuple[float, float]:
-    """Until when to run, and when to be gone; NEVER if there is no lease for this run."""
-    for _ in range(READ_TRIES):
-        try:
-            with open(path, encoding="ascii") as file:
-                stop, kill = json.load(file)["runs"][run]
-            return float(stop), float(kill)
-        except ValueError:  # it may just be written over
-            time.sleep(KILL_PERIOD_SECS)
-        except (OSError, KeyError, TypeError):
-            break
-    return NEVER, NEVER
+FREE_FD = 16
+"""Descriptors from here on are not the ones that an init begins with."""
+CREDENTIALS = struct.Struct("3i")
 
 
 class Log:
@@ -125,60 +82,82 @@ class Log:
 
 
 class Guardian:
-    def __init__(self, home: str, spec: dict[str, Any]) -> None:
+    def __init__(self, home: str, spec: RunSpec, caller: User, namespaces: bool) -> None:
         self._home = home
         self._spec = spec
-        self._stop_at, self._kill_at = self._lease()
+        self._caller = caller
+        self._namespaces = namespaces
+        self._term = Term(spec.lease_file, spec.run, spec.grace)
         self._child = 0
+        """bubblewrap, or the init itself."""
+        self._init = self._worker = 0
         self._code: int | None = None
         self._reason = self._failure = ""
-        self._stopping = False
-        self._patience = NEVER
-        """Until when a stop that was asked for may take, while the lease lasts."""
         self._asked_to_stop = self._asked_to_kill = False
         self._wake_in, self._wake_out = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._logs: dict[int, Log] = {}
-        self._told = -1
-        """Says why the program could not be started, or ends when it has taken over."""
+        self._control: socket.socket | None = None
+        """To the init; None: it has closed its end."""
 
     def run(self) -> None:
-        if clock() >= self._stop_at:
+        if self._term.over:
             self._write_status("gone", reason="lease")
             return
         signal.set_wakeup_fd(self._wake_out, warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGCHLD):
             signal.signal(number, self._on_signal)
         self._start()
+        privileges.become_keeping_kill(self._caller)
         while self._code is None:
             self._wait()
             self._reap()
             self._keep_time()
         self._end_tree()
         self._drain()
-        if self._told >= 0:
-            self._hear_of_start()
         self._write_status("gone", reason=self._reason)
 
-    # the child
+    # the init
 
     def _start(self) -> None:
         streams = [os.pipe2(os.O_CLOEXEC), os.pipe2(os.O_CLOEXEC)]
-        told_in, told_out = os.pipe2(os.O_CLOEXEC)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        ours.setblocking(False)
         guardian = os.getpid()
-        child = os.fork()
-        if child == 0:
+        self._child = os.fork()
+        if self._child == 0:
             try:
-                _become_worker(self._spec, guardian, streams[0][1], streams[1][1])
+                self._become_init(guardian, streams[0][1], streams[1][1], theirs)
             except BaseException as exc:
-                os.write(told_out, str(exc).encode(errors="replace")[:1000])
+                theirs.send(f"failed {exc}".encode(errors="replace")[:MOST_BYTES])
             os._exit(CANNOT_START)
-        self._child = child
-        os.close(told_out)
+        theirs.close()
+        self._control = ours
         for (out, end), name in zip(streams, ("stdout", "stderr"), strict=True):
             os.close(end)
             os.set_blocking(out, False)
-            self._logs[out] = Log(self._home, name, self._spec["log_bytes"], self._spec["log_files"])
-        self._told = told_in
+            self._logs[out] = Log(self._home, name, self._spec.log_bytes, self._spec.log_files)
+
+    def _become_init(self, guardian: int, stdout: int, stderr: int, control: socket.socket) -> None:
+        command = program.command(INIT)
+        privileges.act_as_root()
+        if self._namespaces:
+            command = wrapped(command, self._spec.read_only, privileged=os.geteuid() == 0)
+            privileges.die_with_parent()
+            if os.getppid() != guardian:
+                os._exit(CANNOT_START)
+        orders = os.memfd_create("specification")
+        with os.fdopen(orders, "wb", closefd=False) as file:
+            file.write(self._spec.encode())
+        os.lseek(orders, 0, os.SEEK_SET)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        fds = [
+            fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, FREE_FD)
+            for fd in (nothing, stdout, stderr, control.fileno(), orders)
+        ]
+        for number, fd in enumerate(fds):
+            os.dup2(fd, number)
+        os.execvpe(command[0], command, {"PATH": os.environ.get("PATH", os.defpath), RUN_MARK: self._spec.run})
 
     def _on_signal(self, number: int, _: object) -> None:
         self._asked_to_stop |= number == signal.SIGTERM
@@ -186,21 +165,47 @@ class Guardian:
 
     def _wait(self) -> None:
         poll = select.poll()
-        for fd in (self._wake_in, *self._logs, *([self._told] if self._told >= 0 else [])):
+        for fd in (self._wake_in, *self._logs, *([self._control.fileno()] if self._control else [])):
             poll.register(fd, select.POLLIN)
-        due = self._kill_at if self._stopping else self._stop_at
-        for fd, _ in poll.poll(max(0.0, due - clock()) * 1000 + 1):
+        for fd, _ in poll.poll(max(0.0, self._term.next_at - clock()) * 1000 + 1):
             if fd == self._wake_in:
                 os.read(fd, CHUNK)
-            elif fd == self._told:
-                self._hear_of_start()
-            else:
+            elif fd in self._logs:
                 self._copy(fd)
+            else:
+                self._hear()
 
-    def _hear_of_start(self) -> None:
-        self._failure = os.read(self._told, 1000).decode(errors="replace")
-        os.close(self._told)
-        self._told = -1
+    def _hear(self) -> None:
+        """Everything that the init has said so far."""
+        while self._control is not None:
+            try:
+                message, extra, _, _ = self._control.recvmsg(MOST_BYTES, socket.CMSG_SPACE(CREDENTIALS.size))
+            except BlockingIOError:
+                return
+            except OSError:
+                message = b""
+            if not message:
+                self._control.close()
+                self._control = None
+                return
+            # The kernel tells the sender's pid as this process sees it.
+            pid = next((CREDENTIALS.unpack(data)[0] for _, kind, data in extra if kind == socket.SCM_CREDENTIALS), 0)
+            self._note(pid, *message.decode(errors="replace").partition(" ")[::2])
+
+    def _note(self, pid: int, word: str, rest: str) -> None:
+        if word == "begun":
+            self._init = pid
+            self._write_status("starting")
+        elif word == "worker":
+            self._worker = pid
+        elif word == "exit":
+            code, _, why = rest.partition(" ")
+            self._code, self._reason = int(code), self._reason or why
+        else:
+            self._failure = rest
+            self._tell_of_start()
+
+    def _tell_of_start(self) -> None:
         self._write_status("running")
         with contextlib.suppress(OSError):  # the supervisor may be gone
             os.write(1, b"running\n")
@@ -234,64 +239,60 @@ class Guardian:
             if pid == 0:
                 return True
             if pid == self._child:
-                code = os.waitstatus_to_exitcode(status)
-                self._code = code if code >= 0 else 128 - code
+                self._hear()  # its last words
+                self._note_end(os.waitstatus_to_exitcode(status))
+
+    def _note_end(self, code: int) -> None:
+        """Of the init, if it has not said how the worker ended: it was killed, or could not begin."""
+        if self._code is None and self._init:
+            self._code = KILLED
+        elif self._code is None:
+            self._code = CANNOT_START
+            self._failure = self._failure or f"the run's init did not start (code {code}); stderr may say why"
 
     # its time
-
-    def _lease(self) -> tuple[float, float]:
-        return read_lease(self._spec["lease_file"], self._spec["run"])
 
     def _keep_time(self) -> None:
         if self._code is not None:
             return
         now = clock()
-        if self._asked_to_stop and not self._stopping:
-            self._patience = now + self._spec["grace"]
-            self._begin_stop("stop", min(self._patience, self._lease()[1]))
-        if self._stopping and now >= self._kill_at:
-            self._kill_at = min(self._patience, self._lease()[1])  # was it renewed?
-        if self._asked_to_kill or (self._stopping and now >= self._kill_at):
-            self._begin_end("kill")
-            return
-        if not self._stopping and now >= self._stop_at:
-            self._stop_at, self._kill_at = self._lease()  # was it renewed?
-            if now >= self._kill_at:
-                self._begin_end("lease")
-            elif now >= self._stop_at:
-                self._begin_stop("lease", self._kill_at)
+        if self._asked_to_stop and not self._term.stopping:
+            self._term.ask_to_stop(now)
+            self._stop("stop")
+        due = Due.KILL if self._asked_to_kill else self._term.due(now)
+        if due is Due.STOP:
+            self._stop("lease")
+        elif due is Due.KILL:
+            self._reason = self._reason or ("kill" if self._asked_to_kill else "lease")
+            self._end_tree()
 
-    def _begin_stop(self, reason: str, kill_at: float) -> None:
-        self._stopping, self._kill_at = True, kill_at
+    def _stop(self, reason: str) -> None:
         self._reason = self._reason or reason
-        with contextlib.suppress(ProcessLookupError, PermissionError):  # dead already
-            os.killpg(self._child, signal.SIGTERM)
-            os.killpg(self._child, signal.SIGCONT)
-
-    def _begin_end(self, reason: str) -> None:
-        self._reason = self._reason or reason
-        self._end_tree()
+        if self._control is not None:
+            with contextlib.suppress(OSError):  # it has ended
+                self._control.send(reason.encode())
 
     def _end_tree(self) -> None:
-        """Kill whatever is left until nothing is. Its orphans come to us, so none is missed."""
+        """Kill whatever is left until nothing is. Orphans become our children, so none is missed."""
         while self._reap():
-            for pid in descendants_of(os.getpid()):
-                with contextlib.suppress(ProcessLookupError, PermissionError):  # dead already
-                    os.kill(pid, signal.SIGKILL)
+            kill_descendants()
             for fd in list(self._logs):
                 self._copy(fd)
             time.sleep(KILL_PERIOD_SECS)
 
     def _write_status(self, state: str, reason: str = "") -> None:
         status = {
-            "run": self._spec["run"],
+            "run": self._spec.run,
             "state": state,
             "guardian": os.getpid(),
             "guardian_birth": birth_of(os.getpid()),
-            "pid": self._child,
+            "init": self._init,
+            "init_birth": birth_of(self._init) if self._init else None,
+            "pid": self._worker,
             "exit_code": self._code,
             "reason": reason,
             "detail": self._failure,
+            "namespaces": self._namespaces,
             "at": clock(),
         }
         write_whole(f"{self._home}/{STATUS}", json.dumps(status).encode())
@@ -322,40 +323,21 @@ def _write_over(path: str, data: bytes) -> None:
         os.close(fd)
 
 
-def _become_worker(spec: dict[str, Any], guardian: int, stdout: int, stderr: int) -> None:
-    os.setsid()
-    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != guardian:
-        os._exit(CANNOT_START)
-    for number in (signal.SIGPIPE, signal.SIGHUP, signal.SIGINT, signal.SIGXFSZ):
-        signal.signal(number, signal.SIG_DFL)
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    os.dup2(stdout, 1)
-    os.dup2(stderr, 2)
-    memory = spec["memory_bytes"]
-    if memory:
-        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    os.chdir(spec["cwd"])
-    os.execvpe(spec["argv"][0], spec["argv"], spec["env"])
-
-
-def main(home: str, run: str) -> int:
+def main(arguments: list[str]) -> int:
+    home, run, how, uid, gid = arguments
+    caller = User(int(uid), int(gid))
     os.chdir("/")
     for number in (signal.SIGHUP, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
-    if _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "prctl")
-    # Held to the end: who has it knows that no other guardian of this worker lives.
+    privileges.adopt_orphans()
+    privileges.act_as(caller)
+    os.dup2(os.open(f"{home}/{GUARDIAN_LOG}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), 2)
+    # Held to the end: another process that gets this lock knows that no other guardian of this worker lives.
     lock = os.open(f"{home}/{LOCK}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    with open(f"{home}/{SPEC}", encoding="utf-8") as file:
-        spec = json.load(file)
-    if spec["run"] != run:
+    with open(f"{home}/{SPEC}", "rb") as file:
+        spec = run_spec.parse(file.read(run_spec.MOST_BYTES + 1), caller)
+    if spec.run != run:
         return 1
-    Guardian(home, spec).run()
+    Guardian(home, spec, caller, how == "namespaces").run()
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], sys.argv[2]))

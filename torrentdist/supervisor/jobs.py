@@ -18,6 +18,8 @@ import structlog
 
 from torrentdist.bundle.store import Store, Stored
 from torrentdist.cluster.zookeeper import ZooKeeper
+from torrentdist.launcher.asking import starter
+from torrentdist.model.config import SupervisorConfig
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId
 from torrentdist.model.job import JobKind, OnIsolation
@@ -76,16 +78,17 @@ class Jobs:
         on_needs: Callable[[], None],
         on_lease: Callable[[], None],
         applications: Callable[[Callable[[], None]], Applications],
-        log_keep_secs: float,
+        settings: SupervisorConfig,
         trouble: Callable[[BundleId], str],
     ) -> None:
         """`trouble`: why a bundle could not be fetched; empty if it may yet come. `on_lease`: see Barriers."""
         self._trouble = trouble
-        self._log_keep_secs = log_keep_secs
+        self._log_keep_secs = settings.log_keep_secs
+        self.starter = starter(settings.launcher)
         self._store = store
         self._isolation = isolation
         self._on_needs = on_needs
-        self.homes = Homes(store.data_dir)
+        self.homes = Homes(store.data_dir.absolute())
         self._boot = left.boot
         self._ledger = Ledger(store.data_dir, left.state, self._changed)
         self.assigning = Assigning(self._ledger, facts, on_needs)
@@ -99,7 +102,7 @@ class Jobs:
         """A bundle, if it is here as it was published; the keeper knows."""
         self.gateway = ""
         """The URL of this host's."""
-        self.running = Running(self._ended, self._changed)
+        self.running = Running(self.starter, self._ended, self._changed)
         self.barriers = Barriers(zk, self._save_seat, self._changed, on_lease)
         self.lease_file = LeaseFile(self.homes.lease)
         self._inherited: tuple[int, Inherited] | None = None
@@ -318,7 +321,7 @@ class Jobs:
             await self._ledger.commit(lambda state: places.started(state, key, run))
             self.running.begin(key, run, self.homes.guard(key))
             self._write_lease()
-            self.running.launch(key)
+            await self.running.launch(key)
             log.info("worker started", job=key[0], worker=key[1], slot=place.slot, fencing=fencing)
         except (TorrentdistError, TimeoutError, OSError) as error:
             log.warning("worker not started", job=key[0], worker=key[1], reason=str(error))

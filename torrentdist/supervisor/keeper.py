@@ -7,6 +7,7 @@ asked locally hears of success and failure.
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections.abc import Collection
 
@@ -17,6 +18,7 @@ from torrentdist.bundle.store import Claim, Stored
 from torrentdist.host.hand_outs import HandOuts
 from torrentdist.host.links import MasterLinks
 from torrentdist.host.runtime import HostRuntime
+from torrentdist.model.backoff import pause_secs
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
 from torrentdist.model.views import HostBundleView, HostState, TransferView
@@ -46,6 +48,8 @@ class Keeper:
         self._failures: dict[BundleId, int] = {}
         self._errors: dict[BundleId, TorrentdistError] = {}
         self._not_before: dict[BundleId, float] = {}
+        self._undone: set[keeping.Action] = set()
+        """What failed and will be tried again, said once."""
         self._wake = asyncio.Event()
         self._changed = asyncio.Condition()
 
@@ -125,11 +129,16 @@ class Keeper:
 
     async def _keep(self) -> None:
         while True:
-            for action in keeping.plan(self._state(), time.monotonic()):
+            actions = keeping.plan(self._state(), time.monotonic())
+            self._undone.intersection_update(actions)
+            for action in actions:
                 try:
                     await self._carry_out(action)
+                    self._undone.discard(action)
                 except TorrentdistError as error:  # a full disk; the next round sees it again
-                    log.warning("not done yet", what=type(action).__name__, error=error.code, detail=error.message)
+                    if action not in self._undone:
+                        log.warning("not done yet", what=type(action).__name__, error=error.code, detail=error.message)
+                    self._undone.add(action)
             try:
                 async with asyncio.timeout(self._until_next_retry()):
                     await self._wake.wait()
@@ -196,7 +205,9 @@ class Keeper:
         failures = self._failures.get(bundle, 0) + 1
         self._failures[bundle] = failures
         self._errors[bundle] = error
-        self._not_before[bundle] = time.monotonic() + keeping.retry_delay(failures)
+        self._not_before[bundle] = time.monotonic() + pause_secs(
+            failures, keeping.FIRST_RETRY_SECS, keeping.LONGEST_RETRY_SECS, random.random()
+        )
         if bundle not in self._assigned:
             self._requested.discard(bundle)
             self._not_before.pop(bundle, None)

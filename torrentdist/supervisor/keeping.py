@@ -33,10 +33,6 @@ FIRST_RETRY_SECS = 1.0
 LONGEST_RETRY_SECS = 30.0
 
 
-def retry_delay(failures: int) -> float:
-    return min(LONGEST_RETRY_SECS, FIRST_RETRY_SECS * 2.0 ** max(0, failures - 1))
-
-
 @dataclass(frozen=True)
 class HostState:
     assigned: frozenset[BundleId]

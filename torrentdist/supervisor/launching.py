@@ -27,9 +27,9 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, JobId, new_random_id
 from torrentdist.model.job import JobKind, JobSpec, OnIsolation
 from torrentdist.model.wording import os_sentence
-from torrentdist.supervisor.guardian import LOCK, SPEC, STATUS, clock, write_whole
+from torrentdist.supervisor.guardian import GUARDIAN_LOG, LOCK, RUN_MARK, SPEC, STATUS, clock, write_whole
 from torrentdist.supervisor.local_state import JobFacts, Place, RunRecord
-from torrentdist.supervisor.processes import GUARDIAN_LOG, RUN_MARK, close_door
+from torrentdist.supervisor.processes import close_door
 from torrentdist.supervisor.pulse import FILE as HEARTBEAT
 from torrentdist.supervisor.spark_submit import GATEWAY, find_submit, spark_command, spark_environment
 from torrentdist.supervisor.workers import Key
@@ -136,6 +136,7 @@ def _orders(homes: Homes, program: Program, run: RunRecord) -> dict[str, object]
         "argv": _argv(program, work, env),
         "cwd": str(work),
         "env": env,
+        "read_only": [str(homes.data_dir / "objects")],
         "memory_bytes": program.spec.resources.memory_bytes,
         "grace": run.grace_secs,
         "log_bytes": LOG_BYTES,

@@ -18,6 +18,7 @@ import structlog
 from torrentdist.cluster import paths
 from torrentdist.cluster.mirror import Mirror, of_supervisor
 from torrentdist.cluster.zookeeper import ZooKeeper
+from torrentdist.model.backoff import Retry
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import MasterId, SupervisorId
 from torrentdist.model.records import AssignmentRecord
@@ -29,6 +30,8 @@ LOOK_SECS = 10.0
 """How often it looks at everything, whatever the watch says; in the mean, since hosts that had news at the same moment
 must not all look at the same moment ever after."""
 READ_SECS = 5.0
+FIRST_PAUSE_SECS = 0.5
+LONGEST_PAUSE_SECS = 10.0
 
 
 class Lookout:
@@ -76,12 +79,16 @@ class Lookout:
         """Once there is a session."""
         with contextlib.suppress(TorrentdistError):
             await self._mirror.start(READ_SECS)
+        again = Retry(FIRST_PAUSE_SECS, LONGEST_PAUSE_SECS)
         while True:
             self._wake.clear()
             try:
                 await self._look()
+                again.succeeded()
             except TorrentdistError as error:
-                log.info("cannot look at the masters", reason=error.message)
+                if again.failed(error.code):
+                    log.info("cannot look at the masters", reason=error.message)
+                await self._zk.pause(again.pause_secs)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, self._around_due - time.monotonic())):
                     await self._wake.wait()

@@ -11,19 +11,13 @@ import errno
 import fcntl
 import os
 import signal
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
-from torrentdist.supervisor import guardian
-from torrentdist.supervisor.guardian import LOCK, SPEC, STATUS, birth_of
-
-RUN_MARK = "TORRENTDIST_RUN"
-"""In the environment of every process of a worker: the id of its run."""
-GUARDIAN_LOG = "guardian.log"
+from torrentdist.supervisor.guardian import LOCK, RUN_MARK, SPEC, STATUS, birth_of
 
 
 class Status(msgspec.Struct, frozen=True):
@@ -33,7 +27,12 @@ class Status(msgspec.Struct, frozen=True):
     state: str
     guardian: int
     guardian_birth: int
+    init: int = 0
+    """The first process of the run."""
+    init_birth: int | None = None
     pid: int = 0
+    """The worker itself."""
+    namespaces: bool = False
     exit_code: int | None = None
     reason: str = ""
     """Why it was ended: stop, kill or lease; empty if it ended by itself."""
@@ -55,25 +54,6 @@ class Living:
 
 def boot_id() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-
-
-def start_guardian(home: Path, run: str, told: int) -> Living:
-    """`told`: a pipe that hears when the worker has been started; it ends with the guardian at the latest."""
-    log = str(home / GUARDIAN_LOG)
-    pid = os.posix_spawn(
-        sys.executable,
-        [sys.executable, "-I", "-S", guardian.__file__, str(home), run],
-        {"PATH": os.environ.get("PATH", os.defpath)},
-        file_actions=[
-            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-            (os.POSIX_SPAWN_DUP2, told, 1),
-            (os.POSIX_SPAWN_OPEN, 2, log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600),
-        ],
-        setsid=True,
-        setsigdef=[signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, signal.SIGUSR1],
-        setsigmask=[],
-    )
-    return Living(pid, birth_of(pid) or 0)
 
 
 def read_status(home: Path, run: str) -> Status | None:
@@ -140,17 +120,22 @@ def reap(process: Living) -> None:
         os.waitpid(process.pid, os.WNOHANG)
 
 
-def left_of(run: str, session: int = 0) -> list[int]:
-    """Processes of a run whose guardian is gone: by the mark in their environment, or the worker's session."""
+def left_of(run: str, status: Status | None = None) -> list[int]:
+    """Processes of a run whose guardian is gone: by the mark in their environment, the worker's session, or the init,
+    after whose end there are none in its namespace."""
     mark = f"{RUN_MARK}={run}".encode()
-    return [pid for pid in _pids() if _is_of(pid, mark, session)]
+    session = 0 if status is None else status.pid
+    found = [pid for pid in _pids() if _is_of(pid, mark, session)]
+    if status is not None and status.init_birth is not None and birth_of(status.init) == status.init_birth:
+        found.append(status.init)
+    return found
 
 
-def sweep(run: str, session: int = 0) -> bool:
-    """Kill what is left of a run; True when nothing is."""
-    left = left_of(run, session)
+def sweep(run: str, status: Status | None = None) -> bool:
+    """Kill what is left of a run; True when nothing is. The kernel ends what belongs to another user."""
+    left = left_of(run, status)
     for pid in left:
-        with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
     return not left
 

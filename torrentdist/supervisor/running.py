@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
+from torrentdist.launcher.asking import NoAnswer, Starter
 from torrentdist.supervisor import processes
 from torrentdist.supervisor.local_state import RunRecord
 from torrentdist.supervisor.processes import Living, Status
@@ -45,7 +46,8 @@ class Handle:
 
 
 class Running:
-    def __init__(self, ended: Ended, on_change: Callable[[], None]) -> None:
+    def __init__(self, starter: Starter, ended: Ended, on_change: Callable[[], None]) -> None:
+        self._starter = starter
         self._ended = ended
         self._on_change = on_change
         self._handles: dict[Key, Handle] = {}
@@ -69,16 +71,32 @@ class Running:
         """From now on it counts as running."""
         self._handles[key] = Handle(run, home)
 
-    def launch(self, key: Key) -> None:
-        """What `begin` announced; its orders are on disk."""
+    async def launch(self, key: Key) -> None:
+        """What `begin` announced; its orders are on disk. Raises OSError if it was not started, and will not be."""
         handle = self._handles[key]
         read, write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         try:
-            handle.living = processes.start_guardian(handle.home, handle.run.id, write)
+            handle.living = await asyncio.to_thread(self._start, handle, write)
+        except BaseException:
+            os.close(read)
+            raise
         finally:
             os.close(write)
+        if handle.living is None:
+            os.close(read)
+            self._spawn(f"adoption of {key}", self._adopt(key, handle))
+            return
         self._spawn(f"start of {key}", self._hear_of_start(handle, read))
         self._spawn(f"guardian of {key}", self._follow(key, handle))
+
+    def _start(self, handle: Handle, told: int) -> Living | None:
+        """None: the launcher did not answer in time, and has started it all the same."""
+        try:
+            return Living(*self._starter.start(str(handle.home), handle.run.id, told))
+        except NoAnswer:
+            if processes.close_door(handle.home):
+                raise
+            return None
 
     def adopt(self, key: Key, run: RunRecord, home: Path) -> None:
         """It was started by a process before us, and may still run."""
@@ -163,9 +181,10 @@ class Running:
         status = processes.read_status(handle.home, handle.run.id)
         if status is not None and status.gone:
             return status
-        # A session's number is nobody else's yet only if we have just seen its guardian end.
-        session = status.pid if status is not None and handle.living is not None else 0
-        while not await asyncio.to_thread(processes.sweep, handle.run.id, session):  # noqa: ASYNC110  # others again
+        if status is not None and handle.living is None:
+            # A session's number is nobody else's yet only if we have just seen its guardian end.
+            status = msgspec.structs.replace(status, pid=0)
+        while not await asyncio.to_thread(processes.sweep, handle.run.id, status):  # noqa: ASYNC110  # others again
             await asyncio.sleep(LOOK_SECS)
         return None
 

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from torrentdist.model.backoff import pause_secs
 from torrentdist.model.ids import JobId
 from torrentdist.model.job import OnIsolation, Restart, RestartPolicy
 from torrentdist.model.views import WorkerState
@@ -271,7 +272,7 @@ def after_exit(life: Life, restart: Restart, code: int, ran_secs: float, now: fl
     in_a_row = 0 if ran_secs > restart.max_backoff_secs else life.in_a_row
     if not again or 0 <= restart.limit <= in_a_row:
         return replace(life, exit_code=code, ended=True)
-    pause = min(restart.max_backoff_secs, restart.backoff_secs * 2.0 ** min(in_a_row, 32))
+    pause = pause_secs(in_a_row + 1, restart.backoff_secs, restart.max_backoff_secs)
     return Life(life.restarts + 1, in_a_row + 1, now + pause, code)
 
 

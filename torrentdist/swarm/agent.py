@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 import math
+import random
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +20,7 @@ from types import MappingProxyType
 import msgspec
 
 from torrentdist.http11 import Answer, Http, HttpError
+from torrentdist.model.backoff import pause_secs
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest, PeerId
 from torrentdist.model.plan import SwarmPlace
@@ -302,8 +304,7 @@ class SwarmAgent:
         now = self._clock()
         master.failures += 1
         master.answer = None
-        backoff = min(FIRST_BACKOFF_SECS * 2 ** min(master.failures - 1, 10), LONGEST_BACKOFF_SECS)
-        master.due = now + backoff
+        master.due = now + pause_secs(master.failures, FIRST_BACKOFF_SECS, LONGEST_BACKOFF_SECS, random.random())
         problem = exc.code if isinstance(exc, TorrentdistError) else "unreachable"
         if problem != master.problem:
             master.problem = problem

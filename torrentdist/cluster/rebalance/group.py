@@ -24,7 +24,7 @@ from torrentdist.cluster.rebalance import member as membership
 from torrentdist.cluster.rebalance.coordinator import Coordinator
 from torrentdist.cluster.rebalance.member import Member
 from torrentdist.cluster.rebalance.records import Algorithm, MemberRecord
-from torrentdist.cluster.rebalance.requests import Request, ask
+from torrentdist.cluster.rebalance.requests import Request, ask, trouble_of_asking
 from torrentdist.cluster.rebalance.signals import (
     Answered,
     Ask,
@@ -99,6 +99,7 @@ class ResourceGroup:
         self._on_start = on_start
         self._on_stop = on_stop
         self._settings = settings
+        self._trouble = trouble_of_asking()
         self._paths = GroupPaths(group)
         data = encode(MemberRecord(id=member_id))
         self._member = Member(
@@ -232,7 +233,7 @@ class ResourceGroup:
         self._timer = asyncio.get_running_loop().call_later(min(moments) - now + 0.001, self._feed, Tick())
 
     async def _ask_as_member(self, serial: int, session: int | None, request: Request) -> None:
-        answer = await ask(self._zk, session, request, lambda path: self._feed(Changed(path)))
+        answer = await ask(self._zk, session, request, lambda path: self._feed(Changed(path)), self._trouble)
         self._feed(Answered(serial, answer, self._lease()))
 
     # the callbacks
@@ -281,7 +282,7 @@ class ResourceGroup:
             self._spawn(self._ask_as_coordinator(c.me, c.serial, self._member.tenure.session, c.busy.request))
 
     async def _ask_as_coordinator(self, me: str, serial: int, session: int | None, request: Request) -> None:
-        answer = await ask(self._zk, session, request, lambda path: self._coordinator_changed(me, path))
+        answer = await ask(self._zk, session, request, lambda path: self._coordinator_changed(me, path), self._trouble)
         if self._coordinator is not None and self._coordinator.me == me:
             self._coordinator = coordination.answered(self._coordinator, serial, answer, time.monotonic())
             self._feed(Tick())

@@ -46,6 +46,7 @@ from torrentdist.cluster.rebalance.signals import (
 )
 from torrentdist.cluster.rebalance.tenure import NEVER, Lease, Tenure
 from torrentdist.cluster.term import queue
+from torrentdist.model.backoff import pause_secs
 
 FIRST_BACKOFF_SECS = 0.5
 
@@ -252,8 +253,7 @@ def _tenured(m: Member, before: Tenure, errand: Errand, answer: Answer, now: flo
 def _rejoining(m: Member, now: float) -> Member:
     if not m.ailing:
         return m
-    pause = min(m.max_backoff_secs, FIRST_BACKOFF_SECS * 2 ** min(m.failures - 1, 16))
-    return replace(m, ailing=False, rejoin_at=now + pause)
+    return replace(m, ailing=False, rejoin_at=now + pause_secs(m.failures, FIRST_BACKOFF_SECS, m.max_backoff_secs))
 
 
 def _queued(m: Member, names: tuple[str, ...]) -> Member:

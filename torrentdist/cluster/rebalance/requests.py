@@ -6,7 +6,6 @@ leave open what an answer proves. `Unsure` proves nothing: it may have been done
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -15,10 +14,12 @@ import structlog
 
 from torrentdist.cluster.operations import Op, Result, Stat, TransactionFailed, ZNodeError
 from torrentdist.cluster.zookeeper import ZooKeeper
+from torrentdist.model.backoff import Retry
 from torrentdist.model.errors import TorrentdistError
 
 log = structlog.get_logger(__name__)
-_BREATH_SECS = 0.05
+FIRST_BREATH_SECS = 0.05
+LONGEST_BREATH_SECS = 5.0
 
 
 @dataclass(frozen=True)
@@ -127,19 +128,29 @@ class Errand:
     subject: tuple[str, ...] = ()
 
 
-async def ask(zk: ZooKeeper, session: int | None, request: Request, changed: Callable[[str], None]) -> Answer:
-    """Put one request to ZooKeeper, in that session. `changed` is called with the path when a watch fires."""
+def trouble_of_asking() -> Retry:
+    return Retry(FIRST_BREATH_SECS, LONGEST_BREATH_SECS)
+
+
+async def ask(
+    zk: ZooKeeper, session: int | None, request: Request, changed: Callable[[str], None], trouble: Retry
+) -> Answer:
+    """Put one request to ZooKeeper, in that session. `changed` is called with the path when a watch fires. `trouble`:
+    how it went for this asker until now."""
     if session is None or session != zk.session_id:
         return Unsure()
     try:
-        return await _ask(zk, request, changed)
+        answer = await _ask(zk, request, changed)
+        trouble.succeeded()
+        return answer
     except TransactionFailed as exc:
         return Refused(exc.index, exc.reason)
     except ZNodeError as exc:
         return Refused(0, exc)
     except TorrentdistError as exc:
-        log.info("no answer from ZooKeeper for the resource group", request=type(request).__name__, reason=exc.message)
-        await asyncio.sleep(_BREATH_SECS)
+        if trouble.failed(exc.code):
+            log.info("no answer from ZooKeeper for a resource group", reason=exc.message)
+        await zk.pause(trouble.pause_secs)
         return Unsure()
 
 

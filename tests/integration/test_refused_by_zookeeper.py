@@ -1,0 +1,87 @@
+"""Daemons that ZooKeeper refuses for a wrong or missing zookeeper.auth_file: they wait, quietly."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import anyio
+import pytest
+import structlog
+from cluster_fixtures import Cluster, NewCluster, throughout, until
+from zookeeper_fixtures import Connect
+
+from torrentdist.cluster import paths
+from torrentdist.cluster.zookeeper import SessionState, ZooKeeper
+from torrentdist.dev.zookeeper import EmbeddedZooKeeper
+from torrentdist.model.config import ZooKeeperConfig
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import SupervisorId
+from torrentdist.supervisor.lookout import Lookout
+
+pytestmark = pytest.mark.case("G9")
+WATCHED_SECS = 4.0
+
+
+def secret(path: Path, line: str) -> str:
+    path.write_text(line + "\n")
+    path.chmod(0o600)
+    return str(path)
+
+
+def processor_secs(cluster: Cluster, name: str) -> float:
+    fields = Path(f"/proc/{cluster.dev.member(name).pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("auth", ["", "td:wrong"])
+def test_a_refused_daemon_is_quiet_and_says_why(new_cluster: NewCluster, tmp_path: Path, auth: str) -> None:
+    """Broken, a daemon with the wrong secret writes 1,600 lines a second and takes a whole processor."""
+    right = secret(tmp_path / "right", "td:secret")
+    given = secret(tmp_path / "given", auth) if auth else ""
+    cluster = new_cluster({"zookeeper": {"auth_file": right}}, masters=1, supervisors=1)
+    names = ["supervisor-1", "master-1"]
+    for name in names:
+        cluster.reconfigure(name, {"zookeeper": {"auth_file": given}})
+
+    def lines(name: str) -> list[str]:
+        log = (cluster.dir / f"{name}.log").read_text().splitlines()
+        return [line for line in log if "waiting for ZooKeeper" in line]
+
+    until(lambda: all(lines(name) for name in names), "they say that they are refused")
+    before = {name: processor_secs(cluster, name) for name in names}
+    quiet = throughout(lambda: all(len(lines(name)) == 1 for name in names), WATCHED_SECS)
+    used = {name: processor_secs(cluster, name) - before[name] for name in names}
+
+    assert quiet
+    assert all("zookeeper.auth_file" in lines(name)[0] for name in names)
+    assert max(used.values()) < WATCHED_SECS / 4
+
+
+@pytest.mark.anyio
+async def test_loops_of_a_refused_session_pause(
+    zookeeper: EmbeddedZooKeeper, chroot: str, connect: Connect, tmp_path: Path
+) -> None:
+    """Broken, a supervisor whose rights are taken away while it runs says so over and over."""
+    owner = await connect(auth_file=secret(tmp_path / "auth", "td:secret"))
+    for path in (paths.MASTERS, paths.SUPERVISORS, paths.ASSIGNMENTS):
+        await owner.ensure(path)
+    stranger = ZooKeeper(ZooKeeperConfig(servers=list(zookeeper.addresses), chroot=chroot))
+    with pytest.raises(TorrentdistError, match="refuses"):
+        await stranger.start(10.0)
+    assert stranger.state is SessionState.CONNECTED
+    lookout = Lookout(stranger, SupervisorId("s"))
+    with structlog.testing.capture_logs() as lines:
+        async with anyio.create_task_group() as group:
+            group.start_soon(lookout.run)
+            with anyio.move_on_after(2.0):
+                await asyncio.Event().wait()
+            group.cancel_scope.cancel()
+    await lookout.close()
+    await stranger.close()
+
+    events = [line["event"] for line in lines]
+    assert "the mirror waits for ZooKeeper" in events
+    assert len(events) == len(set(events))

@@ -1,0 +1,116 @@
+"""The specification of one run: its program, user, environment, limits, and what it must not write.
+
+Always: a specification is checked before anything is done for it; it names a user only if the caller may start runs as
+that user. Pure: no I/O and no clock. Never: import anything but the standard library.
+"""
+
+import json
+from collections.abc import Collection
+from typing import Any, NamedTuple
+
+from torrentdist.launcher.privileges import User
+
+MOST_BYTES = 4 * 1024 * 1024
+"""More than the kernel accepts as arguments and environment of a program."""
+
+
+class RunSpec(NamedTuple):
+    run: str
+    lease_file: str
+    argv: list[str]
+    cwd: str
+    env: dict[str, str]
+    uid: int
+    gid: int
+    read_only: list[str]
+    """Directories that the run can read, but not change or link from. Needs namespaces."""
+    memory_bytes: int
+    grace: float
+    log_bytes: int
+    log_files: int
+
+    @property
+    def user(self) -> User:
+        return User(self.uid, self.gid)
+
+    def encode(self) -> bytes:
+        return json.dumps(self._asdict()).encode()
+
+
+class NotAllowed(ValueError):
+    pass
+
+
+def decode(data: bytes) -> RunSpec:
+    """What `encode` made."""
+    return RunSpec(**json.loads(data))
+
+
+def parse(data: bytes, caller: User, users: Collection[int] = ()) -> RunSpec:
+    """A caller's specification. `users`: ids of users, besides the caller, as whom the caller may start runs.
+
+    Raises ValueError with the reason."""
+    if len(data) > MOST_BYTES:
+        raise NotAllowed(f"a specification of {len(data)} bytes; {MOST_BYTES} is the most")
+    given = json.loads(data)
+    if not isinstance(given, dict):
+        raise NotAllowed("the specification is no object")
+    uid, gid = given.get("uid"), given.get("gid")
+    user = caller if uid is None else User(_number(given, "uid"), _number(given, "gid"))
+    if user != caller and caller.uid != 0 and user.uid not in users:
+        raise NotAllowed(f"user {uid}, group {gid}: runs of this user are not allowed")
+    spec = RunSpec(
+        run=_text(given, "run"),
+        lease_file=_path(given, "lease_file"),
+        argv=_texts(given, "argv"),
+        cwd=_path(given, "cwd"),
+        env=_environment(given),
+        uid=user.uid,
+        gid=user.gid,
+        read_only=_texts(given, "read_only"),
+        memory_bytes=_number(given, "memory_bytes"),
+        grace=float(given["grace"]),
+        log_bytes=_number(given, "log_bytes"),
+        log_files=_number(given, "log_files"),
+    )
+    if not spec.argv or not all(path.startswith("/") for path in spec.read_only):
+        raise NotAllowed("a run needs a program, and read_only needs absolute paths")
+    return spec
+
+
+def _text(given: dict[str, Any], key: str) -> str:
+    return _checked(given.get(key), key)
+
+
+def _checked(value: object, key: str) -> str:
+    if not isinstance(value, str) or "\0" in value:
+        raise NotAllowed(f"{key} is no text")
+    return value
+
+
+def _texts(given: dict[str, Any], key: str) -> list[str]:
+    values = given.get(key, [])
+    if not isinstance(values, list):
+        raise NotAllowed(f"{key} is no list")
+    return [_checked(value, key) for value in values]
+
+
+def _path(given: dict[str, Any], key: str) -> str:
+    path = _text(given, key)
+    if not path.startswith("/"):
+        raise NotAllowed(f"{key} is no absolute path")
+    return path
+
+
+def _number(given: dict[str, Any], key: str) -> int:
+    value = given.get(key, 0)
+    if not isinstance(value, int) or not 0 <= value < 2**63:
+        raise NotAllowed(f"{key} is no number that can be used")
+    return value
+
+
+def _environment(given: dict[str, Any]) -> dict[str, str]:
+    env = given.get("env", {})
+    if not isinstance(env, dict) or any("=" in name for name in env):
+        raise NotAllowed("env is no environment")
+    return {_checked(name, "env"): _checked(value, "env") for name, value in env.items()}
