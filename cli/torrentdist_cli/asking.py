@@ -5,17 +5,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator
 
-import click
-
 from torrentdist.client.http import MasterClient
 from torrentdist.model.config import ClientConfig
-from torrentdist_cli.text import printable
+from torrentdist_cli.terminal import say
 
 
 @contextlib.asynccontextmanager
 async def masters(config: ClientConfig) -> AsyncIterator[MasterClient]:
     async with MasterClient(config) as client:
-        client.on_wait = lambda why: click.echo(f"{click.style('waiting', fg='yellow')} {printable(why)}", err=True)
+        client.on_wait = lambda why: say(why, label="waiting", color="yellow")
         yield client
         if client.stale is not None:
-            click.echo(f"{click.style('warning:', fg='yellow')} {client.stale.sentence()}", err=True)
+            say(client.stale.sentence(), label="warning:", color="yellow")

@@ -15,6 +15,7 @@ from torrentdist.model.wording import counted
 from torrentdist_cli.command import Command, Group
 from torrentdist_cli.output import facts, grid, show
 from torrentdist_cli.session import Format, Session
+from torrentdist_cli.terminal import say
 
 _DIR = click.option(
     "--dir",
@@ -64,7 +65,7 @@ def up(
     told = threading.Event()
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: told.set())
-    cluster.up(say=lambda text: None if session.quiet else click.echo(text, err=True))
+    cluster.up(say=lambda text: None if session.quiet else say(text))
     client_toml = cluster.dir / "client.toml"
     show(session, cluster.state, value=str(client_toml), table=lambda: _table(cluster.state))
     if session.output in (None, Format.TABLE) and not session.quiet:
@@ -78,17 +79,19 @@ def up(
     except KeyboardInterrupt:
         pass
     finally:
-        click.echo("stopping", err=True)
+        say("stopping")
         cluster.down()
 
 
 def _say_how(cluster: DevCluster, detach: bool) -> None:
     prefix = f"torrentdist --config {cluster.dir / 'client.toml'}"
-    click.echo("\nTo use it:", err=True)
+    say("")
+    say("To use it:")
     for line in ("cluster", "upload PATH --id my-bundle", "bundle distribute my-bundle", "download my-bundle DEST"):
-        click.echo(f"  {prefix} {line}", err=True)
+        say(f"  {prefix} {line}")
     stop = f"torrentdist dev down --dir {cluster.dir}" if detach else "Ctrl-C"
-    click.echo(f"To stop it:\n  {stop}", err=True)
+    say("To stop it:")
+    say(f"  {stop}")
 
 
 @dev.command(cls=Command)

@@ -52,4 +52,4 @@ def _table(view: DoctorView) -> str:
 def _hints(findings: Sequence[Finding]) -> list[str]:
     """Each once, the failures' first."""
     ordered = sorted((f for f in findings if f.hint), key=lambda f: f.verdict is not Verdict.FAIL)
-    return list(dict.fromkeys(f"{click.style('hint:', fg='cyan')} {f.check}: {f.hint}" for f in ordered))
+    return list(dict.fromkeys(f"hint: {f.check}: {f.hint}" for f in ordered))

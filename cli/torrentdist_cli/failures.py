@@ -15,7 +15,7 @@ import click
 
 from torrentdist.model.errors import EXIT_BUG, EXIT_USAGE, TorrentdistError
 from torrentdist.model.wording import cause_text, os_sentence
-from torrentdist_cli.text import printable
+from torrentdist_cli.terminal import say, say_help
 
 EXIT_INTERRUPTED = 130
 EXIT_TERMINATED = 143
@@ -59,7 +59,7 @@ def _missing_package(exc: ModuleNotFoundError) -> TorrentdistError | None:
 def report(exc: BaseException, *, verbose: bool) -> int:
     """Say on stderr what went wrong; returns the exit code."""
     if isinstance(exc, click.exceptions.NoArgsIsHelpError):
-        click.echo(exc.ctx.get_help() if exc.ctx else str(exc), err=True)
+        say_help(exc.ctx.get_help() if exc.ctx else str(exc))
         return EXIT_USAGE
     if isinstance(exc, click.ClickException):
         return _report_usage(exc)
@@ -96,10 +96,10 @@ def _report_usage(exc: click.ClickException) -> int:
 
 
 def _say(code: str, message: str, causes: Iterator[str] | tuple[str, ...], hint: str) -> None:
-    head = click.style(f"error[{code}]:", fg="red", bold=True)
-    lines = [f"{head} {printable(message)}", *(f"cause: {printable(cause)}" for cause in causes)]
-    lines.append(f"{click.style('hint:', fg='cyan')} {printable(hint)}")
-    click.echo("\n".join(lines), err=True)
+    say(message, label=f"error[{code}]:", color="red")
+    for cause in causes:
+        say(f"cause: {cause}")
+    say(hint, label="hint:", color="cyan")
 
 
 def _bug_hint(verbose: bool) -> str:

@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import click
-
+from torrentdist.model.ids import SupervisorId
 from torrentdist.model.views import FleetView, HostProgress, HostState
-from torrentdist.model.wording import counted
+from torrentdist.model.wording import counted, printable
+from torrentdist_cli.layout import shorten_apart
 from torrentdist_cli.progress import paced, stderr_console
 from torrentdist_cli.session import Session
-from torrentdist_cli.text import duration, percent, printable, rate, size
+from torrentdist_cli.terminal import say
+from torrentdist_cli.text import duration, percent, rate, size
 
 Show = Callable[[FleetView], None]
 
@@ -35,6 +36,7 @@ _STYLES = {HostState.DONE: "green", HostState.FAILED: "red", HostState.GONE: "re
 _FRAME_ROWS = 4
 """Summary, column heads, the line about the rest, and one row that stays free."""
 _BAR_WIDTH = 20
+_NAME_WIDTH = 16
 _NAMED_IN_LINE = 3
 
 
@@ -47,7 +49,7 @@ def fleet_display(session: Session) -> Iterator[Show]:
         with _live() as show:
             yield show
     else:
-        yield paced(lambda fleet: click.echo(line(fleet), err=True))
+        yield paced(lambda fleet: say(line(fleet)))
 
 
 def eta(host: HostProgress) -> float:
@@ -90,50 +92,64 @@ def line(fleet: FleetView) -> str:
     trouble = [host for host in shown_hosts(fleet.hosts, 0 if not fleet.hosts else len(fleet.hosts)) if _stands(host)]
     named = [f"{host.supervisor} {host.state.value} ({host.reason or 'no reason given'})" for host in trouble]
     more = [f"and {len(named) - _NAMED_IN_LINE} more"] if len(named) > _NAMED_IN_LINE else []
-    return printable("; ".join([summary(fleet), *named[:_NAMED_IN_LINE], *more]))
+    return "; ".join([summary(fleet), *named[:_NAMED_IN_LINE], *more])
 
 
-def cells(host: HostProgress) -> tuple[str, ...]:
-    """A host's row: name, state, bar, share, rate, time left, from peers, what is wrong."""
+def cells(host: HostProgress) -> dict[str, str]:
+    """A host's row, by column."""
     done = host.state is HostState.DONE
     share = 1.0 if done else host.done / host.size if host.size else 0.0
     filled = math.floor(share * _BAR_WIDTH)
     under_way = host.state is HostState.FETCHING
     received = host.from_masters + host.from_peers
-    return (
-        host.supervisor,
-        _WORDS.get(host.state, host.state.value),
-        "━" * filled + "╌" * (_BAR_WIDTH - filled),
-        percent(share),
-        rate(host.rate) if under_way else "",
-        duration(eta(host)) if under_way else "",
-        f"{percent(host.from_peers / received)} peers" if received else "",
-        printable(host.reason),
-    )
+    return {
+        "HOST": printable(host.supervisor),
+        "STATE": _WORDS.get(host.state, host.state.value),
+        "": "━" * filled + "╌" * (_BAR_WIDTH - filled),
+        "DONE": percent(share),
+        "RATE": rate(host.rate) if under_way else "",
+        "LEFT": duration(eta(host)) if under_way else "",
+        "FROM": f"{percent(host.from_peers / received)} peers" if received else "",
+        "WHY": printable(host.reason),
+    }
 
 
 def _stands(host: HostProgress) -> bool:
     return host.state in (HostState.FAILED, HostState.GONE, HostState.STUCK)
 
 
-def picture(fleet: FleetView, height: int) -> Any:
-    """The fleet as rich draws it, at most `height` rows high."""
+def picture(fleet: FleetView, height: int, width: int) -> Any:
+    """The fleet as rich draws it, at most `height` rows high; a narrow terminal gets fewer columns."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
     hosts = shown_hosts(fleet.hosts, height - _FRAME_ROWS)
+    headers = _headers(width)
+    names = _names([host.supervisor for host in hosts], max(_NAME_WIDTH, width // 4))
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for header in ("HOST", "STATE", "", "DONE", "RATE", "LEFT", "FROM", "WHY"):
-        right = header in ("DONE", "RATE", "LEFT")
-        table.add_column(header, justify="right" if right else "left", no_wrap=True, overflow="ellipsis")
-    for host in hosts:
-        table.add_row(*(Text(cell, style=_STYLES.get(host.state, "")) for cell in cells(host)))
+    for header in headers:
+        table.add_column(header, no_wrap=True, overflow="ellipsis")
+    for host, name in zip(hosts, names, strict=True):
+        row = {**cells(host), "HOST": name}
+        table.add_row(*(Text(row[header], style=_STYLES.get(host.state, "")) for header in headers))
     rest = len(fleet.hosts) - len(hosts)
-    heading = Text(f"{fleet.id} ({size(fleet.size)}): {summary(fleet)}", no_wrap=True, overflow="ellipsis")
-    return Group(
-        heading, table, *([Text(f"and {rest} more {'host' if rest == 1 else 'hosts'}", style="dim")] if rest else [])
-    )
+    title = printable(f"{fleet.id} ({size(fleet.size)}): {summary(fleet)}")
+    heading = Text(title, no_wrap=True, overflow="ellipsis")
+    more = f"and {rest} more {'host' if rest == 1 else 'hosts'}"
+    return Group(heading, table, *([Text(more, style="dim")] if rest else []))
+
+
+def _headers(width: int) -> tuple[str, ...]:
+    """The columns that there is room for; what is wrong with a host is always shown."""
+    if width >= 100:
+        return ("HOST", "STATE", "", "DONE", "RATE", "LEFT", "FROM", "WHY")
+    return ("HOST", "STATE", "DONE", "RATE", "LEFT", "WHY") if width >= 70 else ("HOST", "STATE", "DONE", "WHY")
+
+
+def _names(supervisors: list[SupervisorId], room: int) -> list[str]:
+    names = [printable(supervisor) for supervisor in supervisors]
+    return shorten_apart(names, room) or names
 
 
 @contextmanager
@@ -142,4 +158,4 @@ def _live() -> Iterator[Show]:
 
     console = stderr_console()
     with Live(console=console, transient=True, auto_refresh=False) as live:
-        yield lambda fleet: live.update(picture(fleet, console.size.height), refresh=True)
+        yield lambda fleet: live.update(picture(fleet, *reversed(console.size)), refresh=True)

@@ -15,6 +15,7 @@ from torrentdist_cli.command import Command
 from torrentdist_cli.output import show_all
 from torrentdist_cli.run import run
 from torrentdist_cli.session import Format, Session
+from torrentdist_cli.terminal import say
 
 
 @click.command(cls=Command)
@@ -47,7 +48,7 @@ def logs(
     async def work() -> None:
         async with masters(session.config().client) as client:
             read = follow_logs if follow else read_logs
-            await read(client, job, wanted, emit, lambda text: click.echo(text, err=True))
+            await read(client, job, wanted, emit, say)
 
     run(work())
     if session.output is Format.JSON and not follow:

@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
-import click
-
 from torrentdist.client.progress import Phase, TransferProgress, UploadProgress
 from torrentdist.model.wording import counted
 from torrentdist_cli.session import Session
+from torrentdist_cli.terminal import say
 from torrentdist_cli.text import duration, percent, rate, size
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ def transfer_display(session: Session) -> Iterator[Show]:
         with _bar() as show:
             yield show
     else:
-        yield paced(lambda picture: click.echo(sentence(picture), err=True))
+        yield paced(lambda picture: say(sentence(picture)))
 
 
 def paced(

@@ -12,6 +12,7 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist_cli.command import Command
 from torrentdist_cli.output import facts, show
 from torrentdist_cli.session import Session
+from torrentdist_cli.terminal import say
 from torrentdist_cli.text import DURATION, duration
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def report(
     settings = _settings(conf)
     _refuse_foreign_progress(out, follow=follow)
     if not session.quiet:
-        click.echo("starting Spark", err=True)
+        say("starting Spark")
     with spark_session("torrentdist report", master=spark_master, conf=settings, log=session.verbose) as spark:
         if follow:
             reporting.follow(

@@ -15,10 +15,9 @@ import threading
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-import click
-
 from torrentdist.model.errors import TorrentdistError
 from torrentdist_cli.failures import say_interrupted
+from torrentdist_cli.terminal import say
 
 T = TypeVar("T")
 
@@ -46,7 +45,7 @@ class _Stop:
         if self.number:
             _force(number)
         self.number = number
-        click.echo("stopping; once more to stop at once", err=True)
+        say("stopping; once more to stop at once")
         # A thread: it fires even if the event loop itself hangs.
         self._watchdog = threading.Timer(STOP_SECS, _force, (number,))
         self._watchdog.daemon = True

@@ -22,14 +22,6 @@ _NUMBER = re.compile(r"\d+(?:\.\d+)?", re.ASCII)
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
-def printable(text: str) -> str:
-    """The text with everything escaped that could steer a terminal; line ends stay."""
-    return "".join(
-        char if char.isprintable() or char == "\n" else char.encode("unicode_escape", "surrogatepass").decode("ascii")
-        for char in text
-    )
-
-
 def unicode_path(path: str | os.PathLike[str]) -> str:
     """The path as valid Unicode, as JSON needs it; a byte that is none becomes U+FFFD."""
     return os.fsencode(path).decode("utf-8", "replace")

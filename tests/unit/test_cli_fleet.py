@@ -24,12 +24,12 @@ def fleet(*hosts: HostProgress) -> FleetView:
     return FleetView(id=BundleId("etl-42"), digest=Digest("0" * 64), size=100 * MIB, hosts=list(hosts))
 
 
-def rendered(view: FleetView, height: int) -> list[str]:
+def rendered(view: FleetView, height: int, width: int = 100) -> list[str]:
     from rich.console import Console
 
-    console = Console(width=100)
+    console = Console(width=width)
     with console.capture() as capture:
-        console.print(picture(view, height))
+        console.print(picture(view, height, width))
     return capture.get().splitlines()
 
 
@@ -50,7 +50,7 @@ def test_the_summary_counts_hosts_and_bytes() -> None:
 
 def test_a_host_in_progress_shows_rate_and_time_left_and_a_stuck_one_its_reason() -> None:
     """A stuck host without a reason sends the operator to its logs."""
-    rows = [cells(view) for view in MIXED.hosts]
+    rows = [tuple(cells(view).values()) for view in MIXED.hosts]
 
     assert rows[1][1:] == ("in progress", "━" * 10 + "╌" * 10, "50%", "10.0 MiB/s", "5.0s", "80% peers", "")
     assert rows[2][1:2] + rows[2][-1:] == ("stuck", "disk full")

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from torrentdist_cli.text import duration, parse_duration, parse_share, percent, printable, size, unicode_path
+from torrentdist_cli.text import duration, parse_duration, parse_share, percent, size, unicode_path
 
 
 @pytest.mark.parametrize(
@@ -69,13 +69,6 @@ def test_only_the_whole_is_a_hundred_percent() -> None:
     shown = percent(0.9999)
 
     assert shown == "99%"
-
-
-def test_text_from_outside_cannot_steer_the_terminal() -> None:
-    """A file name with an escape sequence could rewrite what stands on the screen."""
-    shown = printable("a\x1b[2Jb\r\x9bü\u202e")
-
-    assert shown == "a\\x1b[2Jb\\r\\x9bü\\u202e"
 
 
 def test_a_path_that_is_no_unicode_can_still_be_reported() -> None:

@@ -159,3 +159,16 @@ def test_a_wheel_contains_every_package_of_ours_and_no_bare_cli() -> None:
 
     assert on_disk | {"torrentdist_cli", "pyspark_torrentdist"} == set(packages)
     assert packages == [name for name in packages if (ROOT / places.get(name, name.replace(".", "/"))).is_dir()]
+
+
+def test_text_reaches_the_terminal_in_one_place() -> None:
+    """A name from outside could steer a terminal through any other place."""
+    allowed = {"cli/torrentdist_cli/terminal.py"}
+    offenders = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in sources("cli")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("click.echo", "click.secho", "print")
+    ]
+
+    assert [] == [where for where in offenders if where.partition(":")[0] not in allowed]

@@ -14,6 +14,7 @@ from typing import Any
 import structlog
 
 from torrentdist.model.config import LogConfig
+from torrentdist.model.wording import printable
 from torrentdist.standard_streams import lossy_stderr, protect_streams
 
 _SECRET_KEYS = ("token", "secret", "password", "auth", "key")
@@ -26,18 +27,28 @@ def _mask(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[st
     return event
 
 
+def _make_printable(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """For a terminal; JSON escapes on its own."""
+    for key, value in event.items():
+        if isinstance(value, str):
+            event[key] = printable(value, keep="\n" if key in ("event", "exception") else "")
+    return event
+
+
 def configure_logs(config: LogConfig, **bound: str) -> None:
     """Set up the process's logs; `bound` stands on every line (role, id)."""
     protect_streams()
     console = config.format == "console" or (config.format == "auto" and sys.stderr.isatty())
     level = logging.getLevelNamesMapping()[config.level.upper()]
     render: Any = structlog.dev.ConsoleRenderer() if console else structlog.processors.JSONRenderer()
+    shown = [_make_printable] if console else []
     processors = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         _mask,
         structlog.processors.format_exc_info,
+        *shown,
         render,
     ]
     structlog.configure(

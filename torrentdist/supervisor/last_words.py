@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from torrentdist.model.wording import printable
 from torrentdist.supervisor.applications import reason_in
 from torrentdist.supervisor.output import Stream, read_output, span_of
 
@@ -38,8 +39,7 @@ def last_line(text: str) -> str:
 
 def printable_line(text: str) -> str:
     """`text` on one line: control characters are escaped, and what is too long is cut."""
-    kept = text.strip()[: MOST_CHARACTERS + 1]
-    escaped = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in kept)
+    escaped = printable(text.strip()[: MOST_CHARACTERS + 1])
     return escaped if len(escaped) <= MOST_CHARACTERS else escaped[: MOST_CHARACTERS - 1] + "…"
 
 
