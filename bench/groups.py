@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.results import Row
+from torrentdist.cluster.founding import found_cluster
 from torrentdist.cluster.operations import Op, Result
 from torrentdist.cluster.paths import GroupPaths
 from torrentdist.cluster.rebalance import Algorithm, ResourceGroup, Settings, add_resource, join
@@ -108,6 +109,7 @@ class Bench:
     async def client(self) -> ZooKeeper:
         zk = Counting(self.config, self.counts)
         await zk.start(60.0)
+        await found_cluster(zk)
         return zk
 
     async def add(self) -> None:

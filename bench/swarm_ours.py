@@ -5,6 +5,7 @@ Always holds: the clock runs from before the command's process is started; every
 
 from __future__ import annotations
 
+import asyncio
 import compileall
 import filecmp
 import json
@@ -22,8 +23,10 @@ from bench.lab import BRIDGE, ROOT, Host, Lab, environment, line_of, wait_until,
 from bench.swarm_scenario import Outcome, Scenario
 from bench.swarm_story import LateStarts, OneCopyOut, PowerCut
 from bench.swarm_watch import Watch
+from torrentdist.cluster.founding import found_at
 from torrentdist.dev.zookeeper import EmbeddedZooKeeper
 from torrentdist.host.address import read_address
+from torrentdist.model.config import ZooKeeperConfig
 
 API_PORT = 7060
 SWARM_PORT = 7061
@@ -67,6 +70,7 @@ class Ours:
         for package in ("torrentdist", "cli"):  # as it is wherever it is installed
             compileall.compile_dir(ROOT / package, quiet=1)
         self._zookeeper.start()
+        asyncio.run(found_at(ZooKeeperConfig(servers=self._zookeeper.addresses), 60.0))
         for host in self.holders:
             self._start(host, "master")
         for host in self.holders:

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
+from torrentdist.cluster.founding import found_cluster
 from torrentdist.cluster.zookeeper import ZooKeeper
 from torrentdist.dev.zookeeper import EmbeddedZooKeeper, ZooKeeperServer
 from torrentdist.model.config import ZooKeeperConfig
@@ -57,11 +58,14 @@ async def connect(zookeeper: EmbeddedZooKeeper, chroot: str) -> AsyncIterator[Co
     """Connected clients of the shared server (or of `servers=`), closed after the test."""
     clients: list[ZooKeeper] = []
 
-    async def make(**settings: object) -> ZooKeeper:
+    async def make(*, founded: bool = True, **settings: object) -> ZooKeeper:
+        """`founded`: in a tree with a cluster, as after `ha init`."""
         defaults = {"servers": zookeeper.addresses, "chroot": chroot, **PATIENT}
         client = ZooKeeper(ZooKeeperConfig(**{**defaults, **settings}))
         clients.append(client)
         await client.start(10.0)
+        if founded:
+            await found_cluster(client)
         return client
 
     yield make

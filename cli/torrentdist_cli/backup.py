@@ -1,17 +1,17 @@
-"""`torrentdist ha backup` and `restore`: the cluster's records outside of ZooKeeper, and back."""
+"""`torrentdist ha init`, `backup` and `restore`: the cluster's records made, taken outside of ZooKeeper, and back."""
 
 from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from torrentdist.bundle.durable import write_durably
 from torrentdist.model.backup import decode_backup
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.ha_views import BackupView, RestoreView
+from torrentdist.model.ha_views import BackupView, FoundedView, RestoreView
 from torrentdist.model.wording import counted
 from torrentdist_cli.asking import masters
 from torrentdist_cli.command import Command
@@ -21,7 +21,6 @@ from torrentdist_cli.session import Session
 from torrentdist_cli.text import duration, size
 
 if TYPE_CHECKING:
-    from torrentdist.model.backup import Backup
     from torrentdist.model.config import Config
 
 FILE = click.Path(dir_okay=False, path_type=Path)
@@ -66,36 +65,62 @@ def backup(session: Session, file: Path) -> None:
 def restore(ctx: click.Context, file: Path) -> None:
     """Bring a backup's records back into an empty ZooKeeper.
 
-    Exits 9 if there are records that FILE doesn't have. Runs on a master's host, with that master's --config: it talks
-    to ZooKeeper itself. Daemons may run meanwhile: they come back by themselves, and a bundle that is on a master's
+    Exits 9 if there are records that FILE doesn't have. Takes the --config of a daemon: it talks to ZooKeeper
+    itself. Daemons may run meanwhile: they come back by themselves, and a bundle that is on a master's
     disk is not fetched again.
 
     With -q: the epoch.
     """
-    session = ctx.ensure_object(Session)
-    if session.config_file is None:
-        raise click.UsageError("restore with --config FILE of a master: it says which ZooKeeper is meant", ctx)
-    config = session.config()
+    config = _config_of(ctx)
     try:
         data = file.read_bytes()
     except FileNotFoundError:
         raise TorrentdistError("path_not_found", path=str(file)) from None
     found = decode_backup(data, str(file))
-    view = run(_restore(config, found))
+    view: RestoreView = run(_call(config, "run", found))
     pairs = [
         ("cluster", view.cluster),
         ("epoch", f"{view.epoch}, it was {found.epoch}"),
         ("records", str(view.records)),
         ("restored in", duration(view.seconds)),
     ]
-    show(session, view, value=str(view.epoch), table=lambda: facts(pairs))
+    show(_session_of(ctx), view, value=str(view.epoch), table=lambda: facts(pairs))
 
 
-async def _restore(config: Config, found: Backup) -> RestoreView:
+@click.command(cls=Command)
+@click.pass_context
+def init(ctx: click.Context) -> None:
+    """Found a cluster in ZooKeeper, once, before its first daemon is of use.
+
+    Daemons wait until there is a cluster, and never found one themselves: where a tree is empty because it was lost,
+    `ha restore` brings the cluster back. Exits 0 also if there is a cluster already, and changes nothing then; exits 9
+    if there are records of a cluster without its /cluster. Takes the --config of a daemon: it talks to ZooKeeper
+    itself.
+
+    With -q: the id of the cluster.
+    """
+    view: FoundedView = run(_call(_config_of(ctx), "init"))
+    said = "founded" if view.founded else "there already, nothing was changed"
+    show(_session_of(ctx), view, value=view.cluster, table=lambda: facts([("cluster", view.cluster), ("was", said)]))
+
+
+def _session_of(ctx: click.Context) -> Session:
+    return ctx.ensure_object(Session)
+
+
+def _config_of(ctx: click.Context) -> Config:
+    """A guessed ZooKeeper could be the wrong one."""
+    session = _session_of(ctx)
+    if session.config_file is None:
+        raise click.UsageError(f"{ctx.info_name} with --config FILE of a daemon: it says which ZooKeeper is meant", ctx)
+    return session.config()
+
+
+async def _call(config: Config, name: str, *arguments: object) -> Any:
     # By name: what only servers need is imported only where it is used.
     try:
-        work = import_module("torrentdist.master.restore").run
+        work = getattr(import_module("torrentdist.master.restore"), name)
     except ModuleNotFoundError as exc:
-        detail = f"restoring needs {exc.name}, which is not installed"
+        detail = f"this needs {exc.name}, which is not installed"
         raise TorrentdistError("missing_dependency", detail=detail, package="torrentdist[server]") from None
-    return cast(RestoreView, await work(config, found))
+    return await work(config, *arguments)

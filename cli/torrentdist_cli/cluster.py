@@ -30,15 +30,18 @@ async def _cluster(session: Session) -> ClusterView:
 
 
 def _table(view: ClusterView) -> str:
-    stale = [] if view.stale_secs is None else [("stale", f"{duration(view.stale_secs)} old: ZooKeeper is away")]
+    stale = [] if view.stale_secs is None else [("stale", f"{duration(view.stale_secs)} old: {_why_stale(view)}")]
+    problem = [("problem", view.problem)] if view.problem else []
+    nobody = "none" if view.problem else "none: an election is in progress"
     parts = [
         facts(
             [
-                ("last leader" if stale else "leader", view.leader or "none: an election is in progress"),
+                ("last leader" if stale else "leader", view.leader or nobody),
                 ("epoch", str(view.epoch)),
                 ("bundles", _counted(view.bundles)),
                 ("jobs", str(len(view.jobs))),
                 *stale,
+                *problem,
             ]
         ),
         grid(
@@ -53,6 +56,10 @@ def _table(view: ClusterView) -> str:
     if view.supervisors:
         parts.append(supervisors_table(view))
     return "\n\n".join(parts)
+
+
+def _why_stale(view: ClusterView) -> str:
+    return "from a master's disk" if view.problem else "ZooKeeper is away"
 
 
 def supervisors_table(view: ClusterView) -> str:

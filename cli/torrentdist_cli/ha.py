@@ -22,6 +22,7 @@ T = TypeVar("T")
 
 
 COMMANDS = {
+    "init": Lazy("torrentdist_cli.backup:init", "Found a cluster in ZooKeeper, once."),
     "backup": Lazy("torrentdist_cli.backup:backup", "Write every record of the cluster into a file."),
     "restore": Lazy("torrentdist_cli.backup:restore", "Bring a backup's records back into an empty ZooKeeper."),
 }

@@ -176,7 +176,9 @@ def _is_the_leaders(change: Change) -> bool:
     parent = paths.parent(change.path)
     if parent == paths.BUNDLES:
         return True
-    return change.path == paths.CLUSTER or change.path.startswith(
+    if change.path == paths.CLUSTER:
+        return change.kind is not Kind.CREATE  # that is `ha init`
+    return change.path.startswith(
         (paths.ASSIGNMENTS + "/", paths.REQUESTS + "/", paths.JOBS + "/", paths.FAILOVERS + "/")
     )
 

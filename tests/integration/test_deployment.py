@@ -38,15 +38,17 @@ def started(site: Site) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
 def test_the_services_run_and_the_page_works_on_them(site: Site, started: dict[str, subprocess.Popen[bytes]]) -> None:
     """An operator who does what the page says would stand before containers that don't start, or aren't healthy."""
     assert not site.healthy("master-1")
+    founded = site.execute(block_with("client ha init")[-1])
     started |= {name: site.start(name) for name in ("master-1", "spark-master")}
     until(lambda: site.healthy("master-1"), "a healthy master", 60)
     started |= {name: site.start(name) for name in ("supervisor-1", "spark-worker-1")}
     until(lambda: site.healthy("supervisor-1"), "a healthy supervisor", 60)
     (site.home / "my-job").mkdir()
     (site.home / "my-job" / "main.py").write_text("print('hello')\n")
-    lines = [*block_with("up --detach"), *block_with("client upload /my-job")]
+    lines = [*block_with("exec master-1 torrentdist cluster"), *block_with("client upload /my-job")]
     ran = {line: site.execute(line) for line in lines if line.startswith(OURS)}
 
+    assert (0, True) == (founded.returncode, "founded" in founded.stdout)
     assert 4 == len(ran)
     assert [] == [(line, done.stderr) for line, done in ran.items() if done.returncode]
     until(lambda: site.healthy("spark-master"), "a healthy Spark master", 60)

@@ -7,7 +7,6 @@ import dataclasses
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import pytest
 from zookeeper_fixtures import SHORT, Connect, TcpProxy, eventually, eventually_async, expire
@@ -185,23 +184,19 @@ async def test_who_is_called_queued_has_its_place(
     await first.leads()
     second = await contend("m2")
     await eventually(lambda: second.elector.phase is Phase.QUEUED)
-    create, commit = zk.create, zk.commit
-
-    async def seen_create(path: str, *args: Any, **named: Any) -> str:
-        phases.append(first.elector.phase)
-        return await create(path, *args, **named)
+    commit = zk.commit
 
     async def seen_commit(ops: Sequence[Op]) -> list[str | Stat | None]:
         phases.append(first.elector.phase)
         return await commit(ops)
 
-    monkeypatch.setattr(zk, "create", seen_create)
     monkeypatch.setattr(zk, "commit", seen_commit)
     first.elector.give_way("lacks bundle b")
     await eventually_async(lambda: _queued(second.elector, ["m2", "m1"]))
     await eventually(lambda: first.elector.phase is Phase.QUEUED)
 
-    assert phases == [Phase.PAUSED, Phase.PAUSED]  # its place is given up, and taken anew
+    # The last keep-alive may be under way; its place is given up, and taken anew.
+    assert [phase for phase in phases if phase is not Phase.LEADING] == [Phase.PAUSED, Phase.PAUSED]
 
 
 @pytest.mark.case("D8")

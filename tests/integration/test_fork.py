@@ -15,6 +15,7 @@ LONGEST_SECS = 60.0
 PROGRAM = '''
 import asyncio, gc, logging, multiprocessing, os, sys, time, warnings
 from torrentdist.cluster.election import Elector
+from torrentdist.cluster.founding import found_cluster
 from torrentdist.cluster.zookeeper import ZooKeeper
 from torrentdist.model.config import ZooKeeperConfig
 from torrentdist.model.ids import MasterId
@@ -42,6 +43,7 @@ async def until(condition, what):
 async def main(servers, how):
     zk = ZooKeeper(ZooKeeperConfig(servers=[servers], session_timeout_secs=4.0))
     await zk.start(10)
+    await found_cluster(zk)
     engine = Engine(EngineConfig(listen_host="127.0.0.1"))
     await engine.start()
     elector = Elector(zk, MasterId("m1"), lambda: asyncio.sleep(0, True))

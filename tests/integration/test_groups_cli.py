@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -10,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from torrentdist.cluster.founding import found_at
 from torrentdist.dev.zookeeper import EmbeddedZooKeeper
+from torrentdist.model.config import ZooKeeperConfig
 
 Ended = tuple[int, str, str]
 Run = Callable[..., Ended]
@@ -18,6 +21,8 @@ Run = Callable[..., Ended]
 
 @pytest.fixture
 def run(zookeeper: EmbeddedZooKeeper, chroot: str, tmp_path: Path) -> Run:
+    config = ZooKeeperConfig(servers=zookeeper.addresses, chroot=chroot)
+    asyncio.run(found_at(config, 10.0))
     file = tmp_path / "client.toml"
     file.write_text(f'[zookeeper]\nservers = {json.dumps(zookeeper.addresses)}\nchroot = "{chroot}"\n')
 

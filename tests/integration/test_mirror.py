@@ -83,12 +83,14 @@ async def follow() -> AsyncIterator[Follow]:
 
 async def test_a_missing_tree_is_seen_as_missing(connect: Connect, follow: Follow) -> None:
     """If this fails, a wiped ZooKeeper looks like a cluster without bundles, and bundles are deleted (A13)."""
-    zk = await connect()
+    zk = await connect(founded=False)
     mirror = await follow(zk)
     before = mirror.snapshot
-    await put_bundle(zk, "b")
-    without = await mirror.wait_for(lambda s: "b" in s.bundles, 5.0)
-    await zk.create(paths.CLUSTER, encode(ClusterRecord(id="c", announce_key="k")))
+    with zk.without_cluster():
+        await zk.make_chroot()
+        await put_bundle(zk, "b")
+        without = await mirror.wait_for(lambda s: "b" in s.bundles, 5.0)
+        await zk.create(paths.CLUSTER, encode(ClusterRecord(id="c", announce_key="k")))
     after = await mirror.wait_for(lambda s: s.present, 5.0)
 
     assert not before.present

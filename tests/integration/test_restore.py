@@ -25,7 +25,7 @@ async def populated(connect: Connect, chroot: str, epoch: int) -> ZooKeeper:
     zk = await connect(chroot=f"{chroot}-old")
     for path in paths.PARENTS:
         await zk.ensure(path)
-    await zk.create(paths.CLUSTER, encode(ClusterRecord(id="c", announce_key="k")))
+    await zk.set(paths.CLUSTER, encode(ClusterRecord(id="c", announce_key="k")))
     await zk.create(paths.EPOCH)
     await zk.commit([Set(paths.EPOCH, b"") for _ in range(epoch)])
     await zk.commit([Create(f"{paths.BUNDLES}/b{n}", b"bundle") for n in range(300)])
@@ -40,7 +40,7 @@ async def test_every_persistent_record_comes_back_and_the_epoch_is_higher(connec
     """If this fails, a restored cluster lacks bundles, or a leader of before could still change it."""
     old = await populated(connect, chroot, epoch=1203)
     backup = await make_backup(old)
-    new = await connect()
+    new = await connect(founded=False)
     view = await restore(new, backup)
     before, _ = await read_records(old)
     after, epoch = await read_records(new)
@@ -65,7 +65,6 @@ async def test_who_leads_the_empty_tree_meanwhile_is_deposed_and_leads_again_abo
     await elector.queue_up()
     await eventually(elector.is_leader)
     fence = elector.fence()
-    await fence.commit([Create(paths.CLUSTER, encode(ClusterRecord(id="new", announce_key="other")))])
     await restore(zk, backup)
     with pytest.raises(TorrentdistError) as caught:
         await fence.commit([Create("/by-the-deposed")])
@@ -84,6 +83,7 @@ async def test_a_daemon_that_makes_a_parent_meanwhile_is_no_obstacle(connect: Co
     await old.create(f"{paths.JOBS}/j", b"job")
     backup = await make_backup(old)
     new, daemon = await connect(), await connect()
+    await new.delete(paths.JOBS)
     read = asyncio.create_task(restore(new, backup))
     while not read.done() and await daemon.exists(f"{paths.BUNDLES}/b0") is None:
         with contextlib.suppress(NodeExists):

@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from torrentdist.cluster.founding import found_cluster
 from torrentdist.cluster.zookeeper import ZooKeeper
 from torrentdist.dev.zookeeper import EmbeddedZooKeeper, free_ports
 from torrentdist.model.config import ZooKeeperConfig
@@ -108,6 +109,7 @@ async def test_only_the_authority_that_is_named_is_trusted_on_either_side(
     theirs = authority(tmp_path / "theirs", "their authority")
     zk = ZooKeeper(config(tls_address, chroot, ours.ca, ours))
     await zk.start(10.0)
+    await found_cluster(zk)
     made = await zk.create("/a")
     await zk.close()
     codes = []

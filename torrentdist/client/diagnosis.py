@@ -33,6 +33,13 @@ CLOCK_SECS = 2.0
 """More than any clock that is kept by NTP is off. People compare logs by it; nothing is decided by it."""
 
 
+READY_HINTS = {
+    "zookeeper": "Run doctor with this master's --config.",
+    "cluster": "`torrentdist ha restore FILE` brings back the one that was there, `ha init` founds a new one.",
+}
+"""By what a master lacks to be ready."""
+
+
 def failure(check: str, subject: str, detail: str, hint: str, exit_code: int) -> Finding:
     return Finding(check=check, subject=subject, verdict=Verdict.FAIL, detail=detail, hint=hint, exit_code=exit_code)
 
@@ -195,7 +202,7 @@ def judge_master(master: MasterFacts) -> list[Finding]:
     assert master.role is not None
     findings = [Finding(check="reachable", subject=master.url, detail=f"{master.role.id}, {master.role.state.value}")]
     for check, why in sorted(master.role.failing.items()):
-        hint = "Look into this master's log." if check != "zookeeper" else "Run doctor with this master's --config."
+        hint = READY_HINTS.get(check, "Look into this master's log.")
         findings.append(failure("ready", master.role.id, f"{check}: {why}", hint, EXIT_UNAVAILABLE))
     wanted, granted = master.role.session_secs, master.role.granted_secs
     if wanted is not None and granted is not None and abs(wanted - granted) >= 0.001:
@@ -251,7 +258,8 @@ def judge_records(cluster: ClusterView) -> list[Finding]:
     findings = []
     if cluster.stale_secs is not None:
         detail = f"the masters answer from records {cluster.stale_secs:.0f} s old"
-        findings.append(failure("records", "", detail, "ZooKeeper is away from them.", EXIT_UNAVAILABLE))
+        hint = "ZooKeeper holds no cluster." if cluster.problem else "ZooKeeper is away from them."
+        findings.append(failure("records", "", detail, hint, EXIT_UNAVAILABLE))
     counts = cluster.bundles
     if counts.lost:
         detail, hint = f"{counts.lost} lost", "Upload the same content again, or remove them: `torrentdist bundle ls`."

@@ -78,19 +78,23 @@ async def restore(zk: ZooKeeper, backup: Backup) -> RestoreView:
     same backup wrote."""
     began = time.monotonic()
     zk.write_in(records.SCHEMA)  # as they were
-    await _begin(zk, backup)
-    for _ in range(_ATTEMPTS):
-        if await _filled(zk, backup):
-            break
-    else:
-        raise TorrentdistError("not_ready", detail="daemons write faster than the tree can be filled")
-    epoch = await _complete(zk, backup)
+    with zk.without_cluster():
+        epoch = await _restore(zk, backup)
     return RestoreView(
         cluster=backup.cluster,
         epoch=epoch,
         records=len(backup.nodes),
         seconds=round(time.monotonic() - began, 3),
     )
+
+
+async def _restore(zk: ZooKeeper, backup: Backup) -> int:
+    await zk.make_chroot()
+    await _begin(zk, backup)
+    for _ in range(_ATTEMPTS):
+        if await _filled(zk, backup):
+            return await _complete(zk, backup)
+    raise TorrentdistError("not_ready", detail="daemons write faster than the tree can be filled")
 
 
 async def _begin(zk: ZooKeeper, backup: Backup) -> None:

@@ -1,6 +1,6 @@
-"""A daemon's first step: a session with ZooKeeper, however long that takes, and a tree that this release can read.
+"""A daemon's first steps: a session with ZooKeeper, a tree that this release can read, and a cluster in it.
 
-Must not do: write, or give up on an ensemble that does not answer yet.
+Each of them may take as long as it takes. Never: write, or give up on an ensemble that does not answer yet.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import TypeVar
 import structlog
 
 from torrentdist.cluster import paths
+from torrentdist.cluster.mirror import Mirror
 from torrentdist.cluster.zookeeper import ZooKeeper
 from torrentdist.model.backoff import Retry
 from torrentdist.model.errors import EXIT_UNAVAILABLE, TorrentdistError
@@ -37,7 +38,8 @@ async def answered(zk: ZooKeeper, work: Callable[[], Awaitable[T]]) -> T:
 
 
 async def enter(zk: ZooKeeper) -> None:
-    """Return once connected; `later_release` if the cluster's records are of a schema that this release cannot read."""
+    """Return once connected, whether or not there is a cluster; `later_release` if its records are of a schema that
+    this release cannot read."""
     again = Retry(FIRST_PAUSE_SECS, LONGEST_PAUSE_SECS)
     while True:
         try:
@@ -55,6 +57,20 @@ async def _wait(zk: ZooKeeper, again: Retry, error: TorrentdistError) -> None:
     if again.failed(error.code):
         log.warning("waiting for ZooKeeper", detail=error.message, hint=error.hint)
     await zk.pause(again.pause_secs)
+
+
+def lacks_cluster(mirror: Mirror) -> bool:
+    """Whether ZooKeeper has just said that there is no cluster in the tree; not knowing is no such word."""
+    return mirror.fresh and not mirror.snapshot.present
+
+
+async def until_founded(mirror: Mirror) -> None:
+    """Return once there is a cluster in the tree, which only `ha init` and `ha restore` put there."""
+    snapshot = mirror.snapshot
+    if not snapshot.present:
+        log.warning("waiting for a cluster: `torrentdist ha init` founds one, `ha restore` brings one back")
+    while not snapshot.present:
+        snapshot = await mirror.changed(snapshot.version)
 
 
 def _require_readable(data: bytes) -> None:

@@ -160,9 +160,11 @@ class Mirror:
         """A snapshot that shows the transaction `zxid`; ZooKeeper is asked only if it isn't there yet."""
         return self.snapshot if self.fresh and self.applied_zxid >= zxid else await self.sync(timeout)
 
-    async def is_whole(self) -> bool:
-        """Whether what is not in the tree is nowhere: it is a cluster's, and nobody is bringing a backup back."""
-        return self.snapshot.present and await self._zk.exists(paths.RESTORING) is None
+    async def incomplete(self) -> TorrentdistError | None:
+        """Why what is not in the tree may be somewhere all the same; None: it is a cluster's, and wholly there."""
+        if await self._zk.exists(paths.RESTORING) is not None:
+            return TorrentdistError("not_ready", detail="a backup is being restored")
+        return None if self.snapshot.present else TorrentdistError("no_cluster", chroot=self._zk.chroot)
 
     # following
 
@@ -291,8 +293,10 @@ class Mirror:
         return lambda: self._mark([look]) if self._task else None
 
     def _publish(self) -> None:
-        touched, self._touched = self._touched, set()
-        self.snapshot = updated(self.snapshot, self._tree, touched, self._complain)
+        touched, self._touched, before = self._touched, set(), self.snapshot
+        self.snapshot = updated(before, self._tree, touched, self._complain)
+        if self.snapshot.present and not before.present:
+            self._zk.stir()  # whoever waits for a cluster has one now
         if self.snapshot.present:
             self._zk.write_in(self.snapshot.schema)
 

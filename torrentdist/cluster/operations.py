@@ -121,9 +121,10 @@ class TransactionFailed(Exception):
         return self.ops[self.index]
 
 
-def within(failed: TransactionFailed, ops: Sequence[Op]) -> TransactionFailed:
-    """The same failure, told in the caller's paths."""
-    return TransactionFailed(ops, failed.index, type(failed.reason)(ops[failed.index].path))
+def within(failed: TransactionFailed, ops: Sequence[Op], ahead: int) -> TransactionFailed:
+    """The same failure, told in the caller's paths; `ahead`: how many operations were sent before the caller's."""
+    index = failed.index - ahead
+    return TransactionFailed(ops, index, type(failed.reason)(ops[index].path))
 
 
 class SessionExpired(TorrentdistError):

@@ -1,7 +1,8 @@
 """A daemon's ephemeral record in /masters or /supervisors: there while the daemon has a session, in every session.
 
-Always holds: one id, one daemon; a record of the same store is our own from before a crash, because whoever holds a
-store's lock is alone with it. Must not do: take over the record of another store.
+Always: one id, one daemon; a record of the same store is our own from before a crash, because whoever holds a store's
+lock is alone with it; where a cluster is named, the daemon is registered in that one only. Never: take over the record
+of another store.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from torrentdist.cluster.zookeeper import ZooKeeper
 from torrentdist.model.backoff import Retry, kind_of
 from torrentdist.model.errors import EXIT_UNAVAILABLE, TorrentdistError
 from torrentdist.model.ids import StoreId
-from torrentdist.model.records import MasterRecord, SupervisorRecord, decode, encode
+from torrentdist.model.records import ClusterRecord, MasterRecord, SupervisorRecord, decode, encode
 
 log = structlog.get_logger(__name__)
 
@@ -60,11 +61,22 @@ def claim(owner: int | None, store: StoreId | None, session: int | None, own_sto
     return Claim.REPLACE if store == own_store else Claim.TAKEN
 
 
+class OtherCluster(Exception):
+    """The tree holds another cluster than the one to register in."""
+
+
 class Registration:
     def __init__(
-        self, zk: ZooKeeper, record: MasterRecord | SupervisorRecord, *, look_secs: float | None = None
+        self,
+        zk: ZooKeeper,
+        record: MasterRecord | SupervisorRecord,
+        *,
+        look_secs: float | None = None,
+        cluster: str | None = None,
     ) -> None:
-        """`look_secs`: how often to look whether it is there, in the mean; None: it is watched."""
+        """`look_secs`: how often to look whether it is there, in the mean; None: it is watched.
+        `cluster`: the id of the only cluster to register in; None: any."""
+        self._cluster = cluster
         self._zk = zk
         self.record = record
         self._look_secs = look_secs
@@ -79,8 +91,8 @@ class Registration:
         self.on_change: list[Callable[[bool], None]] = []
 
     async def start(self) -> None:
-        """Register, or fail with `id_taken`; an outage meanwhile is waited for. From then on it is done again whenever
-        the record is gone.
+        """Register, or fail with `id_taken` or OtherCluster; an outage meanwhile is waited for. From then on it is done
+        again whenever the record is gone.
 
         The record of another store may be our own from before its disk was replaced: it goes with its session."""
         clock = asyncio.get_running_loop().time
@@ -126,8 +138,10 @@ class Registration:
 
     async def close(self) -> None:
         """Take the record away at once, rather than with the session."""
-        if not await self.abandon():
-            return
+        if await self.abandon():
+            await self._withdraw()
+
+    async def _withdraw(self) -> None:
         with contextlib.suppress(TorrentdistError, ZNodeError):
             found = await self._zk.get(self.path)
             if found is not None and found[1].ephemeral_owner == self._zk.session_id:
@@ -150,6 +164,9 @@ class Registration:
             try:
                 await self._register()
                 self._again.succeeded()
+            except OtherCluster:
+                self._tell(False)
+                return
             except (TorrentdistError, ZNodeError, TransactionFailed) as exc:
                 await self._wait(exc)
                 continue
@@ -170,6 +187,7 @@ class Registration:
         """Make the record ours, and watch it if that is how it is kept."""
         while True:
             found = await self._look()
+            await self._require_cluster()  # after the look: what was registered before is in the same cluster
             owner = None if found is None else found[1].ephemeral_owner
             match claim(owner, None if found is None else self._store_of(found[0]), self._zk.session_id, self._store):
                 case Claim.KEEP:
@@ -190,6 +208,14 @@ class Registration:
                 case Claim.REPLACE:
                     assert found is not None
                     await self._make([Delete(self.path, found[1].version)])
+
+    async def _require_cluster(self) -> None:
+        if self._cluster is None:
+            return
+        found = await self._zk.get(paths.CLUSTER)
+        if found is not None and decode(found[0], ClusterRecord, path=paths.CLUSTER).id != self._cluster:
+            await self._withdraw()
+            raise OtherCluster
 
     async def _look(self) -> tuple[bytes, Stat] | None:
         # One watch at a time, however often this is asked. It may fire before the answer that placed it is looked at.

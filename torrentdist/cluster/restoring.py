@@ -47,11 +47,16 @@ def marker(backup: Backup) -> bytes:
 def occupant(there: Mapping[str, bytes], backup: Backup) -> str | None:
     """What keeps a tree from being empty; None if nothing does.
 
-    Masters that run already have founded a cluster of their own in the empty tree, and led it: that is nobody's loss.
+    A cluster that `ha init` has founded and that holds nothing yet is nobody's loss, also where masters have led it.
     The backup's own cluster is there only if it lives, or was restored before: that is not done once more.
     """
     if there.get(paths.CLUSTER) is not None and _cluster_id(there[paths.CLUSTER]) == backup.cluster:
         return f"the cluster of this backup itself ({paths.CLUSTER})"
+    return stranger(there)
+
+
+def stranger(there: Iterable[str]) -> str | None:
+    """A path that daemons don't make by themselves; None if there is no such path."""
     return next((path for path in sorted(there) if not _of_daemons(path)), None)
 
 

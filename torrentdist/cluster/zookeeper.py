@@ -1,7 +1,8 @@
 """ZooKeeper for asyncio: one session after another with an ensemble, below the configured chroot.
 
-Always holds: no call outlives its deadline, connected or not; no write is repeated, or carried into a session other
-than the one in which it was decided. Must not do: know kazoo (driver.py does), or guess that a session is over.
+Always: no call outlives its deadline, connected or not; no write is repeated, or carried into a session other than the
+one in which it was decided; nothing is created or set in a tree that holds no cluster, but by whom founds or restores
+one. Never: know kazoo (driver.py does), or guess that a session is over.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ import contextlib
 import dataclasses
 import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import TypeVar, cast
 
 import structlog
 
@@ -21,6 +22,7 @@ from torrentdist.cluster.acl import OPEN, Acl, Credentials, digest_acl, read_cre
 from torrentdist.cluster.driver import SASL_AVAILABLE, Connected, CutOff, Driver, Lost, SessionEvent, Suspended
 from torrentdist.cluster.operations import (
     ANY_VERSION,
+    Check,
     Create,
     NodeExists,
     NoNode,
@@ -73,11 +75,16 @@ class ZooKeeper:
         self.on_schema: list[Callable[[], None]] = []
         self._schema = records.OLDEST_READABLE
         """Until the cluster's is known, what everybody can read."""
+        self._guards: tuple[Op, ...] = (Check(paths.CLUSTER),)
         self._clock: tuple[float, float] | None = None
         self._driver: Driver | None = None
         self._changed = asyncio.Event()
         self._revival = Retry(_FIRST_REVIVAL_SECS, _LONGEST_REVIVAL_SECS)
         self._connected_at = time.monotonic()
+
+    @property
+    def chroot(self) -> str:
+        return self._root
 
     # the session
 
@@ -86,12 +93,11 @@ class ZooKeeper:
         return None if self.session is None else self.session.id
 
     async def start(self, timeout: float) -> None:
-        """Connect and make the chroot. `zookeeper_unavailable` when time is up; it goes on connecting: call again."""
+        """Connect. `zookeeper_unavailable` when time is up; it goes on connecting: call again."""
         deadline = asyncio.get_running_loop().time() + timeout
         if self._driver is None and self.state is not SessionState.CLOSED:
             self._launch()
         await self._until_connected(deadline)
-        await self.ensure(paths.ROOT)
 
     async def close(self) -> None:
         """End the session, and with it everything ephemeral. Bounded also when nobody answers."""
@@ -119,12 +125,17 @@ class ZooKeeper:
         await self._until_connected(asyncio.get_running_loop().time() + timeout)
 
     async def pause(self, seconds: float) -> None:
-        """Wait so long before something that failed is tried again; a change of the session's state ends the wait,
-        since it may succeed now."""
+        """Wait so long before something that failed is tried again; a change of the session's state ends the wait, and
+        so does `stir`, since it may succeed now."""
         changed = self._changed
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await changed.wait()
+
+    def stir(self) -> None:
+        """End every pause: what failed may succeed now."""
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
 
     @property
     def last_zxid(self) -> int:
@@ -179,46 +190,66 @@ class ZooKeeper:
         """A record as it is written now."""
         return spoken(path, data, self._schema)
 
+    @contextlib.contextmanager
+    def without_cluster(self) -> Iterator[None]:
+        """Write also where there is no cluster: to found one, or to restore one."""
+        guards, self._guards = self._guards, ()
+        try:
+            yield
+        finally:
+            self._guards = guards
+
     async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False) -> str:
-        data = self.spoken(path, data)
-        check_size([Create(path, data)])
-        return self._inner(await self._write(path, lambda d, p: d.create(p, data, ephemeral, sequential)))
+        return cast(str, await self._commit_one(Create(path, data, ephemeral=ephemeral, sequential=sequential)))
 
     async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
-        data = self.spoken(path, data)
-        check_size([Set(path, data)])
         sent = time.monotonic()
-        stat = await self._write(path, lambda d, p: d.set(p, data, version))
+        stat = cast(Stat, await self._commit_one(Set(path, data, version)))
         self._clock = (stat.mtime, sent)
         return stat
+
+    async def _commit_one(self, op: Op) -> Result:
+        try:
+            return (await self.commit([op]))[0]
+        except TransactionFailed as exc:
+            raise exc.reason from None
 
     async def delete(self, path: str, version: int = ANY_VERSION) -> None:
         await self._write(path, lambda d, p: d.delete(p, version))
 
     async def ensure(self, path: str) -> None:
-        """Make a znode and its parents where they are missing, the chroot included."""
+        """Make a znode and its parents where they are missing, below the chroot."""
         if await self.exists(path) is not None:
             return
-        full = self._full(path)
-        for end in range(2, len(full) + 1):
-            if end == len(full) or full[end] == "/":
-                await self._ensure_one(full[:end])
+        for end in range(2, len(path) + 1):
+            if end == len(path) or path[end] == "/":
+                with contextlib.suppress(NodeExists):
+                    await self.create(path[:end])
 
-    async def _ensure_one(self, full: str) -> None:
+    async def make_chroot(self) -> None:
+        """Make the znode that everything else is below. No daemon does that: it would make a tree by itself."""
+        for end in range(2, len(self._root) + 1):
+            if end == len(self._root) or self._root[end] == "/":
+                await self._make_above(self._root[:end])
+
+    async def _make_above(self, full: str) -> None:
         with contextlib.suppress(NodeExists):
             await self._write(full, lambda d, _: d.create(full, b"", False, False))
 
     async def commit(self, ops: Sequence[Op]) -> list[Result]:
-        """All of it or nothing. `TransactionFailed` names the operation that was refused."""
+        """All of it or nothing. `TransactionFailed` names the operation that was refused; `no_cluster` where this tree
+        has no cluster to write for."""
         if not ops:
             return []
-        check_size(ops)
-        whole = [self._whole(op) for op in ops]
+        whole, ahead = [self._whole(op) for op in (*self._guards, *ops)], len(self._guards)
+        check_size([*self._guards, *ops])
         try:
             results = await self._write(ops[0].path, lambda d, _: d.commit(whole))
         except TransactionFailed as exc:
-            raise within(exc, ops) from None
-        return [self._inner(result) if isinstance(result, str) else result for result in results]
+            if exc.index < ahead:
+                raise TorrentdistError("no_cluster", chroot=self._root) from None
+            raise within(exc, ops, ahead) from None
+        return [self._inner(result) if isinstance(result, str) else result for result in results[ahead:]]
 
     async def secure(self, path: str) -> None:
         """Give an existing znode the ACL that we create znodes with."""
@@ -330,8 +361,7 @@ class ZooKeeper:
         if state is not self.state:
             log.info("ZooKeeper session", state=state.value, session=self.session_id, generation=self.generation)
         self.state = state
-        changed, self._changed = self._changed, asyncio.Event()
-        changed.set()
+        self.stir()
         for callback in list(self.on_state):
             callback(state)
 

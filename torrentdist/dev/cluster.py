@@ -7,6 +7,7 @@ starts or stops processes of a directory. Never: guess a port; daemons take free
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -16,6 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -38,6 +40,7 @@ from torrentdist.dev.processes import (
 )
 from torrentdist.dev.zookeeper import EmbeddedZooKeeper
 from torrentdist.host.address import NAME, read_address
+from torrentdist.model.config import ZooKeeperConfig
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.wording import counted
 
@@ -100,6 +103,7 @@ class DevCluster:
     def _start_all(self, say: Callable[[str], None]) -> None:
         self._start_zookeeper()
         say(f"ZooKeeper at {self.state.zookeeper}")
+        self._found_cluster()
         masters = [f"master-{n + 1}" for n in range(self.spec.masters)]
         for n, name in enumerate(masters):
             self.write_config(name, port=self.spec.first_port + n if self.spec.first_port else 0)
@@ -135,6 +139,14 @@ class DevCluster:
         server = self._zookeeper.servers[number - 1]
         assert server.pid is not None
         self._remember("zookeeper", f"zookeeper-{number}", server.pid, server.address, server.log_file)
+
+    def _found_cluster(self) -> None:
+        """As an operator does once, with `ha init`."""
+        from torrentdist.cluster.founding import found_at  # needs what only servers need
+
+        config = {**self.spec.settings.get("zookeeper", {}), "servers": self.state.zookeeper.split(",")}
+        with ThreadPoolExecutor(1) as thread:  # the caller may have an event loop of its own
+            thread.submit(asyncio.run, found_at(msgspec.convert(config, ZooKeeperConfig), READY_SECS)).result()
 
     def down(self) -> int:
         """Stop what this cluster has started; return how many processes that were. Data stays."""

@@ -21,6 +21,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from torrentdist.bundle.metafile import parse_metafile, with_trackers
+from torrentdist.cluster.entering import lacks_cluster
 from torrentdist.cluster.snapshot import ClusterSnapshot
 from torrentdist.host.files import FILE_TYPE, file_response, path_response
 from torrentdist.host.http_conditions import Representation
@@ -45,7 +46,7 @@ from torrentdist.master.staleness import MarkStale
 from torrentdist.master.transfer import transfer
 from torrentdist.model import ids
 from torrentdist.model.backup import Backup
-from torrentdist.model.errors import EXIT_DISK, TorrentdistError
+from torrentdist.model.errors import EXIT_DISK, NO_CLUSTER, TorrentdistError
 from torrentdist.model.ha_views import DialView, FailoverView, LeaderTransferView, LeaderView, RoleView
 from torrentdist.model.ids import BundleId
 from torrentdist.model.records import BundleState
@@ -125,7 +126,8 @@ class MasterApi:
         snapshot = self._m.snapshot()
         silent = self._m.jobs.silent_secs(snapshot)
         view = viewing.cluster_view(snapshot, self._m.leadership.leader_id(), time.time(), silent)
-        return json_response(msgspec.structs.replace(view, stale_secs=self._m.records.stale_secs()))
+        problem = NO_CLUSTER if lacks_cluster(self._m.mirror) else ""
+        return json_response(msgspec.structs.replace(view, stale_secs=self._m.records.stale_secs(), problem=problem))
 
     async def leader(self, _: Request) -> Response:
         view = self._m.leadership.leader_view()

@@ -19,7 +19,7 @@ import structlog
 from torrentdist import __version__
 from torrentdist.cluster import acl
 from torrentdist.cluster.backup import make_backup
-from torrentdist.cluster.entering import CONNECT_SECS, answered, enter
+from torrentdist.cluster.entering import CONNECT_SECS, answered, enter, lacks_cluster, until_founded
 from torrentdist.cluster.mirror import Mirror
 from torrentdist.cluster.operations import SessionState
 from torrentdist.cluster.registration import Registration
@@ -61,7 +61,7 @@ from torrentdist.master.viewing import fleet_view
 from torrentdist.model import ids
 from torrentdist.model.backup import encode_backup
 from torrentdist.model.config import Config
-from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.errors import NO_CLUSTER, TorrentdistError
 from torrentdist.model.events import DaemonStarted
 from torrentdist.model.ha_views import RoleView
 from torrentdist.model.ids import BundleId, Digest, MasterId, PeerId
@@ -246,7 +246,8 @@ class Master:
                 await registration.close()
 
     async def _join_cluster(self) -> None:
-        """Connect, check the ACLs, mirror, register, queue for leadership: each only after the one before."""
+        """Connect, check the ACLs, mirror, wait for a cluster, register, queue for leadership: each only after the one
+        before."""
         await enter(self._zookeeper)
         if self._repair_acls:
             mended = await answered(self._zookeeper, lambda: acl.repair_tree(self._zookeeper))
@@ -256,6 +257,7 @@ class Master:
         await answered(self._zookeeper, lambda: self.mirror.start(CONNECT_SECS))
         self._background.spawn("absences", self.leadership.watch_absences())
         self._background.spawn("replication", self.replicator.run())
+        await until_founded(self.mirror)
         self._registration = Registration(self._zookeeper, self._record())
         await self._registration.start()
         self._background.spawn("jobs", self.jobs.run())
@@ -287,6 +289,8 @@ class Master:
         failing = {}
         if self._zookeeper.state is not SessionState.CONNECTED:
             failing["zookeeper"] = f"the session is {self._zookeeper.state}"
+        if lacks_cluster(self.mirror):
+            return failing | {"cluster": NO_CLUSTER}
         if self._registration is None or not self._registration.registered:
             failing["registration"] = "not registered yet"
         if not self.snapshot().present:

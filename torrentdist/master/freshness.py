@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from torrentdist.cluster.entering import lacks_cluster
 from torrentdist.cluster.mirror import Mirror
 from torrentdist.host.web import json_response
 from torrentdist.master.saved import Records
@@ -55,18 +56,18 @@ def confirmed(handler: Handler, mirror: Mirror, records: Records) -> Handler:
         try:
             return await handler(request)
         except TorrentdistError as error:
-            if error.code not in _NOT_THERE or records.from_file():
+            if error.code not in _NOT_THERE or (records.from_file() and not lacks_cluster(mirror)):
                 raise
             missing, knew = error, _knows(mirror, error)
         try:
             if records.cut_off_secs() > CATCH_UP_SECS:
                 raise TorrentdistError("zookeeper_unavailable", detail="this master is cut off")
             await mirror.sync(CATCH_UP_SECS)
-            whole = await mirror.is_whole()
+            incomplete = await mirror.incomplete()
         except TorrentdistError as error:
             raise TorrentdistError("not_ready", detail=f"it cannot tell whether that exists: {error.message}") from None
-        if not whole and not _knows(mirror, missing):
-            raise TorrentdistError("not_ready", detail="ZooKeeper's tree is empty, or being restored")
+        if incomplete is not None and not _knows(mirror, missing):
+            raise incomplete
         if request.method == "GET":
             return await handler(request)
         if _knows(mirror, missing) and not knew:

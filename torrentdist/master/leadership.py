@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import secrets
 import time
 from collections.abc import Callable, Collection
 
@@ -17,20 +16,18 @@ import structlog
 
 from torrentdist.cluster import paths
 from torrentdist.cluster.election import Elector
+from torrentdist.cluster.entering import lacks_cluster
 from torrentdist.cluster.fence import Fence
 from torrentdist.cluster.handover import place_of
 from torrentdist.cluster.mirror import Mirror
 from torrentdist.cluster.operations import (
-    Create,
     Delete,
-    NodeExists,
     NoNode,
     Op,
     SessionState,
     Set,
     TransactionFailed,
 )
-from torrentdist.cluster.schema import newest_for_all
 from torrentdist.cluster.snapshot import BundleEntry, ClusterSnapshot
 from torrentdist.cluster.term import Term, queue
 from torrentdist.cluster.zookeeper import ZooKeeper
@@ -46,7 +43,7 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.events import BundleUploaded, Fact, LeaderLost
 from torrentdist.model.ha_views import LeaderView, MasterState
 from torrentdist.model.ids import BundleId, Digest, MasterId
-from torrentdist.model.records import BundleState, ClusterRecord, FailoverRecord, decode, encode
+from torrentdist.model.records import BundleState, FailoverRecord, decode, encode
 
 log = structlog.get_logger(__name__)
 
@@ -125,8 +122,8 @@ class Leadership:
         """The gate: an elected master that lacks a live job's bundle acts on nothing and gives way. The one thing
         that it does is to mark lost what nobody has any more, or nobody would ever lead."""
         snapshot = await self._mirror.sync(5.0)
-        if not snapshot.present and await self._zookeeper.exists(paths.CLUSTER) is not None:
-            log.error("the cluster's record cannot be read, so this master does not lead")
+        if not snapshot.present:
+            log.error("the cluster's record is missing or cannot be read, so this master does not lead")
             return False
         missing = gate.missing(snapshot, self._published())
         lost = [bundle for bundle in missing if bundle in self._lost() and not snapshot.holders(bundle)]
@@ -198,6 +195,8 @@ class Leadership:
             return self._elector.fence()
         except TorrentdistError as error:
             snapshot = self._mirror.snapshot
+            if lacks_cluster(self._mirror):
+                raise TorrentdistError("no_cluster", chroot=self._zookeeper.chroot) from None
             knows_better = snapshot.present and snapshot.leader not in (None, self._me)
             if self._zookeeper.state is not SessionState.CONNECTED and not knows_better:
                 raise TorrentdistError("zookeeper_unavailable", detail="this master is cut off from it") from None
@@ -216,6 +215,8 @@ class Leadership:
         if snapshot.leader is None:
             if self._zookeeper.state is not SessionState.CONNECTED:
                 raise TorrentdistError("zookeeper_unavailable", detail="this master can't tell who leads")
+            if lacks_cluster(self._mirror):
+                raise TorrentdistError("no_cluster", chroot=self._zookeeper.chroot)
             raise TorrentdistError("no_leader")
         return LeaderView(leader=snapshot.leader, epoch=snapshot.epoch, since=snapshot.leader_since)
 
@@ -228,12 +229,10 @@ class Leadership:
     async def _serve_once(self) -> None:
         snapshot, look_secs = self._mirror.snapshot, LOOK_SECS
         try:
-            if not self._tree_is_whole:  # a tree may be of an older release, or new
+            if not self._tree_is_whole:  # it may be of an older release
                 for path in (paths.BUNDLES, paths.ASSIGNMENTS, paths.SUPERVISORS, paths.JOBS):
                     await self._zookeeper.ensure(path)
                 self._tree_is_whole = True
-            if not snapshot.present:
-                await self._found_cluster()
             missing = gate.missing(snapshot, self._published())
             if missing and gate.others_have(snapshot, missing):
                 self._elector.give_way(f"gave way: it lacks bundle {missing[0]}")
@@ -262,17 +261,6 @@ class Leadership:
             server_now=self._zookeeper.server_now() or 0.0,  # unknown: nothing is old
             config=self._config,
         )
-
-    async def _found_cluster(self) -> None:
-        """The first leader of a new tree gives the cluster its identity."""
-        seen = self._mirror.snapshot
-        schema = newest_for_all(seen.masters.values(), seen.supervisors.values())
-        record = ClusterRecord(schema=schema, id=secrets.token_hex(8), announce_key=secrets.token_hex(16))
-        try:
-            await self.fence().commit([Create(paths.CLUSTER, msgspec.json.encode(record))])
-        except TransactionFailed as exc:
-            if not isinstance(exc.reason, NodeExists):
-                raise
 
     async def _do(self, snapshot: ClusterSnapshot, duty: Duty) -> None:
         entry = snapshot.bundles[duty.bundle]

@@ -1,15 +1,19 @@
-"""`torrentdist ha restore` at work: a backup into the ZooKeeper of a master's configuration, without any master."""
+"""`torrentdist ha init` and `ha restore` at work: they talk to the ZooKeeper of a daemon's configuration themselves.
+
+Always: the connection is closed at the end. Never: need a daemon that runs.
+"""
 
 from __future__ import annotations
 
 import msgspec
 
 from torrentdist.cluster.backup import restore
+from torrentdist.cluster.founding import found_at
 from torrentdist.cluster.zookeeper import ZooKeeper
 from torrentdist.host.logs import configure_logs
 from torrentdist.model.backup import Backup
 from torrentdist.model.config import Config
-from torrentdist.model.ha_views import RestoreView
+from torrentdist.model.ha_views import FoundedView, RestoreView
 
 CONNECT_SECS = 15.0
 
@@ -22,3 +26,8 @@ async def run(config: Config, backup: Backup) -> RestoreView:
         return await restore(zookeeper, backup)
     finally:
         await zookeeper.close()
+
+
+async def init(config: Config) -> FoundedView:
+    configure_logs(msgspec.structs.replace(config.log, level="warning"), role="init")
+    return await found_at(config.zookeeper, CONNECT_SECS)

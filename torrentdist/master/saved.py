@@ -2,8 +2,8 @@
 ZooKeeper is away.
 
 Always holds: the file is whole, of a schema that this release reads and never older than the one before it, or it is
-refused, removed and made anew; it is looked at only until ZooKeeper's own records have been read, and never mixed with
-them. Must not do: decide or change anything by what the file says.
+refused, removed and made anew; it is looked at only until ZooKeeper's own records have been read, or while it holds no
+cluster, and never mixed with them. Must not do: decide or change anything by what the file says.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import msgspec
 import structlog
 
 from torrentdist.bundle.durable import write_durably
+from torrentdist.cluster.entering import lacks_cluster
 from torrentdist.cluster.mirror import Mirror
 from torrentdist.cluster.operations import SessionState
 from torrentdist.cluster.snapshot import ClusterSnapshot
@@ -153,6 +154,8 @@ class Records:
         return self._mirror.applied_zxid
 
     def from_file(self) -> bool:
+        if lacks_cluster(self._mirror):  # a wiped tree tells less than what was known last
+            self._mirrored = False
         self._mirrored = self._mirrored or self._mirror.snapshot.present
         return not self._mirrored
 

@@ -29,6 +29,8 @@ EXIT_DISK = 8
 EXIT_CONFLICT = 9
 EXIT_PARTLY = 10
 
+NO_CLUSTER = "ZooKeeper holds no cluster: run `torrentdist ha init` once, or `ha restore FILE` if there was one"
+"""What a daemon that waits for a cluster says of itself."""
 _RETRY = "Nothing was changed for good: run the same command again."
 
 ERRORS: Mapping[str, ErrorKind] = {
@@ -85,6 +87,7 @@ ERRORS: Mapping[str, ErrorKind] = {
     "supervisor_unreachable": ErrorKind(5, 503, "the supervisor at {url} does not answer: {detail}", "Start it, or use --no-supervisor."),
     "bundle_unavailable": ErrorKind(5, 503, "bundle {id!r} cannot be had now: {detail}", "It can be downloaded as soon as a holder is back."),
     "bundle_lost": ErrorKind(5, 503, "every copy of bundle {id!r} is lost", "Upload the same content again under the same id."),
+    "no_cluster": ErrorKind(5, 503, "ZooKeeper holds no cluster at {chroot}, so nothing can be changed", "Was there one? `torrentdist ha restore FILE` brings it back from a backup. For a new one run `torrentdist ha init` once. Both take the --config of a daemon."),
     "outcome_unknown": ErrorKind(5, 503, "the connection broke before the answer came: {detail}", _RETRY),
     "leadership_lost": ErrorKind(5, 503, "this master lost its leadership before the change was made", _RETRY),
     "target_not_ready": ErrorKind(5, 503, "master {id!r} cannot take over the leadership: {detail}", "`torrentdist ha roles` shows what it lacks. Nothing was changed."),

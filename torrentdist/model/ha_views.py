@@ -104,6 +104,14 @@ class BackupView(View, frozen=True, kw_only=True):
     size: int
 
 
+class FoundedView(View, frozen=True, kw_only=True):
+    """What `ha init` came to."""
+
+    cluster: str
+    founded: bool
+    """False: it was there already."""
+
+
 class RestoreView(View, frozen=True, kw_only=True):
     """`ha restore`"""
 

@@ -79,6 +79,8 @@ class ClusterView(View, frozen=True, kw_only=True):
     bundles: BundleCounts
     stale_secs: float | None = None
     """How old all of this is, while ZooKeeper is away."""
+    problem: str = ""
+    """Why nothing can be changed, and what to do about it. Empty: nothing is known to be in the way."""
 
 
 class HostState(StrEnum):

@@ -1,6 +1,6 @@
 """The loop that makes local state match the assignment: who runs here, and what their jobs are.
 
-Always holds: without an answer the last one stands. Must not do: start or stop anything.
+Always: without an answer the last one stands; local state is about one cluster only. Never: start or stop anything.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 
+import msgspec
 import structlog
 
 from torrentdist.model.backoff import Retry
@@ -23,6 +24,7 @@ log = structlog.get_logger(__name__)
 
 FIRST_PAUSE_SECS = 1.0
 LONGEST_PAUSE_SECS = 10.0
+GONE_LOOK_SECS = 0.05
 
 Facts = Callable[[JobId], Awaitable[JobFacts | None]]
 """Asks the masters about a job; None: they know of none."""
@@ -44,6 +46,17 @@ class Assigning:
             await self._ledger.note(lambda state: places.follow(state, record))
             self._ask.set()
             self._on_needs()
+
+    async def belong_to(self, cluster: str) -> None:
+        """From now on local state is about this cluster. Returns when nothing of another one runs here any more."""
+        if self._ledger.state.cluster not in ("", cluster):
+            log.warning("ZooKeeper holds another cluster now, ending the workers of the one before", cluster=cluster)
+            await self._ledger.note(lambda state: places.follow(state, AssignmentRecord(generation=0)))
+            while self._ledger.state.places:  # noqa: ASYNC110  # the plan forgets each when its processes are gone
+                await asyncio.sleep(GONE_LOOK_SECS)
+            self._on_needs()
+        if self._ledger.state.cluster != cluster:
+            await self._ledger.note(lambda state: msgspec.structs.replace(state, cluster=cluster))
 
     async def run(self) -> None:
         """Ask about jobs: at once when the assignment has changed, and again until everything is answered."""

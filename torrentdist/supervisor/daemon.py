@@ -18,7 +18,7 @@ import structlog
 from torrentdist import __version__
 from torrentdist.cluster.entering import enter
 from torrentdist.cluster.operations import SessionId, SessionState
-from torrentdist.cluster.registration import Registration
+from torrentdist.cluster.registration import OtherCluster, Registration
 from torrentdist.cluster.zookeeper import ZooKeeper
 from torrentdist.distributor.loader import joins_uploads
 from torrentdist.host.activation import inherited_socket
@@ -38,6 +38,7 @@ from torrentdist.host.web import WebServer, bind_socket
 from torrentdist.http11 import Http
 from torrentdist.model import ids
 from torrentdist.model.config import Config
+from torrentdist.model.errors import NO_CLUSTER
 from torrentdist.model.events import DaemonStarted
 from torrentdist.model.ids import BundleId, Digest, PeerId, SupervisorId
 from torrentdist.model.records import SCHEMA, SupervisorRecord
@@ -260,6 +261,8 @@ class Supervisor:
         failing = {}
         if self._zookeeper.state is not SessionState.CONNECTED:
             failing["zookeeper"] = f"the session is {self._zookeeper.state}"
+        if self.lookout.lacks_cluster():
+            failing["cluster"] = NO_CLUSTER
         if self._masters_answering() == 0:
             failing["masters"] = "no master answers"
         return failing
@@ -307,13 +310,31 @@ class Supervisor:
     # ZooKeeper: register, and follow the assignment
 
     async def _follow_zookeeper(self) -> None:
-        """Stay registered and follow the assignment, through every outage."""
+        """Take part in the cluster that is there, and in the one that an operator puts in its place, through every
+        outage."""
         await enter(self._zookeeper)
-        self._registration = Registration(self._zookeeper, self._record(), look_secs=LOOK_SECS)
-        await self._registration.start()
         self._background.spawn("lookout", self.lookout.run())
-        before = None
         while True:
+            cluster = await self.lookout.founded()
+            if self.jobs is not None:
+                await self.jobs.assigning.belong_to(cluster)
+            await self._take_part(cluster)
+
+    async def _take_part(self, cluster: str) -> None:
+        """Stay registered and follow the assignment, until ZooKeeper holds another cluster than this one."""
+        registration = Registration(self._zookeeper, self._record(), look_secs=LOOK_SECS, cluster=cluster)
+        self._registration = registration
+        registration.on_change.append(lambda registered: None if registered else self.lookout.look_around())
+        try:
+            await registration.start()
+            await self._follow_assignment(registration, cluster)
+        except OtherCluster:
+            self.lookout.look_around()
+        await registration.close()
+
+    async def _follow_assignment(self, registration: Registration, cluster: str) -> None:
+        before = None
+        while self.lookout.cluster() in (cluster, None):
             version, assignment = self.lookout.version, self.lookout.assignment()
             if assignment is not None:  # none is no order to let go of anything: a wiped tree looks the same
                 self._bundles = frozenset(assignment.bundles)
@@ -322,7 +343,7 @@ class Supervisor:
                 self._keep()
             if assignment is None and before is not None:  # it is all that is watched: more may be gone
                 self.lookout.look_around()
-                self._registration.look_again()
+                registration.look_again()
             before = assignment
             await self.lookout.changed(version)
 

@@ -95,6 +95,8 @@ class LocalState(msgspec.Struct, frozen=True, kw_only=True):
     schema: int = SCHEMA
     boot: str = ""
     """Of the host when this was written: no process outlives it."""
+    cluster: str = ""
+    """Id of the cluster that all of this is about, its runs included; empty: written by an older release."""
     generation: int = 0
     places: tuple[Place, ...] = ()
     jobs: dict[JobId, JobFacts] = {}

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 import structlog
 
 from torrentdist.cluster import paths
+from torrentdist.cluster.entering import lacks_cluster, until_founded
 from torrentdist.cluster.mirror import Mirror, of_supervisor
 from torrentdist.cluster.zookeeper import ZooKeeper
 from torrentdist.model.backoff import Retry
@@ -29,6 +30,8 @@ log = structlog.get_logger(__name__)
 LOOK_SECS = 10.0
 """How often it looks at everything, whatever the watch says; in the mean, since hosts that had news at the same moment
 must not all look at the same moment ever after."""
+NO_CLUSTER_LOOK_SECS = 1.0
+"""While there is no cluster: nothing tells when there is one."""
 READ_SECS = 5.0
 FIRST_PAUSE_SECS = 0.5
 LONGEST_PAUSE_SECS = 10.0
@@ -55,6 +58,19 @@ class Lookout:
     def assignment(self) -> AssignmentRecord | None:
         entry = self._mirror.snapshot.assignments.get(self._supervisor)
         return None if entry is None else entry.record
+
+    def lacks_cluster(self) -> bool:
+        return lacks_cluster(self._mirror)
+
+    def cluster(self) -> str | None:
+        """The id of the cluster in the tree; None if there is none, or nobody has told yet."""
+        cluster = self._mirror.snapshot.cluster
+        return None if cluster is None else cluster.id
+
+    async def founded(self) -> str:
+        """The id of the cluster in the tree, once there is one."""
+        await until_founded(self._mirror)
+        return self.cluster() or await self.founded()
 
     @property
     def version(self) -> int:
@@ -101,8 +117,11 @@ class Lookout:
         stat = await self._zk.exists(paths.MASTERS)
         changed = stat is None or stat.children_zxid != self._masters_zxid
         if changed or asked >= self._around_due:
-            self._around_due = asked + LOOK_SECS * random.uniform(0.75, 1.25)
+            spread = random.uniform(0.75, 1.25)
+            self._around_due = asked + LOOK_SECS * spread
             await self._mirror.look_again(READ_SECS)
+            if self.lacks_cluster():
+                self._around_due = asked + NO_CLUSTER_LOOK_SECS * spread
         if stat is not None:
             self._masters_zxid, self.known_at = stat.children_zxid, asked
             self.on_look()

@@ -1,0 +1,98 @@
+"""A whole cluster whose ZooKeeper tree is wiped: nobody writes into it before an operator restores or founds one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cluster_fixtures import Cluster, NewCluster, until
+from kazoo.client import KazooClient
+
+CHROOT = "/torrentdist"
+
+pytestmark = pytest.mark.case("G5")
+
+
+def wipe(cluster: Cluster) -> None:
+    """Delete the tree, /cluster first."""
+    client = KazooClient(hosts=cluster.dev.state.zookeeper)
+    client.start(10)
+    client.delete(f"{CHROOT}/cluster")
+    client.delete(CHROOT, recursive=True)
+    client.stop()
+    client.close()
+
+
+def left(cluster: Cluster) -> list[str]:
+    """What is in the tree."""
+    client = KazooClient(hosts=cluster.dev.state.zookeeper)
+    client.start(10)
+    try:
+        return [] if client.exists(CHROOT) is None else client.get_children(CHROOT)
+    finally:
+        client.stop()
+        client.close()
+
+
+def failing(cluster: Cluster, name: str) -> dict[str, Any]:
+    return cluster.http.get(f"{cluster.url(name)}/readyz", timeout=5.0).json().get("failing", {})  # type: ignore[no-any-return]
+
+
+def lacks(cluster: Cluster) -> bool:
+    return all("cluster" in failing(cluster, name) for name in (*cluster.masters(), *cluster.supervisors()))
+
+
+def make_bundle(path: Path) -> Path:
+    path.mkdir()
+    (path / "data").write_bytes(b"a bundle" * 1000)
+    return path
+
+
+def test_a_wiped_tree_stops_changes_until_it_is_restored_or_founded_anew(
+    new_cluster: NewCluster, tmp_path: Path
+) -> None:
+    """A daemon or a waiting client would found another cluster in it, and the backup could never be restored."""
+    cluster = new_cluster(masters=2, supervisors=1)
+    digest = cluster.upload(make_bundle(tmp_path / "b"), "b-1", 2)["digest"]
+    cluster.run("ha", "backup", tmp_path / "backup").ok()
+    old = cluster.run("ha", "init").ok()
+    waiting = cluster.begin("upload", make_bundle(tmp_path / "late"), "--id", "late", "--min-replicas", "9")
+    until(lambda: "late" in [b["id"] for b in cluster.get("master-1", "/v1/bundles") or []], "an upload that waits")
+
+    wipe(cluster)
+    until(lambda: lacks(cluster), "daemons that say that there is no cluster", 40)
+    view = cluster.run("cluster").ok()
+    doctor = cluster.run("doctor")
+    refused = cluster.run("upload", tmp_path / "b", "--id", "b-2", "--min-replicas", "1")
+    cluster.kill("master-2")
+    cluster.start("master-2")
+    until(lambda: "cluster" in failing(cluster, "master-2"), "a master that waits for a cluster")
+
+    assert "ha init" in view["problem"]
+    assert "torrentdist ha restore FILE" in doctor.stdout
+    assert 5 == refused.code
+    assert "no_cluster" in refused.stderr
+    assert "ha init" in refused.stderr
+    assert all(cluster.published(name, digest) for name in cluster.masters())
+    assert [] == left(cluster)
+    waiting.kill()
+
+    cluster.run("ha", "restore", tmp_path / "backup").ok()
+    cluster.dev.wait_ready()
+    again = cluster.run("ha", "init").ok()
+    restored = cluster.run("download", "b-1", tmp_path / "back").ok()
+
+    assert {"cluster": old["cluster"], "founded": False} == again
+    assert digest == restored["digest"]
+
+    wipe(cluster)
+    until(lambda: lacks(cluster), "daemons that say that there is no cluster", 40)
+    new = cluster.run("ha", "init").ok()
+    cluster.dev.wait_ready()
+    anew = cluster.upload(tmp_path / "b", "b-1", 2)
+
+    assert new["founded"]
+    assert new["cluster"] != old["cluster"]
+    assert all(cluster.published(name, digest) for name in cluster.masters())
+    assert digest == anew["digest"]
