@@ -90,7 +90,7 @@ def restore(ctx: click.Context, file: Path) -> None:
 @click.command(cls=Command)
 @click.pass_context
 def init(ctx: click.Context) -> None:
-    """Found a cluster in ZooKeeper, once, before its first daemon is of use.
+    """Found a cluster in ZooKeeper, once.
 
     Daemons wait until there is a cluster, and never found one themselves: where a tree is empty because it was lost,
     `ha restore` brings the cluster back. Exits 0 also if there is a cluster already, and changes nothing then; exits 9

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
+from pathlib import Path
 from typing import Any, cast
 
 import click
@@ -23,10 +24,22 @@ def entry_of(module: str) -> Callable[..., None]:
         raise TorrentdistError("missing_dependency", detail=detail, package="torrentdist[server]") from None
 
 
-def start(ctx: click.Context, module: str, **options: Any) -> None:
-    """Run the daemon with the configuration as it was given; a daemon never starts by what lies about."""
+def start(ctx: click.Context, role: str, **options: Any) -> None:
+    """Run the daemon of this role with the configuration as it was given; a daemon never starts by what lies about."""
     session = ctx.ensure_object(Session)
     if session.config_file is None:
         raise click.UsageError("a daemon is started with --config FILE", ctx)
-    config = session.config()
-    entry_of(module)(config, **options)
+    loaded = session.loaded()
+    _require_role(session.config_file, role, loaded.origins)
+    entry_of(f"torrentdist.{role}.daemon")(loaded.config, **options)
+
+
+def _require_role(file: Path, role: str, origins: Mapping[str, str]) -> None:
+    """`role_missing` where neither the file nor a variable is about this role, as with a client's file."""
+    import tomllib
+
+    from torrentdist.model.settings import PREFIX
+
+    named = role in tomllib.loads(file.read_text(encoding="utf-8"))
+    if not named and not any(origins[key].startswith(PREFIX) for key in origins if key.startswith(f"{role}.")):
+        raise TorrentdistError("role_missing", path=str(file), role=role)

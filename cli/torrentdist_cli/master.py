@@ -13,4 +13,4 @@ from torrentdist_cli.daemon import start
 @click.pass_context
 def master(ctx: click.Context, repair_acls: bool) -> None:
     """Run a master, in the foreground, until SIGTERM or Ctrl-C."""
-    start(ctx, "torrentdist.master.daemon", repair_acls=repair_acls)
+    start(ctx, "master", repair_acls=repair_acls)

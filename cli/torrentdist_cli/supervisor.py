@@ -24,7 +24,7 @@ def supervisor(ctx: click.Context) -> None:
     `torrentdist supervisor --config FILE` runs the daemon, in the foreground, until SIGTERM or Ctrl-C.
     """
     if ctx.invoked_subcommand is None:
-        start(ctx, "torrentdist.supervisor.daemon")
+        start(ctx, "supervisor")
 
 
 @supervisor.command(cls=Command)

@@ -231,7 +231,7 @@ def test_a_reader_that_leaves_is_no_error() -> None:
 
 def test_a_daemon_without_its_packages_says_what_to_install(capsys: Capture, tmp_path: Path) -> None:
     """A plain client's installation has no server packages; an import error doesn't say how to get them."""
-    (tmp_path / "m.toml").write_text("")
+    (tmp_path / "m.toml").write_text("[master]\n")
     run = python(
         "import sys; sys.modules['starlette'] = sys.modules['structlog'] = sys.modules['kazoo'] = None\n"
         "from torrentdist_cli.main import main\n"
@@ -273,3 +273,25 @@ def test_an_empty_name_of_a_supervisor_is_refused(names: str, capsys: Capture) -
     """A list of variables that were not set would mean every host."""
     assert main(["bundle", "distribute", "etl-1", "--supervisors", names]) == 2
     assert "invalid_id" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("role", ["master", "supervisor"])
+def test_a_daemon_is_not_started_from_a_file_that_is_not_about_it(
+    role: str, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client's configuration would start a daemon with a default id, in the default directory, on any ZooKeeper."""
+    started: list[str] = []
+    monkeypatch.setattr(
+        "torrentdist_cli.daemon.entry_of", lambda module: lambda config, **options: started.append(module)
+    )
+    (tmp_path / "client.toml").write_text('[client]\nmasters = ["http://127.0.0.1:1"]\n')
+    (tmp_path / "daemon.toml").write_text(f"[{role}]\n")
+    refused = main(["--config", "client.toml", role])
+    said = capsys.readouterr().err
+    by_file = main([role, "--config", "daemon.toml"])
+    monkeypatch.setenv(f"TORRENTDIST_{role.upper()}_ID", "a-1")
+    by_variable = main([role, "--config", "client.toml"])
+
+    assert (2, 0, 0) == (refused, by_file, by_variable)
+    assert f"client.toml has no [{role}] section" in said
+    assert [f"torrentdist.{role}.daemon"] * 2 == started

@@ -52,6 +52,7 @@ ERRORS: Mapping[str, ErrorKind] = {
     "job_invalid": ErrorKind(2, 400, "{origin}: {detail}", "docs/jobs.md lists every key of a job.toml with its values. Nothing was uploaded or changed."),
     "job_file_missing": ErrorKind(2, 400, "{what} has no job.toml, so it is no job", "Write one (docs/jobs.md shows it: name and command are enough), or `torrentdist upload` it as a bundle."),
     "config_missing": ErrorKind(2, 400, "{detail}", "Set it in the configuration file, a TORRENTDIST_* variable or a flag."),
+    "role_missing": ErrorKind(2, 400, "{path} has no [{role}] section, so it is no {role}'s configuration", "Give --config the {role}'s own file; docs/deployment.md shows one. An empty [{role}] section means all defaults."),
     "secret_invalid": ErrorKind(2, 500, "{path} cannot be used as a secret: {detail}", "Put the secret alone into a file that only its owner can read: chmod 600 {path}"),
     "plugin_invalid": ErrorKind(2, 400, "codedistributor.class {name!r} cannot be used: {detail}", "Give it as package.module:Class; the class needs the methods of torrentdist.distributor.CodeDistributor."),
     "validator_invalid": ErrorKind(2, 400, "jobs.validator {name!r} cannot be used: {detail}", "Give it as package.module:Class; the class needs a method validate(job, bundle)."),
