@@ -23,7 +23,8 @@ Launch = Callable[..., Coroutine[Any, Any, MemberProcess]]
 
 
 @pytest.fixture
-async def launch(zookeeper: EmbeddedZooKeeper, chroot: str, oracle: Oracle) -> AsyncIterator[Launch]:
+async def launch(zookeeper: EmbeddedZooKeeper, chroot: str, connect: Connect, oracle: Oracle) -> AsyncIterator[Launch]:
+    await connect()  # founds the cluster that they are in
     processes: list[MemberProcess] = []
 
     async def start(name: str, algorithm: Algorithm, *, paused: bool = False) -> MemberProcess:
