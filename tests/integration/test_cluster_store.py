@@ -166,3 +166,25 @@ def test_a_worker_does_not_start_over_a_changed_bundle(cluster: Cluster, tmp_pat
 
     assert "published" in printed
     assert "changed by somebody" not in printed
+
+
+def disk_bytes(top: Path) -> int:
+    return sum(path.stat().st_blocks * 512 for path in top.rglob("*") if path.is_file())
+
+
+def test_a_sparse_file_keeps_its_holes_everywhere(cluster: Cluster, tmp_path: Path) -> None:
+    """A file of 1 GiB with 4 KiB of data would take 1 GiB at each master, each host and each DEST."""
+    (tmp_path / "source").mkdir()
+    with (tmp_path / "source" / "index").open("wb") as file:
+        file.truncate(1 << 30)
+        file.seek(1 << 29)
+        file.write(os.urandom(4096))
+    digest = cluster.upload(tmp_path / "source", "sparse")["digest"]
+    cluster.run("download", "sparse", tmp_path / "through-host").ok()
+    cluster.run("download", "sparse", tmp_path / "as-peer", "--no-supervisor").ok()
+    stores = [cluster.content(name, digest) for name in (*cluster.masters(), "supervisor-1")]
+    taken = {str(top): disk_bytes(top) for top in (*stores, *both(tmp_path))}
+
+    assert [] == [top for top, count in taken.items() if not 4096 <= count <= 16 * 1024 * 1024]
+    assert 0 == cluster.run("bundle", "verify", "sparse", tmp_path / "through-host").code
+    assert 0 == cluster.run("bundle", "verify", "sparse", tmp_path / "as-peer").code

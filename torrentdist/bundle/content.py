@@ -18,6 +18,7 @@ import msgspec
 from torrentdist.bundle import hashing
 from torrentdist.bundle.durable import disk_failure
 from torrentdist.bundle.hashing import FileHash, FileToHash, Progress
+from torrentdist.bundle.holes import punch_holes
 from torrentdist.bundle.metafile import FileEntry, Metafile, Symlink
 from torrentdist.bundle.scan import Found, Kind, is_executable, kind_of, walk
 
@@ -48,19 +49,20 @@ class _Layout:
 
 
 def finish_content(meta: Metafile, content_dir: Path) -> None:
-    """Complete what a swarm cannot carry (symlinks, empty files and directories, modes); remove what is not named."""
+    """Complete what a swarm cannot carry (symlinks, empty files and directories, modes); remove what is not named. What
+    has to be zeros becomes holes."""
     try:
         top = os.fsencode(content_dir)
         if not os.path.lexists(top):
             os.mkdir(top)
         if not stat.S_ISDIR(os.lstat(top).st_mode):
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), top)
-        _finish(_Layout(meta), top)
+        _finish(meta, _Layout(meta), top)
     except OSError as exc:
         raise disk_failure(exc, content_dir) from exc
 
 
-def _finish(layout: _Layout, top: bytes) -> None:
+def _finish(meta: Metafile, layout: _Layout, top: bytes) -> None:
     # Once the walk is over, nothing foreign is left, so every path below joins real directories only.
     _set_mode(top, DIRECTORY_MODE)
     for _, entries in walk(top):
@@ -75,6 +77,7 @@ def _finish(layout: _Layout, top: bytes) -> None:
     for path, target in layout.links.items():
         if not os.path.lexists(_join(top, path)):
             os.symlink(target, _join(top, path))
+    punch_holes(meta, Path(os.fsdecode(top)))
     for path, file in layout.files.items():
         if file.size == 0 and not os.path.lexists(_join(top, path)):
             os.close(os.open(_join(top, path), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE))

@@ -130,7 +130,7 @@ class Engine:
         transfer = Transfer(meta, save_dir, self, phase=TransferPhase.FETCHING if empty else TransferPhase.CHECKING)
         self._transfers[meta.digest] = transfer
         transfer.add_peers(peers)
-        if empty:
+        if empty and not params.have_pieces:
             self._add(transfer, params, local=0)
         else:
             self._spawn(self._fetch_rest(transfer, params))
@@ -258,7 +258,7 @@ class Engine:
 
     async def _fetch_rest(self, transfer: Transfer, params: lt.add_torrent_params) -> None:
         try:
-            await asyncio.to_thread(target.make_writable, transfer.meta, transfer.save_dir / torrent.CONTENT)
+            await asyncio.to_thread(target.prepare, transfer.meta, transfer.save_dir / torrent.CONTENT)
         except OSError as exc:
             transfer.fail(disk_failure(exc, transfer.save_dir))
         if transfer.active:

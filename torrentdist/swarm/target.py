@@ -10,6 +10,7 @@ import os
 import stat
 from pathlib import Path
 
+from torrentdist.bundle.holes import make_sparse
 from torrentdist.bundle.metafile import Metafile
 
 
@@ -19,6 +20,14 @@ def is_empty(content: Path) -> bool:
             return next(entries, None) is None
     except FileNotFoundError:
         return True
+
+
+def prepare(meta: Metafile, content: Path) -> None:
+    """Where nothing is yet, the files with zeros appear as holes, which need not be fetched. Else: make_writable."""
+    if is_empty(content):
+        make_sparse(meta, content)
+    else:
+        make_writable(meta, content)
 
 
 def make_writable(meta: Metafile, content: Path) -> None:

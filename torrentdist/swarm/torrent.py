@@ -12,6 +12,7 @@ from typing import Final
 
 import libtorrent as lt
 
+from torrentdist.bundle import holes
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.model.errors import TorrentdistError
 
@@ -35,9 +36,11 @@ def fetch_params(meta: Metafile, save_dir: Path) -> lt.add_torrent_params:
 
 
 def fetch_all_params(meta: Metafile, save_dir: Path) -> lt.add_torrent_params:
-    """Content of which nothing is there: its peers are dialled at once, with no check before it."""
+    """Content of which nothing is there but holes, if it has any (`have_pieces`; see holes.make_sparse): its peers are
+    dialled at once, with no check before it."""
     params = _params(meta, save_dir)
     params.flags |= lt.torrent_flags.no_verify_files
+    params.have_pieces = params.verified_pieces = holes.zero_pieces(meta)
     return params
 
 

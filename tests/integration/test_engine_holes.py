@@ -1,0 +1,102 @@
+"""Sparse bundles in the engine: zeros are neither sent nor stored, and all bytes are right."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from torrentdist.bundle.content import finish_content, verify_content
+from torrentdist.bundle.make import make_metafile
+from torrentdist.bundle.metafile import Metafile
+from torrentdist.model.views import PeerAddress, PeerRole, Sources, TransferPhase
+from torrentdist.swarm.engine import Engine, EngineConfig
+
+MIB = 1024 * 1024
+SIZE = 256 * MIB
+
+
+def run(scenario: Coroutine[Any, Any, None]) -> None:
+    async def limited() -> None:
+        async with asyncio.timeout(60):
+            await scenario
+
+    asyncio.run(limited())
+
+
+def disk_bytes(top: Path) -> int:
+    return sum(path.stat().st_blocks * 512 for path in top.rglob("*") if path.is_file())
+
+
+def sparse_bundle(top: Path, data: bytes, *, dense: bytes = b"") -> Metafile:
+    """A file of 256 MiB that holds `data` in its middle, and a dense one."""
+    top.mkdir(parents=True)
+    with (top / "sparse").open("wb") as file:
+        file.truncate(SIZE)
+        file.seek(SIZE // 2)
+        file.write(data)
+    (top / "dense").write_bytes(dense)
+    meta = make_metafile(top)
+    finish_content(meta, top)
+    return meta
+
+
+async def fetched(meta: Metafile, tmp_path: Path) -> Sources:
+    giver, taker = Engine(EngineConfig()), Engine(EngineConfig())
+    try:
+        await giver.start()
+        await taker.start()
+        giver.seed(meta, tmp_path / "a")
+        peer = PeerAddress(host="127.0.0.1", port=giver.port, role=PeerRole.MASTER, complete=True)
+        transfer = taker.fetch(meta, tmp_path / "b", [peer])
+        await transfer.wait_done()
+        assert TransferPhase.SEEDING is transfer.phase
+        return transfer.view().sources
+    finally:
+        await taker.close()
+        await giver.close()
+
+
+@pytest.mark.parametrize(
+    ("data", "dense"),
+    [(os.urandom(4096), os.urandom(3 * MIB)), (os.urandom(4096), b""), (b"", b"")],
+    ids=["sparse and dense", "sparse", "zeros only"],
+)
+def test_zeros_take_no_room_and_no_time(tmp_path: Path, data: bytes, dense: bytes) -> None:
+    """A sparse file of 1 TiB would be sent in full, and fill the disks of all hosts."""
+    meta = sparse_bundle(tmp_path / "a" / "content", data, dense=dense)
+    found: list[Sources] = []
+
+    async def scenario() -> None:
+        found.append(await fetched(meta, tmp_path))
+
+    run(scenario())
+    room = disk_bytes(tmp_path / "b")
+    finish_content(meta, tmp_path / "b" / "content")
+
+    assert [] == verify_content(meta, tmp_path / "b" / "content")
+    assert room <= len(dense) + 4 * MIB
+    assert found[0].masters <= len(dense) + 4 * MIB
+    assert meta.size == found[0].masters + found[0].local
+
+
+def test_a_fetch_goes_on_from_what_is_there(tmp_path: Path) -> None:
+    """What a crash left of a sparse bundle would be taken for whole, or be fetched again with its zeros."""
+    meta = sparse_bundle(tmp_path / "a" / "content", os.urandom(4096), dense=os.urandom(3 * MIB))
+    (tmp_path / "b" / "content").mkdir(parents=True)
+    with (tmp_path / "b" / "content" / "sparse").open("wb") as file:
+        file.truncate(SIZE)
+    found: list[Sources] = []
+
+    async def scenario() -> None:
+        found.append(await fetched(meta, tmp_path))
+
+    run(scenario())
+    finish_content(meta, tmp_path / "b" / "content")
+
+    assert [] == verify_content(meta, tmp_path / "b" / "content")
+    assert disk_bytes(tmp_path / "b") <= 8 * MIB

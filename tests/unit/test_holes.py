@@ -1,0 +1,81 @@
+"""Holes: found in the metafile, made on disk, and the bytes stay the same."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from torrentdist.bundle.content import finish_content, verify_content
+from torrentdist.bundle.holes import data_ranges, make_sparse, zero_pieces, zero_runs
+from torrentdist.bundle.make import make_metafile
+from torrentdist.bundle.metafile import Metafile
+
+KIB = 1024
+PIECE = 64 * KIB
+NOISE = os.urandom(PIECE)
+
+
+def bundle(top: Path, **files: bytes) -> Metafile:
+    top.mkdir()
+    for name, data in files.items():
+        (top / name).write_bytes(data)
+    return make_metafile(top, piece_length=PIECE)
+
+
+def disk_bytes(path: Path) -> int:
+    return path.stat().st_blocks * 512
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (bytes(4 * PIECE), [(0, 4 * PIECE)]),
+        (NOISE + bytes(2 * PIECE) + NOISE, [(PIECE, 3 * PIECE)]),
+        (bytes(PIECE) + NOISE + bytes(PIECE + 100), [(0, PIECE), (2 * PIECE, 3 * PIECE + 100)]),
+        (NOISE + bytes(PIECE - 1) + b"x" + bytes(PIECE), [(2 * PIECE, 3 * PIECE)]),
+        (bytes(3 * PIECE - 1) + b"x", [(0, 2 * PIECE)]),
+        (NOISE + bytes(100), []),
+        (bytes(PIECE), [(0, PIECE)]),
+        (bytes(10), []),
+        (NOISE * 3, []),
+    ],
+)
+def test_zeros_are_found_by_their_hashes(tmp_path: Path, data: bytes, expected: list[tuple[int, int]]) -> None:
+    """Bytes that are no zeros would be thrown away, or zeros be stored and sent."""
+    meta = bundle(tmp_path / "source", data=data)
+
+    assert expected == [(run.start, run.end) for run in zero_runs(meta)]
+
+
+def test_pieces_are_counted_as_a_torrent_does(tmp_path: Path) -> None:
+    """A receiver would believe to have pieces that it lacks."""
+    meta = bundle(tmp_path / "source", a=NOISE + b"x", b=b"", c=bytes(2 * PIECE) + NOISE, d=b"short", e=bytes(PIECE))
+
+    assert [False, False, True, True, False, False, True] == zero_pieces(meta)
+    assert len(zero_pieces(meta)) == meta.num_pieces
+
+
+def test_content_is_the_same_with_holes(tmp_path: Path) -> None:
+    """A bundle would be damaged by giving back its room, or the room be kept."""
+    data = NOISE + bytes(64 * PIECE) + NOISE
+    meta = bundle(tmp_path / "source", data=data)
+    before = disk_bytes(tmp_path / "source" / "data")
+    finish_content(meta, tmp_path / "source")
+
+    assert [] == verify_content(meta, tmp_path / "source")
+    assert before >= len(data)
+    assert disk_bytes(tmp_path / "source" / "data") <= 4 * PIECE
+
+
+def test_a_sparse_file_holds_nothing_yet(tmp_path: Path) -> None:
+    """A receiver would write zeros that its file system need not store."""
+    meta = bundle(tmp_path / "source", data=NOISE + bytes(64 * PIECE), dense=NOISE)
+    make_sparse(meta, tmp_path / "dest" / "content")
+    path = tmp_path / "dest" / "content" / "data"
+    with path.open("rb") as file:
+        ranges = list(data_ranges(file.fileno(), 65 * PIECE))
+
+    assert [path] == list(path.parent.iterdir())
+    assert (65 * PIECE, []) == (path.stat().st_size, ranges)
