@@ -20,6 +20,7 @@ pytest_plugins = [
     "event_fixtures",
     "masters_in_process",
     "cluster_by_script",
+    "quick_callbacks",
 ]
 
 

@@ -99,6 +99,17 @@ class Masters:
         return next((r for r in reports if (r.job, r.worker) == (job, worker)), None)
 
 
+def publish_bundle(data: Path, source: Path, bundle: BundleId) -> None:
+    """Into the store of a supervisor that doesn't run."""
+    meta = make_metafile(source)
+    store = Store.open(data)
+    home = store.begin(meta)
+    shutil.copytree(source, home / "content", dirs_exist_ok=True)
+    store.publish(meta.digest)
+    store.bind(bundle, meta.digest)
+    store.close()
+
+
 class JobHost:
     session_secs = SESSION_SECS
 
@@ -116,7 +127,7 @@ class JobHost:
     async def open(self, oracle: Oracle | None = None) -> None:
         self.dir.mkdir(parents=True)
         self.oracle = oracle or Oracle(self.dir / "oracle")
-        self._publish(make_worker_bundle(self.dir / "source"))
+        publish_bundle(self.data, make_worker_bundle(self.dir / "source"), BUNDLE)
         await self.masters.open()
         for parent in (paths.MASTERS, paths.SUPERVISORS, paths.ASSIGNMENTS):
             await self.zk.ensure(parent)
@@ -127,15 +138,6 @@ class JobHost:
         with contextlib.suppress(Exception):
             await self.zk.create(paths.master(record.id), encode(record))
         await self.start()
-
-    def _publish(self, source: Path) -> None:
-        meta = make_metafile(source)
-        store = Store.open(self.data)
-        home = store.begin(meta)
-        shutil.copytree(source, home / "content", dirs_exist_ok=True)
-        store.publish(meta.digest)
-        store.bind(BUNDLE, meta.digest)
-        store.close()
 
     async def close(self) -> None:
         if self._process is not None:

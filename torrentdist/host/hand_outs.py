@@ -15,6 +15,7 @@ import structlog
 from torrentdist.bundle.content import Damage
 from torrentdist.bundle.store import Stored
 from torrentdist.host.files import confined_path
+from torrentdist.host.heavy_work import in_heavy_thread
 from torrentdist.host.runtime import HostRuntime
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.events import Fact, PeerDropped
@@ -33,6 +34,9 @@ class HandOuts:
         self.on_damage: Callable[[], None] = lambda: None
         """Something was set aside: the daemon's plan may want it again."""
         self._doubts: dict[Digest, asyncio.Task[None]] = {}
+        self._looks: dict[Digest, asyncio.Task[list[Damage]]] = {}
+        """That have not begun."""
+        self._looking = asyncio.Lock()
         self._emit = runtime.engine.tell
         runtime.engine.tell = self._hear
 
@@ -41,7 +45,7 @@ class HandOuts:
         if self._runtime.store.get(digest) is None:
             return None
         try:
-            damage = await asyncio.to_thread(self._runtime.store.check, digest, paths)
+            damage = await (self._check_all(digest) if paths is None else self._check(digest, paths))
         except TorrentdistError as error:
             if error.code != "not_found":
                 raise
@@ -50,6 +54,21 @@ class HandOuts:
             await self.reject(digest, damage)
             return None
         return self._runtime.store.get(digest)
+
+    async def _check(self, digest: Digest, paths: Collection[str]) -> list[Damage]:
+        return await asyncio.to_thread(self._runtime.store.check, digest, paths)
+
+    async def _check_all(self, digest: Digest) -> list[Damage]:
+        """One look for all who ask before it begins: it takes time for each file of the bundle."""
+        look = self._looks.get(digest)
+        if look is None:
+            look = self._looks[digest] = asyncio.create_task(self._look(digest), name=f"look at {digest}")
+        return await asyncio.shield(look)
+
+    async def _look(self, digest: Digest) -> list[Damage]:
+        async with self._looking:
+            self._looks.pop(digest, None)  # who asks from now on may ask of what changes from now on
+            return await in_heavy_thread(self._runtime.store.check, digest)
 
     async def file(self, digest: Digest, relative: str) -> str | None:
         """The path within its content of the file that `relative` names, checked, with symlinks followed. None: it is
@@ -73,9 +92,10 @@ class HandOuts:
         self.on_damage()
 
     async def close(self) -> None:
-        for doubt in self._doubts.values():
-            doubt.cancel()
-        await asyncio.gather(*self._doubts.values(), return_exceptions=True)
+        tasks = [*self._doubts.values(), *self._looks.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def _hear(self, fact: Fact) -> None:
         self._emit(fact)

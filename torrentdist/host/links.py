@@ -6,7 +6,6 @@ before it is believed, and after a damaged one the next master is asked.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
@@ -15,6 +14,7 @@ import msgspec
 
 from torrentdist.bundle.metafile import Metafile, metafile_of
 from torrentdist.distributor.protocol import Holder
+from torrentdist.host.heavy_work import in_heavy_thread
 from torrentdist.http11 import Answer, Http, HttpError
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
@@ -57,7 +57,7 @@ class MasterLinks:
         with contextlib.suppress(HttpError, TorrentdistError):
             response = await self._http.request("GET", url, silence_secs=GIVER_SECS)
             if response.status_code == 200:
-                return await asyncio.to_thread(metafile_of, response.content, digest)
+                return await in_heavy_thread(metafile_of, response.content, digest)
         return None
 
     async def metafile_of(self, digest: Digest, first: Iterable[str] = ()) -> Metafile:
@@ -96,7 +96,7 @@ class MasterLinks:
                 continue
             if response.status_code == 200 or response.is_redirect:
                 try:
-                    return await asyncio.to_thread(read, response)
+                    return await in_heavy_thread(read, response)
                 except TorrentdistError as damaged:
                     said.append(damaged)
                     continue

@@ -19,6 +19,7 @@ from typing import Protocol
 
 import structlog
 
+from torrentdist.host.slow_callbacks import watched_if_asked
 from torrentdist.host.watchdog import Watchdog
 from torrentdist.model.errors import TorrentdistError
 
@@ -116,7 +117,8 @@ def _lacks_room(exc: TorrentdistError | OSError) -> bool:
 def run_daemon(make: Callable[[], Daemon], *, shutdown_secs: float) -> None:
     """Run until a signal; raises what the daemon failed with. `make`: for each attempt to start, a new one."""
     try:
-        asyncio.run(_live(make, shutdown_secs))
+        with watched_if_asked():
+            asyncio.run(_live(make, shutdown_secs))
     except TorrentdistError:
         raise
     except Exception:

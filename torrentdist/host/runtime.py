@@ -23,12 +23,14 @@ from torrentdist.bundle.store import Claims, Store, Stored, claim_everything
 from torrentdist.distributor.protocol import CodeDistributor
 from torrentdist.host.downloads import Download, told
 from torrentdist.host.events import EventLog
+from torrentdist.host.heavy_work import in_heavy_thread
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
 from torrentdist.model.views import PeerAddress, SwarmEntry, TransferPhase, TransferView
 from torrentdist.model.wording import os_sentence
 from torrentdist.swarm.agent import SwarmPicture
 from torrentdist.swarm.engine import Engine, Transfer
+from torrentdist.swarm.ready_torrent import ready_to_fetch, ready_to_seed
 
 log = structlog.get_logger(__name__)
 
@@ -110,8 +112,7 @@ class HostRuntime:
                     transfer.add_peers(swarm.peers)
 
     def on_blocked(self, _: str) -> None:
-        """Somebody unknown dialled: maybe a newcomer that the masters know by now. Not asked more often than twice a
-        second, or a port scanner could make us busy."""
+        """Somebody unknown dialled, who may be new. The masters are asked twice a second at most."""
         now = time.monotonic()
         if now - self._asked_who > 0.5:
             self._asked_who = now
@@ -286,8 +287,9 @@ class HostRuntime:
         transfer = self.engine.transfer(meta.digest)
         if transfer is None:
             peers = await self._first_peers(meta)
+            ready = await in_heavy_thread(ready_to_fetch, meta, home)
             swarm = self._picture.swarms.get(meta.digest) if self._picture else None
-            transfer = self.engine.fetch(meta, home, peers, swarm.place if swarm else None)
+            transfer = self.engine.fetch(meta, home, peers, swarm.place if swarm else None, ready)
             transfer.limit(self._limits.get(meta.digest, 0))
             self.poke()
         try:
@@ -298,8 +300,7 @@ class HostRuntime:
         self._verified_by_swarm.add(meta.digest)
 
     async def _first_peers(self, meta: Metafile) -> list[PeerAddress]:
-        """Whom to dial at once. Peers that are given with the torrent are dialled in milliseconds, later ones with the
-        engine's next tick, so the directory is asked first; but a slow one is not waited for."""
+        """Peers that are given with a torrent are dialled at once, later ones with the engine's next tick."""
         self._joining[meta.digest] = meta.size
         self.poke()
         try:
@@ -331,10 +332,11 @@ class HostRuntime:
             await self.engine.remove(digest)  # of a fetch that something else has overtaken: it lacks what is here
             transfer = None
         if transfer is None:
-            meta = await asyncio.to_thread(self.store.metafile, digest)
+            meta = await in_heavy_thread(self.store.metafile, digest)
             if meta is None:
                 return None
-            transfer = self.engine.seed(meta, self.object_dir(digest))
+            ready = await in_heavy_thread(ready_to_seed, meta, self.object_dir(digest))
+            transfer = self.engine.seed(meta, self.object_dir(digest), ready)
         return transfer
 
     # letting go

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import TimeoutError as FutureTimeout
 from pathlib import Path
@@ -19,6 +20,7 @@ from torrentdist.distributor.protocol import Holder
 from torrentdist.host.runtime import HostRuntime
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
+from torrentdist.swarm.ready_torrent import ready_to_seed
 
 CALL_SECS = 10.0
 
@@ -39,15 +41,13 @@ class LoopServices:
         self._loop = loop
         self._holders = holders
         self._raw_metafile = raw_metafile
-        self._http = httpx.Client(
-            headers={"Authorization": f"Bearer {token}"} if token is not None else {},
-            timeout=httpx.Timeout(30.0, connect=2.0),
-            trust_env=False,
-            verify=ssl.create_default_context(),  # as in everything else that we ask, whom the system trusts
-        )
+        self._token = token
+        self._http: httpx.Client | None = None
+        self._opening = threading.Lock()
 
     def close(self) -> None:
-        self._http.close()
+        if self._http is not None:
+            self._http.close()
 
     def _call(self, work: Coroutine[Any, Any, T], what: str, seconds: float | None = CALL_SECS) -> T:
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
@@ -63,7 +63,16 @@ class LoopServices:
         return self._call(self._holders(BundleId(bundle_id)), f"listing the holders of {bundle_id}")
 
     def http(self) -> httpx.Client:
-        return self._http
+        """Opened when it is first asked for, by the plug-in in its own thread: to read the trusted roots takes time."""
+        with self._opening:
+            if self._http is None:
+                self._http = httpx.Client(
+                    headers={"Authorization": f"Bearer {self._token}"} if self._token is not None else {},
+                    timeout=httpx.Timeout(30.0, connect=2.0),
+                    trust_env=False,
+                    verify=ssl.create_default_context(),  # as in everything else that we ask, whom the system trusts
+                )
+            return self._http
 
     def metafile(self, bundle_id: str) -> bytes:
         return self._call(self._raw_metafile(BundleId(bundle_id)), f"the metafile of {bundle_id}", 60.0)
@@ -73,10 +82,12 @@ class LoopServices:
         self._call(work, "the transfer", None)  # it has its own deadline: the stall
 
     def seed(self, metafile: bytes, content_dir: Path) -> None:
+        meta = parse_metafile(metafile)
+        ready = ready_to_seed(meta, content_dir.parent)
+
         async def seed() -> None:
-            meta = parse_metafile(metafile)
             if self._runtime.engine.transfer(meta.digest) is None:
-                self._runtime.engine.seed(meta, content_dir.parent)
+                self._runtime.engine.seed(meta, content_dir.parent, ready)
                 self._runtime.poke()
 
         self._call(seed(), "seeding")

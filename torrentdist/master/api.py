@@ -24,6 +24,7 @@ from torrentdist.bundle.metafile import parse_metafile, with_trackers
 from torrentdist.cluster.entering import lacks_cluster
 from torrentdist.cluster.snapshot import ClusterSnapshot
 from torrentdist.host.files import FILE_TYPE, file_response, path_response
+from torrentdist.host.heavy_work import in_heavy_thread
 from torrentdist.host.http_conditions import Representation
 from torrentdist.host.web import (
     BearerAuth,
@@ -196,7 +197,7 @@ class MasterApi:
             where = f"{giver}/v1/metafiles/{digest}?wait={ARRIVES_SECS}"
             return RedirectResponse(where, headers={"X-Digest": digest})
         if request.query_params.get("tracker") == "true":
-            raw = with_trackers(raw, self._m.swarms.tracker_urls(digest))
+            raw = await in_heavy_thread(with_trackers, raw, self._m.swarms.tracker_urls(digest))
         return await _metafile_response(request, raw, digest)
 
     async def metafile_by_digest(self, request: Request) -> Response:
@@ -212,7 +213,7 @@ class MasterApi:
         known = any(e.record.digest == digest and e.record.state in ALIVE for e in self._m.snapshot().bundles.values())
         if not known:
             raise TorrentdistError("not_found", what=f"a bundle with digest {digest}")
-        meta = await asyncio.to_thread(parse_metafile, await read_body(request, self._m.config.api.max_request_bytes))
+        meta = await in_heavy_thread(parse_metafile, await read_body(request, self._m.config.api.max_request_bytes))
         if meta.digest != digest:
             raise TorrentdistError("corrupt", path=f"the metafile of {digest}", detail=f"it belongs to {meta.digest}")
         await asyncio.to_thread(self._m.runtime.store.begin, meta)
@@ -257,7 +258,7 @@ class MasterApi:
         wanted = int(number_parameter(request, "min_replicas", 0, low=0, high=1000))
         self._m.leadership.fence()  # refuse before the body is read
         body = await read_body(request, self._m.config.api.max_request_bytes)
-        meta = await asyncio.to_thread(parse_metafile, body)
+        meta = await in_heavy_thread(parse_metafile, body)
         return answered(await self._m.intake.open(await mutation_of(request, body), bundle, meta, wanted or None))
 
     async def remove(self, request: Request) -> Response:
@@ -319,7 +320,7 @@ def _source(request: Request) -> str:
 async def _metafile_response(request: Request, raw: bytes, digest: str) -> Response:
     headers = {"X-Digest": digest, "Vary": "Accept-Encoding"}
     if "gzip" in request.headers.get("accept-encoding", ""):
-        raw = await asyncio.to_thread(gzip.compress, raw, 3)
+        raw = await in_heavy_thread(gzip.compress, raw, 3)
         headers["Content-Encoding"] = "gzip"
     return Response(raw, media_type="application/x-bittorrent", headers=headers)
 

@@ -20,6 +20,7 @@ from torrentdist.cluster.mirror import Mirror
 from torrentdist.cluster.operations import Check, Create, Delete, Op, Set, TransactionFailed
 from torrentdist.cluster.snapshot import BundleEntry, ClusterSnapshot
 from torrentdist.cluster.zookeeper import ZooKeeper
+from torrentdist.host.heavy_work import in_heavy_thread
 from torrentdist.host.links import MasterLinks
 from torrentdist.host.runtime import HostRuntime
 from torrentdist.master.intake import Intake
@@ -190,7 +191,7 @@ class Replicator:
             if entry.record.state is not BundleState.UPLOADING:
                 self._catching_up.add(digest)
                 self._runtime.share_limit(self._catching_up, self._config.catch_up_limit)
-            meta = await asyncio.to_thread(self._own_metafile, digest)
+            meta = await in_heavy_thread(self._own_metafile, digest)
             first = self._likely_holders(snapshot, bundle)
             if meta is None:
                 meta = await self._metafile_of(digest, first)

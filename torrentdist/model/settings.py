@@ -35,6 +35,8 @@ WORKER_VARIABLES = frozenset(PREFIX + name for name in _OF_WORKERS)
 """What a worker is told by its supervisor. It is no configuration, and a worker may run our programs."""
 DEV_MARK = PREFIX + "DEV_MARK"
 """Set by `dev up` for each of its processes, so that `dev down` finds them. No configuration either."""
+SLOW_CALLBACKS = PREFIX + "SLOW_CALLBACKS_SECS"
+"""Makes a daemon log every callback of its event loop that takes so long. For tests; no configuration either."""
 
 # Kubernetes puts variables like these into every pod for a service that is called torrentdist: they are not ours.
 _SERVICE_LINK = r"_SERVICE_(HOST|PORT(_.*)?)$|_PORT_\d+_(TCP|UDP)(_.*)?$"
@@ -152,7 +154,7 @@ def environ_layer(environ: Mapping[str, str]) -> Layer:
         if (
             not name.startswith(PREFIX)
             or name in WORKER_VARIABLES
-            or name == DEV_MARK
+            or name in (DEV_MARK, SLOW_CALLBACKS)
             or text.startswith(("tcp://", "udp://"))
             or (name not in _VARIABLES and re.search(_SERVICE_LINK, name))
         ):

@@ -21,9 +21,10 @@ import structlog
 
 from torrentdist.bundle.store import StoreUsage
 from torrentdist.host.files import CHUNK
+from torrentdist.host.heavy_work import in_heavy_thread
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest
-from torrentdist.supervisor.archives import Format, archive, room_for
+from torrentdist.supervisor.archives import Format, archive, room_for, size_of
 from torrentdist.supervisor.content import HostContent
 
 log = structlog.get_logger(__name__)
@@ -46,6 +47,8 @@ class Growing:
 
     path: Path
     reserved: int
+    size: int | None = None
+    """Of the whole; None: known only at its end."""
     begun: bool = False
     written: int = 0
     whole: bool = False
@@ -89,6 +92,8 @@ class ArchiveCache:
         self._archives: OrderedDict[Name, Growing] = OrderedDict()
         """The one that was used last is the last."""
         self._tasks: set[asyncio.Task[None]] = set()
+        self._beginning = asyncio.Lock()
+        """To begin one takes time, and many ask for the same one at once."""
 
     async def open(self) -> None:
         await asyncio.to_thread(shutil.rmtree, self._directory, ignore_errors=True)
@@ -102,14 +107,16 @@ class ArchiveCache:
     async def get(self, content: HostContent, kind: Format) -> Growing | None:
         """The archive, begun unless it is there; None if there is no room to keep one."""
         name = (content.meta.digest, kind)
-        found = self._known(name)
-        if found is not None:
-            return found
+        async with self._beginning:
+            found = self._known(name)
+            return found if found is not None else await self._begin(name, content)
+
+    async def _begin(self, name: Name, content: HostContent) -> Growing | None:
+        meta, kind = content.meta, name[1]
         usage = await asyncio.to_thread(self._usage)
-        growing = Growing(self._directory / f"{name[0]}.{kind}", room_for(content.meta))
+        room, size = await in_heavy_thread(lambda: (room_for(meta), size_of(meta, kind)))
+        growing = Growing(self._directory / f"{name[0]}.{kind}", room, size)
         with self._lock:
-            if (found := self._archives.get(name)) is not None:  # somebody was faster
-                return found
             if not self._fits(usage, growing.reserved):
                 return None
             self._archives[name] = growing

@@ -7,6 +7,7 @@ Must not do: open files; whoever calls has the content.
 
 from __future__ import annotations
 
+import asyncio
 import io
 import stat
 import struct
@@ -147,7 +148,8 @@ class _Sink(io.RawIOBase):
 
 async def _zip(meta: Metafile, read: Read) -> AsyncIterator[bytes]:
     sink = _Sink()
-    with zipfile.ZipFile(sink, "w") as made:
+    made = zipfile.ZipFile(sink, "w")
+    try:
         for member, file in _members(meta):
             info = zipfile.ZipInfo(member.name + "/" * member.isdir(), _ZIP_EPOCH)
             info.create_system = 3
@@ -165,4 +167,6 @@ async def _zip(meta: Metafile, read: Read) -> AsyncIterator[bytes]:
                             entry.write(data[start : start + _STORED])
                         yield sink.take()
             yield sink.take()
+    finally:
+        await asyncio.to_thread(made.close)  # it lists all the members
     yield sink.take()

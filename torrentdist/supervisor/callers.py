@@ -65,7 +65,8 @@ class OnlyUsers:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._users and scope["type"] == "http" and scope["path"] not in OPEN_PATHS:
-            user = await asyncio.to_thread(user_of, tuple(scope["client"]), tuple(scope["server"]), _tables())
+            client, server = tuple(scope["client"]), tuple(scope["server"])
+            user = await asyncio.to_thread(lambda: user_of(client, server, _tables()))
             if user not in self._users:
                 who = "an unknown user" if user is None else f"user {user}"
                 error = TorrentdistError("forbidden", detail=f"{who} may not read from this gateway")

@@ -67,13 +67,13 @@ class Gateway:
         bundle = _bundle(request)
         await self._s.keeper.checked(bundle)
         self._s.keeper.request(bundle)
-        return json_response(self._s.keeper.view(bundle))
+        return json_response(await self._s.keeper.view(bundle))
 
     async def host_bundle(self, request: Request) -> Response:
         """The view; a failed fetch is answered as the error that it failed with."""
         bundle = _bundle(request)
         wait = number_parameter(request, "wait", 0.0, low=0.0, high=LONGEST_POLL)
-        view = await self._s.keeper.wait(bundle, wait) if wait else self._s.keeper.view(bundle)
+        view = await self._s.keeper.wait(bundle, wait) if wait else await self._s.keeper.view(bundle)
         error = self._s.keeper.error(bundle)
         if view.state is HostState.FAILED and error is not None:
             raise error

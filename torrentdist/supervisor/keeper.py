@@ -11,11 +11,13 @@ import random
 import time
 from collections.abc import Collection
 
+import msgspec
 import structlog
 
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.store import Claim, Stored
 from torrentdist.host.hand_outs import HandOuts
+from torrentdist.host.heavy_work import in_heavy_thread
 from torrentdist.host.links import MasterLinks
 from torrentdist.host.runtime import HostRuntime
 from torrentdist.model.backoff import pause_secs
@@ -94,7 +96,7 @@ class Keeper:
     async def checked_view(self, bundle: BundleId) -> HostBundleView:
         """The view, of a bundle that its reader is going to read from disk."""
         await self.checked(bundle)
-        return self.view(bundle)
+        return await self.view(bundle)
 
     def _is_here(self, bundle: BundleId) -> bool:
         digest = self._runtime.store.lookup(bundle)
@@ -219,23 +221,29 @@ class Keeper:
             return await self._links.metafile(bundle)
         except TorrentdistError as error:
             digest = self._runtime.store.lookup(bundle)
-            meta = await asyncio.to_thread(self._runtime.store.metafile, digest) if digest else None
+            meta = await in_heavy_thread(self._runtime.store.metafile, digest) if digest else None
             if meta is None or error.code not in ("unreachable", "not_ready", "zookeeper_unavailable"):
                 raise
             return meta
 
-    def view(self, bundle: BundleId) -> HostBundleView:
+    async def view(self, bundle: BundleId) -> HostBundleView:
+        view = self._view(bundle)
+        if view.files != 1 or view.digest is None:
+            return view
+        meta = await in_heavy_thread(self._runtime.store.metafile, view.digest)
+        return msgspec.structs.replace(view, single_file=meta is not None and meta.single_file)
+
+    def _view(self, bundle: BundleId) -> HostBundleView:
+        """Without `single_file`, which is in the metafile alone."""
         store = self._runtime.store
         digest = store.lookup(bundle)
         stored = store.get(digest) if digest else None
         if stored is not None:
-            meta = store.metafile(stored.digest)
             return HostBundleView(
                 id=bundle,
                 digest=digest,
                 state=HostState.DONE,
                 path=str(stored.content),
-                single_file=meta is not None and meta.single_file,
                 size=stored.size,
                 files=stored.files,
                 transfer=self._transfer(digest),
@@ -263,7 +271,7 @@ class Keeper:
         """The view as soon as the bundle is done or failed, or after the time."""
         try:
             async with asyncio.timeout(timeout), self._changed:
-                await self._changed.wait_for(lambda: self.view(bundle).state in (HostState.DONE, HostState.FAILED))
+                await self._changed.wait_for(lambda: self._view(bundle).state in (HostState.DONE, HostState.FAILED))
         except TimeoutError:
             pass
-        return self.view(bundle)
+        return await self.view(bundle)

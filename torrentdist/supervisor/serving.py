@@ -10,16 +10,17 @@ import asyncio
 import dataclasses
 import time
 from collections.abc import AsyncIterator
-from functools import lru_cache
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
-from torrentdist.bundle.metafile import Metafile, parse_metafile
+from torrentdist.bundle.metafile import Metafile
 from torrentdist.host.files import FILE_TYPE, Selection, file_response, no_body, path_response, select
+from torrentdist.host.heavy_work import in_heavy_thread
 from torrentdist.host.http_conditions import Representation
+from torrentdist.host.parsed_metafiles import ParsedMetafiles
 from torrentdist.host.web import json_response, on_torrentdist_error
 from torrentdist.model import ids
 from torrentdist.model.errors import ERRORS, TorrentdistError
@@ -47,7 +48,7 @@ class BundleServer:
         self._runtime = runtime
         self._keeper = keeper
         self._archives = archives
-        self._parsed = lru_cache(maxsize=4)(self._read_metafile)
+        self._metafiles = ParsedMetafiles(runtime.store.metafile)
 
     async def file(self, request: Request) -> Response:
         bundle, relative = ids.bundle_id(request.path_params["id"]), request.path_params["path"]
@@ -77,7 +78,8 @@ class BundleServer:
         if growing is not None and growing.whole and growing.path.exists():
             shown = dataclasses.replace(shown, size=growing.written)
             return path_response(request, growing.path, shown, meta.digest, kind.media_type)
-        if (size := size_of(meta, kind)) is not None:
+        size = await in_heavy_thread(size_of, meta, kind) if growing is None else growing.size
+        if size is not None:
             chosen.headers["content-length"] = str(size)
         body = archive(meta, kind, content.read_all) if growing is None else growing.follow()
         return await _streamed(request, body, chosen, kind.media_type)
@@ -105,11 +107,9 @@ class BundleServer:
             digest = store.lookup(bundle)
             begun = digest is not None and (store.get(digest) is not None or digest in self._runtime.fetching())
             if begun and digest is not None:
-                try:
-                    meta = await asyncio.to_thread(self._parsed, digest)
+                meta = await self._metafiles.get(digest)
+                if meta is not None:  # else its directory is about to be made
                     return self._content_of(bundle, meta)
-                except FileNotFoundError:
-                    pass  # its directory is about to be made
             if (error := self._failure(bundle)) is not None:
                 raise error
             if time.monotonic() > deadline:
@@ -137,12 +137,6 @@ class BundleServer:
 
     def _failure(self, bundle: BundleId) -> TorrentdistError | None:
         return None if self._keeper.fetching(bundle) else self._keeper.error(bundle)
-
-    def _read_metafile(self, digest: Digest) -> Metafile:
-        raw = self._runtime.store.raw_metafile(digest)
-        if raw is None:
-            raise FileNotFoundError(digest)
-        return parse_metafile(raw)
 
 
 async def _arriving_file(request: Request, content: HostContent, relative: str) -> Response:

@@ -27,6 +27,7 @@ from torrentdist.swarm.alerts import AlertPump
 from torrentdist.swarm.conductor import look_secs
 from torrentdist.swarm.native_process import giving_way
 from torrentdist.swarm.queues import Queues
+from torrentdist.swarm.ready_torrent import ReadyTorrent, ready_to_fetch, ready_to_seed
 from torrentdist.swarm.settings import EngineConfig
 from torrentdist.swarm.sources import Endpoint, ours_alone
 from torrentdist.swarm.statistics import EngineStatistics, later
@@ -101,28 +102,27 @@ class Engine:
             raise
         self._session.apply_settings({"user_agent": settings.user_agent(self.port)})
 
-    def seed(self, meta: Metafile, save_dir: Path) -> Transfer:
-        """Offer content that is complete and trusted. It is never hashed again, and never written to. What is in a
-        transfer already stays in it."""
+    def seed(self, meta: Metafile, save_dir: Path, ready: ReadyTorrent | None = None) -> Transfer:
+        """Offer complete and trusted content: it is never hashed again nor written to. What is in a transfer already
+        stays in it. `ready`: made in a thread, where there may be many files."""
         if (known := self._transfers.get(meta.digest)) is not None:
             return known
         self._open_session()
-        params = torrent.seed_params(meta, save_dir)
+        params = (ready or ready_to_seed(meta, save_dir)).params
         transfer = self._transfers[meta.digest] = Transfer(meta, save_dir, self, phase=TransferPhase.SEEDING)
         self._add(transfer, params, local=meta.size)
         return transfer
 
     def fetch(
-        self, meta: Metafile, save_dir: Path, peers: Sequence[PeerAddress] = (), place: SwarmPlace | None = None
-    ) -> Transfer:
-        """Get what is missing in `save_dir`, by the conductor's plan if there is one. What is there is checked and
-        kept. A failed transfer has to be removed before it is fetched anew."""
+        self, meta: Metafile, save_dir: Path, peers: Sequence[PeerAddress] = (), place: SwarmPlace | None = None,
+        ready: ReadyTorrent | None = None,
+    ) -> Transfer:  # fmt: skip
+        """Get what is missing in `save_dir`, by a plan if there is one. A failed transfer has to be removed before."""
         self._open_session()
         if (transfer := self._transfers.get(meta.digest)) is not None:
             transfer.add_peers(peers)
             return transfer
-        empty = target.is_empty(save_dir / torrent.CONTENT)
-        params = torrent.fetch_all_params(meta, save_dir) if empty else torrent.fetch_params(meta, save_dir)
+        params, empty = ready or ready_to_fetch(meta, save_dir)
         self._queues.begin(placed=place is not None, now=time.monotonic())
         if place is not None:
             self.crowd(meta.digest, place.receivers)  # before anybody is dialled

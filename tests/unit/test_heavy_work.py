@@ -1,0 +1,106 @@
+"""What holds up an event loop is found, and heavy work is kept off it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from torrentdist.bundle.make import make_metafile
+from torrentdist.bundle.metafile import Metafile
+from torrentdist.host.heavy_work import AT_ONCE, in_heavy_thread
+from torrentdist.host.parsed_metafiles import KEPT, ParsedMetafiles
+from torrentdist.host.slow_callbacks import SlowCallback, watched_callbacks
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import Digest
+
+pytestmark = pytest.mark.anyio
+
+
+def work_for(secs: float) -> None:
+    until = time.thread_time() + secs
+    while time.thread_time() < until:
+        pass
+
+
+async def hold_up_the_loop(secs: float) -> None:
+    work_for(secs)
+
+
+@pytest.mark.case("G10")
+async def test_a_callback_that_takes_long_is_told_with_its_place() -> None:
+    """If this fails, nobody learns what ends a daemon through its own watchdog."""
+    found: list[SlowCallback] = []
+    with watched_callbacks(found.append, 0.05):
+        await asyncio.create_task(hold_up_the_loop(0.2))
+        await asyncio.create_task(hold_up_the_loop(0.0))
+        await asyncio.to_thread(work_for, 0.1)
+    await asyncio.create_task(hold_up_the_loop(0.1))
+
+    assert 1 == len(found)
+    assert found[0].secs >= 0.2
+    assert "hold_up_the_loop" in found[0].stack
+
+
+async def test_a_callback_that_only_waits_for_its_turn_is_not_accused() -> None:
+    """If this fails, the check is red on a loaded machine, and nobody believes it."""
+    found: list[SlowCallback] = []
+    with watched_callbacks(found.append, 0.05):
+        asyncio.get_running_loop().call_soon(time.sleep, 0.1)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+    assert [] == found
+
+
+async def test_few_run_at_once_and_short_work_does_not_wait_for_them() -> None:
+    """If this fails, many requests at once take the loop's turns, or a lease is not written in time."""
+    running, most, lock = 0, 0, threading.Lock()
+    go_on = threading.Event()
+
+    def heavy() -> None:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        go_on.wait(10.0)
+        with lock:
+            running -= 1
+
+    waiting = [asyncio.create_task(in_heavy_thread(heavy)) for _ in range(20)]
+    async with asyncio.timeout(10.0):
+        short = await asyncio.to_thread(lambda: "done")
+        go_on.set()
+        await asyncio.gather(*waiting)
+
+    assert ("done", AT_ONCE) == (short, most)
+
+
+async def test_a_metafile_is_parsed_once_for_all_who_ask(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """If this fails, 200 readers of a large bundle have it parsed 200 times."""
+    source = tmp_path_factory.mktemp("source")
+    (source / "a").write_text("a")
+    meta, read = make_metafile(source), list[Digest]()
+
+    def parse(digest: Digest) -> Metafile | None:
+        read.append(digest)
+        if digest == "broken":
+            raise TorrentdistError("corrupt", path="p", detail="d")
+        return None if digest == "missing" else meta
+
+    parsed = ParsedMetafiles(parse)
+    many = await asyncio.gather(*(parsed.get(meta.digest) for _ in range(50)))
+    for name in ("missing", "missing"):
+        assert await parsed.get(Digest(name)) is None
+    for _ in range(2):
+        with pytest.raises(TorrentdistError):
+            await parsed.get(Digest("broken"))
+    assert [meta.digest, "missing", "missing", "broken", "broken"] == read
+    assert [meta] * 50 == many
+
+    for number in range(KEPT):
+        await parsed.get(Digest(f"other-{number}"))
+    await parsed.get(meta.digest)
+    assert 2 == read.count(meta.digest)
