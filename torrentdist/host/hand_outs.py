@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection
+from weakref import WeakValueDictionary
 
 import structlog
 
 from torrentdist.bundle.content import Damage
 from torrentdist.bundle.store import Stored
 from torrentdist.host.files import confined_path
-from torrentdist.host.heavy_work import in_heavy_thread
 from torrentdist.host.runtime import HostRuntime
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.events import Fact, PeerDropped
@@ -36,7 +36,7 @@ class HandOuts:
         self._doubts: dict[Digest, asyncio.Task[None]] = {}
         self._looks: dict[Digest, asyncio.Task[list[Damage]]] = {}
         """That have not begun."""
-        self._looking = asyncio.Lock()
+        self._turns: WeakValueDictionary[Digest, asyncio.Lock] = WeakValueDictionary()
         self._emit = runtime.engine.tell
         runtime.engine.tell = self._hear
 
@@ -66,9 +66,9 @@ class HandOuts:
         return await asyncio.shield(look)
 
     async def _look(self, digest: Digest) -> list[Damage]:
-        async with self._looking:
+        async with self._turns.setdefault(digest, asyncio.Lock()):
             self._looks.pop(digest, None)  # who asks from now on may ask of what changes from now on
-            return await in_heavy_thread(self._runtime.store.check, digest)
+            return await asyncio.to_thread(self._runtime.store.check, digest)
 
     async def file(self, digest: Digest, relative: str) -> str | None:
         """The path within its content of the file that `relative` names, checked, with symlinks followed. None: it is
