@@ -14,20 +14,26 @@ from pyspark.sql import functions as F
 HOSTS = 1000
 RACKS = 8
 PER_DOWNLOAD = 10
+LEAST_BUNDLES = 5
 SIZE = 64 << 20
 EPOCH = 1.7e9
 WORKERS = 200
 
 
 def generated(spark: SparkSession, count: int, partitions: int) -> DataFrame:
-    """About `count` events: downloads of count / 10,000 bundles by 1000 hosts, and what else happens meanwhile."""
-    bundles = max(1, count // (HOSTS * PER_DOWNLOAD))
+    """About `count` events: downloads of count / 10,000 bundles by 1000 hosts, and what else happens meanwhile.
+
+    Fewer than 50,000 events have fewer hosts and workers, so that there are five bundles at least.
+    """
+    hosts = min(HOSTS, max(4, count // (PER_DOWNLOAD * LEAST_BUNDLES)))
+    bundles = max(1, count // (hosts * PER_DOWNLOAD))
+    workers = min(WORKERS, hosts)
     return (
-        _downloads(spark, bundles, partitions)
-        .unionByName(_rare(spark, HOSTS, "daemon_started", _daemons()), allowMissingColumns=True)
+        _downloads(spark, bundles, hosts, partitions)
+        .unionByName(_rare(spark, hosts, "daemon_started", _daemons()), allowMissingColumns=True)
         .unionByName(_rare(spark, bundles, "bundle_files", _files()), allowMissingColumns=True)
         .unionByName(_rare(spark, 10, "leader_elected", _elections()), allowMissingColumns=True)
-        .unionByName(_rare(spark, WORKERS * 3, "worker_changed", _workers()), allowMissingColumns=True)
+        .unionByName(_rare(spark, workers * 3, "worker_changed", _workers()), allowMissingColumns=True)
     )
 
 
@@ -71,10 +77,10 @@ def _envelope(host: Column, at: Column, seq: Column, run: str) -> list[Column]:
     ]
 
 
-def _downloads(spark: SparkSession, bundles: int, partitions: int) -> DataFrame:
-    rows = spark.range(0, bundles * HOSTS * PER_DOWNLOAD, numPartitions=partitions)
-    step, host = F.col("id") % PER_DOWNLOAD, (F.col("id") / PER_DOWNLOAD).cast("long") % HOSTS
-    bundle = (F.col("id") / (PER_DOWNLOAD * HOSTS)).cast("long")
+def _downloads(spark: SparkSession, bundles: int, hosts: int, partitions: int) -> DataFrame:
+    rows = spark.range(0, bundles * hosts * PER_DOWNLOAD, numPartitions=partitions)
+    step, host = F.col("id") % PER_DOWNLOAD, (F.col("id") / PER_DOWNLOAD).cast("long") % hosts
+    bundle = (F.col("id") / (PER_DOWNLOAD * hosts)).cast("long")
     luck = F.abs(F.xxhash64(host, bundle) % 1000) / 1000
     seconds = 5 + 10 * luck + F.when(host % 97 == 0, 40.0).otherwise(0.0)
     last = PER_DOWNLOAD - 1
@@ -89,10 +95,10 @@ def _downloads(spark: SparkSession, bundles: int, partitions: int) -> DataFrame:
     )
     at = F.lit(EPOCH) + bundle * 60 + seconds * step / last
     is_end, is_peer, is_progress = step == last, event.like("peer%"), event == "download_progress"
-    other = (host * 7 + bundle * 13) % HOSTS
+    other = (host * 7 + bundle * 13) % hosts
     sent = (F.lit(SIZE) / 2).cast("long")
     source = F.struct(_address(other).alias("host"), F.lit(7071).alias("port"), sent.alias("bytes"))
-    near = F.struct(_address((host + RACKS) % HOSTS).alias("host"), F.lit(7071).alias("port"), sent.alias("bytes"))
+    near = F.struct(_address((host + RACKS) % hosts).alias("host"), F.lit(7071).alias("port"), sent.alias("bytes"))
     done = (F.lit(SIZE) * step / last).cast("long")
     return rows.select(
         *_envelope(host, at, bundle * PER_DOWNLOAD + step, "r1"),

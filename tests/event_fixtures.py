@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from torrentdist.spark.session import spark_session, suited_to
+from torrentdist.spark.session import spark_session, suited_to_few
 
 if TYPE_CHECKING:  # the other rings needn't wait for it
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
-Events = Callable[..., "DataFrame"]
+    from torrentdist.spark.arrivals import Frames
+
+Events = Callable[..., "Frames"]
 
 
 @pytest.fixture(scope="session")
@@ -28,7 +30,7 @@ def local_spark() -> Iterator[SparkSession]:
 @contextlib.contextmanager
 def small_data(spark: SparkSession) -> Iterator[SparkSession]:
     """As our own commands do for a few lines."""
-    with suited_to(spark, 0):
+    with suited_to_few(spark):
         yield spark
 
 
@@ -51,11 +53,12 @@ def events(local_spark: SparkSession, tmp_path: Path) -> Iterator[Events]:
     """Lines as the tables want them: usable, timed, each once."""
 
     from torrentdist.model.events import NAMES
+    from torrentdist.spark.arrivals import Frames
     from torrentdist.spark.reading import clocks, read_lines, timed, unique, usable
 
-    def make(*lines: dict[str, Any] | str) -> DataFrame:
+    def make(*lines: dict[str, Any] | str) -> Frames:
         found = usable(read_lines(local_spark, str(write_lines(tmp_path / "events", list(lines)))))
-        return unique(timed(found, clocks(found)), NAMES)
+        return Frames.of(unique(timed(found, clocks(found)), NAMES))
 
     with small_data(local_spark):
         yield make

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -46,38 +51,64 @@ def report(
     spark_master: str,
     conf: tuple[str, ...],
 ) -> None:
-    """Show how bundles travelled, as a page and Parquet tables.
+    """Show what is not everywhere, what failed and what is slow, as a page and Parquet tables.
 
     EVENTS is what daemons write below their data_dir: a directory, a pattern such as '/var/lib/torrentdist/*/events',
-    or any URI that Spark reads. Directories are searched whole, for *.jsonl, compressed or not.
+    or any URI that Spark reads. Directories are searched whole, for *.jsonl, compressed or not. On this host, files
+    that daemons still write to are read too.
 
-    The page OUT/report.html needs nothing else; OUT/tables holds all rows. With a cluster as --spark-master, OUT has to
-    be a directory that its executors share. --follow keeps what it has read in OUT, and goes on there when it is run
-    again.
+    The page OUT/report.html needs nothing else; OUT/tables holds all rows. OUT must be empty or an earlier report,
+    which is replaced; other files are never deleted. With a cluster as --spark-master, its executors must share OUT.
+    --follow keeps what it has read in OUT, and goes on there when it is run again.
 
     With -q: the path of the page.
     """
+    from torrentdist.spark.event_files import FEW_BYTES, find_events
+    from torrentdist.spark.report_directory import ReportDirectory
     from torrentdist.spark.session import require_spark, spark_session
 
     require_spark()
-    from torrentdist.spark import report as reporting
-
     settings = _settings(conf)
+    source = find_events(events, settings, empty_ok=follow)
     _refuse_foreign_progress(out, follow=follow)
+    out = out.absolute()
+    ReportDirectory(out).claim()
+    size = source.size()
+    brief = not follow and size is not None and size <= FEW_BYTES
     if not session.quiet:
         say("starting Spark")
-    with spark_session("torrentdist report", master=spark_master, conf=settings, log=session.verbose) as spark:
-        if follow:
-            reporting.follow(
-                spark,
-                events,
-                out.absolute(),
-                every_secs=every,
-                keep_secs=keep,
-                say=lambda view: _show(session, view),
-            )
-        else:
-            _show(session, reporting.run_once(spark, events, out.absolute()))
+    from torrentdist.spark import report as reporting
+
+    how: dict[str, Any] = {"master": spark_master, "conf": settings, "log": session.verbose, "brief": brief}
+    with spark_session("torrentdist report", **how) as spark:
+        if not follow:
+            _show(session, reporting.run_once(spark, source, out))
+            return
+        with _until_signal() as stopping:
+            told = partial(_show, session)
+            reporting.follow(spark, source, out, every_secs=every, keep_secs=keep, say=told, stopping=stopping)
+        if not session.quiet:
+            say("stopped; the same command goes on from here")
+
+
+@contextlib.contextmanager
+def _until_signal() -> Iterator[threading.Event]:
+    """Set by the first Ctrl-C or SIGTERM, which is how --follow ends; the second one ends the process at once."""
+    stopping = threading.Event()
+
+    def on_signal(number: int, frame: object) -> None:
+        if stopping.is_set():
+            os._exit(128 + number)
+        stopping.set()
+        say("stopping; once more to stop at once")
+
+    # Spark's own handler for Ctrl-C would end the batch that runs with a stack trace.
+    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stopping
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _show(session: Session, view: ReportView) -> None:
@@ -90,7 +121,8 @@ def _table(view: ReportView) -> str:
         [
             ("events", f"{view.events:,} of {view.hosts:,} daemons"),
             ("skipped", ", ".join(f"{count:,} {reason}" for reason, count in skipped.items()) or "none"),
-            ("bundles", f"{view.bundles:,}"),
+            ("bundles", f"{view.bundles:,}" + (f", {view.incomplete:,} not everywhere" if view.incomplete else "")),
+            ("failures", f"{view.failures:,} downloads" if view.failures else "none"),
             ("seconds", duration(view.seconds)),
             ("page", view.page),
         ]

@@ -13,8 +13,8 @@ from event_fixtures import line, small_data, write_lines
 from pyspark.sql import SparkSession
 
 from bench.generated_events import generated, write_events
-from torrentdist.model.errors import TorrentdistError
 from torrentdist.spark import report
+from torrentdist.spark.event_files import find_events
 from torrentdist.spark.reading import DUPLICATE, OTHER_KIND, OTHER_VERSION, TORN
 
 pytestmark = pytest.mark.alone
@@ -45,9 +45,10 @@ def odd(local_spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> 
         {**story("h1")[1], "seq": 1},  # type: ignore[dict-item]
     ]
     write_lines(top / "in" / "host-1", lines)
-    write_lines(top / "in" / "host-1", story("h9"), name="_events-open.jsonl")
+    write_lines(top / "in" / "host-1", story("h9"), name="_events-h9-1.jsonl")
+    write_lines(top / "in" / "host-1", story("h8"), name="_other-program.jsonl")
     with small_data(local_spark):
-        return report.run_once(local_spark, str(top / "in"), top / "out")
+        return report.run_once(local_spark, find_events(str(top / "in"), {}), top / "out")
 
 
 def test_what_cannot_be_used_is_left_out_and_counted(local_spark: SparkSession, odd: report.ReportView) -> None:
@@ -55,7 +56,7 @@ def test_what_cannot_be_used_is_left_out_and_counted(local_spark: SparkSession, 
     table = {row["reason"]: row["lines"] for row in local_spark.read.parquet(f"{odd.out}/tables/skipped").collect()}
 
     assert {TORN: 2, OTHER_VERSION: 1, OTHER_KIND: 1, DUPLICATE: 1} == odd.skipped == table
-    assert (3, 1, 2) == (odd.events, odd.hosts, odd.bundles)
+    assert (5, 2, 2) == (odd.events, odd.hosts, odd.bundles)
 
 
 def test_the_page_needs_nothing_else_and_believes_no_name(odd: report.ReportView) -> None:
@@ -65,7 +66,7 @@ def test_the_page_needs_nothing_else_and_believes_no_name(odd: report.ReportView
     assert [] == re.findall(r"<script|<link|https?://|<b>&(?!amp)", page)
     assert "&lt;b&gt;&amp;" in page
     assert page.count("<svg") >= 2
-    assert {"report.html", "tables"} == {path.name for path in Path(odd.out).iterdir()}
+    assert {"report.html", "tables", "torrentdist-report.json"} == {path.name for path in Path(odd.out).iterdir()}
 
 
 def test_following_goes_on_where_it_was(local_spark: SparkSession, tmp_path: Path) -> None:
@@ -75,28 +76,17 @@ def test_following_goes_on_where_it_was(local_spark: SparkSession, tmp_path: Pat
         write_lines(tmp_path / "in", story(node), name=f"events-{node}.jsonl")
         options: dict[str, Any] = {"every_secs": 1, "keep_secs": 0, "say": views.append, "once": True}
         with small_data(local_spark):
-            report.follow(local_spark, str(tmp_path / "in"), tmp_path / "out", **options)
+            report.follow(local_spark, find_events(str(tmp_path / "in"), {}), tmp_path / "out", **options)
 
     assert [(2, 1), (4, 2)] == [(view.events, view.hosts) for view in views]
     assert {0} == {count for view in views for count in view.skipped.values()}
-
-
-@pytest.mark.parametrize(("make", "code"), [(False, "events_not_found"), (True, "no_events")])
-def test_where_there_is_nothing_it_says_so(local_spark: SparkSession, tmp_path: Path, make: bool, code: str) -> None:
-    """A wrong path would end in a Java stack trace, or in an empty page."""
-    if make:
-        (tmp_path / "in").mkdir()
-    with pytest.raises(TorrentdistError) as caught:
-        report.run_once(local_spark, str(tmp_path / "in"), tmp_path / "out")
-
-    assert code == caught.value.code
 
 
 def test_two_million_events_take_less_than_two_minutes(local_spark: SparkSession, tmp_path: Path) -> None:
     """A cluster of a thousand hosts writes as many in a day: a report that takes hours is not looked at."""
     write_events(generated(local_spark, MILLIONS, partitions=8), tmp_path / "in")
     began = time.monotonic()
-    view = report.run_once(local_spark, str(tmp_path / "in"), tmp_path / "out")
+    view = report.run_once(local_spark, find_events(str(tmp_path / "in"), {}), tmp_path / "out")
     seconds = time.monotonic() - began
     print(f"{view.events} events in {seconds:.1f} s", file=sys.stderr)
 

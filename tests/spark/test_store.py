@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ import pytest
 from event_fixtures import line, small_data, write_lines
 from pyspark.sql import SparkSession
 
-from torrentdist.spark.reading import read_lines
+from torrentdist.spark.reading import TOO_OLD, read_lines
 from torrentdist.spark.store import EventStore
 
 AT_ONCE = 2
@@ -28,7 +29,7 @@ def add(spark: SparkSession, store: EventStore, top: Path, number: int, at: floa
 
 
 def nodes(spark: SparkSession, store: EventStore) -> list[str]:
-    return sorted(row["node"] for row in store.events(spark).select("node").collect())
+    return sorted(row["node"] for row in store.stored(spark).events.select("node").collect())
 
 
 @pytest.fixture(autouse=True)
@@ -49,15 +50,32 @@ def test_batches_are_merged_and_none_counts_twice(local_spark: SparkSession, tmp
     shutil.copytree(kept, tmp_path / "store" / "batch=0-4")  # a crash between the merge and the removal
 
     assert [f"h{number}" for number in range(7)] == nodes(local_spark, store)
-    assert {"lines": 14, "torn or malformed": 7} == {name: n for name, n in store.counts().items() if n}
+    assert {"lines": 14, "torn or malformed": 7} == {
+        name: n for name, n in store.stored(local_spark).counts.items() if n
+    }
     assert ["batch=0-6", "batch=1-5", "batch=2-3"] == sorted(path.name for path in (tmp_path / "store").iterdir())
 
 
-def test_what_is_too_old_goes(local_spark: SparkSession, tmp_path: Path) -> None:
-    """The disk would fill up, and every report take longer than the one before."""
-    store = EventStore(tmp_path / "store", 3600.0, AT_ONCE)
-    for number, at in enumerate([NOW - 7200.0, NOW - 7200.0, NOW]):
-        add(local_spark, store, tmp_path, number, at)
+def test_what_is_too_old_goes_and_is_counted(local_spark: SparkSession, tmp_path: Path) -> None:
+    """The disk would fill up; and who reads the report would think that it is about everything."""
+    store = EventStore(tmp_path / "store", 3600.0, AT_ONCE + 2)
+    for number in range(3):
+        add(local_spark, store, tmp_path, number)
+    for number in range(2):
+        about = tmp_path / "store" / f"batch=0-{number}" / "_about.json"
+        about.write_text(json.dumps({**json.loads(about.read_text()), "newest": NOW - 7200.0}))
+    found = [store.stored(local_spark) for _ in range(2)]
 
     assert ["h2"] == nodes(local_spark, store)
-    assert [] == list((tmp_path / "store").glob("batch=1-*/event=*"))
+    assert ["batch=0-2"] == [path.name for path in (tmp_path / "store").glob("batch=*")]
+    assert [(6, 4), (6, 4)] == [(stored.counts["lines"], stored.counts[TOO_OLD]) for stored in found]
+    assert all(0 <= time.time() - 3600 - stored.oldest < 60 for stored in found)
+
+
+def test_a_wrong_clock_does_not_make_an_event_old(local_spark: SparkSession, tmp_path: Path) -> None:
+    """What a host without a battery writes, with dates of 1970, would never be in a report that is followed."""
+    store = EventStore(tmp_path / "store", 3600.0, AT_ONCE)
+    for number, at in enumerate([60.0, NOW, NOW]):
+        add(local_spark, store, tmp_path, number, at)
+
+    assert ["h0", "h1", "h2"] == nodes(local_spark, store)

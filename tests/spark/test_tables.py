@@ -69,6 +69,39 @@ def test_clocks_out_of_step_change_nothing(events: Events) -> None:
     assert [(2, 2.0, 4.0)] == rows(found, "hosts", "secs_50", "secs_100")
 
 
+def test_a_host_without_a_known_clock_distorts_no_bundle(events: Events) -> None:
+    """One host whose clock says 1970, and that never reached ZooKeeper, made every bundle take fifty years."""
+    lost = [started("h3", 5.0, clock=None), finished("h3", 65.0, clock=None, seconds=6.0)]
+    story = [started("h1", 100.0), finished("h1", 102.0), started("h2", 101.0), finished("h2", 104.0)]
+    found = tables.spread(events(*lost, *story))
+
+    columns = ("hosts", "done", "unclocked", "secs_50", "secs_90", "secs_100")
+    assert [(3, 3, 1, 4.0, 6.0, 6.0)] == rows(found, *columns)
+    assert [(100,)] == rows(found.selectExpr("unix_seconds(began) as began"), "began")
+
+
+def failed(node: str, at: float, **fields: Any) -> dict[str, Any]:
+    about = {**END, "code": "disk_full", "reason": "no room"}
+    return line("download_failed", node=node, at=at, **{**about, **fields})
+
+
+def test_what_is_not_everywhere_comes_with_hosts_and_reasons(events: Events) -> None:
+    """A report that tells only of those who have it says nothing about what is wrong."""
+    story = [started(f"h{n}", 100.0) for n in range(5)] + [finished("h0", 110.0), failed("h1", 103.0)]
+    story += [failed("h2", 103.0, reason="old"), failed("h2", 105.0, code="bundle_lost", reason="gone")]
+    story += [failed("h3", 104.0), finished("h3", 120.0)]
+    whole = [started("h0", 90.0, digest=D2), finished("h0", 95.0, digest=D2)]
+    found = events(*story, *whole)
+
+    lacking = [("h1", 1, "disk_full", "no room"), ("h2", 2, "bundle_lost", "gone"), ("h4", 0, None, None)]
+    assert lacking == sorted(rows(tables.missing(found), "node", "failures", "code", "reason"))
+    assert [("bundle_lost", 1, 1, 1), ("disk_full", 3, 3, 2)] == sorted(
+        rows(tables.failures(found), "code", "failures", "hosts", "lacking")
+    )
+    columns = ("bundles", "complete", "incomplete", "lacking", "hosts", "slowest_secs", "failures")
+    assert [(2, 1, 1, 3, 5, 5.0, 4)] == rows(tables.summary(found), *columns)
+
+
 def test_masters_and_supervisors_are_told_apart(events: Events) -> None:
     """Masters get a bundle while it is uploaded, hosts when they are told to: one curve for both says nothing."""
     story = [started("m1", 100.0, role="master"), finished("m1", 101.0, role="master")]

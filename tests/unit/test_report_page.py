@@ -4,17 +4,36 @@ from __future__ import annotations
 
 import datetime
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
+from torrentdist.spark.event_files import find_events
 from torrentdist.spark.page import render
-from torrentdist.spark.plots import Bar, Curve, bar_plot, line_plot, matrix_plot, percent, seconds, size, ticks
+from torrentdist.spark.plots import (
+    Bar,
+    Curve,
+    axis,
+    bar_plot,
+    count,
+    line_plot,
+    matrix_plot,
+    percent,
+    seconds,
+    size,
+    ticks,
+)
+from torrentdist.spark.report_directory import ReportDirectory
 from torrentdist_cli.main import main
 
-EMPTY = ("spread", "curve", "sources", "slow_hosts", "racks", "failovers", "restarts", "savings", "kinds")
+EMPTY = (
+    *("summary", "spread", "missing", "failures", "curve", "sources", "slow_hosts", "racks"),
+    *("failovers", "restarts", "savings", "kinds"),
+)
+MOMENT = datetime.datetime(2026, 1, 1)
 HOSTILE = "</svg><script>alert(1)</script>"
 Capture = pytest.CaptureFixture[str]
 
@@ -33,6 +52,15 @@ def test_an_axis_begins_at_zero_and_holds_everything(most: float) -> None:
     assert 0.0 == found[0]
     assert most <= found[-1] <= max(1.0, 2 * most)
     assert 2 <= len(found) <= 8
+
+
+@pytest.mark.parametrize("most", [1, 3, 12, 17, 99, 1234])
+def test_an_axis_of_hosts_has_no_halves_and_holds_everything(most: int) -> None:
+    """A bar of twelve hosts left the picture because the axis ended at ten."""
+    found = axis(most, count)
+
+    assert all(value == int(value) for value, _ in found)
+    assert most <= found[-1][0] <= 2 * most + 4
 
 
 def test_values_read_as_people_say_them() -> None:
@@ -64,13 +92,13 @@ def test_marks_are_inside_their_picture() -> None:
 
 def test_names_from_outside_stay_text() -> None:
     """A bundle's name could run a script in the operator's browser."""
-    moment = datetime.datetime(2026, 1, 1)
     row: dict[str, Any] = {"bundle": HOSTILE, "digest": "d", "role": "supervisor", "size": 1, "hosts": 1, "done": 1}
+    row |= {"unclocked": 0}
     tables: dict[str, Any] = dict.fromkeys(EMPTY, ()) | {
         "spread": [{**row, "secs_50": 1.0, "secs_90": 1.0, "secs_100": None}],
         "curve": [{"digest": "d", "role": "supervisor", "secs": 1.0, "share": 1.0}],
         "failovers": [
-            {"at": moment, "epoch": 1, "previous": HOSTILE, "current": HOSTILE, "reason": HOSTILE}
+            {"at": MOMENT, "epoch": 1, "previous": HOSTILE, "current": HOSTILE, "reason": HOSTILE}
             | {"vacant_secs": None, "silent_secs": None}
         ],
     }
@@ -80,11 +108,67 @@ def test_names_from_outside_stay_text() -> None:
     assert page.count("&lt;script&gt;") >= 4
 
 
+def bundle_row(number: int, *, done: int, secs_100: float | None) -> dict[str, Any]:
+    row = {"bundle": f"etl-{number}", "digest": f"{number:064}", "role": "supervisor", "size": 1, "hosts": 10}
+    return row | {"done": done, "unclocked": 0, "secs_50": 1.0, "secs_90": secs_100, "secs_100": secs_100}
+
+
+def test_the_page_opens_with_what_an_operator_asks() -> None:
+    """With 18 of 20 bundles stuck the first thing said was that the slowest bundle took 58 s to reach everybody."""
+    summary = {"role": "supervisor", "bundles": 20, "complete": 2, "incomplete": 18, "hosts": 10, "slowest_secs": 58.0}
+    summary |= {"lacking": 18, "failures": 7, "from_masters": 1, "from_peers": 1, "local": 0}
+    spread = [bundle_row(n, done=9 if n < 18 else 10, secs_100=None if n < 18 else 58.0) for n in range(20)]
+    lack = {"bundle": "etl-0", "digest": f"{0:064}", "role": "supervisor", "node": "h9", "since": MOMENT}
+    failure = {"bundle": "etl-0", "digest": f"{0:064}", "role": "supervisor", "code": "disk_full", "failures": 7}
+    points = [{"digest": row["digest"], "role": "supervisor", "secs": 1.0, "share": 0.5} for row in spread]
+    told = {
+        "summary": [summary],
+        "spread": spread,
+        "missing": [lack | {"failures": 7, "code": "disk_full", "reason": "no room"}],
+        "failures": [failure | {"hosts": 1, "lacking": 1, "reason": "no room", "last": MOMENT}],
+        "curve": points,
+    }
+    page = render({**dict.fromkeys(EMPTY, ()), **told}, {}, lines=1, unclocked=3)
+
+    tiles = re.findall(r"<b>([^<]*)</b><span>([^<]*)</span>", page)
+    assert ("18 of 20", "bundles not everywhere") == tiles[0]
+    assert ("7", "failed downloads") == tiles[1]
+    assert ("58 s", "slowest of the 2 bundles that are everywhere") == tiles[2]
+    assert ("3", "daemons without a known clock") in tiles
+    sections = re.findall(r"<h2>([^<]*)</h2>", page)
+    assert ["What is not everywhere", "What failed, and why", "What is slow"] == sections[:3]
+    assert "disk_full: no room" in page
+    assert 'aria-label="Failed downloads by error"' in page
+    assert "The picture shows the 8 newest of 20 bundles." in page
+    assert "The picture shows the 12 worst of 18 bundles." in page
+
+
+@pytest.mark.parametrize(
+    ("most", "form", "unit"), [(90, seconds, "s"), (200, seconds, "min"), (3 << 30, size, "GiB"), (9, count, "")]
+)
+def test_an_axis_has_one_unit(most: float, form: Callable[[float], str], unit: str) -> None:
+    """An axis from 60 s over 90 s to 2 min makes its reader convert."""
+    said = [text for _, text in axis(most, form)]
+
+    assert {unit} == {text.partition(" ")[2] for text in said}
+    assert len(said) == len(set(said)) >= 3
+
+
+def test_a_label_that_is_cut_says_all_of_it_when_pointed_at() -> None:
+    """Two hosts whose names differ in the middle would be one."""
+    name = "rack-17-" + "x" * 60 + "-host-23"
+    texts = svg(bar_plot([Bar(name, [1.0])], ("a",), form=seconds, x_label="x", title="t")).iter("text")
+    label = next(text for text in texts if "…" in "".join(text.itertext()))
+
+    assert label[0].text == name
+    assert len(label[0].tail or "") * 5 < float(label.attrib["x"])
+
+
 def test_a_page_of_nothing_is_a_page() -> None:
     """The first report of a new cluster would be a stack trace."""
     page = render(dict.fromkeys(EMPTY, ()), {"duplicate": 0}, lines=0)
 
-    assert page.count("Nothing of the kind happened.") == 8
+    assert page.count('class="none"') == 10
 
 
 def test_without_pyspark_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
@@ -104,6 +188,101 @@ def test_without_java_it_says_so(monkeypatch: pytest.MonkeyPatch, capsys: Captur
     assert "error[java_missing]" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("make", "code"), [(False, "events_not_found"), (True, "no_events")])
+def test_a_path_without_events_is_refused_before_spark_starts(
+    make: bool, code: str, tmp_path: Path, capsys: Capture
+) -> None:
+    """Twenty seconds of waiting for a word about a typing error."""
+    if make:
+        (tmp_path / "in").mkdir()
+    assert 3 == main(["report", str(tmp_path / "in"), "--out", str(tmp_path / "out")])
+    said = capsys.readouterr().err
+
+    assert f"error[{code}]" in said
+    assert "starting Spark" not in said
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.fixture
+def one_event(tmp_path: Path) -> str:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "_events-h1-1.jsonl").write_text("{}\n")
+    return str(tmp_path / "in")
+
+
+def test_a_directory_that_holds_something_else_is_refused(one_event: str, tmp_path: Path, capsys: Capture) -> None:
+    """`--out ~/results` deleted what somebody kept in ~/results/tables."""
+    (tmp_path / "out" / "tables").mkdir(parents=True)
+    (tmp_path / "out" / "tables" / "mine").write_text("mine")
+    assert 9 == main(["report", one_event, "--out", str(tmp_path / "out")])
+    said = capsys.readouterr().err
+
+    assert "error[not_a_report]" in said
+    assert "starting Spark" not in said
+    assert "mine" == (tmp_path / "out" / "tables" / "mine").read_text()
+
+
+def test_an_out_that_cannot_be_written_is_no_bug_of_ours(one_event: str, capsys: Capture) -> None:
+    """`internal` tells its reader to report a bug where a permission is missing."""
+    assert 8 == main(["report", one_event, "--out", "/proc/torrentdist-report"])
+    assert "error[disk_error]: /proc/torrentdist-report" in capsys.readouterr().err
+
+
+def test_a_new_report_deletes_only_what_an_earlier_one_wrote(tmp_path: Path) -> None:
+    """Notes beside a page, or a file among the tables, would be gone after the next report."""
+    directory = ReportDirectory(tmp_path / "out")
+    directory.claim()
+
+    def publish(*names: str) -> None:
+        with directory.work() as work:
+            for name in (*names, "report.html"):
+                (work / name).parent.mkdir(parents=True, exist_ok=True)
+                (work / name).write_text("made")
+            directory.publish(work)
+
+    publish("tables/spread/part-0.parquet", "tables/old/part-0.parquet")
+    for mine in ("notes.txt", "tables/spread/mine.parquet"):
+        (tmp_path / "out" / mine).write_text("mine")
+    directory.claim()
+    publish("tables/spread/part-1.parquet")
+
+    left = {path.relative_to(tmp_path / "out").as_posix() for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    expected = {"notes.txt", "report.html", "torrentdist-report.json", "tables/spread/mine.parquet"}
+    assert expected | {"tables/spread/part-1.parquet"} == left
+    assert not (tmp_path / "out" / "tables" / "old").exists()
+
+
+def test_files_that_daemons_still_write_are_found(tmp_path: Path) -> None:
+    """On a cluster that runs, the last minutes are what one wants to know about."""
+    for name in (
+        "a/events-h1-1.jsonl",
+        "a/_events-h1-2.jsonl",
+        "b/_events-h2-1.jsonl",
+        "b/_other.jsonl",
+        "_x/events-1.jsonl",
+    ):
+        (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "in" / name).write_text(f"{name}\n")
+    source = find_events(f"{tmp_path}/in/*", {})
+    found = source.snapshot(tmp_path / "open")
+    (tmp_path / "in" / "b" / "_events-h2-1.jsonl").unlink()  # closed, or shipped, meanwhile
+
+    assert [str(tmp_path / "open")] == found
+    assert {"a/_events-h1-2.jsonl\n", "b/_events-h2-1.jsonl\n"} == {
+        p.read_text() for p in (tmp_path / "open").iterdir()
+    }
+    assert all(path.name[0] not in "_." for path in (tmp_path / "open").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("path", "settings"),
+    [("s3a://bucket/events", {}), ("/events/{a,b}", {}), ("/events", {"spark.hadoop.fs.defaultFS": "hdfs://nn"})],
+)
+def test_what_only_spark_can_reach_is_left_to_it(path: str, settings: dict[str, str]) -> None:
+    """A path on HDFS would be refused because this host has no such directory."""
+    assert find_events(path, settings).size() is None
+
+
 @pytest.mark.parametrize("words", [("--conf", "executor.memory=1g"), ("--every", "soon")])
 def test_wrong_options_are_found_before_spark_starts(words: tuple[str, str], tmp_path: Path, capsys: Capture) -> None:
     """Ten seconds of waiting for a word about a typing error."""
@@ -113,7 +292,8 @@ def test_wrong_options_are_found_before_spark_starts(words: tuple[str, str], tmp
 
 def test_a_report_that_is_followed_is_not_written_over(tmp_path: Path, capsys: Capture) -> None:
     """What weeks of --follow have gathered would be hidden by one report of something else."""
-    (tmp_path / "checkpoint").mkdir()
+    (tmp_path / "out" / "checkpoint").mkdir(parents=True)
+    (tmp_path / "events-1.jsonl").write_text("{}\n")
 
-    assert 2 == main(["report", str(tmp_path), "--out", str(tmp_path)])
+    assert 2 == main(["report", str(tmp_path), "--out", str(tmp_path / "out")])
     assert "choose another --out" in capsys.readouterr().err

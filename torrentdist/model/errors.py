@@ -72,7 +72,8 @@ ERRORS: Mapping[str, ErrorKind] = {
     "not_found": ErrorKind(3, 404, "{what} does not exist", "Check the name."),
     "no_supervisor_matches": ErrorKind(3, 404, "no supervisor {what}", "`torrentdist supervisor ls` lists them with their labels."),
     "events_not_found": ErrorKind(3, 404, "there are no events at {path}: {detail}", "Give a directory, file or URI that Spark can read, such as <data_dir>/events; docs/events.md says who writes them."),
-    "no_events": ErrorKind(3, 404, "{path} holds no events yet", "A daemon closes a file after events.file_secs, or when it stops; files whose names start with _ are still being written."),
+    "no_events": ErrorKind(3, 404, "{path} holds no events yet", "Give the events of daemons that run or ran with events.enabled: files called *.jsonl. With an object store, only files that a daemon has closed are there."),
+    "report_failed": ErrorKind(5, 503, "Spark could not make the report of {path}: {detail}", "For another file system than this host's, name its jar and credentials with --conf, as in --conf spark.jars.packages=org.apache.hadoop:hadoop-aws:VERSION. -v shows Spark's own words."),
     # not allowed
     "unauthorized": ErrorKind(4, 401, "the token is missing or wrong", "Put the cluster's token into a file and name it in client.token_file."),
     "forbidden": ErrorKind(4, 403, "{detail}", "Ask the operator of the cluster."),
@@ -114,6 +115,7 @@ ERRORS: Mapping[str, ErrorKind] = {
     "job_state": ErrorKind(9, 409, "job {id!r} is {status}: it cannot be {asked} now", "`torrentdist job show` tells its state; docs/jobs.md has the table of what is possible when."),
     "job_exists": ErrorKind(9, 409, "there is already a job {id!r}", "Kill it first, or give this one another --name."),
     "job_not_found": ErrorKind(3, 404, "there is no job {id!r}", "`torrentdist job ls` lists what there is."),
+    "not_a_report": ErrorKind(9, 409, "{path} is not a report's directory: it holds {found}", "Choose another --out: a directory that is empty, does not exist yet, or was made by an earlier report."),
     "dest_exists": ErrorKind(9, 409, "{path} exists and holds other content", "Choose another destination, or replace it with --force."),
     "tree_not_empty": ErrorKind(9, 409, "ZooKeeper's tree is not empty: it holds {path}", "A backup is restored only into a tree that holds nothing but what running daemons put there by themselves. Nothing was changed. If what is there is not wanted: stop the masters, delete the chroot, try again."),
     "request_reused": ErrorKind(9, 409, "request id {id!r} was used before for other content", "Use a fresh request id for every mutation."),

@@ -14,8 +14,11 @@ from typing import NamedTuple
 WIDTH = 860
 SERIES = 8
 """So many colours can be told apart; the page's CSS has --s0 to --s7."""
-_LABEL_WIDTH = 190
 _ROW = 26
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_CHARACTER = 7.0
+"""Width of one in the page's font, on the safe side."""
+_MOST_LABEL, _MOST_NOTE = 34, 30
 
 
 class Curve(NamedTuple):
@@ -39,35 +42,53 @@ def seconds(value: float) -> str:
 
 
 def size(value: float) -> str:
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+    for unit in _UNITS[:-1]:
         if abs(value) < 1024:
             return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.1f} {unit}"
         value /= 1024
     return f"{value:,.1f} PiB"
 
 
+def count(value: float) -> str:
+    return f"{value:,.0f}"
+
+
 def percent(value: float) -> str:
     return f"{value:.0%}" if value in (0, 1) or 0.01 <= value <= 0.995 else f"{value:.1%}"
 
 
-def ticks(most: float, wanted: int = 5) -> list[float]:
-    """Round numbers from 0 to just above `most`."""
+def ticks(most: float, wanted: int = 5, *, whole: bool = False) -> list[float]:
+    """Round numbers from 0 to just above `most`; `whole`: no fractions."""
     if most <= 0:
         return [0.0, 1.0]
-    rough = most / wanted
+    rough = max(1.0, most / wanted) if whole else most / wanted
     power = 10.0 ** math.floor(math.log10(rough))
-    step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough * 0.999)
+    factors = (1, 2, 5, 10) if whole else (1, 2, 2.5, 5, 10)
+    step = next(factor * power for factor in factors if factor * power >= rough * 0.999)
     return [step * n for n in range(math.ceil(most / step - 1e-9) + 1)]
+
+
+def axis(most: float, form: Callable[[float], str], wanted: int = 5) -> list[tuple[float, str]]:
+    """Where the ticks are and what they say: all in one unit, that of the largest."""
+    unit, name = 1.0, ""
+    if form is seconds:
+        unit, name = (3600.0, " h") if most >= 7200 else (60.0, " min") if most >= 120 else (1.0, " s")
+    elif form is size:
+        power = min(5, max(0, math.floor(math.log(most, 1024)))) if most >= 1 else 0
+        unit, name = 1024.0**power, " " + _UNITS[power]
+    elif form is percent:
+        unit, name = 0.01, "%"
+    return [(unit * value, f"{value:,.6g}{name}") for value in ticks(most / unit, wanted, whole=form is count)]
 
 
 def line_plot(curves: Sequence[Curve], *, x_label: str, y_label: str, title: str) -> str:
     """Shares over seconds, in steps: a host has a bundle or it has not."""
-    left, right, top, height = 64, 20, 14, 300
-    x_ticks = ticks(max((x for curve in curves for x, _ in curve.points), default=1.0), 8)
+    left, right, top, height = 64, 36, 14, 300
+    x_ticks = axis(max((x for curve in curves for x, _ in curve.points), default=1.0), seconds, 8)
     bottom, width = top + height, WIDTH - left - right
 
     def x_of(value: float) -> float:
-        return left + width * value / x_ticks[-1]
+        return left + width * value / x_ticks[-1][0]
 
     def y_of(value: float) -> float:
         return bottom - height * value
@@ -76,7 +97,7 @@ def line_plot(curves: Sequence[Curve], *, x_label: str, y_label: str, title: str
         _rule(left, y_of(y), left + width, y_of(y)) + _text(left - 8, y_of(y) + 4, percent(y), "end")
         for y in (0.0, 0.25, 0.5, 0.75, 0.9, 1.0)
     ]
-    body += [_text(x_of(x), bottom + 20, seconds(x), "middle") for x in x_ticks]
+    body += [_text(x_of(x), bottom + 20, said, "middle") for x, said in x_ticks]
     body += [_text(left + width / 2, bottom + 42, x_label, "middle", "axis")]
     body += [
         f'<text class="axis" transform="translate(14 {top + height / 2:.0f}) rotate(-90)" text-anchor="middle">'
@@ -93,7 +114,7 @@ def line_plot(curves: Sequence[Curve], *, x_label: str, y_label: str, title: str
         if curve.points:
             x, y = curve.points[-1]
             body.append(f'<circle cx="{x_of(x):.1f}" cy="{y_of(y):.1f}" r="3.5" fill="var(--s{number % SERIES})"/>')
-    return legend([curve.name for curve in curves]) + _svg(bottom + 52, body, title)
+    return legend([curve.name for curve in curves], range(SERIES)) + _svg(bottom + 52, body, title)
 
 
 def bar_plot(
@@ -104,53 +125,55 @@ def bar_plot(
     x_label: str,
     title: str,
     most: float | None = None,
+    colours: Sequence[int] = range(SERIES),
 ) -> str:
     """A stack a row; the note stands at its right."""
     widest = most or max((sum(bar.parts) for bar in bars), default=1.0)
-    unit = 1024.0 ** math.floor(math.log(widest, 1024)) if form is size and widest >= 1 else 1.0
-    noted = 150 if any(bar.note for bar in bars) else 20
-    left, top, width = _LABEL_WIDTH, 6, WIDTH - _LABEL_WIDTH - noted
-    x_ticks = [unit * x for x in ticks(widest / unit)]
+    left = _CHARACTER * min(_MOST_LABEL, max((len(bar.label) for bar in bars), default=0)) + 20
+    noted = _CHARACTER * min(_MOST_NOTE, max((len(bar.note) for bar in bars), default=0)) + 36
+    top, width = 6, WIDTH - left - noted
+    x_ticks = axis(widest, form, max(2, int(width / 90)))
     bottom = top + _ROW * len(bars) + 4
-    scale = width / (most or x_ticks[-1])
+    scale = width / (most or x_ticks[-1][0])
     body = []
-    for x in (x for x in x_ticks if x <= (most or x)):
+    for x, said in ((x, said) for x, said in x_ticks if x <= (most or x) * 1.0001):
         body.append(_rule(left + x * scale, top, left + x * scale, bottom))
-        body.append(_text(left + x * scale, bottom + 18, form(x), "middle"))
+        body.append(_text(left + x * scale, bottom + 18, said, "middle"))
     body.append(_text(left + width / 2, bottom + 40, x_label, "middle", "axis"))
     for row, bar in enumerate(bars):
-        y, x = top + _ROW * row, float(left)
-        body.append(_text(left - 10, y + 17, short(bar.label), "end", "label"))
+        y, x = top + _ROW * row, left
+        body.append(_text(left - 10, y + 17, bar.label, "end", "label", _MOST_LABEL))
         for number, value in enumerate(bar.parts):
             told = f"{bar.label}, {parts[number]}: {form(value)}"
             length = value * scale
             if length > 0:
                 body.append(
                     f'<rect x="{x:.1f}" y="{y + 4}" width="{max(length - 1, 0.6):.1f}" height="{_ROW - 8}" rx="2" '
-                    f'fill="var(--s{number})"><title>{escape(told)}</title></rect>'
+                    f'fill="var(--s{colours[number]})"><title>{escape(told)}</title></rect>'
                 )
             x += length
-        body.append(_text(x + 8, y + 17, bar.note, "start"))
-    return (legend(parts) if len(parts) > 1 else "") + _svg(bottom + 50, body, title)
+        body.append(_text(x + 8, y + 17, bar.note, "start", most=_MOST_NOTE))
+    return (legend(parts, colours) if len(parts) > 1 else "") + _svg(bottom + 50, body, title)
 
 
 def matrix_plot(values: Mapping[tuple[str, str], float], *, form: Callable[[float], str], title: str) -> str:
     """From (row) to (column): the fuller a cell, the more; empty ones stay empty."""
     rows = sorted({a for a, _ in values})
     columns = sorted({b for _, b in values})
-    left, top = 130, 50
+    left, top = _CHARACTER * min(24, max((len(name) for name in rows), default=0)) + 40.0, 50
     cell = min(110.0, max(30.0, (WIDTH - left - 10) / max(1, len(columns))))
     high = min(44.0, cell)
     most = max(values.values(), default=0) or 1.0
     body = [
         _text(left + cell * len(columns) / 2, 14, "to", "middle", "axis"),
-        _text(left - 100, top - 8, "from", "start", "axis"),
+        _text(left - 10, top - 8, "from", "end", "axis"),
     ]
     body += [
-        _text(left + cell * (n + 0.5), top - 10, short(name, int(cell / 7)), "middle") for n, name in enumerate(columns)
+        _text(left + cell * (n + 0.5), top - 10, name, "middle", most=int(cell / _CHARACTER))
+        for n, name in enumerate(columns)
     ]
     for row, from_ in enumerate(rows):
-        body.append(_text(left - 10, top + high * (row + 0.5) + 4, short(from_, 16), "end", "label"))
+        body.append(_text(left - 10, top + high * (row + 0.5) + 4, from_, "end", "label", 24))
         for column, to in enumerate(columns):
             value = values.get((from_, to), 0.0)
             x, y, told = left + cell * column, top + high * row, f"{from_} to {to}: {form(value)}"
@@ -168,9 +191,10 @@ def matrix_plot(values: Mapping[tuple[str, str], float], *, form: Callable[[floa
     return _svg(top + high * len(rows) + 8, body, title)
 
 
-def legend(names: Sequence[str]) -> str:
+def legend(names: Sequence[str], colours: Sequence[int]) -> str:
     keys = (
-        f'<span><i style="background:var(--s{n % SERIES})"></i>{escape(name)}</span>' for n, name in enumerate(names)
+        f'<span><i style="background:var(--s{colour})"></i>{escape(name)}</span>'
+        for name, colour in zip(names, colours, strict=False)
     )
     return f'<div class="legend">{"".join(keys)}</div>'
 
@@ -187,11 +211,15 @@ def _rule(x1: float, y1: float, x2: float, y2: float) -> str:
     return f'<line class="rule" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"/>'
 
 
-def _text(x: float, y: float, text: str, anchor: str, kind: str = "tick") -> str:
-    return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>' if text else ""
+def _text(x: float, y: float, text: str, anchor: str, kind: str = "tick", most: int = 200) -> str:
+    """Of more than `most` characters the whole is said when it is pointed at."""
+    said = short(text, most)
+    whole = f"<title>{escape(text)}</title>" if said != text else ""
+    at = f'class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"'
+    return f"<text {at}>{whole}{escape(said)}</text>" if text else ""
 
 
-def short(text: str, most: int = 24) -> str:
+def short(text: str, most: int) -> str:
     """The middle goes: beginnings and ends tell names apart."""
     if len(text) <= most:
         return text

@@ -24,6 +24,7 @@ CORRUPT = "_corrupt"
 KEY = ("node", "run", "seq")
 """Names an event, however often it was shipped."""
 TORN, OTHER_VERSION, OTHER_KIND, DUPLICATE = "torn or malformed", "unknown version", "unknown kind", "duplicate"
+TOO_OLD = "older than --keep"
 
 
 def schema() -> StructType:
@@ -54,9 +55,9 @@ def with_corrupt() -> StructType:
     return schema().add(CORRUPT, StringType())
 
 
-def read_lines(spark: SparkSession, path: str) -> DataFrame:
-    """Every line below `path`, a directory, file, pattern or URI; unusable ones too."""
-    lines: DataFrame = _options(spark.read).json(path)
+def read_lines(spark: SparkSession, *paths: str) -> DataFrame:
+    """Every line below `paths`, each a directory, file, pattern or URI; unusable ones too."""
+    lines: DataFrame = _options(spark.read).json(list(paths))
     return lines
 
 
@@ -131,16 +132,24 @@ def clocks(events: DataFrame) -> DataFrame:
         F.min_by("clock", known).alias("run_clock"), F.max_by("clock", known).alias("last"), F.max(known).alias("at")
     )
     of_node = of_run.groupBy("node").agg(F.max_by("last", "at").alias("node_clock"))
-    clock = F.coalesce("run_clock", "node_clock", F.lit(0.0))
+    clock = F.coalesce("run_clock", "node_clock")
     return of_run.join(of_node, "node", "left").select("node", "run", clock.alias("usual_clock"))
 
 
+def clock_counts(usual: DataFrame) -> DataFrame:
+    """One row: how many daemons there are, and for how many of them no clock is known."""
+    of_node = usual.groupBy("node").agg(F.count("usual_clock").alias("known"))
+    unknown = F.count(F.when(F.col("known") == 0, 1))
+    return of_node.agg(F.count(F.lit(1)).alias("daemons"), unknown.alias("unclocked"))
+
+
 def timed(events: DataFrame, usual: DataFrame) -> DataFrame:
-    """With `t`: seconds since 1970 by ZooKeeper's clock, which is the same for all hosts.
+    """With `t`: seconds since 1970 by ZooKeeper's clock, which is the same for all hosts; and whether that is `known`.
 
     A line carries the difference of the two clocks. Where it doesn't, because ZooKeeper was not reached yet, that of
-    the same start of the daemon holds, then that of the same host; a host that never told is taken at its word.
+    the same start of the daemon holds, then that of the same host. A host that never told has its own clock as `t`.
     """
     joined = events.join(F.broadcast(usual), ["node", "run"], "left")
-    clock = F.coalesce("clock", "usual_clock", F.lit(0.0))
-    return joined.withColumn("t", F.col("at") + clock).drop("usual_clock")
+    clock = F.coalesce("clock", "usual_clock")
+    timed = joined.withColumn("t", F.col("at") + F.coalesce(clock, F.lit(0.0)))
+    return timed.withColumn("known", clock.isNotNull()).drop("usual_clock")

@@ -1,36 +1,46 @@
 """`torrentdist report`: from files of events to Parquet tables and one page, once or for as long as more of them come.
 
-Always holds: lines are parsed once, into a store of usable events beside the tables, and everything else reads that;
-only tables of a few rows come to the driver. Must not do: change what it reads.
+Always: lines are parsed once, and everything else reads what came of that; few lines stay in memory, many go into a
+store beside the tables. Never: change what it reads, or bring a large table to the driver.
 """
 
 from __future__ import annotations
 
-import tempfile
+import contextlib
+import logging
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from pyspark.errors import AnalysisException
+import pyarrow.parquet  # type: ignore[import-untyped]
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.spark import reading
+from torrentdist.spark.arrivals import Frames
+from torrentdist.spark.event_files import FEW_BYTES, EventSource
 from torrentdist.spark.page import render
-from torrentdist.spark.reading import DUPLICATE
-from torrentdist.spark.session import suited_to
-from torrentdist.spark.store import EventStore, absorb
-from torrentdist.spark.tables import TABLES
+from torrentdist.spark.reading import DUPLICATE, TOO_OLD
+from torrentdist.spark.report_directory import PAGE, ReportDirectory
+from torrentdist.spark.report_directory import TABLES as FOLDER
+from torrentdist.spark.session import suited_to_few
+from torrentdist.spark.store import EventStore, Stored, absorb
+from torrentdist.spark.tables import NEWEST_LAST, TABLES
 
-STORE, CHECKPOINT, PAGE = "events", "checkpoint", "report.html"
+STORE, CHECKPOINT = "events", "checkpoint"
 MOST_ROWS = 2000
-"""Of a table on the page. The Parquet files have them all."""
+"""Rows of a table that the page gets. The Parquet files have them all."""
+FEW_LINES = 64_000
 FILES_AT_ONCE = 1000
 TABLES_AT_ONCE = 3
+LOOK_SECS = 1
 
 
 class ReportView(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,112 +53,232 @@ class ReportView(msgspec.Struct, frozen=True, kw_only=True):
     bundles: int
     hosts: int
     seconds: float
+    incomplete: int = 0
+    """Bundles that some host began with and doesn't have."""
+    failures: int = 0
+    """Downloads that failed."""
+    unclocked: int = 0
+    """Daemons whose clock is unknown: no time that hosts compare comes from them."""
 
 
-def run_once(spark: SparkSession, path: str, out: Path) -> ReportView:
-    """Everything below `path`, once. What an earlier report left in `out` is replaced."""
+def run_once(spark: SparkSession, source: EventSource, out: Path) -> ReportView:
+    """Everything that is there now. What an earlier report left in `out` is replaced."""
     began = time.monotonic()
-    out.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".work-", dir=out) as work:
-        counts = absorb(_found(lambda: reading.read_lines(spark, path), path), f"{work}/{STORE}")
+    directory = ReportDirectory(out)
+    directory.claim()
+    with _spark_errors(source.path), directory.work() as work:
+        lines = _found(lambda: reading.read_lines(spark, source.path, *source.snapshot(work / "open")), source.path)
+        size = source.size()
+        if size is not None and size <= FEW_BYTES:
+            with _few(spark, reading.judged(lines)) as judged:
+                return make_report(_judged(judged, source.path), directory, work, began, few=True)
+        counts = absorb(lines, f"{work}/{STORE}")
         if counts["lines"] == 0:
-            raise TorrentdistError("no_events", path=path)
-        return make_report(spark.read.schema(reading.schema()).parquet(f"{work}/{STORE}"), out, counts, began)
+            raise TorrentdistError("no_events", path=source.path)
+        events = spark.read.schema(reading.schema()).parquet(f"{work}/{STORE}")
+        return _report_of(Stored(events, counts), directory, work, began)
 
 
 def follow(
     spark: SparkSession,
-    path: str,
+    source: EventSource,
     out: Path,
     *,
     every_secs: float,
     keep_secs: float,
     say: Callable[[ReportView], None],
     once: bool = False,
+    stopping: threading.Event | None = None,
 ) -> None:
-    """The same over and over, whenever new files have come. Stopped and run again it goes on where it was.
+    """The same over and over, whenever files were closed. Stopped and run again it goes on where it was.
 
-    `keep_secs`: older events are left out, and deleted from what it keeps; 0: none are.
-    `once`: until all that is there now is in the report.
+    `keep_secs`: older events are left out, and deleted from what it keeps; 0: none are. `once`: until all that is there
+    now is in the report. `stopping`: ends it.
     """
+    stopping = stopping or threading.Event()
+    directory = ReportDirectory(out)
+    directory.claim()
     store = EventStore(out / STORE, keep_secs)
-    out.mkdir(parents=True, exist_ok=True)
-    lines = _found(lambda: reading.stream_lines(spark, path, FILES_AT_ONCE), path)
+    lines = _found(lambda: reading.stream_lines(spark, source.path, FILES_AT_ONCE), source.path)
 
     def on_batch(batch: DataFrame, number: int) -> None:
         began = time.monotonic()
         store.add(batch, number)
-        say(make_report(store.events(batch.sparkSession), out, store.counts(), began))
+        if not stopping.is_set():
+            with directory.work() as work:
+                stored = _with_open_files(store.stored(batch.sparkSession), source, work)
+                say(_report_of(stored, directory, work, began))
 
     trigger: dict[str, Any] = {"availableNow": True} if once else {"processingTime": f"{every_secs} seconds"}
-    query = (
-        lines.writeStream.foreachBatch(on_batch)
-        .option("checkpointLocation", str(out / CHECKPOINT))
-        .trigger(**trigger)
-        .start()
-    )
-    try:
-        query.awaitTermination()
-    finally:
-        query.stop()
-
-
-def make_report(stored: DataFrame, out: Path, counts: Mapping[str, int], began: float) -> ReportView:
-    """Tables and page over usable events."""
-    with suited_to(stored.sparkSession, counts["lines"]):
-        usual = reading.clocks(stored).persist()
+    writer = lines.writeStream.foreachBatch(on_batch).option("checkpointLocation", str(out / CHECKPOINT))
+    with _spark_errors(source.path):
+        query = writer.trigger(**trigger).start()
         try:
-            twice = reading.duplicates(stored)
-            events = reading.unique(reading.timed(stored, usual), twice.keys())
-            collected = _make_tables(events, out / "tables")
-            hosts = usual.select("node").distinct().count()
+            while not query.awaitTermination(LOOK_SECS) and not stopping.is_set():
+                pass
         finally:
-            usual.unpersist()
-        skipped = {name: count for name, count in counts.items() if name != "lines"} | {DUPLICATE: sum(twice.values())}
-        _write(_counted(stored.sparkSession, skipped), out / "tables" / "skipped")
-    page = out / PAGE
-    _replace(page, render(collected, skipped, lines=counts["lines"]))
+            _stop(query)
+
+
+def _stop(query: Any) -> None:
+    """A batch that runs now ends with an error, which is no news: it is run again when the report is followed again."""
+    log = logging.getLogger("py4j")
+    level = log.level
+    log.setLevel(logging.CRITICAL + 1)
+    try:
+        query.stop()
+    finally:
+        log.setLevel(level)
+
+
+def _with_open_files(stored: Stored, source: EventSource, work: Path) -> Stored:
+    paths = source.snapshot(work / "open")
+    if not paths:
+        return stored
+    spark = stored.events.sparkSession
+    counts = absorb(reading.read_lines(spark, *paths), f"{work}/{STORE}")
+    open_events = spark.read.schema(reading.schema()).parquet(f"{work}/{STORE}")
+    summed = {name: stored.counts.get(name, 0) + counts.get(name, 0) for name in stored.counts | counts}
+    return Stored(stored.events.unionByName(open_events), summed, stored.oldest)
+
+
+def _report_of(stored: Stored, directory: ReportDirectory, work: Path, began: float) -> ReportView:
+    """In memory and in one partition if it turned out to be little."""
+    spark = stored.events.sparkSession
+    if stored.counts["lines"] > FEW_LINES:
+        return make_report(stored, directory, work, began, few=False)
+    with _few(spark, stored.events) as events:
+        return make_report(Stored(events, stored.counts, stored.oldest), directory, work, began, few=True)
+
+
+@contextlib.contextmanager
+def _few(spark: SparkSession, frame: DataFrame) -> Iterator[DataFrame]:
+    """Rows that are all in one partition are never sent around: a table is one task."""
+    with suited_to_few(spark):
+        kept = frame.coalesce(1).persist()
+        try:
+            yield kept
+        finally:
+            kept.unpersist()
+
+
+def _judged(judged: DataFrame, path: str) -> Stored:
+    counted = judged.agg(F.count(F.lit(1)).alias("lines"), *reading.skip_counts()).collect()[0].asDict()
+    if counted["lines"] == 0:
+        raise TorrentdistError("no_events", path=path)
+    return Stored(judged.where(F.col("skipped").isNull()).drop(reading.CORRUPT, "skipped"), counted)
+
+
+def make_report(stored: Stored, directory: ReportDirectory, work: Path, began: float, *, few: bool) -> ReportView:
+    """Tables and page over usable events."""
+    with contextlib.ExitStack() as used:
+        usual = _kept(used, reading.clocks(stored.events))
+        twice = reading.duplicates(stored.events)
+        events = reading.unique(reading.timed(stored.events, usual), twice.keys())
+        events = _kept(used, events.coalesce(1)) if few else events
+        recent = events.where(F.col("t") >= stored.oldest) if stored.oldest else events
+        frames = Frames.of(recent).persisted()
+        used.callback(frames.unpersist)
+        skipped = {name: count for name, count in stored.counts.items() if name != "lines"}
+        skipped[DUPLICATE] = sum(twice.values())
+        if stored.oldest:
+            skipped[TOO_OLD] = skipped.get(TOO_OLD, 0) + events.where(F.col("t") < stored.oldest).count()
+        collected = _make_tables(frames, work / FOLDER, few=few)
+        clocks = reading.clock_counts(usual).collect()[0]
+    _write_skipped(skipped, work / FOLDER / "skipped")
+    page = render(collected, skipped, lines=stored.counts["lines"], unclocked=clocks["unclocked"])
+    (work / PAGE).write_text(page, encoding="utf-8")
+    directory.publish(work)
+    total = {name: max((row[name] for row in collected["summary"]), default=0) for name in ("bundles", "incomplete")}
     return ReportView(
-        out=str(out),
-        page=str(page),
+        out=str(directory.path),
+        page=str(directory.path / PAGE),
         events=sum(row["count"] for row in collected["kinds"]),
         skipped=skipped,
-        bundles=len({row["digest"] for row in collected["spread"]}),
-        hosts=hosts,
+        bundles=total["bundles"],
+        hosts=clocks["daemons"],
         seconds=time.monotonic() - began,
+        incomplete=total["incomplete"],
+        failures=sum(row["failures"] for row in collected["summary"]),
+        unclocked=clocks["unclocked"],
     )
 
 
-def _counted(spark: SparkSession, skipped: Mapping[str, int]) -> DataFrame:
-    """Not from Python values, which needs Python on the executors."""
-    rows = (F.struct(F.lit(reason).alias("reason"), F.lit(count).alias("lines")) for reason, count in skipped.items())
-    counted: DataFrame = spark.range(1).select(F.inline(F.array(*rows)))
-    return counted
+def _kept(used: contextlib.ExitStack, frame: DataFrame) -> DataFrame:
+    kept = frame.persist()
+    used.callback(kept.unpersist)
+    return kept
 
 
-def _make_tables(events: DataFrame, directory: Path) -> dict[str, list[dict[str, Any]]]:
+def _make_tables(frames: Frames, directory: Path, *, few: bool) -> dict[str, list[dict[str, Any]]]:
     """Some at a time: most of them keep only some of the cores busy, or the driver."""
+    write = _write_few if few else _write
     with ThreadPoolExecutor(TABLES_AT_ONCE) as pool:
-        written = {name: pool.submit(_write, table(events), directory / name) for name, table in TABLES.items()}
-        return {name: rows.result() for name, rows in written.items()}
+        written = {name: pool.submit(write, table(frames), directory / name) for name, table in TABLES.items()}
+        for rows in written.values():
+            rows.result()
+    return {name: _rows_for_page(directory / name, newest_last=name in NEWEST_LAST) for name in TABLES}
 
 
-def _write(table: DataFrame, target: Path) -> list[dict[str, Any]]:
-    """As Parquet; and its first rows, for the page."""
-    table.coalesce(1).write.mode("overwrite").parquet(f"{target}")
-    written = table.sparkSession.read.schema(table.schema).parquet(f"{target}")
-    return [row.asDict(recursive=True) for row in written.limit(MOST_ROWS).collect()]
+def _write(table: DataFrame, target: Path) -> None:
+    table.write.parquet(f"{target}")
 
 
-def _replace(page: Path, text: str) -> None:
-    """Who has the page open never reads half of it."""
-    new = page.with_name(f".{page.name}")
-    new.write_text(text, encoding="utf-8")
-    new.rename(page)
+def _write_few(table: DataFrame, target: Path) -> None:
+    """As Parquet, without a job of Spark that writes."""
+    _write_arrow(table.toArrow(), target)
+
+
+def _rows_for_page(target: Path, *, newest_last: bool) -> list[dict[str, Any]]:
+    """The first rows of a table, or the last ones."""
+    rows: list[dict[str, Any]] = []
+    for path in target.glob("*.parquet"):
+        with pyarrow.parquet.ParquetFile(path) as file:
+            groups = range(file.num_row_groups)
+            for group in reversed(groups) if newest_last else groups:
+                more = file.read_row_group(group).to_pylist()
+                rows = [*more, *rows] if newest_last else [*rows, *more]
+                if len(rows) >= MOST_ROWS:
+                    break
+    return rows[-MOST_ROWS:] if newest_last else rows[:MOST_ROWS]
+
+
+def _write_skipped(skipped: Mapping[str, int], target: Path) -> None:
+    columns = {"reason": pyarrow.array(skipped.keys(), "string"), "lines": pyarrow.array(skipped.values(), "int64")}
+    _write_arrow(pyarrow.table(columns), target)
+
+
+def _write_arrow(rows: Any, target: Path) -> None:
+    target.mkdir(parents=True)
+    pyarrow.parquet.write_table(rows, target / "part-00000.snappy.parquet")
 
 
 def _found(read: Callable[[], DataFrame], path: str) -> DataFrame:
     try:
         return read()
     except AnalysisException as exc:
-        raise TorrentdistError("events_not_found", path=path, detail=str(exc).splitlines()[0]) from None
+        raise TorrentdistError("events_not_found", path=path, detail=_first_line(exc)) from None
+
+
+@contextlib.contextmanager
+def _spark_errors(path: str) -> Iterator[None]:
+    """What Spark says in a stack trace of Java, in a line."""
+    try:
+        yield
+    except (Py4JJavaError, PySparkException) as exc:
+        raise TorrentdistError("report_failed", path=path, detail=_cause(exc)) from exc
+
+
+def _cause(exc: Exception) -> str:
+    """The innermost exception of Java's, which names what is wrong."""
+    text = str(exc)
+    causes = [line for line in text.splitlines() if line.startswith("Caused by: ")]
+    if causes:
+        return causes[-1].removeprefix("Caused by: ")
+    lines: Sequence[str] = [line.strip() for line in text.splitlines() if line.strip()]
+    said = (line.removeprefix(": ") for line in lines if line.startswith(": "))
+    return next(said, lines[0] if lines else type(exc).__name__)
+
+
+def _first_line(exc: Exception) -> str:
+    return str(exc).splitlines()[0]

@@ -25,12 +25,18 @@ if TYPE_CHECKING:
 LOCAL = "local[*]"
 WRITERS = "spark.sql.maxConcurrentOutputFileWriters"
 """More than there are kinds of events: a task then writes to a file of each, and need not sort all its rows first."""
-FEW_LINES = 200_000
 _FOR_FEW = {
     "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
-    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.shuffle.partitions": "1",
+    # A broadcast is a job of its own; rows that are in one partition are joined where they are.
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
+    "spark.sql.optimizer.disableHints": "true",
 }
+_BRIEF_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For a JVM that lives for seconds: its best compiler would cost more than it gains."""
+_JVM_OPTIONS = "spark.driver.extraJavaOptions"
 
 
 def require_spark() -> None:
@@ -43,23 +49,27 @@ def require_spark() -> None:
 
 @contextlib.contextmanager
 def spark_session(
-    name: str, *, master: str = "", conf: Mapping[str, str] | None = None, log: bool = False
+    name: str, *, master: str = "", conf: Mapping[str, str] | None = None, log: bool = False, brief: bool = False
 ) -> Iterator[SparkSession]:
     """Ours, from start to end. `conf` is laid over the user's spark-defaults.conf; without any master: all cores here.
 
-    `log`: let the JVM write to stderr; else that is only looked at when it doesn't start.
+    `log`: let the JVM write to stderr; else that is only looked at when it doesn't start. `brief`: it has little to do.
     """
     require_spark()
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
-    master = master or (conf or {}).get("spark.master", "") or _configured_master() or LOCAL
+    master = master or (conf or {}).get("spark.master", "") or configured("spark.master") or LOCAL
     require_master(master)
     with tempfile.TemporaryDirectory(prefix="torrentdist-spark-") as work:
         options = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.master": master}
+        # Which line of ours made which column is asked of Python for each of them.
+        options["spark.python.sql.dataFrameDebugging.enabled"] = "false"
         if master.startswith("local["):
             options |= _for_this_machine(work)
         options |= {key: value for key, value in (conf or {}).items() if key != "spark.master"}
+        if brief:
+            options[_JVM_OPTIONS] = f"{_BRIEF_JVM} {options.get(_JVM_OPTIONS) or configured(_JVM_OPTIONS)}".strip()
         # What tables mean does not depend on where they are made.
         options["spark.sql.session.timeZone"] = "UTC"
         options.setdefault(WRITERS, "32")
@@ -79,21 +89,20 @@ def spark_session(
 
 
 @contextlib.contextmanager
-def suited_to(spark: SparkSession, lines: int) -> Iterator[None]:
+def suited_to_few(spark: SparkSession) -> Iterator[None]:
     """Of a few lines, compiling a query, and planning it anew in the middle, takes longer than running it."""
-    settings = _FOR_FEW if lines < FEW_LINES else {}
-    before = {key: str(spark.conf.get(key)) for key in settings}
-    for key, value in settings.items():
+    before = {key: spark.conf.get(key, None) for key in _FOR_FEW}
+    for key, value in _FOR_FEW.items():
         spark.conf.set(key, value)
     try:
         yield
     finally:
-        for key, value in before.items():
-            spark.conf.set(key, value)
+        for key, old in before.items():
+            spark.conf.unset(key) if old is None else spark.conf.set(key, old)
 
 
-def _configured_master() -> str:
-    """What the user's own configuration says about where Spark runs; empty: nothing."""
+def configured(key: str) -> str:
+    """What the user's spark-defaults.conf says; empty: nothing."""
     home = os.environ.get("SPARK_HOME", "")
     directory = os.environ.get("SPARK_CONF_DIR") or (f"{home}/conf" if home else "")
     defaults = Path(directory) / "spark-defaults.conf"
@@ -101,9 +110,9 @@ def _configured_master() -> str:
         return ""
     # As java.util.Properties reads it: a key and its value are parted by blanks, by = or by :
     found = re.findall(
-        r"(?m)^[ \t]*spark\.master(?:[ \t]*[=:][ \t]*|[ \t]+)(\S+)", defaults.read_text(errors="replace")
+        rf"(?m)^[ \t]*{re.escape(key)}(?:[ \t]*[=:][ \t]*|[ \t]+)(\S.*)", defaults.read_text(errors="replace")
     )
-    return found[-1] if found else ""
+    return found[-1].strip() if found else ""
 
 
 def _for_this_machine(work: str) -> dict[str, str]:

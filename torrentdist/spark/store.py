@@ -23,6 +23,7 @@ MERGED_AT_ONCE = 16
 LEVELS = 2
 """So often is an event written anew; what 256 batches brought stays as it is until it is too old."""
 _ABOUT = "_about.json"
+_FORGOTTEN = "_forgotten.json"
 
 
 def absorb(lines: DataFrame, store: str) -> dict[str, int]:
@@ -32,6 +33,22 @@ def absorb(lines: DataFrame, store: str) -> dict[str, int]:
     usable = watched.where(F.col("skipped").isNull()).drop(reading.CORRUPT, "skipped")
     usable.write.mode("overwrite").partitionBy("event").parquet(store)
     return dict(seen.get)
+
+
+class Stored(msgspec.Struct, frozen=True):
+    """Usable events, and how many lines there were and were not used."""
+
+    events: DataFrame
+    counts: dict[str, int]
+    oldest: float = 0.0
+    """What happened before is left out, by ZooKeeper's clock."""
+
+
+class Forgotten(msgspec.Struct, frozen=True):
+    """Lines that were deleted because they were too old, up to and with the batch `last`."""
+
+    lines: int = 0
+    last: int = -1
 
 
 class About(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,17 +80,18 @@ class EventStore:
         counts = absorb(batch, str(work))
         self._publish(work, f"batch=0-{number}", About(counts=counts, newest=time.time()))
 
-    def events(self, spark: SparkSession) -> DataFrame:
-        """What is young enough."""
-        return self._read(spark, self._parts())
-
-    def counts(self) -> dict[str, int]:
-        return _summed(self._parts())
+    def stored(self, spark: SparkSession) -> Stored:
+        """All that it keeps, and from when on it is young enough. Lines that were deleted are counted as too old."""
+        parts = self._parts()
+        counts = _summed(parts)
+        forgotten = self._forgotten()
+        counts["lines"] += forgotten.lines
+        counts[reading.TOO_OLD] = forgotten.lines
+        return Stored(self._read(spark, parts), counts, self._oldest())
 
     def _read(self, spark: SparkSession, parts: Iterable[Part]) -> DataFrame:
         reader = spark.read.schema(reading.schema()).option("basePath", str(self._directory))
-        frame = reader.parquet(*(str(part.path) for part in parts)).drop("batch")
-        return frame.where(F.col("at") >= self._oldest())
+        return reader.parquet(*(str(part.path) for part in parts)).drop("batch")
 
     def _oldest(self) -> float:
         return time.time() - self._keep_secs if self._keep_secs else 0.0
@@ -82,11 +100,30 @@ class EventStore:
         """Those that count. What was replaced, or is too old, is deleted."""
         parts = [_part(path) for path in self._directory.glob("batch=*")]
         replaced = {name for part in parts for name in part.about.replaces}
-        gone = [part for part in parts if part.path.name in replaced or part.about.newest < self._oldest()]
+        old = [part for part in parts if part.path.name not in replaced and part.about.newest < self._oldest()]
+        self._forget(old)
+        gone = [part for part in parts if part.path.name in replaced or part in old]
         for part in gone:
             shutil.rmtree(part.path)
         left = [part for part in parts if part not in gone]
         return sorted(left, key=lambda part: (part.number, part.level))
+
+    def _forgotten(self) -> Forgotten:
+        path = self._directory / _FORGOTTEN
+        return msgspec.json.decode(path.read_bytes(), type=Forgotten) if path.exists() else Forgotten()
+
+    def _forget(self, old: Iterable[Part]) -> None:
+        """Count the lines of what is about to be deleted: each part once, however often it is tried."""
+        before = self._forgotten()
+        new = [part for part in old if part.number > before.last]
+        if new:
+            lines = before.lines + _summed(new)["lines"]
+            self._replace(_FORGOTTEN, Forgotten(lines=lines, last=max(part.number for part in new)))
+
+    def _replace(self, name: str, record: msgspec.Struct) -> None:
+        path = self._directory / f"{name}.new"
+        path.write_bytes(msgspec.json.encode(record))
+        path.rename(self._directory / name)
 
     def _merge(self, spark: SparkSession, *, before: int) -> None:
         for level in range(LEVELS):
