@@ -90,7 +90,7 @@ def test_what_is_not_everywhere_comes_with_hosts_and_reasons(events: Events) -> 
     story = [started(f"h{n}", 100.0) for n in range(5)] + [finished("h0", 110.0), failed("h1", 103.0)]
     story += [failed("h2", 103.0, reason="old"), failed("h2", 105.0, code="bundle_lost", reason="gone")]
     story += [failed("h3", 104.0), finished("h3", 120.0)]
-    whole = [started("h0", 90.0, digest=D2), finished("h0", 95.0, digest=D2)]
+    whole = [{**started("h0", 90.0), "digest": D2}, finished("h0", 95.0, digest=D2)]
     found = events(*story, *whole)
 
     lacking = [("h1", 1, "disk_full", "no room"), ("h2", 2, "bundle_lost", "gone"), ("h4", 0, None, None)]
