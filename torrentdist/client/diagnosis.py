@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from torrentdist.client.zookeeper_probe import Door
 from torrentdist.model.config import ZooKeeperConfig
-from torrentdist.model.doctor_views import Finding, Verdict
+from torrentdist.model.doctor_views import Finding, IsolationView, Verdict
 from torrentdist.model.errors import (
     EXIT_DISK,
     EXIT_NOT_ALLOWED,
@@ -83,6 +83,17 @@ def judge_open_files(soft: int, hard: int) -> Finding:
     if soft < LEAST_FILES:
         return failure("open files", "", detail, hint, EXIT_USAGE)
     return warning("open files", "", detail, hint) if soft < GOOD_FILES else Finding(check="open files", detail=detail)
+
+
+def judge_isolation(url: str, said: IsolationView) -> Finding:
+    if said.error:
+        hint = "Start torrentdist-launcher on this host, or correct supervisor.launcher; no worker starts before."
+        return failure("workers", url, said.error, hint, EXIT_UNAVAILABLE)
+    if not said.namespaces:
+        detail = f"runs have no namespaces of their own: {said.why_not}"
+        hint = "Install bubblewrap and run torrentdist-launcher as root: docs/deployment.md."
+        return warning("workers", url, detail, hint)
+    return Finding(check="workers", subject=url, detail="each run has namespaces of its own")
 
 
 # ZooKeeper

@@ -29,7 +29,7 @@ from torrentdist.client.transport import Broken, Request, ask, read_token
 from torrentdist.client.zookeeper_probe import Door, NotUnderstood, door_of
 from torrentdist.http11 import Http, HttpError
 from torrentdist.model.config import Config, ZooKeeperConfig
-from torrentdist.model.doctor_views import Finding, Verdict
+from torrentdist.model.doctor_views import Finding, IsolationView, Verdict
 from torrentdist.model.errors import EXIT_UNAVAILABLE, EXIT_USAGE, TorrentdistError
 from torrentdist.model.ha_views import DialView, RoleView
 from torrentdist.model.settings import DEFAULT_ORIGIN
@@ -39,6 +39,8 @@ from torrentdist.model.wording import cause_text
 T = TypeVar("T")
 
 PROBE_SECS = 3.0
+ISOLATION_SECS = 8.0
+"""The supervisor waits for its launcher meanwhile."""
 _UNSAID = ("", DEFAULT_ORIGIN)
 ALL_SECS = 45.0
 MOST_PORTS = 64
@@ -337,7 +339,18 @@ async def supervisor(config: Config, origins: Mapping[str, str]) -> list[Finding
         diagnosis.failure("supervisor", url, f"{check}: {why}", hint, EXIT_UNAVAILABLE)
         for check, why in sorted(health.failing.items())
     ]
-    return failing or [Finding(check="supervisor", subject=url, detail="ready", verdict=Verdict.OK)]
+    ready = [] if failing else [Finding(check="supervisor", subject=url, detail="ready", verdict=Verdict.OK)]
+    return failing + ready + await _isolation(url)
+
+
+async def _isolation(url: str) -> list[Finding]:
+    """Nothing of a supervisor that is too old to say."""
+    async with Http() as http:
+        try:
+            answer = await asyncio.wait_for(http.get(f"{url}/v1/host/isolation"), ISOLATION_SECS)
+            return [diagnosis.judge_isolation(url, msgspec.json.decode(answer.content, type=IsolationView))]
+        except (HttpError, TimeoutError, msgspec.MsgspecError):
+            return []
 
 
 async def _ready(http: Http, url: str) -> HealthView:

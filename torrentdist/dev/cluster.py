@@ -40,12 +40,15 @@ from torrentdist.dev.processes import (
 )
 from torrentdist.dev.zookeeper import EmbeddedZooKeeper
 from torrentdist.host.address import NAME, read_address
+from torrentdist.launcher import program
 from torrentdist.model.config import ZooKeeperConfig
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.wording import counted
 
 READY_SECS = 60.0
 STOP_SECS = 15.0
+LAUNCHER = "launcher-1"
+LAUNCHER_PROGRAM = "torrentdist.launcher.server"
 GRACE_SECS = 3.0
 """For the workers of a cluster that goes down."""
 STOP_ATTEMPTS = 3
@@ -111,6 +114,7 @@ class DevCluster:
         for name in masters:
             self.wait_started(name)
         self._write_client_config()
+        self.start(LAUNCHER)
         supervisors = [f"supervisor-{n + 1}" for n in range(self.spec.supervisors)]
         for n, name in enumerate(supervisors):
             self.write_config(name, port=self.spec.first_port + 10 + n if self.spec.first_port else 0)
@@ -196,7 +200,8 @@ class DevCluster:
             send(guardian, signal.SIGTERM)
         for guardian in wait_gone(guardians, GRACE_SECS):
             send(guardian, signal.SIGUSR1)
-        wait_gone(guardians, 5.0)
+        for guardian in wait_gone(guardians, 5.0):
+            send(guardian, signal.SIGKILL)  # its run ends with it
 
     # members
 
@@ -209,6 +214,11 @@ class DevCluster:
             server.kill()  # if its process is gone, it is not reaped yet
             server.spawn()
             self._remember_server(int(number))
+            return
+        if name == LAUNCHER:
+            self.launcher_socket.unlink(missing_ok=True)
+            self.start_process(name, program.command(LAUNCHER_PROGRAM, "--socket", str(self.launcher_socket)))
+            self._wait_launcher()
             return
         (self.dir / name / NAME).unlink(missing_ok=True)
         self.start_process(name, self.command(name))
@@ -234,6 +244,18 @@ class DevCluster:
         """The program of a member."""
         return [sys.executable, "-m", "torrentdist_cli", name.partition("-")[0], "--config", str(self.config_of(name))]
 
+    @property
+    def launcher_socket(self) -> Path:
+        return self.dir / "launcher.sock"
+
+    def _wait_launcher(self) -> None:
+        deadline = time.monotonic() + READY_SECS
+        while not self.launcher_socket.exists():
+            self._require_alive(LAUNCHER)
+            if time.monotonic() > deadline:
+                raise TorrentdistError("timed_out", what=f"starting {LAUNCHER}", seconds=READY_SECS)
+            time.sleep(0.02)
+
     def wait_started(self, name: str, timeout: float = READY_SECS) -> None:
         """Return when it has told its address; its configuration keeps the port from then on."""
         deadline = time.monotonic() + timeout
@@ -252,7 +274,7 @@ class DevCluster:
         """Every member says that it is ready, and one master leads."""
         deadline = time.monotonic() + timeout
         masters = [p for p in self.state.processes if p.role == "master"]
-        waiting = {p.id: f"{p.url}/readyz" for p in self.state.processes if p.role != "zookeeper"}
+        waiting = {p.id: f"{p.url}/readyz" for p in self.state.processes if p.url and p.role != "zookeeper"}
         with httpx.Client(trust_env=False, timeout=2.0, headers=self.headers()) as http:
             while waiting or not any(_answers_ok(http, f"{m.url}/leaderz") for m in masters):
                 waiting = {name: url for name, url in waiting.items() if not _answers_ok(http, url)}
@@ -328,7 +350,7 @@ class DevCluster:
         if role == "master":
             sections["api"]["port"] = port
         else:
-            sections["supervisor"]["gateway_port"] = port
+            sections["supervisor"] |= {"gateway_port": port, "launcher": str(self.launcher_socket)}
             sections["client"] = {"masters": self.masters()}
         for section, values in self.spec.settings.items():
             sections[section] = {**sections.get(section, {}), **values}

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from torrentdist.launcher.privileges import own_user
+from torrentdist.launcher.socket_path import short_address
 from torrentdist.launcher.starting import start_guardian, why_no_namespaces
 
 ANSWER_SECS = 5.0
@@ -73,7 +74,8 @@ class LauncherClient:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
             sock.settimeout(self._answer_secs)
             try:
-                sock.connect(self._path)
+                with short_address(self._path) as address:
+                    sock.connect(address)
                 rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
                 sock.sendmsg([json.dumps(request).encode()], rights)
             except OSError as exc:

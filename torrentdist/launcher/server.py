@@ -19,6 +19,7 @@ import sys
 from typing import Any
 
 from torrentdist.launcher.privileges import User, own_user
+from torrentdist.launcher.socket_path import short_address
 from torrentdist.launcher.starting import start_guardian, why_no_namespaces
 
 REQUEST_SECS = 2.0
@@ -95,7 +96,8 @@ def bind(path: str, caller: User) -> socket.socket:
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     before = os.umask(0o177)
     try:
-        sock.bind(path)
+        with short_address(path) as address:
+            sock.bind(address)
     finally:
         os.umask(before)
     os.chown(path, caller.uid, caller.gid)

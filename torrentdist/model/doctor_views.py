@@ -45,3 +45,15 @@ def worst(findings: Iterable[Finding]) -> Verdict:
 def exit_code(findings: Iterable[Finding]) -> int:
     """Of the first failure: the checks run from causes to consequences, so it is the likeliest cause."""
     return next((finding.exit_code for finding in findings if finding.verdict is Verdict.FAIL), EXIT_OK)
+
+
+class IsolationView(View, frozen=True, kw_only=True):
+    """What the workers of a host get: the supervisor's answer to the doctor."""
+
+    namespaces: bool
+    """Each run has PID and mount namespaces of its own."""
+    why_not: str = ""
+    launcher: str = ""
+    """The socket of the launcher; empty: the supervisor starts workers itself."""
+    error: str = ""
+    """Why no worker can be started now."""

@@ -86,6 +86,11 @@ class Gateway:
     async def workers(self, _: Request) -> Response:
         return json_response([] if self._s.jobs is None else self._s.jobs.reports())
 
+    async def isolation(self, _: Request) -> Response:
+        if self._s.jobs is None:
+            raise TorrentdistError("closing", what="this supervisor")
+        return json_response(await asyncio.to_thread(self._s.jobs.isolation))
+
     async def verify(self, request: Request) -> Response:
         bundle = _bundle(request)
         digest = self._s.runtime.store.lookup(bundle)
@@ -127,6 +132,7 @@ def gateway_app(supervisor: Supervisor, web: Callable[[], WebServer]) -> ASGIApp
         Route("/v1/host/bundles/{id}/fetch", g.fetch, methods=["POST"]),
         Route("/v1/host/bundles/{id}/verify", g.verify, methods=["POST"]),
         Route("/v1/host/workers", g.workers),
+        Route("/v1/host/isolation", g.isolation),
         *supervisor.output.routes(),
         Route("/v1/host/prune", g.prune, methods=["POST"]),
     ]

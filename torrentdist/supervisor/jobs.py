@@ -20,6 +20,7 @@ from torrentdist.bundle.store import Store, Stored
 from torrentdist.cluster.zookeeper import ZooKeeper
 from torrentdist.launcher.asking import starter
 from torrentdist.model.config import SupervisorConfig
+from torrentdist.model.doctor_views import IsolationView
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId
 from torrentdist.model.job import JobKind, OnIsolation
@@ -84,6 +85,7 @@ class Jobs:
         """`trouble`: why a bundle could not be fetched; empty if it may yet come. `on_lease`: see Barriers."""
         self._trouble = trouble
         self._log_keep_secs = settings.log_keep_secs
+        self.launcher = settings.launcher
         self.starter = starter(settings.launcher)
         self._store = store
         self._isolation = isolation
@@ -167,6 +169,14 @@ class Jobs:
             if facts is not None and handle is not None and facts.spec.kind is JobKind.SPARK:
                 found.append(Driver(place.key, handle.run.id, handle.pid, facts.spec.spark.ui_port))
         return found
+
+    def isolation(self) -> IsolationView:
+        """Blocks: it asks the launcher."""
+        try:
+            found = self.starter.isolation()
+        except OSError as error:
+            return IsolationView(namespaces=False, launcher=self.launcher, error=str(error))
+        return IsolationView(namespaces=found.namespaces, why_not=found.why_not, launcher=self.launcher)
 
     # the second loop: processes follow local state
 
