@@ -33,6 +33,7 @@ from torrentdist.cluster import paths
 from torrentdist.cluster.zookeeper import ZooKeeper
 from torrentdist.dev.zookeeper import EmbeddedZooKeeper
 from torrentdist.host.web import WebServer, bind_socket, json_response, on_torrentdist_error
+from torrentdist.launcher import program
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ha_views import SightView
 from torrentdist.model.ids import BundleId, JobId, MasterId, StoreId, SupervisorId
@@ -121,11 +122,12 @@ class JobHost:
         self.masters = Masters()
         self._servers, self._chroot = servers, chroot
         self._process: subprocess.Popen[bytes] | None = None
+        self.launcher: subprocess.Popen[bytes] | None = None
         self._generation = 0
         self.oracle: Oracle
 
     async def open(self, oracle: Oracle | None = None) -> None:
-        self.dir.mkdir(parents=True)
+        self.dir.mkdir(parents=True, exist_ok=True)
         self.oracle = oracle or Oracle(self.dir / "oracle")
         publish_bundle(self.data, make_worker_bundle(self.dir / "source"), BUNDLE)
         await self.masters.open()
@@ -140,11 +142,11 @@ class JobHost:
         await self.start()
 
     async def close(self) -> None:
-        if self._process is not None:
+        for process in filter(None, (self._process, self.launcher)):
             with contextlib.suppress(ProcessLookupError):
-                self._process.send_signal(signal.SIGCONT)
-            self._process.kill()
-            self._process.wait()
+                process.send_signal(signal.SIGCONT)
+            process.kill()
+            process.wait()
         for status in self.statuses():
             if birth_of(status["guardian"]) == status["guardian_birth"]:
                 os.kill(status["guardian"], signal.SIGKILL)
@@ -153,11 +155,24 @@ class JobHost:
                     os.kill(pid, signal.SIGKILL)
         await self.masters.close()
 
+    # the launcher
+
+    @property
+    def launcher_socket(self) -> Path:
+        return self.dir / "launcher.sock"
+
+    async def start_launcher(self) -> None:
+        """From now on the supervisor's workers are started by it. Before `open`."""
+        self.dir.mkdir(parents=True, exist_ok=True)
+        command = program.command("torrentdist.launcher.server", "--socket", str(self.launcher_socket))
+        self.launcher = self._run(command, self.dir / "launcher.log")
+        await eventually(self.launcher_socket.exists, START_SECS)
+
     # the supervisor
 
     async def start(self) -> None:
         config: dict[str, dict[str, Any]] = {
-            "supervisor": {"id": self.id, "data_dir": str(self.data), "gateway_port": 0},
+            "supervisor": {"id": self.id, "data_dir": str(self.data), "gateway_port": 0, **self._launched()},
             "client": {"masters": [self.masters.url]},
             "zookeeper": {
                 "servers": list(self._servers),
@@ -176,12 +191,16 @@ class JobHost:
         self._process = self._spawn(path)
         await eventually(lambda: (self.data / "daemon.json").exists(), START_SECS)
 
+    def _launched(self) -> dict[str, str]:
+        return {} if self.launcher is None else {"launcher": str(self.launcher_socket)}
+
     def _spawn(self, config: Path) -> subprocess.Popen[bytes]:
-        with (self.dir / "log").open("ab") as log:
-            return subprocess.Popen(
-                [sys.executable, "-m", "torrentdist_cli", "--config", str(config), "supervisor"],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-            )  # fmt: skip
+        command = [sys.executable, "-m", "torrentdist_cli", "--config", str(config), "supervisor"]
+        return self._run(command, self.dir / "log")
+
+    def _run(self, command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
+        with log.open("ab") as out:
+            return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
 
     @property
     def pid(self) -> int:
@@ -263,10 +282,14 @@ async def new_host(
 ) -> AsyncIterator[NewHost]:
     hosts: list[JobHost] = []
 
-    async def make(name: str = "s1", oracle: Oracle | None = None, session_secs: float = SESSION_SECS) -> JobHost:
+    async def make(
+        name: str = "s1", oracle: Oracle | None = None, session_secs: float = SESSION_SECS, *, launcher: bool = False
+    ) -> JobHost:
         host = JobHost(tmp_path, await connect(), zookeeper.addresses, chroot, name)
         host.session_secs = session_secs
         hosts.append(host)
+        if launcher:
+            await host.start_launcher()
         await host.open(oracle)
         return host
 

@@ -43,7 +43,7 @@ if mode == "exit":
 print("hello from", name, flush=True)
 while not asked or mode == "stubborn":
     say("beat")
-    time.sleep(0.02)
+    time.sleep(float(os.environ.get("BEAT_SECS", 0.02)))
 say("stop")
 """
 
@@ -54,6 +54,19 @@ import neighbour
 os.execv(open(neighbour.PROGRAM_FILE).read(), ["work.py", *sys.argv[1:]])
 """
 """Runs the worker as a program does that trusts its directory: it imports a neighbour and opens a relative path."""
+
+
+WITHOUT_EXEC = """#!/bin/sh
+"$TORRENTDIST_BUNDLE/work.py"
+exit $?
+"""
+"""Its program is a child of the worker."""
+ELSEWHERE = """#!/bin/sh
+setsid "$TORRENTDIST_BUNDLE/work.py" stubborn &
+wait
+"""
+"""Its program is in a session of its own, and deaf to SIGTERM."""
+SCRIPTS = {"run.sh": WITHOUT_EXEC, "setsid.sh": ELSEWHERE}
 
 
 @dataclass(frozen=True)
@@ -75,9 +88,9 @@ class Stint:
 
 def make_worker_bundle(directory: Path) -> Path:
     directory.mkdir(parents=True)
-    program = directory / "work.py"
-    program.write_text(WORKER.format(python=sys.executable))
-    program.chmod(0o755)
+    for name, text in {"work.py": WORKER.format(python=sys.executable), **SCRIPTS}.items():
+        (directory / name).write_text(text)
+        (directory / name).chmod(0o755)
     (directory / "main.py").write_text(MAIN)
     (directory / "neighbour.py").write_text('PROGRAM_FILE = "data/program"\n')
     (directory / "data").mkdir()

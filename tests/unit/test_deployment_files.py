@@ -17,12 +17,19 @@ from deployment_site import COMPOSE, DOCKER, PAGE, ROOT, SERVICES, in_container,
 from torrentdist.bundle import metafile, paths
 from torrentdist.cluster import operations
 from torrentdist.cluster.rebalance import records
+from torrentdist.launcher.server import arguments_of
 from torrentdist.model import ids
 from torrentdist.model.settings import combine, environ_layer, toml_layer
 from torrentdist_cli.main import cli
 
 OPERATIONS = (ROOT / "docs/operations.md").read_text()
-UNITS = ("torrentdist-master.service", "torrentdist-supervisor.service", "torrentdist-supervisor.socket")
+UNITS = (
+    "torrentdist-launcher.service",
+    "torrentdist-master.service",
+    "torrentdist-supervisor.service",
+    "torrentdist-supervisor.socket",
+)
+LAUNCHER = UNITS[0]
 
 
 def parses(words: list[str]) -> None:
@@ -104,7 +111,10 @@ def test_units_are_what_systemd_understands(tmp_path: Path) -> None:
     if program is None:
         pytest.skip("there is no systemd-analyze")
     for name in UNITS:
-        text = (DOCKER / "systemd" / name).read_text().replace("/opt/torrentdist/bin/torrentdist", sys.executable)
+        text = (
+            (DOCKER / "systemd" / name).read_text().replace("/opt/torrentdist/bin/torrentdist-launcher", sys.executable)
+        )
+        text = text.replace("/opt/torrentdist/bin/torrentdist", sys.executable)
         (tmp_path / name).write_text(text)
     paths = [str(tmp_path / name) for name in UNITS]
     run = subprocess.run(
@@ -114,7 +124,7 @@ def test_units_are_what_systemd_understands(tmp_path: Path) -> None:
     assert ("", 0) == (run.stderr, run.returncode)
 
 
-@pytest.mark.parametrize("name", [name for name in UNITS if name.endswith(".service")])
+@pytest.mark.parametrize("name", [name for name in UNITS if name.endswith(".service") and name != LAUNCHER])
 def test_a_unit_starts_a_command_that_exists(name: str) -> None:
     """A unit with a misspelt command fails at every boot."""
     (command,) = re.findall(r"(?m)^ExecStart=(.+)$", (DOCKER / "systemd" / name).read_text())
@@ -124,6 +134,19 @@ def test_a_unit_starts_a_command_that_exists(name: str) -> None:
     parses(words)
     assert f"# {config}" in PAGE
     assert program.removesuffix("/bin/torrentdist") in PAGE
+
+
+def test_the_launcher_listens_where_the_supervisor_asks_it() -> None:
+    """No worker would start on any host that was set up as the page says."""
+    (command,) = re.findall(r"(?m)^ExecStart=(.+)$", (DOCKER / "systemd" / LAUNCHER).read_text())
+    program, *words = shlex.split(command)
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    given = vars(arguments_of(words))
+
+    assert program.rpartition("/")[2] in scripts
+    assert f'launcher = "{given["socket"]}"' in PAGE
+    assert f"RuntimeDirectory={Path(given['socket']).parent.name}\n" in (DOCKER / "systemd" / LAUNCHER).read_text()
+    assert f"User={given['user']}\n" in (DOCKER / "systemd/torrentdist-supervisor.service").read_text()
 
 
 def test_every_command_and_setting_of_the_page_exists() -> None:

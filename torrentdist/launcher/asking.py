@@ -71,13 +71,16 @@ class LauncherClient:
         return int(answer["pid"]), int(answer["birth"])
 
     def _ask(self, request: dict[str, str], *fds: int) -> dict[str, Any]:
+        return self._send(json.dumps(request).encode(), *fds)
+
+    def _send(self, request: bytes, *fds: int) -> dict[str, Any]:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
             sock.settimeout(self._answer_secs)
             try:
                 with short_address(self._path) as address:
                     sock.connect(address)
                 rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
-                sock.sendmsg([json.dumps(request).encode()], rights)
+                sock.sendmsg([request], rights)
             except OSError as exc:
                 raise LauncherError(f"the launcher at {self._path} does not answer: {exc}") from exc
             try:

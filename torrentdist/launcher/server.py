@@ -34,10 +34,10 @@ class Refused(ValueError):
 
 
 class Server:
-    def __init__(self, sock: socket.socket, caller: User) -> None:
+    def __init__(self, sock: socket.socket, caller: User, why_not: str) -> None:
         self._sock = sock
         self._caller = caller
-        self._why_not = why_no_namespaces()
+        self._why_not = why_not
 
     def run(self) -> None:
         how = f"without namespaces: {self._why_not}" if self._why_not else "in namespaces"
@@ -115,14 +115,20 @@ def _user(name: str) -> User:
     return User(entry.pw_uid, entry.pw_gid)
 
 
-def main(arguments: list[str] | None = None) -> int:
+def arguments_of(words: list[str] | None) -> argparse.Namespace:
+    """None: those of this process."""
     parser = argparse.ArgumentParser("torrentdist-launcher", description="Starts workers for this host's supervisor.")
     parser.add_argument("--socket", required=True, help="where the supervisor reaches it (supervisor.launcher)")
     parser.add_argument("--user", default="", help="the supervisor's user; default: the user of this process")
-    given = parser.parse_args(arguments)
+    return parser.parse_args(words)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    given = arguments_of(arguments)
     caller = _user(given.user)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):  # bubblewrap waits for ever where it is ignored
+        signal.signal(number, signal.SIG_DFL)
+    why_not = why_no_namespaces()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # guardians are not waited for
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    Server(bind(given.socket, caller), caller).run()
+    Server(bind(given.socket, caller), caller, why_not).run()
     return 0

@@ -1,0 +1,261 @@
+"""A real launcher: whom it serves, as whom its runs run, and what becomes of requests that it answers late."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from torrentdist.launcher import program
+from torrentdist.launcher.asking import LauncherClient, LauncherError, NoAnswer
+from torrentdist.launcher.privileges import User, own_user
+from torrentdist.launcher.process_tree import birth_of
+from torrentdist.launcher.starting import why_no_namespaces
+from torrentdist.supervisor import processes
+from torrentdist.supervisor.guardian import RUN_MARK, SPEC, clock, write_whole
+
+NOBODY = User(65534, 65534)
+RUN = f"run-{os.getpid()}"
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a launcher for another user")
+in_namespaces = pytest.mark.skipif(bool(why_no_namespaces()), reason="this host allows no namespaces")
+
+
+class Site:
+    """A launcher, and a daemon's directory with the orders of one run."""
+
+    def __init__(self, directory: Path, caller: User) -> None:
+        self.caller = caller
+        self.home, self.socket = directory / "home", directory / ("deep" * 30) / "launcher.sock"
+        for folder in (self.home, self.home / "objects", self.socket.parent):
+            folder.mkdir()
+            os.chown(folder, caller.uid, caller.gid)
+        (self.home / "objects" / "file").write_text("published")
+        os.chown(self.home / "objects" / "file", caller.uid, caller.gid)
+        self.launchers: list[subprocess.Popen[bytes]] = []
+
+    def launch(self) -> subprocess.Popen[bytes]:
+        words = ["--socket", str(self.socket), "--user", str(self.caller.uid)]
+        process = subprocess.Popen(program.command("torrentdist.launcher.server", *words), stderr=subprocess.PIPE)
+        self.launchers.append(process)
+        assert process.stderr is not None
+        process.stderr.readline()  # it is ready, or says why not
+        return process
+
+    def orders(self, script: str, lease_secs: float = 60.0) -> None:
+        write_whole(f"{self.home}/lease.json", json.dumps({"runs": {RUN: [clock() + lease_secs] * 2}}).encode())
+        spec = {
+            "run": RUN, "lease_file": f"{self.home}/lease.json", "argv": ["sh", "-c", script], "cwd": str(self.home),
+            "env": {"PATH": os.environ["PATH"], RUN_MARK: RUN}, "read_only": [f"{self.home}/objects"],
+            "memory_bytes": 0, "grace": 1.0, "log_bytes": 1000, "log_files": 2,
+        }  # fmt: skip
+        write_whole(f"{self.home}/{SPEC}", json.dumps(spec).encode())
+
+    def start(self, answer_secs: float = 5.0) -> int:
+        """As the caller; returns the guardian's pid."""
+        told, write = os.pipe2(os.O_CLOEXEC)
+        try:
+            return as_user(
+                self.caller, lambda: LauncherClient(str(self.socket), answer_secs).start(*self._run(write))[0]
+            )
+        finally:
+            os.close(told)
+            os.close(write)
+
+    def _run(self, told: int) -> tuple[str, str, int]:
+        return str(self.home), RUN, told
+
+    def status(self) -> Any:
+        try:
+            return json.loads((self.home / "status.json").read_bytes())
+        except FileNotFoundError:
+            return {"state": ""}
+
+    def close(self) -> None:
+        for process in self.launchers:
+            process.send_signal(signal.SIGCONT)
+            process.kill()
+            process.wait()
+            assert process.stderr is not None
+            process.stderr.close()
+        if pid := self.status().get("guardian"):
+            if birth_of(pid) == self.status()["guardian_birth"]:
+                os.kill(pid, signal.SIGKILL)
+        until(lambda: processes.sweep(RUN))
+
+
+def as_user(user: User, act: Callable[[], int]) -> int:
+    """In a process of that user."""
+    if user == own_user():
+        return act()
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setgroups([])
+            os.setresgid(*[user.gid] * 3)
+            os.setresuid(*[user.uid] * 3)
+            os.write(write, str(act()).encode())
+        except BaseException as exc:
+            os.write(write, f"0 {exc}".encode())
+        os._exit(0)
+    os.close(write)
+    os.waitpid(child, 0)
+    with os.fdopen(read) as answer:
+        words = answer.read()
+    assert words.isdigit(), words
+    return int(words)
+
+
+def until(condition: Callable[[], object], timeout: float = 15.0) -> None:
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, "the condition never held"
+        time.sleep(0.005)
+
+
+@pytest.fixture
+def directory() -> Iterator[Path]:
+    """That other users can get into."""
+    made = Path(tempfile.mkdtemp())
+    made.chmod(0o755)
+    yield made
+    shutil.rmtree(made)
+
+
+@pytest.fixture
+def own(directory: Path) -> Iterator[Site]:
+    """For this user."""
+    site = Site(directory, own_user())
+    yield site
+    site.close()
+
+
+@pytest.fixture
+def other(directory: Path) -> Iterator[Site]:
+    """For a daemon of another user."""
+    site = Site(directory, NOBODY)
+    yield site
+    site.close()
+
+
+@as_root
+def test_it_serves_its_daemon_alone(other: Site) -> None:
+    """If this fails, any user of the host starts programs as the daemon."""
+    other.launch()
+    found = other.socket.stat()
+
+    assert (0o600, NOBODY.uid) == (stat.S_IMODE(found.st_mode), found.st_uid)
+    with pytest.raises(LauncherError, match="user 0 may not"):
+        LauncherClient(str(other.socket)).isolation()
+
+
+@pytest.mark.parametrize("request_", [b"", b"{", b"[]", b'{"do": "start", "home": "/", "run": "r"}', b"null"])
+def test_what_is_no_request_is_refused(own: Site, request_: bytes) -> None:
+    """If this fails, one bad request ends the launcher, and no worker of the host starts any more."""
+    own.launch()
+    client = LauncherClient(str(own.socket))
+    with pytest.raises(LauncherError):
+        client._send(request_)
+
+    assert client.isolation().namespaces == (not why_no_namespaces())
+
+
+PROBE = """
+id -u > seen; grep -E "^(CapEff|CapPrm|NoNewPrivs)" /proc/self/status | cut -f2 >> seen
+kill -STOP 1; kill -KILL 1
+echo changed > objects/file || ln objects/file linked || echo confined >> seen
+ls /proc | grep -c "^[0-9]" >> seen
+(setsid sleep 60 &) ; echo ready >> seen; sleep 60
+"""
+
+
+@as_root
+@in_namespaces
+@pytest.mark.case("G1")
+def test_a_run_has_its_daemons_user_and_no_privilege(other: Site) -> None:
+    """If this fails, a job is root on every host, changes published files, or stops what watches it."""
+    other.launch()
+    other.orders(PROBE)
+    guardian = other.start()
+    until(lambda: "ready" in (other.home / "seen").read_text() if (other.home / "seen").exists() else False)
+    seen = (other.home / "seen").read_text().split()
+    capabilities = [line for line in Path(f"/proc/{guardian}/status").read_text().splitlines() if "CapEff" in line]
+
+    assert [str(NOBODY.uid), "0000000000000000", "0000000000000000", "1", "confined"] == seen[:5]
+    assert int(seen[5]) < 10
+    assert NOBODY.uid == Path(f"/proc/{guardian}/stat").stat().st_uid or capabilities == ["CapEff:\t0000000000000020"]
+    assert "published" == (other.home / "objects" / "file").read_text()
+
+
+@as_root
+@in_namespaces
+@pytest.mark.case("G1")
+@pytest.mark.parametrize("fault", ["guardian killed", "init killed", "init stopped", "guardian stopped"])
+def test_a_run_of_another_user_ends_as_any_other(other: Site, fault: str) -> None:
+    """If this fails, what may not signal another user's processes leaves them running."""
+    other.launch()
+    other.orders("(setsid sleep 60 &) ; sleep 60", lease_secs=60.0 if "killed" in fault else 1.5)
+    other.start()
+    until(lambda: other.status()["state"] == "running")
+    who, _, how = fault.partition(" ")
+    guardian = other.status()["guardian"]
+    try:
+        os.kill(other.status()[who], signal.SIGKILL if how == "killed" else signal.SIGSTOP)
+        until(lambda: not processes.left_of(RUN))
+    finally:
+        if birth_of(guardian) is not None:
+            os.kill(guardian, signal.SIGCONT)
+
+
+def test_a_second_launcher_ends_and_one_that_was_killed_is_replaced(own: Site) -> None:
+    """If this fails, two launchers serve one host, or a killed one keeps every worker from starting."""
+    first = own.launch()
+    second = own.launch()
+    until(lambda: second.poll() is not None)
+    assert LauncherClient(str(own.socket)).isolation() is not None
+    first.kill()
+    first.wait()
+    with pytest.raises(LauncherError):
+        LauncherClient(str(own.socket)).isolation()
+    own.launch()
+
+    assert LauncherClient(str(own.socket)).isolation() is not None
+
+
+@pytest.mark.case("G1")
+def test_a_request_that_was_given_up_starts_nothing_later(own: Site) -> None:
+    """If this fails, a launcher that was stopped starts a worker long after another host has it."""
+    launcher = own.launch()
+    own.orders("touch ran")
+    launcher.send_signal(signal.SIGSTOP)
+    with pytest.raises(NoAnswer):
+        own.start(answer_secs=0.2)
+    assert processes.close_door(own.home)
+    launcher.send_signal(signal.SIGCONT)
+    until(lambda: (own.home / "guardian.log").exists() and "No such file" in (own.home / "guardian.log").read_text())
+    until(lambda: processes.close_door(own.home))
+
+    assert not (own.home / "ran").exists()
+
+
+def test_runs_go_on_without_their_launcher(own: Site) -> None:
+    """If this fails, an update of the launcher ends every worker of the host."""
+    launcher = own.launch()
+    own.orders("sleep 60")
+    own.start()
+    until(lambda: own.status()["state"] == "running")
+    launcher.kill()
+    launcher.wait()
+    own.launch()
+
+    assert birth_of(own.status()["pid"]) is not None
