@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import stat
@@ -18,7 +19,7 @@ import pytest
 
 from torrentdist.launcher import program
 from torrentdist.launcher.asking import LauncherClient, LauncherError, NoAnswer
-from torrentdist.launcher.privileges import User, own_user
+from torrentdist.launcher.privileges import CAP_KILL, User, own_user
 from torrentdist.launcher.process_tree import birth_of
 from torrentdist.launcher.starting import why_no_namespaces
 from torrentdist.supervisor import processes
@@ -64,15 +65,11 @@ class Site:
         """As the caller; returns the guardian's pid."""
         told, write = os.pipe2(os.O_CLOEXEC)
         try:
-            return as_user(
-                self.caller, lambda: LauncherClient(str(self.socket), answer_secs).start(*self._run(write))[0]
-            )
+            client = LauncherClient(str(self.socket), answer_secs)
+            return as_user(self.caller, lambda: client.start(str(self.home), RUN, write)[0])
         finally:
             os.close(told)
             os.close(write)
-
-    def _run(self, told: int) -> tuple[str, str, int]:
-        return str(self.home), RUN, told
 
     def status(self) -> Any:
         try:
@@ -87,9 +84,8 @@ class Site:
             process.wait()
             assert process.stderr is not None
             process.stderr.close()
-        if pid := self.status().get("guardian"):
-            if birth_of(pid) == self.status()["guardian_birth"]:
-                os.kill(pid, signal.SIGKILL)
+        if (pid := self.status().get("guardian")) and birth_of(pid) == self.status()["guardian_birth"]:
+            os.kill(pid, signal.SIGKILL)
         until(lambda: processes.sweep(RUN))
 
 
@@ -174,6 +170,7 @@ PROBE = """
 id -u > seen; grep -E "^(CapEff|CapPrm|NoNewPrivs)" /proc/self/status | cut -f2 >> seen
 kill -STOP 1; kill -KILL 1
 echo changed > objects/file || ln objects/file linked || echo confined >> seen
+ls /proc/self/fd | wc -l >> seen
 ls /proc | grep -c "^[0-9]" >> seen
 (setsid sleep 60 &) ; echo ready >> seen; sleep 60
 """
@@ -187,13 +184,15 @@ def test_a_run_has_its_daemons_user_and_no_privilege(other: Site) -> None:
     other.launch()
     other.orders(PROBE)
     guardian = other.start()
-    until(lambda: "ready" in (other.home / "seen").read_text() if (other.home / "seen").exists() else False)
-    seen = (other.home / "seen").read_text().split()
-    capabilities = [line for line in Path(f"/proc/{guardian}/status").read_text().splitlines() if "CapEff" in line]
+    seen = other.home / "seen"
+    until(lambda: seen.exists() and "ready" in seen.read_text())
+    found = seen.read_text().split()
+    kept = re.findall(r"(?m)^(?:Uid|CapPrm):\t(\w+)", Path(f"/proc/{guardian}/status").read_text())
 
-    assert [str(NOBODY.uid), "0000000000000000", "0000000000000000", "1", "confined"] == seen[:5]
-    assert int(seen[5]) < 10
-    assert NOBODY.uid == Path(f"/proc/{guardian}/stat").stat().st_uid or capabilities == ["CapEff:\t0000000000000020"]
+    assert [str(NOBODY.uid), "0000000000000000", "0000000000000000", "1", "confined"] == found[:5]
+    assert 4 == int(found[5]), "it inherits descriptors besides its own three"
+    assert int(found[6]) < 10, "it sees other processes than its own"
+    assert [str(NOBODY.uid), f"{1 << CAP_KILL:016x}"] == kept
     assert "published" == (other.home / "objects" / "file").read_text()
 
 

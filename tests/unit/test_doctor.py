@@ -14,6 +14,7 @@ from torrentdist.client.diagnosis import (
     ServerFacts,
     judge_access,
     judge_disk,
+    judge_isolation,
     judge_leader,
     judge_limits,
     judge_master,
@@ -29,7 +30,7 @@ from torrentdist.client.diagnosis import (
 from torrentdist.client.doctor import sessions
 from torrentdist.client.zookeeper_probe import Door, NotUnderstood, door_in
 from torrentdist.model.config import Config, ZooKeeperConfig
-from torrentdist.model.doctor_views import Finding, Verdict, exit_code, worst
+from torrentdist.model.doctor_views import Finding, IsolationView, Verdict, exit_code, worst
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ha_views import DialView, MasterState, RoleView
 from torrentdist.model.ids import MasterId
@@ -271,3 +272,19 @@ def test_the_exit_code_is_the_first_failures_and_warnings_have_none() -> None:
     assert (exit_code([ok, warn]), worst([ok, warn])) == (0, WARN)
     assert (exit_code([ok, five, warn, two]), worst([five, ok])) == (5, FAIL)
     assert (exit_code([]), worst([])) == (0, OK)
+
+
+@pytest.mark.parametrize(
+    ("said", "verdict", "word"),
+    [
+        (IsolationView(namespaces=True, launcher="/l"), Verdict.OK, "namespaces"),
+        (IsolationView(namespaces=False, why_not="bwrap is not installed"), Verdict.WARN, "bwrap is not installed"),
+        (IsolationView(namespaces=False, launcher="/l", error="no answer"), Verdict.FAIL, "no answer"),
+    ],
+)
+def test_what_runs_of_a_host_get_is_said(said: IsolationView, verdict: Verdict, word: str) -> None:
+    """If this fails, a host on which runs have no namespaces, or cannot start at all, looks like any other."""
+    finding = judge_isolation("http://s", said)
+
+    assert (verdict, True) == (finding.verdict, word in finding.detail)
+    assert (verdict is Verdict.OK) == (not finding.hint)

@@ -23,7 +23,7 @@ def read_lease(path: str, run: str) -> tuple[float, float]:
     """Until when to run, and when to be gone; NEVER if there is no lease for this run."""
     for _ in range(READ_TRIES):
         try:
-            with open(path, encoding="ascii") as file:
+            with open(path, encoding="utf-8") as file:
                 stop, kill = json.load(file)["runs"][run]
             return float(stop), float(kill)
         except ValueError:  # it may just be written over

@@ -50,12 +50,12 @@ class Server:
 
     def _answer(self, connection: socket.socket) -> dict[str, Any]:
         uid = PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size))[1]
-        if uid != self._caller.uid:
-            return {"error": f"user {uid} may not use this launcher"}
         size = socket.CMSG_SPACE(MOST_FDS * array.array("i").itemsize)
-        data, extra, _, _ = connection.recvmsg(MOST_BYTES, size)
+        data, extra, _, _ = connection.recvmsg(MOST_BYTES, size, socket.MSG_CMSG_CLOEXEC)
         fds = _descriptors(extra)
         try:
+            if uid != self._caller.uid:
+                raise Refused(f"user {uid} may not use this launcher")
             return self._carry_out(json.loads(data), fds)
         except (OSError, ValueError) as exc:
             return {"error": str(exc)}
