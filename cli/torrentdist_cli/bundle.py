@@ -119,7 +119,7 @@ def _list_table(views: Sequence[BundleView]) -> str:
                 size(view.size),
                 str(view.files),
                 f"{view.replicas}/{view.min_replicas}",
-                duration(max(0.0, now - view.created_at)),
+                duration(max(0.0, now - view.created_at) if view.age_secs is None else view.age_secs),
                 "yes" if view.pinned else "",
                 view.digest[:12],
             )

@@ -71,7 +71,7 @@ def supervisors_table(view: ClusterView) -> str:
                 s.host,
                 s.gateway,
                 f"{s.slots_used}/{s.slots}",
-                str(s.bundles),
+                "?" if s.bundles is None else str(s.bundles),
                 ",".join(f"{name}={value}" for name, value in sorted(s.labels.items())),
                 duration(s.uptime_secs),
                 s.version,

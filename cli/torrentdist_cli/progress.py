@@ -25,6 +25,8 @@ Show = Callable[[Picture], None]
 T = TypeVar("T")
 
 LINE_SECS = 10.0
+_NAMED = 3
+"""Masters that an upload waits for, in one line."""
 
 
 @contextmanager
@@ -70,6 +72,8 @@ def _details(picture: Picture) -> Iterator[str]:
     if isinstance(picture, UploadProgress):
         if picture.wanted:
             yield f"{picture.replicas} of {counted(picture.wanted, 'replica')}"
+        if picture.done >= picture.size and picture.lacking and picture.replicas < picture.wanted:
+            yield "; ".join(f"{master} {why}" for master, why in list(picture.lacking.items())[:_NAMED])
     elif received := picture.from_masters + picture.from_peers:
         yield f"{percent(picture.from_peers / received)} from peers"
     if picture.phase is Phase.FETCHING:

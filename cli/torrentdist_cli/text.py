@@ -106,5 +106,10 @@ SHARE = _Parsed("share", parse_share)
 
 def origins(sources: Sources) -> str:
     """`1.0 GiB from masters, 3.0 GiB from peers`"""
-    parts = {"from masters": sources.masters, "from peers": sources.peers, "already here": sources.local}
+    parts = {
+        "from masters": sources.masters,
+        "from peers": sources.peers,
+        "from the plug-in": sources.plugin,
+        "already here": sources.local,
+    }
     return ", ".join(f"{size(count)} {where}" for where, count in parts.items() if count) or "nothing moved"

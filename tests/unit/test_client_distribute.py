@@ -18,7 +18,7 @@ from torrentdist.client.http import MasterClient
 from torrentdist.model.config import ClientConfig
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, supervisor_id
-from torrentdist.model.views import DistributeView, FailedHost, FleetView
+from torrentdist.model.views import DistributeView, FailedHost, FleetView, Sources
 
 ETL = BundleId("etl-1")
 Hosts = dict[str, dict[str, Any]]
@@ -146,3 +146,12 @@ def test_who_waits_long_asks_less_often_until_the_end_is_near() -> None:
     assert math.isclose(poll_secs(1, waited=40.0, done=0.5), 4.0)
     assert math.isclose(poll_secs(1, waited=40.0, done=0.95), 40 * 0.05 / 0.95 / 2)
     assert math.isclose(poll_secs(1, waited=40.0, done=0.999), 0.5)
+
+
+def test_what_a_host_had_before_is_no_traffic_of_now() -> None:
+    """Broken, a second distribution would count the masters' bytes of the first one again."""
+    had = {"state": "done", "done": 10, "size": 10, "from_masters": 10}
+    new = {"state": "done", "done": 10, "size": 10, "from_peers": 4, "from_plugin": 6}
+    view = watch([{"s1": had, "s2": FETCHING}, {"s1": had, "s2": new}], [], [], wait_share=1.0)
+
+    assert Sources(masters=0, peers=4, plugin=6, local=10) == view.sources

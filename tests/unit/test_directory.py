@@ -283,3 +283,12 @@ def test_statistics_are_a_picture_of_one_moment() -> None:
         before.announces,
     ) == (1, 0, 2, 2, 1)
     assert here.statistics().memberships == 3
+
+
+def test_complete_bundles_of_a_peer_are_counted() -> None:
+    """The list of supervisors would show how much a host is told to keep, not how much it has."""
+    here = directory()
+    say(here, "s1", has(D1), lacks(D2))
+
+    assert here.complete_bundles(PeerId("s1")) == 1
+    assert here.complete_bundles(PeerId("s2")) is None

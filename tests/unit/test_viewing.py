@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
-from records_of import bundle, snapshot
+from dataclasses import replace
 
-from torrentdist.master.viewing import replicated
-from torrentdist.model.ids import BundleId
+import pytest
+from msgspec.structs import replace as record_of
+from records_of import bundle, snapshot, supervisor
+
+from torrentdist.master.viewing import bundle_view, cluster_view, lacking, replicated
+from torrentdist.model.ids import BundleId, PeerId
 from torrentdist.model.records import BundleState
+from torrentdist.model.views import SwarmEntry
 
 B = BundleId("b")
 
@@ -31,3 +35,46 @@ def test_a_wait_for_none_or_for_what_is_gone_is_over() -> None:
     """Broken, a wait for what never comes would last to its deadline."""
     assert replicated(snapshot([bundle("b", state=BundleState.UPLOADING)]), B, 0)
     assert replicated(snapshot([]), B, 2)
+
+
+def test_what_an_upload_waits_for_is_named_by_master() -> None:
+    """An uploader that has sent everything would wait for 20 s and not know for what."""
+    entry = bundle("b", state=BundleState.UPLOADING, holders=["m1"])
+    size = 100
+    there = snapshot(
+        [replace(entry, record=record_of(entry.record, size=size))], masters=["m1", "m2", "m3", "m4", "m5", "m6"]
+    )
+    said = SwarmEntry(digest=entry.record.digest, complete=False, size=size)
+    heard = {
+        PeerId("m2"): record_of(said, done=50),
+        PeerId("m3"): record_of(said, done=size),
+        PeerId("m4"): record_of(said, problem="disk full"),
+        PeerId("m5"): record_of(said, complete=True, done=size),
+    }
+
+    expected = {
+        "m2": "has 50 %",
+        "m3": "writes it to disk",
+        "m4": "disk full",
+        "m5": "records its copy",
+        "m6": "has not begun",
+    }
+    assert expected == lacking(there, B, heard)
+
+
+def test_ages_are_by_the_given_clock() -> None:
+    """A leader whose clock is wrong would call a new bundle a year old."""
+    there = snapshot([bundle("b")])
+
+    assert bundle_view(there, B, 5.0).age_secs == 5.0
+    assert bundle_view(there, B, -5.0).age_secs == 0.0
+    assert bundle_view(there, B).age_secs is None
+
+
+def test_a_supervisor_has_as_many_bundles_as_it_announces() -> None:
+    """A host that downloaded three bundles would be shown with none, and so would one that nobody has heard yet."""
+    there = snapshot(supervisors=[supervisor("s1"), supervisor("s2")], assigned={"s2": ["b"]})
+    held = {PeerId("s1"): 3}
+    views = cluster_view(there, None, 0.0, None, held.get).supervisors
+
+    assert [3, None] == [view.bundles for view in views]

@@ -61,6 +61,7 @@ async def distribute(
         wanted = ", ".join(f"{name}={value}" for name, value in sorted((labels or {}).items()))
         raise TorrentdistError("no_supervisor_matches", what=f"has the label {wanted}" if wanted else "is up")
     fleet = _only(fleet, ours)
+    held = frozenset(host.supervisor for host in fleet.hosts if host.state is HostState.DONE)
     progress(fleet)
     needed = hosts_needed(wait_share, len(ours))
     while _done(fleet) < needed and clock() - began < timeout:
@@ -80,7 +81,7 @@ async def distribute(
         done=_done(fleet),
         failed=_failed(fleet, ours, late=_done(fleet) < needed),
         seconds=clock() - began,
-        sources=_sources(fleet),
+        sources=_sources(fleet, held),
     )
 
 
@@ -89,10 +90,14 @@ def _only(fleet: FleetView, ours: frozenset[SupervisorId]) -> FleetView:
     return FleetView(id=fleet.id, digest=fleet.digest, size=fleet.size, hosts=hosts)
 
 
-def _sources(fleet: FleetView) -> Sources:
-    masters = sum(host.from_masters for host in fleet.hosts)
-    peers = sum(host.from_peers for host in fleet.hosts)
-    return Sources(masters=masters, peers=peers, local=max(0, sum(host.done for host in fleet.hosts) - masters - peers))
+def _sources(fleet: FleetView, held: frozenset[SupervisorId]) -> Sources:
+    """What hosts that held the bundle before had fetched is no traffic of this distribution."""
+    fetching = [host for host in fleet.hosts if host.supervisor not in held]
+    masters = sum(host.from_masters for host in fetching)
+    peers = sum(host.from_peers for host in fetching)
+    plugin = sum(host.from_plugin for host in fetching)
+    everything = sum(host.done for host in fleet.hosts)
+    return Sources(masters=masters, peers=peers, plugin=plugin, local=max(0, everything - masters - peers - plugin))
 
 
 def _arrived(fleet: FleetView) -> float:

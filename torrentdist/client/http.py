@@ -52,7 +52,8 @@ MUTATION_SECS = 8.0
 CHUNK_SECS = 60.0
 TELL_SECS = 2.0
 """A call that is not answered by then says why: who waits may want to look after ZooKeeper."""
-LONGEST_POLL_SECS = 30.0
+LONGEST_POLL_SECS = 2.0
+"""Then it is asked again, which also tells what is being waited for."""
 POLL_PAUSE_SECS = 0.2
 """Between polls that a master answers at once without the news that was waited for."""
 

@@ -102,5 +102,6 @@ def _open(view: HostBundleView, was_here: bool) -> Held:
         raise NotHere(f"its files cannot be read: {cause_text(exc)}") from exc
     if meta.digest != view.digest:
         raise NotHere(f"it names {view.digest} and holds {meta.digest}")
-    sources = view.transfer.sources if view.transfer is not None and not was_here else Sources(local=meta.size)
-    return Held(meta, content, sources)
+    if was_here:
+        return Held(meta, content, Sources(local=meta.size))
+    return Held(meta, content, Sources(plugin=meta.size) if view.transfer is None else view.transfer.sources)

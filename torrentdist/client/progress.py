@@ -5,10 +5,12 @@ Must not do: print. Whoever is given one of these may be slow or may throw it aw
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 
 import msgspec
 
+from torrentdist.model.ids import MasterId
 from torrentdist.model.views import TransferPhase, TransferView
 
 
@@ -46,6 +48,8 @@ class UploadProgress(msgspec.Struct, frozen=True, kw_only=True):
     replicas: int = 0
     wanted: int = 0
     peers: int = 0
+    lacking: Mapping[MasterId, str] = {}
+    """Masters without a copy, and what each waits for."""
 
 
 _PHASES = {

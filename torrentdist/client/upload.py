@@ -10,7 +10,7 @@ import asyncio
 import math
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from torrentdist.client.peer import client_peer, seeding_home
 from torrentdist.client.progress import Phase, UploadProgress
 from torrentdist.model.config import SwarmConfig
 from torrentdist.model.errors import EXIT_DISK, TorrentdistError
-from torrentdist.model.ids import MAX_ID_LENGTH, BundleId, Digest
+from torrentdist.model.ids import MAX_ID_LENGTH, BundleId, Digest, MasterId
 from torrentdist.model.records import BundleState
 from torrentdist.model.views import BundleView, TransferPhase, UploadView
 from torrentdist.swarm.engine import Transfer
@@ -127,6 +127,7 @@ class _Upload:
     unreachable_secs: float
     replicas: int = field(default=0, init=False)
     wanted: int = field(default=0, init=False)
+    lacking: Mapping[MasterId, str] = field(default_factory=dict, init=False)
 
     async def run(self, swarm: SwarmConfig) -> BundleView:
         with seeding_home(self.meta, self.path) as home:
@@ -192,6 +193,7 @@ class _Upload:
 
     def _note(self, view: BundleView) -> None:
         self.replicas = view.replicas
+        self.lacking = view.lacking
 
     def _show(self, transfer: Transfer) -> None:
         view = transfer.view()
@@ -207,6 +209,7 @@ class _Upload:
                 replicas=self.replicas,
                 wanted=self.wanted,
                 peers=view.peers,
+                lacking=self.lacking,
             )
         )
 

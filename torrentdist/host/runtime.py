@@ -15,6 +15,7 @@ from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 
 import structlog
+from msgspec.structs import replace
 
 from torrentdist.bundle.content import finish_content, verify_content
 from torrentdist.bundle.durable import write_durably
@@ -24,6 +25,7 @@ from torrentdist.distributor.protocol import CodeDistributor
 from torrentdist.host.downloads import Download, told
 from torrentdist.host.events import EventLog
 from torrentdist.host.heavy_work import in_heavy_thread
+from torrentdist.host.peerless import Peerless
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
 from torrentdist.model.views import PeerAddress, SwarmEntry, TransferPhase, TransferView
@@ -54,6 +56,9 @@ class HostRuntime:
         """Tell the directory at once: the agent's poke(), as soon as there is an agent."""
         self._picture: SwarmPicture | None = None
         self._fetches: dict[Digest, asyncio.Task[Stored]] = {}
+        self._peerless = Peerless()
+        self._by_plugin: dict[Digest, int] = {}
+        """Bytes that came by another way than the swarm, since this process began."""
         self._problems: dict[Digest, tuple[int, TorrentdistError]] = {}
         self._verified_by_swarm: set[Digest] = set()
         self._limits: dict[Digest, int] = {}
@@ -144,7 +149,7 @@ class HostRuntime:
         return swarm is not None and swarm.pinned
 
     def swarm_entries(self) -> list[SwarmEntry]:
-        entries = [self._entry(t.view()) for t in self.engine.transfers()]
+        entries = [self._entry(self._with_plugin(t.view())) for t in self.engine.transfers()]
         named = {entry.digest for entry in entries}
         entries += [SwarmEntry(digest=d, complete=False, size=size) for d, size in self._joining.items()]
         named |= self._joining.keys()
@@ -165,8 +170,27 @@ class HostRuntime:
             rate=view.rate,
             from_peers=view.sources.peers,
             from_masters=view.sources.masters,
-            problem=view.error or ("no peers" if view.phase is TransferPhase.FETCHING and view.peers == 0 else ""),
+            from_plugin=view.sources.plugin,
+            problem=view.error or self._waits_for_peers(view),
         )
+
+    def transfer_view(self, digest: Digest) -> TransferView | None:
+        transfer = self.engine.transfer(digest)
+        return None if transfer is None else self._with_plugin(transfer.view())
+
+    def _with_plugin(self, view: TransferView) -> TransferView:
+        """The engine found on disk what a plug-in has put there: that was fetched too."""
+        brought = min(self._by_plugin.get(view.digest, 0), view.sources.local)
+        if not brought:
+            return view
+        sources = replace(view.sources, local=view.sources.local - brought, plugin=brought)
+        return replace(view, sources=sources)
+
+    def _waits_for_peers(self, view: TransferView) -> str:
+        if view.phase is not TransferPhase.FETCHING:
+            self._peerless.forget(view.digest)
+            return ""
+        return self._peerless.problem(view.digest, peers=view.peers, now=time.monotonic())
 
     # fetching
 
@@ -219,6 +243,8 @@ class HostRuntime:
             await asyncio.to_thread(self.store.bind, bundle_id, meta.digest)
             download.prepared()
             await self._run_plugin(bundle_id, home, plugin_metafile)
+            if meta.digest not in self._verified_by_swarm:
+                self._by_plugin[meta.digest] = meta.size
             download.fetched()
             stored = await self.publish(meta)
         log.info("bundle published", bundle=bundle_id, digest=meta.digest, size=meta.size)
@@ -348,6 +374,8 @@ class HostRuntime:
             task.cancel()
         await self.engine.remove(digest)
         self._problems.pop(digest, None)
+        self._peerless.forget(digest)
+        self._by_plugin.pop(digest, None)
         if self.store.get(digest) is not None:
             await asyncio.to_thread(self.store.discard, digest)
         else:

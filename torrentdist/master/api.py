@@ -126,7 +126,7 @@ class MasterApi:
     async def cluster(self, _: Request) -> Response:
         snapshot = self._m.snapshot()
         silent = self._m.jobs.silent_secs(snapshot)
-        view = viewing.cluster_view(snapshot, self._m.leadership.leader_id(), time.time(), silent)
+        view = viewing.cluster_view(snapshot, self._m.leadership.leader_id(), time.time(), silent, self._m.swarms.held)
         problem = NO_CLUSTER if lacks_cluster(self._m.mirror) else ""
         return json_response(msgspec.structs.replace(view, stale_secs=self._m.records.stale_secs(), problem=problem))
 
@@ -165,13 +165,13 @@ class MasterApi:
         return Response(await self._m.backup(), media_type="application/json")
 
     async def bundles(self, _: Request) -> Response:
-        return json_response(viewing.bundle_list(self._m.snapshot()))
+        return json_response(viewing.bundle_list(self._m.snapshot(), self._m.server_now()))
 
     async def bundle(self, request: Request) -> Response:
         bundle, snapshot = _bundle(request), self._m.snapshot()
         states = ALIVE if request.query_params.get("uploading") == "true" else viewing.LISTED
         viewing.entry_of(snapshot, bundle, *states)
-        return json_response(viewing.bundle_view(snapshot, bundle))
+        return json_response(viewing.bundle_view(snapshot, bundle, self._m.server_now()))
 
     async def wait(self, request: Request) -> Response:
         bundle = _bundle(request)
@@ -186,7 +186,9 @@ class MasterApi:
         alone = not snapshot.holders(bundle) and len(snapshot.masters) == 1
         if alone and failure is not None and failure.exit_code == EXIT_DISK:
             raise failure  # there is nobody else who could take it
-        return json_response(viewing.bundle_view(snapshot, bundle))
+        view = viewing.bundle_view(snapshot, bundle)
+        said = self._m.swarms.members(view.digest)
+        return json_response(msgspec.structs.replace(view, lacking=viewing.lacking(snapshot, bundle, said)))
 
     async def metafile(self, request: Request) -> Response:
         entry = viewing.entry_of(self._m.snapshot(), _bundle(request), *viewing.LISTED)

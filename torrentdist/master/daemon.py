@@ -127,7 +127,9 @@ class Master:
         self.newer = NewerRecords(self.mirror, self.swarms.directory.lists)
         self.leadership = self._make_leadership()
         changes = self.changes = Changes(self.mirror, self.leadership, Requests(self._zookeeper))
-        self.operations = BundleOperations(changes, self.leadership.default_min_replicas)
+        self.operations = BundleOperations(
+            changes, self.leadership.default_min_replicas, lambda: self.server_now() or time.time()
+        )
         self.intake = Intake(self.runtime, self.mirror, self.operations, changes)
         self.jobs = Jobs(
             changes, self.mirror, self.leadership, self._zookeeper, self.sight, self.hand_outs, self.config
@@ -321,6 +323,10 @@ class Master:
     def snapshot(self) -> ClusterSnapshot:
         """What to answer by; what is changed is decided on the mirror alone."""
         return self.records.snapshot()
+
+    def server_now(self) -> float | None:
+        """ZooKeeper's clock, which alone tells ages: hosts' clocks differ. None: not known yet."""
+        return self._zookeeper.server_now()
 
     def fleet(self, snapshot: ClusterSnapshot, bundle: BundleId) -> FleetView:
         return fleet_view(snapshot, bundle, self.swarms.members(snapshot.bundles[bundle].record.digest))

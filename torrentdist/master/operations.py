@@ -26,7 +26,14 @@ BATCH = 100
 
 
 class BundleOperations:
-    def __init__(self, changes: Changes, default_min_replicas: Callable[[ClusterSnapshot], int]) -> None:
+    def __init__(
+        self,
+        changes: Changes,
+        default_min_replicas: Callable[[ClusterSnapshot], int],
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        """`now` is ZooKeeper's clock as far as it is known."""
+        self._now = now
         self._changes = changes
         self._default_min_replicas = default_min_replicas
 
@@ -36,7 +43,7 @@ class BundleOperations:
         default = self._default_min_replicas
         return await self._changes.make(
             mutation,
-            lambda s: upload_ops(s, bundle, meta, min_replicas or default(s), time.time()),
+            lambda s: upload_ops(s, bundle, meta, min_replicas or default(s), self._now()),
             lambda s: bundle_view(s, bundle),
         )
 

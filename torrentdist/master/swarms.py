@@ -64,6 +64,10 @@ class Swarms:
     def members(self, digest: Digest) -> dict[PeerId, SwarmEntry]:
         return {member.peer: member.entry for member in self.directory.members(digest)}
 
+    def held(self, peer: PeerId) -> int | None:
+        """How many complete bundles a peer announces; None: it was not heard, or is forgotten."""
+        return self.directory.complete_bundles(peer)
+
     def active(self) -> set[Digest]:
         """Digests that somebody is in the swarm of who may have it all. Masters that wait for the rest are nobody."""
         digests = {entry.record.digest for entry in self._snapshot().bundles.values()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from torrentdist.cluster.snapshot import BundleEntry, ClusterSnapshot
 from torrentdist.model.errors import TorrentdistError
@@ -45,7 +45,8 @@ def other_content(record: BundleRecord) -> TorrentdistError:
     return TorrentdistError("conflict", id=record.id, existing=record.digest, note=note)
 
 
-def bundle_view(snapshot: ClusterSnapshot, bundle: BundleId) -> BundleView:
+def bundle_view(snapshot: ClusterSnapshot, bundle: BundleId, now: float | None = None) -> BundleView:
+    """`now` is ZooKeeper's clock."""
     record = snapshot.bundles[bundle].record
     holders = sorted(snapshot.holders(bundle))
     return BundleView(
@@ -59,7 +60,22 @@ def bundle_view(snapshot: ClusterSnapshot, bundle: BundleId) -> BundleView:
         created_at=record.created_at,
         state=record.state,
         pinned=record.pinned,
+        age_secs=None if now is None else max(0.0, now - record.created_at),
     )
+
+
+def lacking(snapshot: ClusterSnapshot, bundle: BundleId, said: Mapping[PeerId, SwarmEntry]) -> dict[MasterId, str]:
+    """Live masters that do not hold the bundle, and what each waits for."""
+    size, holders = snapshot.bundles[bundle].record.size, snapshot.holders(bundle)
+    return {id_: _lack(said.get(PeerId(id_)), size) for id_ in sorted(snapshot.masters) if id_ not in holders}
+
+
+def _lack(entry: SwarmEntry | None, size: int) -> str:
+    if entry is None:
+        return "has not begun"
+    if entry.problem or entry.complete:
+        return entry.problem or "records its copy"
+    return "writes it to disk" if entry.done >= size else f"has {100 * entry.done // size} %"
 
 
 def replicated(snapshot: ClusterSnapshot, bundle: BundleId, replicas: int) -> bool:
@@ -74,8 +90,8 @@ def replicated(snapshot: ClusterSnapshot, bundle: BundleId, replicas: int) -> bo
     return entry.record.state is not BundleState.UPLOADING and len(snapshot.holders(bundle)) >= replicas
 
 
-def bundle_list(snapshot: ClusterSnapshot) -> list[BundleView]:
-    return [bundle_view(snapshot, id_) for id_, e in sorted(snapshot.bundles.items()) if e.record.state in LISTED]
+def bundle_list(snapshot: ClusterSnapshot, now: float | None = None) -> list[BundleView]:
+    return [bundle_view(snapshot, id_, now) for id_, e in sorted(snapshot.bundles.items()) if e.record.state in LISTED]
 
 
 def bundle_counts(snapshot: ClusterSnapshot) -> BundleCounts:
@@ -97,7 +113,9 @@ def cluster_view(
     leader: MasterId | None,
     now: float,
     silent_secs: Mapping[SupervisorId, float] | None = None,
+    held: Callable[[PeerId], int | None] = lambda peer: None,
 ) -> ClusterView:
+    """`held` says how many bundles a peer has, as it announced them."""
     masters = [
         MasterView(
             id=m.id,
@@ -115,14 +133,17 @@ def cluster_view(
         leader=leader,
         epoch=snapshot.epoch,
         masters=masters,
-        supervisors=supervisor_list(snapshot, now, silent_secs),
+        supervisors=supervisor_list(snapshot, now, silent_secs, held),
         jobs=sorted(snapshot.jobs),
         bundles=bundle_counts(snapshot),
     )
 
 
 def supervisor_list(
-    snapshot: ClusterSnapshot, now: float, silent_secs: Mapping[SupervisorId, float] | None
+    snapshot: ClusterSnapshot,
+    now: float,
+    silent_secs: Mapping[SupervisorId, float] | None,
+    held: Callable[[PeerId], int | None],
 ) -> list[SupervisorView]:
     views = []
     for id_, s in sorted(snapshot.supervisors.items()):
@@ -136,7 +157,7 @@ def supervisor_list(
                 slots=s.slots,
                 slots_used=len(assignment.record.workers) if assignment else 0,
                 labels=s.labels,
-                bundles=len(assignment.record.bundles) if assignment else 0,
+                bundles=held(PeerId(id_)),
                 draining=assignment is not None and assignment.record.draining,
                 version=s.version,
                 swarm_port=s.swarm_port,
@@ -181,5 +202,6 @@ def _host_progress(snapshot: ClusterSnapshot, id_: SupervisorId, said: SwarmEntr
         rate=said.rate,
         from_peers=said.from_peers,
         from_masters=said.from_masters,
+        from_plugin=said.from_plugin,
         reason=said.problem,
     )

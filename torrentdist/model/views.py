@@ -20,6 +20,8 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BundleView(View, frozen=True, kw_only=True):
+    """`age_secs` is told by reads, and `lacking` to an uploader that waits."""
+
     id: BundleId
     digest: Digest
     size: int
@@ -30,6 +32,10 @@ class BundleView(View, frozen=True, kw_only=True):
     created_at: float
     state: BundleState
     pinned: bool
+    age_secs: float | None = None
+    """By ZooKeeper's clock, as `created_at` is; null: this master does not know that clock yet."""
+    lacking: dict[MasterId, str] = {}
+    """Live masters without a copy, and what each waits for."""
 
 
 class MasterView(View, frozen=True, kw_only=True):
@@ -50,8 +56,8 @@ class SupervisorView(View, frozen=True, kw_only=True):
     slots: int
     slots_used: int
     labels: dict[str, str]
-    bundles: int
-    """How many bundles it is told to keep."""
+    bundles: int | None
+    """How many bundles it has, as it announces them; null: it has not been heard yet."""
     version: str
     uptime_secs: float
     swarm_port: int = 0
@@ -102,6 +108,7 @@ class HostProgress(View, frozen=True, kw_only=True):
     rate: float = 0.0
     from_peers: int = 0
     from_masters: int = 0
+    from_plugin: int = 0
     reason: str = ""
 
 
@@ -115,11 +122,12 @@ class FleetView(View, frozen=True, kw_only=True):
 
 
 class Sources(View, frozen=True, kw_only=True):
-    """Bytes by where they came from; `local` was already on this host."""
+    """Bytes by where they came from; `local` was already on this host, `plugin` came by another way than a swarm."""
 
     masters: int = 0
     peers: int = 0
     local: int = 0
+    plugin: int = 0
 
 
 class TransferPhase(StrEnum):
@@ -175,6 +183,7 @@ class SwarmEntry(View, frozen=True, kw_only=True):
     rate: float = 0.0
     from_peers: int = 0
     from_masters: int = 0
+    from_plugin: int = 0
     problem: str = ""
     """Why it doesn't get on, for people: 'no peers', 'disk full'... Empty if all is well."""
 

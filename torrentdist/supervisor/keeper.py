@@ -264,8 +264,7 @@ class Keeper:
         return self._errors.get(bundle)
 
     def _transfer(self, digest: Digest | None) -> TransferView | None:
-        transfer = self._runtime.engine.transfer(digest) if digest else None
-        return transfer.view() if transfer else None
+        return self._runtime.transfer_view(digest) if digest else None
 
     async def wait(self, bundle: BundleId, timeout: float) -> HostBundleView:
         """The view as soon as the bundle is done or failed, or after the time."""

@@ -220,6 +220,10 @@ class SwarmDirectory:
             return SwarmCounts(0, 0)
         return SwarmCounts(swarm.count(complete=True), swarm.count(complete=False))
 
+    def complete_bundles(self, peer: PeerId) -> int | None:
+        known = self._peers.get(peer)
+        return None if known is None else sum(entry.complete for entry in known.entries.values())
+
     def lists(self, peer: PeerId, digest: Digest) -> bool:
         known = self._peers.get(peer)
         return known is not None and digest in known.entries
