@@ -260,7 +260,7 @@ def _make_writable(content: Path, temporary: Path) -> None:
             if stat.S_ISLNK(found.st_mode):
                 continue
             if found.st_nlink > 1:
-                # A download shares it by a hard link: what is repaired here must not write into somebody's copy.
+                # Somebody else has a link to it: what is repaired here must not write into that copy.
                 shutil.copyfile(path, temporary)
                 os.rename(temporary, path)
             os.chmod(path, found.st_mode | 0o600)
