@@ -6,6 +6,7 @@ JSON, and leaves nothing behind. A direction is cut without a word to anybody: p
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import itertools
 import json
@@ -23,7 +24,9 @@ from chaos.oracle import Sighting, judge_sightings, judge_transactions, judge_wo
 from chaos.txnlog import committed
 
 from bench.lab import Host, Lab, enter, wait_until
+from torrentdist.cluster.founding import found_at
 from torrentdist.dev.zookeeper import ZooKeeperServer
+from torrentdist.model.config import ZooKeeperConfig
 from torrentdist.testing.trees import some_bytes, write_tree
 
 SESSION_SECS = 3.0
@@ -67,6 +70,8 @@ class Hosts:
             server.spawn()
         for server in self.servers:
             wait_until(server.serves, f"ZooKeeper at {server.address}")
+        addresses = [server.address for server in self.servers]
+        asyncio.run(found_at(ZooKeeperConfig(servers=addresses), 60.0))
         urls = ", ".join(f'"http://{host.address}:{PORT}"' for host in self.masters.values())
         (self.dir / "client.toml").write_text(
             f'[client]\nmasters = [{urls}]\nsupervisor = ""\ntoken_file = "{self.token}"\ndeadline_secs = 30\n'

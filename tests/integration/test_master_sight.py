@@ -17,7 +17,7 @@ from torrentdist.model.config import Config
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ha_views import SightView
 from torrentdist.model.ids import MasterId, StoreId, SupervisorId
-from torrentdist.model.records import AssignmentRecord, ClusterRecord, MasterRecord, encode
+from torrentdist.model.records import AssignmentRecord, MasterRecord, encode
 
 pytestmark = pytest.mark.anyio
 
@@ -31,7 +31,6 @@ async def test_a_server_that_holds_its_answers_back_is_not_seen(connect: Connect
     """If this fails, a frozen ZooKeeper stops every job, or a leader moves what others rightly let run on."""
     zk = await connect(servers=[proxy.address])
     sight = Sight(zk)
-    await zk.ensure(paths.CLUSTER)
     seen = await sight.sees(5.0)
     await eventually(lambda: sight.seen_for() > 1.0)
     proxy.hold_answers()
@@ -70,9 +69,6 @@ async def test_a_master_knows_a_hosts_assignment_only_after_it_has_read_it(conne
     s1, s2 = SupervisorId("s1"), SupervisorId("s2")
     before = await jobs.sight(s1, 5.0)
     for path, data in (
-        (paths.CLUSTER, encode(ClusterRecord(id="c", announce_key="k"))),
-        (paths.ASSIGNMENTS, b""),
-        (paths.MASTERS, b""),
         (paths.master(M1.id), encode(M1)),
         (paths.assignment(s1), encode(AssignmentRecord(generation=7))),
     ):
@@ -98,7 +94,6 @@ async def test_a_master_that_may_have_moved_workers_names_no_newest_assignment(c
     none: Any = _Nobody()
     leadership: Any = _Unsure()
     jobs = Jobs(none, mirror, leadership, zk, Sight(zk), none, Config())
-    await zk.create(paths.CLUSTER, encode(ClusterRecord(id="c", announce_key="k")))
     await mirror.start(5.0)
     try:
         before = await jobs.sight(s1, 5.0)
