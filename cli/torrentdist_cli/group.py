@@ -32,7 +32,7 @@ def ls(session: Session) -> None:
 
     With -q: their names.
     """
-    rows: list[GroupLineView] = _ask(session, lambda admin, zk: admin.list_groups(zk))
+    rows: list[GroupLineView] = _ask(session, lambda admin, zk: admin.list_groups(zk), "looked")
     show_all(session, rows, value=lambda row: row.group, table=lambda: _groups_table(rows))
 
 
@@ -44,7 +44,7 @@ def show_group(session: Session, name: str) -> None:
 
     With -q: the resources that nobody is to have.
     """
-    view: GroupView = _ask(session, lambda admin, zk: admin.show_group(zk, name))
+    view: GroupView = _ask(session, lambda admin, zk: admin.show_group(zk, name), "looked")
     show(session, view, value="\n".join(view.unassigned), table=lambda: _group_table(view))
 
 
@@ -84,7 +84,7 @@ def rm(session: Session, name: str, resources: tuple[str, ...]) -> None:
     _show_change(session, name, "removed", _ask(session, work))
 
 
-def _ask(session: Session, work: Callable[[Any, Any], Awaitable[Any]]) -> Any:
+def _ask(session: Session, work: Callable[[Any, Any], Awaitable[Any]], how: str = "connected") -> Any:
     # By name: what only servers need is imported only where it is used.
     try:
         admin = import_module("torrentdist.cluster.rebalance.admin")
@@ -94,7 +94,7 @@ def _ask(session: Session, work: Callable[[Any, Any], Awaitable[Any]]) -> Any:
         raise TorrentdistError("missing_dependency", detail=detail, package="torrentdist[server]") from None
     config = session.config()
     configure_logs(msgspec.structs.replace(config.log, level="info" if session.verbose else "warning"), role="group")
-    return run(admin.connected(config.zookeeper, lambda zk: work(admin, zk)))
+    return run(getattr(admin, how)(config.zookeeper, lambda zk: work(admin, zk)))
 
 
 def _show_change(session: Session, name: str, verb: str, changed: list[str]) -> None:

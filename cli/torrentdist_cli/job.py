@@ -12,7 +12,7 @@ import click
 from torrentdist.client import jobs as client_jobs
 from torrentdist.client.http import MasterClient
 from torrentdist.model.ids import job_id
-from torrentdist.model.views import JobView, WorkerState
+from torrentdist.model.views import JobView, WorkerState, WorkerView
 from torrentdist_cli.asking import masters
 from torrentdist_cli.command import Command, Group, Lazy
 from torrentdist_cli.output import facts, grid, show, show_all
@@ -157,8 +157,13 @@ def _show(session: Session, view: JobView) -> None:
     show(session, view, value=view.id, table=lambda: facts(_facts(view)))
 
 
+UNKNOWN = "?"
+
+
 def _running(view: JobView) -> str:
-    return f"{sum(worker.state is WorkerState.RUNNING for worker in view.workers)}/{view.wanted}"
+    """`2/3`; `?/3` while it is not known of every worker."""
+    states = [worker.state for worker in view.workers]
+    return f"{UNKNOWN if None in states else states.count(WorkerState.RUNNING)}/{view.wanted}"
 
 
 def _list(rows: list[JobView]) -> str:
@@ -169,8 +174,12 @@ def _list(rows: list[JobView]) -> str:
     )
 
 
+def _state(worker: WorkerView) -> str:
+    return "unknown" if worker.state is None else worker.state.value
+
+
 def _states(view: JobView) -> str:
-    others = Counter(worker.state.value for worker in view.workers if worker.state is not WorkerState.RUNNING)
+    others = Counter(_state(worker) for worker in view.workers if worker.state is not WorkerState.RUNNING)
     return ", ".join([f"{_running(view)} running", *(f"{count} {state}" for state, count in sorted(others.items()))])
 
 
@@ -197,19 +206,21 @@ def _table(view: JobView) -> str:
         (
             str(w.worker),
             w.supervisor or "",
-            w.state.value,
-            str(w.pid or ""),
+            _state(w),
+            UNKNOWN if w.pid is None else str(w.pid or ""),
             "" if w.exit_code is None else str(w.exit_code),
-            str(w.restarts),
+            UNKNOWN if w.restarts is None else str(w.restarts),
             w.detail,
         )
         for w in view.workers
     ]
     workers = grid(("WORKER", "SUPERVISOR", "STATE", "PID", "EXIT", "RESTARTS", "NOTE"), rows)
-    return "\n\n".join([facts(_facts(view)), workers, *([_story(view)] if view.events else [])])
+    return "\n\n".join([facts(_facts(view)), workers, *([_story(view)] if view.events != [] else [])])
 
 
 def _story(view: JobView) -> str:
+    if view.events is None:
+        return "its story is unknown while ZooKeeper is away"
     rows = [
         (
             time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(event.at)),

@@ -55,7 +55,7 @@ def test_a_restart_without_zookeeper_serves_and_seeds_everything_and_says_how_ol
 
     assert last["stale_secs"] > 0
     assert [5, 5] == [ran.code for ran in ended]
-    assert all("cut off" in ran.stderr and "waiting for" in ran.stderr for ran in ended)
+    assert all("cut off" in ran.stderr for ran in ended)
     assert max(ran.seconds for ran in ended) < 30  # a client's deadline is 60
     assert view["stale_secs"] > 0
     assert "warning: the records behind this are" in asked.stderr

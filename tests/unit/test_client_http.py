@@ -212,7 +212,7 @@ def test_a_lost_answer_is_told_from_a_request_that_never_left() -> None:
 
     async def test() -> None:
         one = Master(script=lambda heard: None)
-        async with cluster(one), client(one.url) as ours:
+        async with cluster(one), client(one.url, deadline=1.0) as ours:
             with pytest.raises(TorrentdistError) as caught:
                 await ours.pin(ETL)
 

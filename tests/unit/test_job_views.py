@@ -38,7 +38,7 @@ def test_a_job_without_any_slot_says_so(status: JobStatus, note: str) -> None:
     """If this fails, a job that cannot run for want of slots looks like one that is about to."""
     entry = job("j", ["b"], status)
     entry = dataclasses.replace(entry, record=msgspec.structs.replace(entry.record, workers=2))
-    view = job_view(snapshot([bundle("b", holders=["m1"])], jobs=[entry]), entry, {}, 0.0)
+    view = job_view(snapshot([bundle("b", holders=["m1"])], jobs=[entry]), entry, {}, (), 0.0)
 
     assert note == view.reason
 
@@ -55,5 +55,22 @@ def test_a_job_whose_workers_wait_in_backoff_says_why() -> None:
     one = {**reports, (J, 1): report(1, 7)}
 
     told = "ended and will be started again: exit code 2: can't open file 'main.py'"
-    assert f"worker 0 and 1 more {told}" == job_view(state, entry, reports, 0.0).reason
-    assert f"worker 0 {told}" == job_view(state, entry, one, 0.0).reason
+    assert f"worker 0 and 1 more {told}" == job_view(state, entry, reports, {H1}, 0.0).reason
+    assert f"worker 0 {told}" == job_view(state, entry, one, {H1}, 0.0).reason
+
+
+@pytest.mark.case("G7")
+def test_of_workers_that_nobody_has_told_of_nothing_is_said() -> None:
+    """If this fails, workers that run are shown as waiting by a new leader, or by a master without ZooKeeper."""
+    entry = job("j", ["b"], JobStatus.ACTIVE)
+    entry = dataclasses.replace(entry, record=msgspec.structs.replace(entry.record, workers=3))
+    assigned = AssignmentRecord(workers=tuple(WorkerAssignment(job=J, worker=k) for k in (0, 1)))
+    state = snapshot([bundle("b", holders=["m1", "m2", "m3"])], jobs=[entry])
+    state = dataclasses.replace(state, assignments={H1: AssignmentEntry(assigned, 1)})
+
+    unheard = job_view(state, entry, {}, (), 0.0).workers
+    heard = job_view(state, entry, {(J, 1): report(1, 7)}, {H1}, 0.0).workers
+    assert [(H1, None, None, None), (H1, None, None, None), (None, WorkerState.UNASSIGNED, 0, 0)] == [
+        (worker.supervisor, worker.state, worker.pid, worker.slot) for worker in unheard
+    ]
+    assert [WorkerState.WAITING, WorkerState.RUNNING] == [worker.state for worker in heard[:2]]

@@ -38,7 +38,7 @@ from torrentdist.model.wording import cause_text
 
 T = TypeVar("T")
 
-PROBE_SECS = 3.0
+PROBE_SECS = 2.0
 ISOLATION_SECS = 8.0
 """The supervisor waits for its launcher meanwhile."""
 _UNSAID = ("", DEFAULT_ORIGIN)

@@ -2,14 +2,15 @@
 
 Always holds: a search ends by its deadline; a leader that is named is followed at once; whoever is elected but not
 ready is asked again in place, with growing waits; otherwise nobody is asked twice in a round, and there is one wait
-per full round. A master that is silent or knows no leader never ends the search as long as others can be asked, and old
-records will do only when a full round has shown that nobody has newer ones.
+per full round. A master that is silent or knows no leader never ends the search as long as others can be asked; one
+that was silent is asked last, for less long. Old records will do only when a full round has shown that nobody has
+newer ones.
 Must not do: I/O, reading a clock, drawing random numbers; all of these come in as values.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
 import msgspec
@@ -25,7 +26,9 @@ class Said(StrEnum):
     """What became of a question, as far as the search cares."""
 
     NOTHING = "nothing"
-    """No connection, no answer, or none that a master would give."""
+    """No connection: nothing runs there."""
+    SILENT = "silent"
+    """It took the question and did not answer it, or not as a master does."""
     NOT_LEADER = "not_leader"
     NOT_READY = "not_ready"
     """It leads, or is about to, and asks for patience."""
@@ -47,8 +50,8 @@ class Policy(msgspec.Struct, frozen=True):
     """An election within a live ensemble takes some tens of milliseconds."""
     longest_wait: float = 0.8
     """Stays below a second, so that the search adds less than that to a failover."""
-    silent_rounds: int = 10
-    """Rounds in a row in which nobody answers: about 4 s, the time a master needs to start again."""
+    absent_secs: float = 4.0
+    """How long to look where nothing runs at all: the time a master needs to start again."""
     in_place: int = 8
     """Then the others are asked too: the one who asks for patience may have been replaced meanwhile."""
 
@@ -61,6 +64,8 @@ class Ask(msgspec.Struct, frozen=True):
     wait: float = 0.0
     followed: bool = False
     """It was named as the leader by the answer just heard."""
+    silences: int = 0
+    """How often in a row it was silent. It may be frozen, or slow: it is given little time at first, and then more."""
 
 
 class GiveUp(msgspec.Struct, frozen=True):
@@ -72,6 +77,7 @@ class Search(msgspec.Struct, frozen=True):
 
     masters: tuple[str, ...]
     asking: str
+    began: float
     deadline: float
     asked: frozenset[str] = frozenset()
     """In this round."""
@@ -79,10 +85,11 @@ class Search(msgspec.Struct, frozen=True):
     """Suggestions of this round: each is followed once, so that two standbys cannot send us to and fro."""
     named: str | None = None
     """The last leader that somebody named; the next round starts there."""
-    heard: bool = False
-    """Somebody answered in this round."""
+    silent: Mapping[str, int] = {}
+    """Those that did not answer when they were asked last, and how often in a row."""
     ever_heard: bool = False
-    silent: int = 0
+    ever_there: bool = False
+    """Something runs where we asked, be it frozen."""
     rounds: int = 0
     patience: int = 0
     behind: bool = False
@@ -106,14 +113,14 @@ def learned(masters: Iterable[str]) -> tuple[str, ...]:
     return tuple(url for url in urls if url.startswith(("http://", "https://")))[:MAX_LEARNED]
 
 
-def begin(masters: Iterable[str], leader: str | None, deadline: float) -> tuple[Search, Ask]:
+def begin(masters: Iterable[str], leader: str | None, now: float, deadline: float) -> tuple[Search, Ask]:
     """Start with the leader that was seen last, else with the first of the list."""
     known = tuple(dict.fromkeys(normal_url(url) for url in masters))
     if not known:
         raise ValueError("a search needs at least one master")
     first = leader if leader in known else known[0]
     assert first is not None
-    search = Search(masters=known, asking=first, deadline=deadline, asked=frozenset((first,)))
+    search = Search(masters=known, asking=first, began=now, deadline=deadline, asked=frozenset((first,)))
     return search, Ask(first)
 
 
@@ -122,7 +129,7 @@ def step(
 ) -> tuple[Search, Ask | GiveUp]:
     """What to do after `reply` of the master being asked. `jitter` is a random number from 0 to 1."""
     search = _remember(search, reply)
-    if now >= search.deadline:
+    if now >= ends_at(search, policy):
         return search, GiveUp()
     suggested = _suggestion(search, reply)
     if suggested is not None:
@@ -130,22 +137,31 @@ def step(
         return _ask(search, Ask(suggested, followed=True))
     if reply.said is Said.NOT_READY and search.patience < policy.in_place:
         wait = _wait(search.patience, jitter, policy)
-        return _ask_in_time(replace(search, patience=search.patience + 1), Ask(search.asking, wait), now)
-    unasked = next((url for url in search.masters if url not in search.asked), None)
-    if unasked is not None:
-        return _ask(replace(search, patience=0), Ask(unasked))
+        return _ask_in_time(replace(search, patience=search.patience + 1), Ask(search.asking, wait), now, policy)
+    unasked = [url for url in search.masters if url not in search.asked]
+    if unasked:
+        return _ask(replace(search, patience=0), Ask(min(unasked, key=lambda url: url in search.silent)))
     return _next_round(search, now, jitter, policy)
+
+
+def ends_at(search: Search, policy: Policy = POLICY) -> float:
+    """The moment at which a search ends at the latest, as far as can be told now."""
+    return search.deadline if search.ever_there else min(search.deadline, search.began + policy.absent_secs)
 
 
 def _remember(search: Search, reply: Reply) -> Search:
     known = tuple(dict.fromkeys((*search.masters, *learned(reply.masters))))
     answers = {**dict(search.answers), search.asking: reply.detail}
-    heard = reply.said is not Said.NOTHING
+    heard = reply.said not in (Said.NOTHING, Said.SILENT)
+    silent = {url: times for url, times in search.silent.items() if url != search.asking}
+    if reply.said is Said.SILENT:
+        silent[search.asking] = search.silent.get(search.asking, 0) + 1
     return replace(
         search,
         masters=known[: max(len(search.masters), MAX_LEARNED)],
         answers=tuple(answers.items()),
-        heard=search.heard or heard,
+        silent=silent,
+        ever_there=search.ever_there or reply.said is not Said.NOTHING,
         ever_heard=search.ever_heard or heard,
         behind=search.behind or reply.said is Said.BEHIND,
     )
@@ -158,41 +174,38 @@ def _suggestion(search: Search, reply: Reply) -> str | None:
     url = normal_url(reply.leader)
     if url not in search.masters or url == search.asking or url in search.followed:
         return None
+    if url in search.silent:  # the others have not noticed yet that it is frozen; it is asked last
+        return None
     return url
 
 
 def _ask(search: Search, ask: Ask) -> tuple[Search, Ask]:
+    ask = replace(ask, silences=search.silent.get(ask.url, 0))
     asked = search.asked | {ask.url}
     named = ask.url if ask.followed else search.named
     patience = 0 if ask.url != search.asking else search.patience
     return replace(search, asking=ask.url, asked=asked, named=named, patience=patience), ask
 
 
-def _ask_in_time(search: Search, ask: Ask, now: float) -> tuple[Search, Ask | GiveUp]:
-    if now + ask.wait >= search.deadline:
+def _ask_in_time(search: Search, ask: Ask, now: float, policy: Policy) -> tuple[Search, Ask | GiveUp]:
+    if now + ask.wait >= ends_at(search, policy):
         return search, GiveUp()
     return _ask(search, ask)
 
 
 def _next_round(search: Search, now: float, jitter: float, policy: Policy) -> tuple[Search, Ask | GiveUp]:
-    silent = 0 if search.heard else search.silent + 1
-    if silent >= policy.silent_rounds:
-        return search, GiveUp()
-    first = search.named if search.named in search.masters else search.masters[0]
-    assert first is not None
+    order = sorted(search.masters, key=lambda url: (url in search.silent, url != search.named))
     wait = _wait(search.rounds, jitter, policy)
     fresh = replace(
         search,
         asked=frozenset(),
         followed=frozenset(),
-        heard=False,
-        silent=silent,
         rounds=search.rounds + 1,
         patience=0,
         named=None,
         content=search.behind,
     )
-    return _ask_in_time(fresh, Ask(first, wait), now)
+    return _ask_in_time(fresh, Ask(order[0], wait), now, policy)
 
 
 def _wait(times: int, jitter: float, policy: Policy) -> float:

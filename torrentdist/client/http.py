@@ -1,8 +1,8 @@
 """The client of the masters' HTTP API: typed calls that survive the loss of any master.
 
-Always holds: a read is answered by any master that can; a mutation carries one request id over all its retries, so that
-however often it is sent it is made once; an error names what each master said. Must not do: decide whom to ask next
-(failover.py does), or touch the swarm.
+Always holds: a read is answered by any master that can, within two seconds (read_race.py); a mutation carries one
+request id over all its retries, so that however often it is sent it is made once; an error names what each master said.
+Must not do: decide whom to ask next (failover.py does), or touch the swarm.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from torrentdist.client import failover
 from torrentdist.client.failover import Reply, Said
 from torrentdist.client.freshness import Seen, Stale
 from torrentdist.client.memory import Remembered, cache_dir, memory_path, recall, remember
+from torrentdist.client.read_race import LEADER_SECS, READ_SECS, NoAnswer, Passed, first_answer
 from torrentdist.client.transport import (
     REQUEST_ID_HEADER,
     STALE_HEADER,
@@ -35,8 +36,9 @@ from torrentdist.client.transport import (
     send,
 )
 from torrentdist.http11 import Answer, Http
+from torrentdist.model.backoff import pause_secs
 from torrentdist.model.config import ClientConfig
-from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.errors import EXIT_UNAVAILABLE, TorrentdistError
 from torrentdist.model.ha_views import FailoverView, LeaderTransferView, LeaderView, RoleView
 from torrentdist.model.ids import BundleId, Digest, MasterId, SupervisorId, new_random_id
 from torrentdist.model.records import BundleState
@@ -44,11 +46,14 @@ from torrentdist.model.views import BundleView, ClusterView, FleetView
 
 T = TypeVar("T")
 
-READ_SECS = 5.0
-LEADER_SECS = 1.0
-"""What only the leader knows is asked of it for so long, where there is an answer without."""
-MUTATION_SECS = 8.0
+ANSWER_SECS = 3.0
+"""A master that is silent for so long may be frozen: another one is asked. A change is made once all the same."""
+DOUBTED_SECS = 0.5
+"""The same for a master that was silent before, if it may be frozen; doubled each time, as it may only be slow."""
+MOST_ANSWER_SECS = 8.0
 """Longer than a master waits for ZooKeeper, so that its own word about it arrives."""
+BACKUP_SECS = 10.0
+"""It is made of what ZooKeeper holds, which takes a master a while."""
 CHUNK_SECS = 60.0
 TELL_SECS = 2.0
 """A call that is not answered by then says why: who waits may want to look after ZooKeeper."""
@@ -118,12 +123,15 @@ class MasterClient:
 
     async def cluster(self) -> ClusterView:
         """As the leader sees it, who alone hears the supervisors, if it answers at once."""
+        clock = asyncio.get_running_loop().time
+        end = clock() + READ_SECS
         view = await self.read("GET", "/v1/cluster", ClusterView)
         self.learn(master.url for master in view.masters)
         leader = next((master.url for master in view.masters if master.is_leader), None)
-        if leader is not None and any(supervisor.silent_secs is None for supervisor in view.supervisors):
+        left = min(LEADER_SECS, end - clock())
+        if leader is not None and left > 0 and any(supervisor.silent_secs is None for supervisor in view.supervisors):
             with contextlib.suppress(Broken, TorrentdistError):
-                response = await self._send(leader, Request("GET", "/v1/cluster", timeout=LEADER_SECS), False)
+                response, _ = await self._send(leader, Request("GET", "/v1/cluster", timeout=left), False)
                 view = decode(response, ClusterView) if response.status_code == 200 else view
         return view
 
@@ -142,7 +150,8 @@ class MasterClient:
 
     async def backup(self) -> bytes:
         """Every persistent record of the cluster, as a file that decode_backup() checks."""
-        return await self._read(Request("GET", "/v1/backup", timeout=CHUNK_SECS), lambda response: response.content)
+        request = Request("GET", "/v1/backup", timeout=CHUNK_SECS, silence=BACKUP_SECS)
+        return await self._read(request, lambda response: response.content, BACKUP_SECS)
 
     async def bundles(self) -> list[BundleView]:
         return await self.read("GET", "/v1/bundles", list[BundleView])
@@ -164,9 +173,9 @@ class MasterClient:
                 damaged[:] = [exc]
                 raise Broken(exc.message, sent=True) from exc
 
-        request = Request("GET", f"/v1/bundles/{bundle_id}/metafile", timeout=CHUNK_SECS, silence=MUTATION_SECS)
+        request = Request("GET", f"/v1/bundles/{bundle_id}/metafile", timeout=CHUNK_SECS, silence=ANSWER_SECS)
         try:
-            return await self._read(request, parse)
+            return await self._read(request, parse, self.config.deadline_secs)
         except TorrentdistError as error:
             if error.code != "unreachable" or not damaged:
                 raise
@@ -189,7 +198,7 @@ class MasterClient:
             secs = max(0.0, min(LONGEST_POLL_SECS, deadline - asked_at))
             # One more than there is: every single replica is news worth showing.
             params = {"replicas": str(min(replicas, seen + 1)), "timeout": f"{secs:.3f}"}
-            view = await self.read("GET", f"/v1/bundles/{bundle_id}/wait", BundleView, params=params, poll_secs=secs)
+            view = await self.ask_patiently("GET", f"/v1/bundles/{bundle_id}/wait", BundleView, params=params)
             progress(view)
             usable = view.state is not BundleState.UPLOADING or replicas == 0
             if (view.replicas >= replicas and usable) or clock() >= deadline:
@@ -203,7 +212,7 @@ class MasterClient:
         headers = {"Content-Type": "application/x-bittorrent"}
         return await self.mutate(
             "POST", f"/v1/bundles/{bundle_id}", BundleView, params=params, content=raw_metafile, headers=headers,
-            timeout=CHUNK_SECS, silence=MUTATION_SECS,
+            timeout=CHUNK_SECS,
         )  # fmt: skip
 
     async def remove(self, bundle_id: BundleId) -> BundleView:
@@ -237,7 +246,7 @@ class MasterClient:
         try:
             answer = await self.mutate(
                 "PUT", f"/v1/uploads/{digest}", Upload, params=params, content=data, headers=headers,
-                timeout=CHUNK_SECS, silence=MUTATION_SECS,
+                timeout=CHUNK_SECS,
             )  # fmt: skip
         except TorrentdistError as error:
             right = error.extra.get("offset")
@@ -251,27 +260,61 @@ class MasterClient:
 
     # Reads and mutations
 
-    async def read(
-        self,
-        method: str,
-        path: str,
-        kind: type[T],
-        *,
-        params: Mapping[str, str] | None = None,
-        poll_secs: float = 0.0,
-    ) -> T:
-        """Ask any master, and the next one if it can't answer. A long poll may be answered `poll_secs` later."""
-        request = Request(method, path, params=params or {}, timeout=READ_SECS + poll_secs)
-        return await self._read(request, lambda response: decode(response, kind), poll_secs)
+    async def read(self, method: str, path: str, kind: type[T], *, params: Mapping[str, str] | None = None) -> T:
+        """What any master knows, within READ_SECS: from old records if need be, which `stale` tells."""
+        return await self._look(Request(method, path, params=params or {}), kind, READ_SECS)
 
-    async def _read(self, request: Request, parse: Callable[[Answer], T], poll_secs: float = 0.0) -> T:
+    async def read_of_leader(self, path: str, kind: type[T], *, params: Mapping[str, str] | None = None) -> T:
+        """What the leader knows best, also within READ_SECS: without its answer, what any master knows."""
+        clock = asyncio.get_running_loop().time
+        end = clock() + READ_SECS
+        request = Request("GET", path, params=params or {})
+        try:
+            return await self._look(request, kind, LEADER_SECS, rounds=1)
+        except TorrentdistError as error:
+            if error.exit_code != EXIT_UNAVAILABLE:
+                raise
+        anybody = replace(request, params={**request.params, "any": "true"})
+        return await self._look(anybody, kind, max(READ_SECS - LEADER_SECS, end - clock()))
+
+    async def _look(self, request: Request, kind: type[T], secs: float, rounds: int = 0) -> T:
+        async def attempt(url: str, takes_old: bool, left: float) -> tuple[T, str, Stale | None]:
+            try:
+                response, stale = await self._send(url, replace(request, timeout=left), takes_old)
+                error = error_in(response)
+                if error is None:
+                    return decode(response, kind), url, stale
+                reply = _judge_read(expect_known(error, request))
+            except Broken as broken:
+                raise Passed(broken.detail) from None
+            self.learn(reply.masters)
+            raise Passed(reply.detail, error=error, leader=reply.leader, behind=reply.said is Said.BEHIND)
+
+        try:
+            found, self._start, self.stale = await first_answer(self._order, attempt, secs, rounds=rounds)
+        except NoAnswer as nobody:
+            error = nobody.error or TorrentdistError("unreachable", detail=str(nobody))
+            error.extra.update({"answers": nobody.answers})
+            raise error from None
+        return found
+
+    def _order(self) -> list[str]:
+        """Every master, the one that answered last first."""
+        return sorted(self.masters, key=lambda url: url != self._start)
+
+    async def ask_patiently(
+        self, method: str, path: str, kind: type[T], *, params: Mapping[str, str] | None = None
+    ) -> T:
+        """A read that a change depends on: as long as there is time for the change, there is for this."""
+        request = Request(method, path, params=params or {}, timeout=MOST_ANSWER_SECS, silence=ANSWER_SECS)
+        return await self._read(request, lambda response: decode(response, kind), self.config.deadline_secs)
+
+    async def _read(self, request: Request, parse: Callable[[Answer], T], secs: float) -> T:
         failed: list[TorrentdistError] = []
 
         def judge(error: TorrentdistError) -> Reply:
-            if error.code not in _ANOTHER_MAY_KNOW:
-                raise error
             failed[:] = [error]
-            return Reply(Said.BEHIND if error.extra.get("behind") else Said.NOTHING, error.message)
+            return _judge_read(error)
 
         def fail(search: failover.Search, unsure: bool) -> TorrentdistError:
             if not failed:
@@ -279,7 +322,7 @@ class MasterClient:
             failed[0].extra.update(_answers(search))
             return failed[0]
 
-        return await self._search(request, parse, judge, fail, self.config.deadline_secs + poll_secs)
+        return await self._search(request, parse, judge, fail, secs)
 
     async def mutate(
         self,
@@ -290,8 +333,8 @@ class MasterClient:
         params: Mapping[str, str] | None = None,
         content: bytes | None = None,
         headers: Mapping[str, str] | None = None,
-        timeout: float = MUTATION_SECS,
-        silence: float = math.inf,
+        timeout: float = MOST_ANSWER_SECS,
+        silence: float = ANSWER_SECS,
     ) -> T:
         """Have the leader do it, once, however often it has to be looked for."""
         headers = {REQUEST_ID_HEADER: new_random_id("req"), **(headers or {})}
@@ -312,35 +355,42 @@ class MasterClient:
         deadline_secs: float,
     ) -> T:
         clock = asyncio.get_running_loop().time
-        told = clock() + self.tell_secs
-        deadline = clock() + deadline_secs
-        search, first = failover.begin(self.masters, self._start, deadline)
+        began = clock()
+        told_end = -math.inf
+        search, first = failover.begin(self.masters, self._start, began, began + deadline_secs)
         action: failover.Ask | failover.GiveUp = first
         unsure = False
         while isinstance(action, failover.Ask):
             if action.wait:
                 await asyncio.sleep(action.wait)
-            secs = max(0.1, min(request.timeout, deadline - clock()))
+            secs = max(0.1, min(request.timeout, failover.ends_at(search) - clock()))
+            silence = request.silence
+            if action.silences:
+                silence = pause_secs(action.silences, DOUBTED_SECS, MOST_ANSWER_SECS)
             try:
-                response = await self._send(action.url, replace(request, timeout=secs), search.content)
+                attempt = replace(request, timeout=secs, silence=silence)
+                response, stale = await self._send(action.url, attempt, search.content)
                 error = error_in(response)
                 if error is None:
                     result = parse(response)
                     self._start = action.url
+                    self.stale = stale if request.method == "GET" else self.stale
                     return result
                 reply = judge(expect_known(error, request))
             except Broken as broken:
                 unsure = unsure or broken.sent
-                reply = Reply(Said.NOTHING, broken.detail)
+                reply = Reply(Said.SILENT if broken.sent else Said.NOTHING, broken.detail)
             self.learn(reply.masters)
             search, action = failover.step(search, reply, clock(), random.random())
-            if clock() > told and isinstance(action, failover.Ask):
-                told = math.inf
-                self.on_wait(f"for {deadline - clock():.0f} s more at most; {search.story()}")
+            if clock() >= began + self.tell_secs and isinstance(action, failover.Ask):
+                end = failover.ends_at(search)
+                if end > told_end:  # it may turn out to be longer than was said before
+                    told_end = end
+                    self.on_wait(f"for {end - clock():.0f} s more at most; {search.story()}")
         raise fail(search, unsure)
 
-    async def _send(self, url: str, request: Request, content: bool) -> Answer:
-        """Have what was seen shown, unless we are `content` with what there is."""
+    async def _send(self, url: str, request: Request, content: bool) -> tuple[Answer, Stale | None]:
+        """Have what was seen shown, unless we are `content` with what there is; and what is to be said of its age."""
         while True:
             demand = {} if content else self._seen.demand()
             response = await send(self.http, url, replace(request, headers={**request.headers, **demand}))
@@ -348,9 +398,7 @@ class MasterClient:
             told = self._seen.hear(demand, response.headers, answers=succeeded and not content)
             if told or request.method != "GET":
                 break
-        if succeeded and request.method == "GET":
-            self.stale = _stale(response, content and self._seen.behind(response.headers))
-        return response
+        return response, _stale(response, content and self._seen.behind(response.headers))
 
 
 def _stale(response: Answer, behind: bool) -> Stale | None:
@@ -358,6 +406,15 @@ def _stale(response: Answer, behind: bool) -> Stale | None:
     if age.isascii() and age.isdigit():
         return Stale(float(age), behind)
     return Stale(None, behind) if behind else None
+
+
+def _judge_read(error: TorrentdistError) -> Reply:
+    """What a refused read means for the search; an error that no other master would lift is raised."""
+    if error.code not in _ANOTHER_MAY_KNOW:
+        raise error
+    if error.code == "not_leader":
+        return _judge_refusal(error)
+    return Reply(Said.BEHIND if error.extra.get("behind") else Said.UNABLE, error.message)
 
 
 def _judge_refusal(error: TorrentdistError) -> Reply:

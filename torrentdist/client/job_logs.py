@@ -20,8 +20,10 @@ from torrentdist.model.records import ENDED
 from torrentdist.model.views import JobView, SupervisorView, WorkerOutput
 
 STREAMS = ("stdout", "stderr")
-ASK_SECS = 5.0
-POLL_SECS = 10.0
+ASK_SECS = 1.0
+"""A host that is silent for longer is said to be so, and the others are shown."""
+POLL_SECS = 2.0
+POLL_ANSWER_SECS = 3.0
 LOOK_SECS = 1.0
 AT_ONCE = 64
 LINE_BYTES = 200
@@ -113,7 +115,7 @@ class _Reader:
         path = f"/v1/host/jobs/{self.job}/{source.worker}/log"
         params = {"stream": source.stream, "offset": str(source.offset), "follow": f"{follow:g}"}
         response = await send(
-            self.client.http, source.host.url, Request("GET", path, params=params, timeout=ASK_SECS + follow)
+            self.client.http, source.host.url, Request("GET", path, params=params, timeout=POLL_ANSWER_SECS)
         )
         error = error_in(response)
         if error is not None:
@@ -144,9 +146,9 @@ class _Reader:
 
 async def read_logs(client: MasterClient, name: str, wanted: Wanted, emit: Emit, note: Note) -> None:
     """All that is kept, worker by worker, in the order of their hosts."""
-    view = await _job(client, name)
+    view, fleet = await asyncio.gather(_job(client, name), client.cluster())
     reader = _Reader(client, view.id if view else JobId(name), wanted, emit, note)
-    kept = await reader.kept((await client.cluster()).supervisors)
+    kept = await reader.kept(fleet.supervisors)
     if view is None and not kept:
         raise TorrentdistError("job_not_found", id=name)
     if not kept:

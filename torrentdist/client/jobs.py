@@ -15,12 +15,12 @@ from torrentdist.client.http import MasterClient
 from torrentdist.client.progress import UploadProgress
 from torrentdist.client.upload import upload
 from torrentdist.model.config import SwarmConfig
-from torrentdist.model.errors import EXIT_UNAVAILABLE, TorrentdistError
+from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, SupervisorId
 from torrentdist.model.job import FILE_NAME, JobSpec, parse_job, place_in
 from torrentdist.model.overrides import with_overrides
 from torrentdist.model.records import ENDED
-from torrentdist.model.views import JobView
+from torrentdist.model.views import BundleView, JobView
 from torrentdist.model.wording import cause_text
 
 SUBMIT_SECS = 30.0
@@ -79,31 +79,20 @@ async def submit(
 
 async def _expect_room_for(client: MasterClient, spec: JobSpec) -> None:
     """Refuse before the upload what the leader would refuse after it."""
-    for other in await jobs(client):
+    for other in await client.ask_patiently("GET", "/v1/jobs", list[JobView], params={"any": "true"}):
         if other.name == spec.name and other.status not in ENDED:
             raise TorrentdistError("job_exists", id=spec.name)
     for needed in spec.dependencies:
-        await client.bundle(needed)
+        await client.ask_patiently("GET", f"/v1/bundles/{needed}", BundleView)
 
 
 async def jobs(client: MasterClient) -> list[JobView]:
-    try:
-        return await client.mutate("GET", "/v1/jobs", list[JobView])
-    except TorrentdistError as error:
-        if error.exit_code != EXIT_UNAVAILABLE:
-            raise
-        return await client.read("GET", "/v1/jobs", list[JobView], params={"any": "true"})
+    return await client.read_of_leader("/v1/jobs", list[JobView])
 
 
 async def job(client: MasterClient, name: str) -> JobView:
     """With its story."""
-    params = {"events": "true"}
-    try:
-        return await client.mutate("GET", f"/v1/jobs/{name}", JobView, params=params)
-    except TorrentdistError as error:
-        if error.exit_code != EXIT_UNAVAILABLE:
-            raise
-        return await client.read("GET", f"/v1/jobs/{name}", JobView, params={**params, "any": "true"})
+    return await client.read_of_leader(f"/v1/jobs/{name}", JobView, params={"events": "true"})
 
 
 async def activate(client: MasterClient, name: str) -> JobView:

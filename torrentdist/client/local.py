@@ -20,7 +20,7 @@ from torrentdist.model.views import HostBundleView, HostState, Sources
 from torrentdist.model.wording import cause_text
 
 ALIVE_SECS = 0.5
-CALL_SECS = 5.0
+CALL_SECS = 2.0
 POLL_SECS = 1.0
 """The progress shown is never older."""
 

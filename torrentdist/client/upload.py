@@ -91,7 +91,8 @@ async def _hash(path: Path, progress: OnProgress) -> Metafile:
 async def _there(client: MasterClient, bundle_id: BundleId, meta: Metafile) -> BundleView | None:
     """What the cluster has under this id, `conflict` if it is other content."""
     try:
-        view = await client.read("GET", f"/v1/bundles/{bundle_id}", BundleView, params={"uploading": "true"})
+        path, params = f"/v1/bundles/{bundle_id}", {"uploading": "true"}
+        view = await client.ask_patiently("GET", path, BundleView, params=params)
     except TorrentdistError as error:
         if error.code != "bundle_not_found":
             raise

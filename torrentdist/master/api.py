@@ -66,7 +66,10 @@ if TYPE_CHECKING:
 Handler = Callable[[Request], Awaitable[Response]]
 ALIVE = (BundleState.UPLOADING, BundleState.AVAILABLE, BundleState.LOST)
 MAX_ANNOUNCE_BYTES = 8 * 1024 * 1024
-LONGEST_POLL = 30.0
+LONGEST_POLL = 2.0
+"""A client that hears nothing for longer takes this master for frozen."""
+MOST_POLL = 30.0
+"""What it may ask for all the same."""
 ARRIVES_SECS = 2
 """A host that was told who else gives it a metafile waits so long for that one to have it."""
 DEFAULT_FAILOVERS = 10
@@ -148,7 +151,12 @@ class MasterApi:
     async def failovers(self, request: Request) -> Response:
         count = int(number_parameter(request, "n", DEFAULT_FAILOVERS, low=1, high=1000))
         self._require_zookeeper()
-        return json_response([viewing.failover_view(r) for r in await self._m.leadership.failovers(count)])
+        try:
+            async with asyncio.timeout(CATCH_UP_SECS):
+                found = await self._m.leadership.failovers(count)
+        except TimeoutError:
+            raise TorrentdistError("zookeeper_unavailable", detail="no answer about the failovers") from None
+        return json_response([viewing.failover_view(r) for r in found])
 
     async def saved(self, _: Request) -> Response:
         return Response(await asyncio.to_thread(self._m.records.file), media_type="application/octet-stream")
@@ -176,7 +184,7 @@ class MasterApi:
     async def wait(self, request: Request) -> Response:
         bundle = _bundle(request)
         replicas = int(number_parameter(request, "replicas", 1, low=0, high=1000))
-        timeout = number_parameter(request, "timeout", LONGEST_POLL, low=0, high=LONGEST_POLL)
+        timeout = min(LONGEST_POLL, number_parameter(request, "timeout", LONGEST_POLL, low=0, high=MOST_POLL))
         viewing.entry_of(self._m.snapshot(), bundle, *ALIVE)
         with contextlib.suppress(TorrentdistError):  # the time is over: what is there is the answer
             await self._m.mirror.wait_for(lambda s: viewing.replicated(s, bundle, replicas), timeout)

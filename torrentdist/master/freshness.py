@@ -23,9 +23,9 @@ from torrentdist.model.errors import TorrentdistError
 
 ZXID = "X-Zxid"
 CLUSTER = "X-Cluster"
-CATCH_UP_SECS = 2.0
-"""Less than a client waits for an answer, so that it can ask another master. Who has been cut off from ZooKeeper for
-longer does not try."""
+CATCH_UP_SECS = 0.6
+"""Less than a client waits for an answer, so that it can ask another master, or for old records. A master that has been
+cut off from ZooKeeper for longer does not try."""
 _MAX_ZXID = 2**63 - 1
 _GATED = "/v1/"
 _LEADERS = "/v1/uploads/"

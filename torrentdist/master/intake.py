@@ -132,7 +132,8 @@ class Intake:
                         detail=f"{append.offset} of {append.meta.size} bytes have arrived",
                     )
                 try:
-                    await self._runtime.publish(append.meta)
+                    if self._runtime.store.get(digest) is None:  # this may be asked again while it is done
+                        await self._runtime.publish(append.meta)
                 finally:
                     self._appends.pop(digest, None)
                     self.on_published()

@@ -38,7 +38,7 @@ from torrentdist.master.job_views import Reports, job_list, job_view, of_the_pla
 from torrentdist.master.jobs import event_ops, find_job, submit_ops
 from torrentdist.master.leadership import Leadership
 from torrentdist.master.lifecycle import Event
-from torrentdist.master.once import Mutation
+from torrentdist.master.once import Mutation, Requests
 from torrentdist.master.pruning import prune_ops, unused
 from torrentdist.master.sight import Sight
 from torrentdist.master.silence import Silence
@@ -106,6 +106,7 @@ class Jobs:
         self._wake = asyncio.Event()
         self._stories = Stories(zookeeper)
         self._silence = Silence(config.jobs.silent_secs)
+        self._submitting = Requests(zookeeper)
         self._overtaken = Retry(FIRST_PAUSE_SECS, 1.0)
         self._trouble = Retry(1.0, LOOK_SECS)
         self._in_doubt = False
@@ -114,6 +115,11 @@ class Jobs:
     # what users ask
 
     async def submit(self, mutation: Mutation | None, body: SubmitBody) -> bytes:
+        """A client that loses patience sends it again: a job is validated once all the same."""
+        async with self._submitting.turn(mutation):
+            return await self._changes.recall(mutation) or await self._submit(mutation, body)
+
+    async def _submit(self, mutation: Mutation | None, body: SubmitBody) -> bytes:
         bundle = ids.bundle_id(body.bundle)
         content, parsed = await self._spec_of(bundle)
         spec = with_overrides(parsed, body.name, body.workers, body.conf)
@@ -174,7 +180,8 @@ class Jobs:
         return now
 
     def view(self, snapshot: ClusterSnapshot, wanted: str) -> JobView:
-        return job_view(snapshot, find_job(snapshot, wanted), self._reports(snapshot), self._zookeeper.server_now())
+        entry, now = find_job(snapshot, wanted), self._zookeeper.server_now()
+        return job_view(snapshot, entry, self._reports(snapshot), self._said(), now)
 
     async def told(self, snapshot: ClusterSnapshot, wanted: str) -> JobView:
         """With its story."""
@@ -184,7 +191,7 @@ class Jobs:
         )
 
     def views(self, snapshot: ClusterSnapshot) -> list[JobView]:
-        return job_list(snapshot, self._reports(snapshot), self._zookeeper.server_now())
+        return job_list(snapshot, self._reports(snapshot), self._said(), self._zookeeper.server_now())
 
     # what supervisors report
 
@@ -224,9 +231,12 @@ class Jobs:
         return {id_: round(secs, 1) if secs > owed else 0.0 for id_, secs in heard.items()}
 
     def _reports(self, snapshot: ClusterSnapshot) -> Reports:
+        return of_the_places({id_: body.workers for id_, body in self._said().items()}, placement(snapshot))
+
+    def _said(self) -> dict[SupervisorId, HeartbeatBody]:
+        """The last word of each supervisor that was heard lately."""
         recent = time.monotonic() - FORGET_REPORTS_SECS
-        heard = {id_: body.workers for id_, (at, body) in self._heard.items() if at >= recent}
-        return of_the_places(heard, placement(snapshot))
+        return {id_: body for id_, (at, body) in self._heard.items() if at >= recent}
 
     # the leader's loop
 

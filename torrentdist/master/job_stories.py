@@ -6,6 +6,7 @@ anything else when a story cannot be written.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Mapping
 
@@ -27,6 +28,8 @@ from torrentdist.model.views import WorkerReport
 log = structlog.get_logger(__name__)
 
 WRITE_SECS = 1.0
+READ_SECS = 0.6
+"""Less than whoever asks waits for the rest."""
 
 
 class Stories:
@@ -98,11 +101,12 @@ class Stories:
         path = paths.job_story(job)
         return [Delete(path)] if await self._zookeeper.exists(path) is not None else []
 
-    async def events(self, job: JobId, *, leads: bool) -> list[JobEvent]:
-        """Of one job, as far as this master knows; none while ZooKeeper is away."""
+    async def events(self, job: JobId, *, leads: bool) -> list[JobEvent] | None:
+        """Of one job, as far as this master knows; None while ZooKeeper is away."""
         try:
-            story = (self._known.get(job) if leads else None) or await self._read(job)
-        except TorrentdistError as error:
-            log.info("a job's story cannot be read", job=job, reason=error.message)
-            return []
+            async with asyncio.timeout(READ_SECS):
+                story = (self._known.get(job) if leads else None) or await self._read(job)
+        except (TorrentdistError, TimeoutError) as error:
+            log.info("a job's story cannot be read", job=job, reason=str(error))
+            return None
         return [] if story is None else list(story.events)

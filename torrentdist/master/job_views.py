@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 from torrentdist.cluster.snapshot import ClusterSnapshot, JobEntry
 from torrentdist.master.job_duties import placement
@@ -28,10 +28,17 @@ def of_the_places(
     }
 
 
-def job_view(snapshot: ClusterSnapshot, entry: JobEntry, reports: Reports, server_now: float | None) -> JobView:
+def job_view(
+    snapshot: ClusterSnapshot,
+    entry: JobEntry,
+    reports: Reports,
+    heard: Container[SupervisorId],
+    server_now: float | None,
+) -> JobView:
+    """`heard`: supervisors that have told this master what their workers do; of others' workers nothing is known."""
     job = entry.record
     places = placement(snapshot)
-    workers = [_worker_view(job, k, places.get((job.id, k)), reports) for k in range(job.workers)]
+    workers = [_worker_view(job, k, places.get((job.id, k)), reports, heard) for k in range(job.workers)]
     due_in = max(0.0, job.pending.due - server_now) if job.pending is not None and server_now is not None else None
     return JobView(
         id=job.id,
@@ -48,9 +55,11 @@ def job_view(snapshot: ClusterSnapshot, entry: JobEntry, reports: Reports, serve
     )
 
 
-def job_list(snapshot: ClusterSnapshot, reports: Reports, server_now: float | None) -> list[JobView]:
+def job_list(
+    snapshot: ClusterSnapshot, reports: Reports, heard: Container[SupervisorId], server_now: float | None
+) -> list[JobView]:
     entries = sorted(snapshot.jobs.values(), key=lambda entry: (entry.record.name, entry.record.created_at))
-    return [job_view(snapshot, entry, reports, server_now) for entry in entries]
+    return [job_view(snapshot, entry, reports, heard, server_now) for entry in entries]
 
 
 def _note(snapshot: ClusterSnapshot, job: JobRecord, workers: list[WorkerView]) -> str:
@@ -76,7 +85,9 @@ def _shortage(workers: list[WorkerView]) -> str:
     return f"{without} of {len(workers)} workers have no slot" if without else ""
 
 
-def _worker_view(job: JobRecord, k: int, place: SupervisorId | None, reports: Reports) -> WorkerView:
+def _worker_view(
+    job: JobRecord, k: int, place: SupervisorId | None, reports: Reports, heard: Container[SupervisorId]
+) -> WorkerView:
     if (code := job.exits.get(str(k))) is not None:
         application = job.applications.get(str(k), "")
         return WorkerView(
@@ -85,6 +96,8 @@ def _worker_view(job: JobRecord, k: int, place: SupervisorId | None, reports: Re
     if place is None:
         return WorkerView(worker=k, supervisor=None, slot=0, state=WorkerState.UNASSIGNED, pid=0)
     report = reports.get((job.id, k))
+    if report is None and place not in heard:
+        return WorkerView(worker=k, supervisor=place, slot=None, state=None, pid=None, restarts=None)
     if report is None:
         return WorkerView(worker=k, supervisor=place, slot=0, state=WorkerState.WAITING, pid=0)
     return WorkerView(

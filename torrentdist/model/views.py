@@ -342,11 +342,12 @@ class HeartbeatBody(View, frozen=True, kw_only=True):
 class WorkerView(View, frozen=True, kw_only=True):
     worker: int
     supervisor: SupervisorId | None
-    slot: int
-    state: WorkerState
-    pid: int
+    slot: int | None
+    state: WorkerState | None
+    """None, as slot, pid and restarts: its supervisor has not told this master about it."""
+    pid: int | None
     exit_code: int | None = None
-    restarts: int = 0
+    restarts: int | None = 0
     detail: str = ""
     application: str = ""
     ui: str = ""
@@ -368,8 +369,8 @@ class JobView(View, frozen=True, kw_only=True):
     """Seconds until what is pending happens."""
     reason: str = ""
     spec: JobSpec | None = None
-    events: list[JobEvent] = []
-    """The last ones, in order; of one job only, not in a list of jobs."""
+    events: list[JobEvent] | None = []
+    """The last ones, in order; of one job only, not in a list of jobs. None: they cannot be read now."""
 
 
 class WorkerOutput(View, frozen=True, kw_only=True):

@@ -19,7 +19,7 @@ from torrentdist.client import jobs
 from torrentdist.client.http import MasterClient
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.settings import load
-from torrentdist.model.views import WorkerState
+from torrentdist.model.views import JobView, WorkerState
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,17 +63,34 @@ async def _replicas(client: MasterClient) -> list[Row]:
     return [(b.id, b.digest, master) for b in await client.bundles() for master in b.holders]
 
 
+def _running(job: JobView) -> int | None:
+    """None: it is not known of every worker."""
+    states = [worker.state for worker in job.workers]
+    return None if None in states else states.count(WorkerState.RUNNING)
+
+
 async def _jobs(client: MasterClient) -> list[Row]:
     return [
         (j.id, j.name, j.status.value, j.bundle, list(j.dependencies), j.wanted,
-         sum(w.state is WorkerState.RUNNING for w in j.workers), _moment(j.created_at), j.reason)
+         _running(j), _moment(j.created_at), j.reason)
         for j in await jobs.jobs(client)
     ]  # fmt: skip
 
 
 async def _workers(client: MasterClient) -> list[Row]:
     return [
-        (j.id, w.worker, w.supervisor, w.slot, w.state.value, w.pid, w.exit_code, w.restarts, w.application, w.ui)
+        (
+            j.id,
+            w.worker,
+            w.supervisor,
+            w.slot,
+            w.state and w.state.value,
+            w.pid,
+            w.exit_code,
+            w.restarts,
+            w.application,
+            w.ui,
+        )
         for j in await jobs.jobs(client)
         for w in j.workers
     ]

@@ -35,7 +35,9 @@ from torrentdist.supervisor.serving import on_bundle_error, told_error
 if TYPE_CHECKING:
     from torrentdist.supervisor.daemon import Supervisor
 
-LONGEST_POLL = 30.0
+LONGEST_POLL = 2.0
+MOST_POLL = 30.0
+"""What may be asked for all the same."""
 
 
 class Damaged(msgspec.Struct, frozen=True):
@@ -72,7 +74,7 @@ class Gateway:
     async def host_bundle(self, request: Request) -> Response:
         """The view; a failed fetch is answered as the error that it failed with."""
         bundle = _bundle(request)
-        wait = number_parameter(request, "wait", 0.0, low=0.0, high=LONGEST_POLL)
+        wait = min(LONGEST_POLL, number_parameter(request, "wait", 0.0, low=0.0, high=MOST_POLL))
         view = await self._s.keeper.wait(bundle, wait) if wait else await self._s.keeper.view(bundle)
         error = self._s.keeper.error(bundle)
         if view.state is HostState.FAILED and error is not None:

@@ -22,7 +22,9 @@ from torrentdist.supervisor.launching import Homes
 from torrentdist.supervisor.output import Stream, read_output, span_of
 from torrentdist.supervisor.workers import Key
 
-LONGEST_POLL = 30.0
+LONGEST_POLL = 2.0
+MOST_POLL = 30.0
+"""What may be asked for all the same."""
 FOLLOW_LOOK_SECS = 0.1
 
 
@@ -58,7 +60,8 @@ class OutputApi:
         home = self._home(request)
         stream = _stream(request)
         offset = int(number_parameter(request, "offset", 0, low=-1e15, high=1e15))
-        deadline = time.monotonic() + number_parameter(request, "follow", 0.0, low=0.0, high=LONGEST_POLL)
+        follow = number_parameter(request, "follow", 0.0, low=0.0, high=MOST_POLL)
+        deadline = time.monotonic() + min(LONGEST_POLL, follow)
         piece = await asyncio.to_thread(read_output, home, stream, offset)
         while not piece.data and time.monotonic() < deadline:
             await asyncio.sleep(FOLLOW_LOOK_SECS)

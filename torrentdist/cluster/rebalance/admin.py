@@ -6,9 +6,12 @@ a resource that is removed while somebody works on it stays exclusive until it i
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
+
+import msgspec
 
 from torrentdist.cluster import paths
 from torrentdist.cluster.operations import NodeExists, NoNode
@@ -33,6 +36,10 @@ from torrentdist.model.records import decode
 
 T = TypeVar("T")
 
+LOOK_SECS = 1.2
+GOODBYE_SECS = 0.6
+"""What is left of two seconds for one request, and for the end of the session."""
+
 
 async def connected(config: ZooKeeperConfig, work: Callable[[ZooKeeper], Awaitable[T]]) -> T:
     """Do it in a session of its own."""
@@ -42,6 +49,16 @@ async def connected(config: ZooKeeperConfig, work: Callable[[ZooKeeper], Awaitab
         return await work(zk)
     finally:
         await zk.close()
+
+
+async def looked(config: ZooKeeperConfig, work: Callable[[ZooKeeper], Awaitable[T]]) -> T:
+    """Do what only reads, or fail within two seconds, the end of the session included."""
+    hasty = msgspec.structs.replace(config, operation_timeout_secs=min(config.operation_timeout_secs, GOODBYE_SECS))
+    try:
+        async with asyncio.timeout(LOOK_SECS):
+            return await connected(hasty, work)
+    except TimeoutError:
+        raise TorrentdistError("zookeeper_unavailable", detail=f"no answer within {LOOK_SECS:g} s") from None
 
 
 async def list_groups(zk: ZooKeeper) -> list[GroupLineView]:
