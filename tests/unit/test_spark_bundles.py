@@ -13,7 +13,7 @@ import pytest
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.settings import load
 from torrentdist.spark import bundle_path
-from torrentdist.spark.bundles import _known
+from torrentdist.spark.bundles import TOLD, _known, error_in
 
 
 class Gateway(BaseHTTPRequestHandler):
@@ -86,3 +86,13 @@ def test_a_host_without_a_supervisor_says_so() -> None:
     """A task on such a host would fail with a refused connection to nobody knows what."""
     with pytest.raises(TorrentdistError, match=r"the supervisor at http://127\.0\.0\.1:9 does not answer"):
         bundle_path("model-8", gateway="http://127.0.0.1:9")
+
+
+def test_what_a_task_of_connect_was_told_is_our_error() -> None:
+    """`add_bundle(spark, "nope")` said `HTTP Error 404: Not Found` in a page of Java's and Python's stack traces."""
+    body = json.dumps(TorrentdistError("bundle_not_found", id="nope").to_wire())
+    found = error_in(f"Job aborted: Traceback ...\n  RuntimeError: {TOLD}{body}\n\tat org.apache.spark ...")
+
+    assert found is not None
+    assert ("bundle_not_found", "there is no bundle 'nope'") == (found.code, found.message)
+    assert (None, None) == (error_in("Job aborted: no space left"), error_in(f"cut {TOLD}{body[:20]}"))

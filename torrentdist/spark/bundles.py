@@ -24,6 +24,8 @@ FETCH_SECS = 3600.0
 TASKS_PER_EXECUTOR = 4
 CONNECT_TASKS = 64
 """Connect doesn't say how many executors there are."""
+TOLD = "torrentdist answered: "
+"""Begins an error of a task that carries what its gateway answered."""
 _EXTENSIONS = (".so", ".pyd")
 
 _known: dict[str, Path] = {}
@@ -107,16 +109,25 @@ def _warm(spark: SparkSession) -> None:
 
 
 def _add_by_connect(spark: SparkSession, bundle: str, url: str, python: bool, timeout: float) -> None:
+    from pyspark.errors import PySparkException
+
     def fetch(batches: Iterator[Any]) -> Iterator[Any]:
         # In the task: the standard library alone, since this is sent there as it is.
         import json as in_task
         import os as system
+        import urllib.error
         import urllib.request
 
         base = system.environ.get(VARIABLE) or url
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(f"{base}/bundles/{bundle}/local/{bundle}", timeout=60) as answer:
-            in_task.load(answer)
+        try:
+            with opener.open(f"{base}/bundles/{bundle}/local/{bundle}", timeout=60) as answer:
+                in_task.load(answer)
+        except urllib.error.HTTPError as refused:
+            raise RuntimeError(TOLD + refused.read().decode(errors="replace")) from None
+        except OSError as exc:
+            told = {"error": "supervisor_unreachable", "fields": {"url": base, "detail": str(exc)}}
+            raise RuntimeError(TOLD + in_task.dumps(told)) from None
         yield from batches
 
     if python:
@@ -124,7 +135,19 @@ def _add_by_connect(spark: SparkSession, bundle: str, url: str, python: bool, ti
         _refuse_extensions(bundle, where)
         _send_packages(spark, bundle, url)
     tasks = spark.range(0, CONNECT_TASKS, 1, CONNECT_TASKS)
-    tasks.mapInArrow(fetch, tasks.schema).write.format("noop").mode("overwrite").save()
+    try:
+        tasks.mapInArrow(fetch, tasks.schema).write.format("noop").mode("overwrite").save()
+    except PySparkException as exc:
+        raise error_in(str(exc)) or exc from None
+
+
+def error_in(text: str) -> TorrentdistError | None:
+    """The error that a task was told by its gateway, from what Spark says about the task."""
+    _, found, rest = text.partition(TOLD)
+    try:
+        return TorrentdistError.from_wire(json.JSONDecoder().raw_decode(rest)[0]) if found else None
+    except (ValueError, AttributeError):
+        return None
 
 
 def _send_packages(spark: SparkSession, bundle: str, url: str) -> None:

@@ -7,7 +7,8 @@ the report's pipeline does.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -133,7 +134,7 @@ class TorrentdistDataSource(DataSource):
         super().__init__(options)
         unknown = sorted(name for name in options if name.lower() not in OPTIONS)
         if unknown:
-            raise TorrentdistError("usage", detail=f"{NAME} has no option {unknown[0]!r}, only {', '.join(OPTIONS)}")
+            raise readable_error("usage", detail=f"{NAME} has no option {unknown[0]!r}, only {', '.join(OPTIONS)}")
 
     @classmethod
     def name(cls) -> str:
@@ -143,7 +144,9 @@ class TorrentdistDataSource(DataSource):
         return self._table().schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return _Reader({name.lower(): text for name, text in self.options.items()}, self._name())
+        """`schema`: the table's own, or what the user asked for: some of its columns, in any order."""
+        options = {name.lower(): text for name, text in self.options.items()}
+        return _Reader(options, self._name(), columns_of(schema, self._table(), self._name()))
 
     def _name(self) -> str:
         return str(self.options.get("table") or self.options.get("path") or "")
@@ -151,18 +154,57 @@ class TorrentdistDataSource(DataSource):
     def _table(self) -> Table:
         table = TABLES.get(self._name())
         if table is None:
-            raise TorrentdistError("usage", detail=f"there is no table {self._name()!r}, only {', '.join(TABLES)}")
+            raise readable_error("usage", detail=f"there is no table {self._name()!r}, only {', '.join(TABLES)}")
         return table
 
 
+def columns_of(asked: StructType, table: Table, name: str) -> list[int]:
+    """Where each column that was asked for stands in the table's rows."""
+    # Spark's own parser is in the JVM, which the process that this runs in has no way to.
+    declared = re.findall(r"(\w+) (.+?)(?:, (?=\w+ )|$)", table.schema)
+    there = {column: (at, _simple(kind)) for at, (column, kind) in enumerate(declared)}
+    for field in asked:
+        if field.name not in there:
+            detail = f"table {name!r} has no column {field.name!r}, only {', '.join(there)}"
+            raise readable_error("usage", detail=detail)
+        kind = there[field.name][1]
+        if field.dataType.simpleString() != kind:
+            told = f"{kind}, not {field.dataType.simpleString()}"
+            raise readable_error("usage", detail=f"column {field.name!r} of table {name!r} is {told}")
+    return [there[field.name][0] for field in asked]
+
+
+def _simple(kind: str) -> str:
+    """As Spark writes a type."""
+    return kind.replace("long", "bigint").replace(", ", ",")
+
+
+def readable_error(code: str, **fields: Any) -> TorrentdistError:
+    return with_hint(TorrentdistError(code, **fields))
+
+
+def with_hint(error: TorrentdistError) -> TorrentdistError:
+    """Its text is all that Spark passes on of an error: so it carries the code and the hint too, and no causes."""
+    error.args = (f"error[{error.code}]: {error.message}. {error.hint}",)
+    error.__cause__, error.__suppress_context__ = None, True
+    return error.with_traceback(None)
+
+
 class _Reader(DataSourceReader):
-    def __init__(self, options: Mapping[str, str], table: str) -> None:
+    def __init__(self, options: Mapping[str, str], table: str, columns: Sequence[int]) -> None:
         self._options = options
         self._table = table
+        self._columns = columns
 
     def partitions(self) -> list[InputPartition]:
         """On the driver, and already with the rows: executors need not reach the masters."""
-        return [InputPartition(asyncio.run(self._rows()))]
+        try:
+            rows = asyncio.run(self._rows())
+        except TorrentdistError as exc:
+            error = with_hint(exc)
+        else:
+            return [InputPartition([tuple(row[at] for at in self._columns) for row in rows])]
+        raise error  # out of the handler, so that the way here is not told as well
 
     def read(self, partition: InputPartition) -> Iterator[Row]:
         yield from partition.value

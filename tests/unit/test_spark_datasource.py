@@ -1,0 +1,53 @@
+"""The cluster's tables in Spark, as far as no Spark is needed: which columns, and what an error says."""
+
+from __future__ import annotations
+
+import traceback
+
+import pytest
+from pyspark.sql.types import ArrayType, LongType, MapType, StringType, StructType
+
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.spark.datasource import TABLES, TorrentdistDataSource, columns_of
+
+NOBODY = "http://127.0.0.1:9"
+
+
+def test_a_schema_of_the_users_chooses_columns() -> None:
+    """Columns came in the table's order whatever was asked for: sizes stood under `id`."""
+    asked = StructType().add("size", LongType()).add("id", StringType())
+
+    assert [2, 0] == columns_of(asked, TABLES["bundles"], "bundles")
+
+
+def test_types_of_several_words_are_types_too() -> None:
+    """The columns after a map would be other ones."""
+    labels = StructType().add("version", StringType()).add("labels", MapType(StringType(), StringType()))
+    dependencies = StructType().add("dependencies", ArrayType(StringType()))
+
+    assert [7, 5] == columns_of(labels, TABLES["supervisors"], "supervisors")
+    assert [4] == columns_of(dependencies, TABLES["jobs"], "jobs")
+
+
+@pytest.mark.parametrize(
+    ("column", "said"),
+    [("colour", "has no column 'colour'"), ("size", "column 'size' of table 'bundles' is bigint, not string")],
+)
+def test_a_schema_that_does_not_fit_is_refused(column: str, said: str) -> None:
+    """A column that isn't there would be filled with another one."""
+    with pytest.raises(TorrentdistError, match=said):
+        columns_of(StructType().add(column, StringType()), TABLES["bundles"], "bundles")
+
+
+def test_an_error_is_a_sentence_and_a_hint() -> None:
+    """Spark shows all frames of all causes: a hundred lines, with the reason somewhere in the middle."""
+    source = TorrentdistDataSource({"path": "bundles", "masters": NOBODY})
+    reader = source.reader(StructType().add("id", StringType()))
+    with pytest.raises(TorrentdistError) as caught:
+        reader.partitions()
+    told = "".join(traceback.format_exception(caught.value))
+
+    assert str(caught.value).startswith("error[unreachable]: no master could be reached")
+    assert "Check client.masters" in str(caught.value)
+    assert 1 == told.count("Traceback")
+    assert len(told.splitlines()) <= 8
