@@ -20,7 +20,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BundleView(View, frozen=True, kw_only=True):
-    """`age_secs` is told by reads, and `lacking` to an uploader that waits."""
+    """`age_secs` is told in lists alone, and `lacking` to an uploader that waits."""
 
     id: BundleId
     digest: Digest
