@@ -79,7 +79,9 @@ def test_of_two_ups_at_once_one_starts_and_the_other_says_so(directory: Path) ->
     refused = said[0] if both[0].returncode else said[1]
     assert "error[dev_running]" in refused
     assert f"dev down --dir {directory}" in refused
-    assert 3 == len(read_state(directory).processes)
+    names = [process.id for process in read_state(directory).processes]
+    assert len(set(names)) == len(names)
+    assert {"zookeeper-1", "master-1", "supervisor-1"} <= set(names)
     down = dev(directory, "down")
     down.communicate(timeout=90)
     assert 0 == down.returncode

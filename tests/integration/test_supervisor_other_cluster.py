@@ -63,8 +63,9 @@ async def replace_cluster(host: JobHost) -> None:
         await host.zk.create(paths.CLUSTER, b'{"schema":1,"id":"another","announce_key":"k"}')
 
 
-async def test_a_supervisor_that_starts_ends_the_runs_of_another_cluster_before_it_registers(host: JobHost) -> None:
+async def test_a_supervisor_that_starts_ends_the_runs_of_another_cluster_before_it_registers(new_host: NewHost) -> None:
     """The new cluster would place the job anew while the old worker runs on, seen by nobody."""
+    host = await new_host(session_secs=20.0)  # long enough for the worker to outlive the supervisor's restart
     await with_a_worker(host)
     await host.end(signal.SIGKILL)
     await replace_cluster(host)
