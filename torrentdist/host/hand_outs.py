@@ -33,6 +33,7 @@ class HandOuts:
         self._runtime = runtime
         self.on_damage: Callable[[], None] = lambda: None
         """Something was set aside: the daemon's plan may want it again."""
+        self._rejecting = asyncio.Lock()
         self._doubts: dict[Digest, asyncio.Task[None]] = {}
         self._looks: dict[Digest, asyncio.Task[list[Damage]]] = {}
         """That have not begun."""
@@ -42,33 +43,26 @@ class HandOuts:
 
     async def checked(self, digest: Digest, paths: Collection[str] | None = None) -> Stored | None:
         """The published bundle with these files as they were published, None: all of them. Otherwise None."""
+        if await self._damage(digest, paths):
+            async with self._rejecting:
+                # Once more: while it was looked at, somebody else may have set it aside, and it is whole again.
+                damage = await self._damage(digest, paths)
+                if damage:
+                    await self._runtime.set_aside(digest, f"{damage[0].path}: {damage[0].reason}")
+                    self.on_damage()
+                    return None
+        return self._runtime.store.get(digest)
+
+    async def _damage(self, digest: Digest, paths: Collection[str] | None) -> list[Damage]:
+        """None of a bundle that is not published."""
         if self._runtime.store.get(digest) is None:
-            return None
+            return []
         try:
-            damage = await (self._check_all(digest) if paths is None else self._check(digest, paths))
+            return await asyncio.to_thread(self._runtime.store.check, digest, paths)
         except TorrentdistError as error:
             if error.code != "not_found":
                 raise
-            return None  # it went meanwhile
-        if damage:
-            await self.reject(digest, damage)
-            return None
-        return self._runtime.store.get(digest)
-
-    async def _check(self, digest: Digest, paths: Collection[str]) -> list[Damage]:
-        return await asyncio.to_thread(self._runtime.store.check, digest, paths)
-
-    async def _check_all(self, digest: Digest) -> list[Damage]:
-        """One look for all who ask before it begins: it takes time for each file of the bundle."""
-        look = self._looks.get(digest)
-        if look is None:
-            look = self._looks[digest] = asyncio.create_task(self._look(digest), name=f"look at {digest}")
-        return await asyncio.shield(look)
-
-    async def _look(self, digest: Digest) -> list[Damage]:
-        async with self._turns.setdefault(digest, asyncio.Lock()):
-            self._looks.pop(digest, None)  # who asks from now on may ask of what changes from now on
-            return await asyncio.to_thread(self._runtime.store.check, digest)
+            return []  # it went meanwhile
 
     async def file(self, digest: Digest, relative: str) -> str | None:
         """The path within its content of the file that `relative` names, checked, with symlinks followed. None: it is
@@ -85,11 +79,6 @@ class HandOuts:
             if path is None or not await asyncio.to_thread(store.is_file, digest, path):
                 raise TorrentdistError("not_found", what=f"{relative!r} in this bundle")
         return path if path is not None and await self.checked(digest, [path]) is not None else None
-
-    async def reject(self, digest: Digest, damage: list[Damage]) -> None:
-        """Somebody who was about to read it found this."""
-        await self._runtime.set_aside(digest, f"{damage[0].path}: {damage[0].reason}")
-        self.on_damage()
 
     async def close(self) -> None:
         tasks = [*self._doubts.values(), *self._looks.values()]
