@@ -74,7 +74,7 @@ async def enter(connect: Connect) -> AsyncIterator[Enter]:
             zk,
             mirror,
             ReplicationConfig(),
-            active=lambda: (),
+            heard=lambda _: False,
             published=lambda: (),
             seen_elsewhere=lambda digest: False,
             requests=RequestTrimmer(zk, keep_secs),

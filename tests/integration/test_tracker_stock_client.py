@@ -32,7 +32,7 @@ class Announcer:
 
     def __init__(self, metafile: Metafile) -> None:
         self.directory = SwarmDirectory()
-        self.tracker = Tracker(self.directory, secret=SECRET, digests=lambda: [metafile.digest])
+        self.tracker = Tracker(self.directory, secret=SECRET, digests=lambda _: [metafile.digest])
         self.server = WebServer(
             Starlette(routes=[Route("/announce/{key}", self.announce)]),
             bind_socket("127.0.0.1", 0, what="a test's master"),

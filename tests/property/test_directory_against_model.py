@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -29,8 +29,9 @@ class Known:
     host: str
     port: int
     role: PeerRole
-    claims: dict[Digest, bool]
+    named: dict[Digest, bool]
     alive_until: float
+    claims: dict[Digest, bool] = field(default_factory=dict)
 
 
 class DirectoryMachine(RuleBasedStateMachine):
@@ -39,6 +40,7 @@ class DirectoryMachine(RuleBasedStateMachine):
         self.now = 0.0
         self.directory = SwarmDirectory(periods=PERIODS, limits=Limits(handout=HANDOUT))
         self.known: dict[PeerId, Known] = {}
+        self.recorded: dict[Digest, frozenset[PeerId]] = {}
 
     @rule(
         peer=st.sampled_from(PEERS),
@@ -53,6 +55,7 @@ class DirectoryMachine(RuleBasedStateMachine):
         answer = self.directory.announce(request, source_host=f"10.0.0.{host}", now=self.now)
         alive_until = self.now + 2 * answer.interval
         self.known[peer] = Known(f"10.0.0.{host}", port, role, claims, alive_until)
+        self._recall(peer)
         for digest, said in answer.swarms.items():
             self.check_handout(peer, digest, [(p.host, p.port, p.complete) for p in said.peers])
 
@@ -66,6 +69,19 @@ class DirectoryMachine(RuleBasedStateMachine):
         if not me.claims[digest]:
             places = {(p.host, p.port) for p in living} - {(me.host, me.port)}
             assert len(given) == min(HANDOUT, len(places))
+
+    @rule(digest=st.sampled_from(DIGESTS), holders=st.frozensets(st.sampled_from(PEERS)))
+    def record(self, digest: Digest, holders: frozenset[PeerId]) -> None:
+        """What a master holds by its records is as good as named, unless it names it."""
+        self.directory.record(digest, holders)
+        self.recorded[digest] = holders
+        for peer in self.known:
+            self._recall(peer)
+
+    def _recall(self, peer: PeerId) -> None:
+        known = self.known[peer]
+        held = [d for d, holders in self.recorded.items() if peer in holders and known.role is PeerRole.MASTER]
+        known.claims = dict.fromkeys(held, True) | known.named
 
     @rule(peer=st.sampled_from(PEERS))
     def leave(self, peer: PeerId) -> None:

@@ -292,3 +292,39 @@ def test_complete_bundles_of_a_peer_are_counted() -> None:
 
     assert here.complete_bundles(PeerId("s1")) == 1
     assert here.complete_bundles(PeerId("s2")) is None
+
+
+def test_a_master_is_in_the_swarms_of_what_it_holds_by_the_records() -> None:
+    """G11: a master would have to name thousands of bundles in each of its announces."""
+    here = directory()
+    here.record(D1, frozenset({PeerId("m1"), PeerId("s2")}))
+    assert [] == say(here, "s1", lacks()).swarms[D1].peers  # its address is not known yet
+    say(here, "m1", source="10.0.0.9", role=PeerRole.MASTER)
+    say(here, "s2", source="10.0.0.8")  # no master: what records say of it counts for nothing
+
+    assert {"10.0.0.9"} == places(say(here, "s1", lacks()).swarms[D1].peers)
+    here.record(D1, frozenset())
+    assert [] == say(here, "s1", lacks()).swarms[D1].peers
+
+
+def test_what_a_master_says_itself_counts_more_than_its_record() -> None:
+    """G2: a master that lost its copy would be dialled for it until its record is withdrawn."""
+    here = directory()
+    here.record(D1, frozenset({PeerId("m1")}))
+    say(here, "m1", lacks(), role=PeerRole.MASTER)
+
+    assert (0, 1) == here.counts(D1)
+    say(here, "m1", role=PeerRole.MASTER)
+    assert (1, 0) == here.counts(D1)
+
+
+def test_a_silent_master_is_not_handed_out_whatever_its_records_say() -> None:
+    """B4: a dead master would be dialled until its session is over."""
+    here = directory()
+    here.record(D1, frozenset({PeerId("m1")}))
+    say(here, "m1", role=PeerRole.MASTER)
+    here.expire(1000.0)
+
+    assert (0, 0) == here.counts(D1)
+    say(here, "m1", role=PeerRole.MASTER, now=1000.0)
+    assert (1, 0) == here.counts(D1)

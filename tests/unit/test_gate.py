@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from records_of import bundle, digest_of, job, snapshot
 
+from torrentdist.cluster.snapshot import ClusterSnapshot
 from torrentdist.master import gate
-from torrentdist.model.ids import BundleId
+from torrentdist.model.ids import BundleId, Digest
 from torrentdist.model.records import BundleState, JobStatus
 
 
@@ -46,11 +47,15 @@ def test_a_leader_gives_way_only_to_somebody_who_has_it_all() -> None:
     assert not gate.others_have(seen, [BundleId("a"), BundleId("b")])
 
 
+def absent(seen: ClusterSnapshot) -> dict[BundleId, Digest]:
+    return {bundle: digest for bundle in seen.bundles if (digest := gate.absent(seen, bundle)) is not None}
+
+
 def test_absence_is_counted_from_the_first_time_that_nobody_had_it() -> None:
     """A17: a clock that starts anew with every look would never call anything lost."""
     seen = snapshot([bundle("a"), bundle("held", holders=["m2"])])
-    since = gate.absences({}, seen, lambda _: False, 10.0)
-    since = gate.absences(since, seen, lambda _: False, 20.0)
+    since = gate.absences({}, absent(seen), lambda _: False, 10.0)
+    since = gate.absences(since, absent(seen), lambda _: False, 20.0)
 
     assert {BundleId("a"): 10.0} == since
     assert ["a"] == gate.lost(since, 25.0, 15.0)
@@ -59,7 +64,7 @@ def test_absence_is_counted_from_the_first_time_that_nobody_had_it() -> None:
 def test_a_supervisors_copy_ends_the_absence() -> None:
     """A17: a bundle that a supervisor still has is not lost, and its time starts anew afterwards."""
     seen = snapshot([bundle("a")])
-    since = gate.absences({}, seen, lambda _: False, 10.0)
-    since = gate.absences(since, seen, lambda _: True, 20.0)
+    since = gate.absences({}, absent(seen), lambda _: False, 10.0)
+    since = gate.absences(since, absent(seen), lambda _: True, 20.0)
 
     assert {} == since

@@ -27,7 +27,7 @@ class House:
 
     def __init__(self) -> None:
         self.directory = SwarmDirectory(periods=PERIODS)
-        self.tracker = Tracker(self.directory, secret=SECRET, digests=lambda: [D2, D1])
+        self.tracker = Tracker(self.directory, secret=SECRET, digests=lambda _: [D2, D1])
 
     def native(self, name: str, host: str, *, complete: bool = True, role: PeerRole = PeerRole.SUPERVISOR) -> None:
         entry = SwarmEntry(digest=D1, complete=complete)

@@ -23,6 +23,7 @@ from torrentdist.client import failover
 from torrentdist.client.failover import Reply, Said
 from torrentdist.client.freshness import Seen, Stale
 from torrentdist.client.memory import Remembered, cache_dir, memory_path, recall, remember
+from torrentdist.client.pages import all_pages
 from torrentdist.client.read_race import LEADER_SECS, READ_SECS, NoAnswer, Passed, first_answer
 from torrentdist.client.transport import (
     REQUEST_ID_HEADER,
@@ -154,7 +155,9 @@ class MasterClient:
         return await self._read(request, lambda response: response.content, BACKUP_SECS)
 
     async def bundles(self) -> list[BundleView]:
-        return await self.read("GET", "/v1/bundles", list[BundleView])
+        return await all_pages(
+            lambda page: self.read("GET", "/v1/bundles", list[BundleView], params=page), lambda bundle: bundle.id
+        )
 
     async def bundle(self, bundle_id: BundleId) -> BundleView:
         return await self.read("GET", f"/v1/bundles/{bundle_id}", BundleView)

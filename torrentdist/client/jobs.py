@@ -12,6 +12,7 @@ import msgspec
 
 from torrentdist.bundle.job_files import file_problem
 from torrentdist.client.http import MasterClient
+from torrentdist.client.pages import all_pages
 from torrentdist.client.progress import UploadProgress
 from torrentdist.client.upload import upload
 from torrentdist.model.config import SwarmConfig
@@ -87,7 +88,11 @@ async def _expect_room_for(client: MasterClient, spec: JobSpec) -> None:
 
 
 async def jobs(client: MasterClient) -> list[JobView]:
-    return await client.read_of_leader("/v1/jobs", list[JobView])
+    """In the order of their names, the oldest of a name first."""
+    found = await all_pages(
+        lambda page: client.read_of_leader("/v1/jobs", list[JobView], params=page), lambda job: job.id
+    )
+    return sorted(found, key=lambda job: (job.name, job.created_at))
 
 
 async def job(client: MasterClient, name: str) -> JobView:

@@ -89,6 +89,8 @@ class Mirror:
         self._again: set[Look] = set()
         """Of the stale ones those whose watch is in place."""
         self._touched: set[str] = set()
+        self._vanished: set[str] = set()
+        """Paths that were listed, and gone when they were read."""
         self._marks = 0
         """How often something was found stale; a round has dealt with all marks from before it began."""
         self._dealt_with = -1
@@ -255,8 +257,10 @@ class Mirror:
         self._touched.add(path)
         if node is None:
             self._tree.nodes.pop(path, None)
+            self._vanished.add(path)
         else:
             self._tree.nodes[path] = node
+            self._vanished.discard(path)
 
     async def _read_children(self, look: Look) -> list[Look]:
         path, watch = look.path, self._watch(look)
@@ -267,18 +271,25 @@ class Mirror:
             names = await self._zk.children(path, watch)
         before, now = self._tree.children.get(path, frozenset()), frozenset(names or ())
         self._touched.add(path)
-        for name in before - now:
-            self._tree.drop(f"{path}/{name}")
+        gone = {f"{path}/{name}" for name in before - now}
+        for child in gone:
+            self._tree.drop(child)
+        self._touched |= gone
+        if gone and self._vanished:
+            self._vanished = {p for p in self._vanished if p not in gone and paths.parent(p) not in gone}
         if names is None:
             self._tree.children.pop(path, None)
+            self._vanished.add(path)
         else:
             self._tree.children[path] = now
+            self._vanished.discard(path)
+        # Also one that was there before, but gone when it was looked at: it has come back, and nothing watches it.
+        again = {paths.name(gone) for gone in self._vanished if paths.parent(gone) == path} & now
         return [
             look
-            for name in now
+            for name in (now - before) | again
             if paths.is_name(name)
             for look in self._plan.below(path, name)
-            # Also one that was there before, but gone when it was looked at: it has come back, and nothing watches it.
             if name not in before or not self._known(look)
         ]
 

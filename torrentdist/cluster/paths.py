@@ -67,6 +67,11 @@ def request_bucket(name: str) -> str:
     return f"{REQUESTS}/{name}"
 
 
+def request_buckets() -> list[str]:
+    """All of them: a request's own is told by its id."""
+    return [request_bucket(f"{number:02x}") for number in range(256)]
+
+
 def request(id_: RequestId) -> str:
     """In one of 256 buckets, which the id itself tells: no lookup has to list anything."""
     bucket = hashlib.sha256(ids.request_id(id_).encode()).hexdigest()[:2]

@@ -60,6 +60,29 @@ class JobEntry:
 
 
 @dataclass(frozen=True)
+class Changes:
+    """Ids of the records that differ between two snapshots, or may."""
+
+    bundles: frozenset[BundleId] = frozenset()
+    jobs: frozenset[JobId] = frozenset()
+    assignments: frozenset[SupervisorId] = frozenset()
+    masters: bool = False
+    """Some master came, went or was registered anew: any replica may count or not count now."""
+    supervisors: bool = False
+    cluster: bool = False
+    """The cluster's own record changed: the tree may have come or gone."""
+
+    @property
+    def any_bundle(self) -> bool:
+        """Whether bundles may be judged otherwise whose records are as they were."""
+        return self.masters or self.cluster
+
+
+RECENT = 256
+"""So many steps are remembered. A reader that is further behind looks at everything."""
+
+
+@dataclass(frozen=True)
 class ClusterSnapshot:
     version: int = 0
     """Grows with every change that this process has seen."""
@@ -75,6 +98,23 @@ class ClusterSnapshot:
     epoch: int = 0
     leader_since: float = 0.0
     """ZooKeeper's time of the epoch's last rise."""
+    recent: tuple[Changes, ...] = field(default=(), compare=False, repr=False)
+    """The steps that led to this version, the newest last."""
+
+    def changes_since(self, version: int) -> Changes | None:
+        """What changed after an earlier version; None: that is not known, and everything may have."""
+        steps = self.version - version
+        if version < 0 or not 0 <= steps <= len(self.recent):
+            return Changes() if steps == 0 else None
+        some = self.recent[len(self.recent) - steps :]
+        return Changes(
+            bundles=frozenset().union(*(step.bundles for step in some)),
+            jobs=frozenset().union(*(step.jobs for step in some)),
+            assignments=frozenset().union(*(step.assignments for step in some)),
+            masters=any(step.masters for step in some),
+            supervisors=any(step.supervisors for step in some),
+            cluster=any(step.cluster for step in some),
+        )
 
     @property
     def present(self) -> bool:
@@ -122,21 +162,45 @@ def updated(old: ClusterSnapshot, tree: Tree, touched: Iterable[str], on_bad: On
         by_section.setdefault("/" + first, set()).add(rest[0] if rest else "")
     read = _Reader(tree, on_bad)
 
-    def section(name: str, current: Mapping[K, V], build: Callable[[K], V | None]) -> Mapping[K, V]:
-        return _rebuilt(current, by_section.get(name, ()), lambda id_: f"{name}/{id_}" in tree.nodes, build)
+    def section(
+        name: str, current: Mapping[K, V], build: Callable[[K], V | None]
+    ) -> tuple[Mapping[K, V], frozenset[K]]:
+        return _rebuilt(current, by_section.get(name, ()), build)
 
+    masters, masters_changed = section(paths.MASTERS, old.masters, read.master)
+    supervisors, supervisors_changed = section(paths.SUPERVISORS, old.supervisors, read.supervisor)
+    bundles, bundles_changed = section(paths.BUNDLES, old.bundles, read.bundle)
+    assignments, assignments_changed = section(paths.ASSIGNMENTS, old.assignments, read.assignment)
+    jobs, jobs_changed = section(paths.JOBS, old.jobs, read.job)
+    cluster = read.record(paths.CLUSTER, ClusterRecord) if paths.CLUSTER in by_section else old.cluster
     new = dataclasses.replace(
         old,
-        cluster=read.record(paths.CLUSTER, ClusterRecord) if paths.CLUSTER in by_section else old.cluster,
-        masters=section(paths.MASTERS, old.masters, read.master),
-        supervisors=section(paths.SUPERVISORS, old.supervisors, read.supervisor),
-        bundles=section(paths.BUNDLES, old.bundles, read.bundle),
-        assignments=section(paths.ASSIGNMENTS, old.assignments, read.assignment),
-        jobs=section(paths.JOBS, old.jobs, read.job),
+        cluster=cluster,
+        masters=masters,
+        supervisors=supervisors,
+        bundles=bundles,
+        assignments=assignments,
+        jobs=jobs,
     )
     if paths.ELECTION in by_section or paths.EPOCH in by_section:
         new = _with_leader(new, read)
-    return old if new == old else dataclasses.replace(new, version=old.version + 1)
+    step = Changes(
+        bundles_changed,
+        jobs_changed,
+        assignments_changed,
+        masters=bool(masters_changed),
+        supervisors=bool(supervisors_changed),
+        cluster=cluster != old.cluster,
+    )
+    if step == Changes() and _same_heads(old, new):
+        return old
+    return dataclasses.replace(new, version=old.version + 1, recent=(*old.recent[1 - RECENT :], step))
+
+
+def _same_heads(old: ClusterSnapshot, new: ClusterSnapshot) -> bool:
+    """Whether two snapshots agree in all that is not a record of a list."""
+    heads = [(s.election, s.leader, s.epoch, s.leader_since) for s in (old, new)]
+    return heads[0] == heads[1]
 
 
 def _with_leader(snapshot: ClusterSnapshot, read: _Reader) -> ClusterSnapshot:
@@ -154,20 +218,24 @@ def _with_leader(snapshot: ClusterSnapshot, read: _Reader) -> ClusterSnapshot:
 
 
 def _rebuilt(
-    current: Mapping[K, V], touched: Collection[str], exists: Callable[[str], bool], build: Callable[[K], V | None]
-) -> Mapping[K, V]:
-    """`current` with the touched entries built anew; the very same mapping if that changes nothing."""
-    # An empty name stands for the list itself: entries may have gone from it.
-    names = set(touched) - {""} | {str(key) for key in current if "" in touched and not exists(key)}
-    result: dict[K, V] = dict(current)
-    for name in names:
+    current: Mapping[K, V], touched: Collection[str], build: Callable[[K], V | None]
+) -> tuple[Mapping[K, V], frozenset[K]]:
+    """`current` with the touched entries built anew, and which of them changed; the very same mapping if none did."""
+    changed: dict[K, V | None] = {}
+    for name in touched:
         key: K = name  # type: ignore[assignment]  # ids are strings
-        value = build(key)
+        value = build(key) if name else None  # the list itself has no name
+        if value != current.get(key):
+            changed[key] = value
+    if not changed:
+        return current, frozenset()
+    result = {**current}
+    for key, value in changed.items():
         if value is None:
-            result.pop(key, None)
+            del result[key]
         else:
             result[key] = value
-    return current if result == current else result
+    return result, frozenset(changed)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
@@ -148,15 +148,16 @@ class HostRuntime:
         swarm = self._picture.swarms.get(digest) if self._picture else None
         return swarm is not None and swarm.pinned
 
-    def swarm_entries(self) -> list[SwarmEntry]:
-        entries = [self._entry(self._with_plugin(t.view())) for t in self.engine.transfers()]
+    def swarm_entries(self, known: Set[Digest] = frozenset()) -> list[SwarmEntry]:
+        """What this host says of its swarms; of those in `known` nothing."""
+        entries = [self._entry(self._with_plugin(t.view())) for t in self.engine.transfers(known)]
         named = {entry.digest for entry in entries}
         entries += [SwarmEntry(digest=d, complete=False, size=size) for d, size in self._joining.items()]
         named |= self._joining.keys()
         entries += [
             SwarmEntry(digest=digest, complete=False, size=size, problem=failure.message)
             for digest, (size, failure) in self._problems.items()
-            if digest not in named
+            if digest not in named and digest not in known
         ]
         return entries
 

@@ -37,7 +37,7 @@ from torrentdist.host.web import (
     read_body,
 )
 from torrentdist.master import viewing
-from torrentdist.master.asking import answered, mutation_of
+from torrentdist.master.asking import answered, mutation_of, page_of
 from torrentdist.master.freshness import CATCH_UP_SECS, Fresh, confirmed
 from torrentdist.master.job_api import JOB_OPERATIONS, JobApi
 from torrentdist.master.openapi import Operation, openapi_document
@@ -172,8 +172,8 @@ class MasterApi:
         self._require_zookeeper()
         return Response(await self._m.backup(), media_type="application/json")
 
-    async def bundles(self, _: Request) -> Response:
-        return json_response(viewing.bundle_list(self._m.snapshot(), self._m.server_now()))
+    async def bundles(self, request: Request) -> Response:
+        return json_response(viewing.bundle_list(self._m.snapshot(), self._m.server_now(), page_of(request)))
 
     async def bundle(self, request: Request) -> Response:
         bundle, snapshot = _bundle(request), self._m.snapshot()
@@ -351,7 +351,8 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("GET", "/v1/backup", "backup", Backup, "every persistent record, checksummed"),
     Operation("POST", "/v1/transfer", "transfer", LeaderTransferView, "hand the leadership to a master",
               body=TransferBody),
-    Operation("GET", "/v1/bundles", "bundles", list[BundleView], "every bundle that can be downloaded, or is lost"),
+    Operation("GET", "/v1/bundles", "bundles", list[BundleView], "every bundle that can be downloaded, or is lost",
+              paged=True),
     Operation("GET", "/v1/bundles/{id}", "bundle", BundleView, "one bundle"),
     Operation("GET", "/v1/bundles/{id}/wait", "wait", BundleView, "long poll until so many masters hold it"),
     Operation("GET", "/v1/bundles/{id}/metafile", "metafile", None, "the BitTorrent v2 metafile"),

@@ -1,4 +1,8 @@
-"""What every mutation over HTTP has in common: the identity of the request, and an answer that is JSON already."""
+"""What requests over HTTP have in common: the identity of a mutation, the part of a list that is asked for, and an
+answer that is JSON already.
+
+Never: decide anything.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,9 @@ import asyncio
 from starlette.requests import Request
 from starlette.responses import Response
 
+from torrentdist.host.web import number_parameter
 from torrentdist.master.once import Mutation, mutation
+from torrentdist.master.paging import MOST, Page
 from torrentdist.model import ids
 
 REQUEST_ID = "X-Request-Id"
@@ -20,6 +26,12 @@ async def mutation_of(request: Request, body: bytes = b"") -> Mutation | None:
         return None
     target, query = request.scope["raw_path"], request.scope["query_string"]
     return await asyncio.to_thread(mutation, ids.request_id(given), request.method, target, query, body)
+
+
+def page_of(request: Request) -> Page:
+    """The part of a list that is asked for."""
+    limit = int(number_parameter(request, "limit", MOST, low=1, high=MOST))
+    return Page(after=request.query_params.get("after", ""), limit=limit if "limit" in request.query_params else None)
 
 
 def answered(body: bytes) -> Response:

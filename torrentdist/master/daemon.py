@@ -122,7 +122,12 @@ class Master:
         await self._load_records(http)
         self.roles = Roles(http, self.snapshot, self.role)
         self.swarms = Swarms(
-            PeerId(self.id), self.runtime, self.snapshot, own_host=self.host(), config=self.config.swarm
+            PeerId(self.id),
+            self.runtime,
+            self.snapshot,
+            lambda: self.mirror.connected,
+            own_host=self.host(),
+            config=self.config.swarm,
         )
         self.newer = NewerRecords(self.mirror, self.swarms.directory.lists)
         self.leadership = self._make_leadership()
@@ -170,13 +175,18 @@ class Master:
             self._zookeeper,
             self.mirror,
             self.config.replication,
-            active=lambda: self.swarms.active() | self.intake.active(self.config.replication.abandon_secs),
+            heard=self._uploads,
             published=self.runtime.store.published,
             seen_elsewhere=self.swarms.seen_elsewhere,
             requests=RequestTrimmer(self._zookeeper, self.config.requests.keep_secs),
             upgrade=Upgrade(self._zookeeper, self.config.master.upgrade_after_secs),
             tell=self.runtime.events.emit,
         )
+
+    def _uploads(self, digest: Digest) -> bool:
+        """Whether somebody is about to complete this upload."""
+        within = self.config.replication.abandon_secs
+        return self.swarms.may_complete(digest) or self.intake.is_active(digest, within)
 
     def _make_agent(self, http: Http) -> SwarmAgent:
         agent = SwarmAgent(
@@ -186,7 +196,7 @@ class Master:
             http=http,
             masters=self._all_masters,
             port=lambda: self.runtime.engine.port,
-            swarms=self.runtime.swarm_entries,
+            swarms=self.swarms.own_entries,
             on_picture=self.runtime.apply_picture,
         )
         self.runtime.poke = agent.poke

@@ -36,6 +36,9 @@ class MarkLost:
     bundle: BundleId
 
 
+UNFINISHED = (BundleState.UPLOADING, BundleState.LOST)
+"""States that a change anywhere may end. A tombstone's end takes time, and only one that is absent becomes lost."""
+
 Duty = MarkAvailable | ForgetUpload | TrimTombstone | MarkLost
 
 
@@ -47,11 +50,13 @@ def duties(
     led_for: float,
     server_now: float,
     config: ReplicationConfig,
+    among: Collection[BundleId] | None = None,
 ) -> list[Duty]:
-    """`active`: digests that some peer is in the swarm of. `lost`: bundles that nobody has had for too long.
-    `led_for`: a new leader has not heard the peers yet."""
+    """`among`: the bundles to look at, if not all. `active`: digests that some peer is in the swarm of. `lost`: bundles
+    that nobody has had for too long. `led_for`: a new leader has not heard the peers yet."""
     due: list[Duty] = []
-    for bundle, entry in snapshot.bundles.items():
+    for bundle in snapshot.bundles if among is None else sorted(among):
+        entry = snapshot.bundles[bundle]
         age = server_now - entry.mtime
         state = entry.record.state
         if state in (BundleState.UPLOADING, BundleState.LOST) and snapshot.holders(bundle):

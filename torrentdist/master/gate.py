@@ -15,10 +15,16 @@ from torrentdist.model.records import BundleState
 BARRING = (BundleState.AVAILABLE, BundleState.UPLOADING)
 
 
-def missing(snapshot: ClusterSnapshot, published: Collection[Digest]) -> list[BundleId]:
-    """The bundles of live jobs that this master lacks and has to get before it leads."""
-    needed = {bundle for job in snapshot.jobs.values() if job.record.live for bundle in job.record.needs}
-    entries = ((bundle, snapshot.bundles.get(bundle)) for bundle in sorted(needed))
+def needed(snapshot: ClusterSnapshot) -> frozenset[BundleId]:
+    """The bundles of live jobs."""
+    return frozenset(bundle for job in snapshot.jobs.values() if job.record.live for bundle in job.record.needs)
+
+
+def missing(
+    snapshot: ClusterSnapshot, published: Collection[Digest], wanted: Collection[BundleId] | None = None
+) -> list[BundleId]:
+    """The bundles of live jobs that this master lacks and has to get before it leads. `wanted`: `needed`, if known."""
+    entries = ((b, snapshot.bundles.get(b)) for b in sorted(needed(snapshot) if wanted is None else wanted))
     return [
         bundle
         for bundle, entry in entries
@@ -42,18 +48,18 @@ def others_have(snapshot: ClusterSnapshot, bundles: Collection[BundleId]) -> boo
 
 def absences(
     before: Mapping[BundleId, float],
-    snapshot: ClusterSnapshot,
+    absent_here: Mapping[BundleId, Digest],
     seen_elsewhere: Callable[[Digest], bool],
     now: float,
 ) -> dict[BundleId, float]:
-    """Since when nobody has each absent bundle; `before` is the last answer of this very function."""
-    return {
-        bundle: before.get(bundle, now)
-        for bundle, entry in snapshot.bundles.items()
-        if entry.record.state is BundleState.AVAILABLE
-        and not snapshot.holders(bundle)
-        and not seen_elsewhere(entry.record.digest)
-    }
+    """Since when nobody has each bundle that no master holds; `before` is the last answer of this very function."""
+    return {bundle: before.get(bundle, now) for bundle, digest in absent_here.items() if not seen_elsewhere(digest)}
+
+
+def absent(snapshot: ClusterSnapshot, bundle: BundleId) -> Digest | None:
+    """The digest of an available bundle that no live master holds; None for all others."""
+    record = snapshot.bundles[bundle].record
+    return record.digest if record.state is BundleState.AVAILABLE and not snapshot.holders(bundle) else None
 
 
 def lost(since: Mapping[BundleId, float], now: float, lost_secs: float) -> list[BundleId]:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.cluster.mirror import Mirror
+from torrentdist.cluster.record_index import RecordIndex
 from torrentdist.host.runtime import HostRuntime
 from torrentdist.master.changes import Changes
 from torrentdist.master.once import Mutation
@@ -46,6 +47,7 @@ class Intake:
     def __init__(self, runtime: HostRuntime, mirror: Mirror, operations: BundleOperations, changes: Changes) -> None:
         self._runtime = runtime
         self._mirror = mirror
+        self._index = RecordIndex()
         self._operations = operations
         self._changes = changes
         self._appends: dict[Digest, _Append] = {}
@@ -57,13 +59,16 @@ class Intake:
 
     def over_http(self) -> frozenset[Digest]:
         """What arrives over HTTP: the replicator leaves it alone. What the leader has forgotten arrives no more."""
-        known = {entry.record.digest for entry in self._mirror.snapshot.bundles.values()}
-        return frozenset(self._appends.keys() & known)
+        return frozenset(digest for digest in self._appends if self._bundles_of(digest))
 
-    def active(self, within: float) -> set[Digest]:
-        """Digests of which an uploader was heard in the last `within` seconds."""
-        since = time.monotonic() - within
-        return {digest for digest, append in self._appends.items() if append.heard >= since}
+    def is_active(self, digest: Digest, within: float) -> bool:
+        """Whether its uploader was heard in the last `within` seconds."""
+        append = self._appends.get(digest)
+        return append is not None and append.heard >= time.monotonic() - within
+
+    def _bundles_of(self, digest: Digest) -> list[BundleId]:
+        self._index.follow(self._mirror.snapshot)
+        return self._index.bundles_of(digest)
 
     async def open(
         self, mutation: Mutation | None, bundle: BundleId, meta: Metafile, min_replicas: int | None
@@ -141,8 +146,8 @@ class Intake:
         return await self._operations.finish_upload(mutation, bundle)
 
     def _bundle_of(self, digest: Digest) -> BundleId:
-        for bundle, entry in self._mirror.snapshot.bundles.items():
-            if entry.record.digest == digest and entry.record.state is not BundleState.REMOVED:
+        for bundle in self._bundles_of(digest):
+            if self._mirror.snapshot.bundles[bundle].record.state is not BundleState.REMOVED:
                 return bundle
         raise TorrentdistError("not_found", what=f"an opened upload of {digest}")
 

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from torrentdist.host.web import decode_body, json_response, number_parameter, read_body
-from torrentdist.master.asking import answered, mutation_of
+from torrentdist.master.asking import answered, mutation_of, page_of
 from torrentdist.master.job_service import HeartbeatAnswer, SubmitBody
 from torrentdist.master.jobs import find_job
 from torrentdist.master.lifecycle import Activate, Deactivate, Kill, Rebalance
@@ -31,7 +31,7 @@ class JobApi:
 
     async def jobs(self, request: Request) -> Response:
         self._only_leader_unless_any(request)
-        return json_response(self._m.jobs.views(self._m.snapshot()))
+        return json_response(self._m.jobs.views(self._m.snapshot(), page_of(request)))
 
     async def job(self, request: Request) -> Response:
         self._only_leader_unless_any(request)
@@ -102,7 +102,7 @@ class JobApi:
 
 
 JOB_OPERATIONS: tuple[Operation, ...] = (
-    Operation("GET", "/v1/jobs", "jobs", list[JobView], "every job"),
+    Operation("GET", "/v1/jobs", "jobs", list[JobView], "every job", paged=True),
     Operation("GET", "/v1/jobs/{job}", "job", JobView, "one job, by id or by the name of a live one"),
     Operation("POST", "/v1/jobs", "submit", JobView, "submit a job whose bundle is here", body=SubmitBody),
     Operation("POST", "/v1/jobs/{job}/activate", "activate", JobView, "let its workers run"),

@@ -19,6 +19,7 @@ from torrentdist.bundle.job_files import file_problem
 from torrentdist.cluster import paths
 from torrentdist.cluster.mirror import Mirror
 from torrentdist.cluster.operations import Delete, Op, TransactionFailed
+from torrentdist.cluster.record_index import RecordIndex
 from torrentdist.cluster.snapshot import ClusterSnapshot
 from torrentdist.cluster.zookeeper import ZooKeeper
 from torrentdist.host.hand_outs import HandOuts
@@ -39,6 +40,7 @@ from torrentdist.master.jobs import event_ops, find_job, submit_ops
 from torrentdist.master.leadership import Leadership
 from torrentdist.master.lifecycle import Event
 from torrentdist.master.once import Mutation, Requests
+from torrentdist.master.paging import Page
 from torrentdist.master.pruning import prune_ops, unused
 from torrentdist.master.sight import Sight
 from torrentdist.master.silence import Silence
@@ -103,6 +105,7 @@ class Jobs:
         self._keep_secs = config.jobs.keep_secs
         self._max_wait = config.replication.max_wait_secs
         self._heard: dict[SupervisorId, tuple[float, HeartbeatBody]] = {}
+        self._index = RecordIndex()
         self._wake = asyncio.Event()
         self._stories = Stories(zookeeper)
         self._silence = Silence(config.jobs.silent_secs)
@@ -190,8 +193,8 @@ class Jobs:
             view, events=await self._stories.events(view.id, leads=self._leadership.is_leader())
         )
 
-    def views(self, snapshot: ClusterSnapshot) -> list[JobView]:
-        return job_list(snapshot, self._reports(snapshot), self._said(), self._zookeeper.server_now())
+    def views(self, snapshot: ClusterSnapshot, page: Page) -> list[JobView]:
+        return job_list(snapshot, self._reports(snapshot), self._said(), self._zookeeper.server_now(), page)
 
     # what supervisors report
 
@@ -203,10 +206,11 @@ class Jobs:
         if before is None or before[1].workers != body.workers:
             self._wake.set()
         snapshot = self._mirror.snapshot
+        self._index.follow(snapshot)
         peers: dict[JobId, dict[str, str]] = {report.job: {} for report in body.workers}
-        for id_, entry in snapshot.assignments.items():
+        for id_ in {id_ for job in peers for id_ in self._index.running(job)}:
             host = snapshot.supervisors.get(id_)
-            for worker in entry.record.workers:
+            for worker in snapshot.assignments[id_].record.workers:
                 if worker.job in peers and host is not None:
                     peers[worker.job][str(worker.worker)] = host.host
         return HeartbeatAnswer(self._silence.heartbeat_secs(len(snapshot.supervisors)), peers)
@@ -268,7 +272,7 @@ class Jobs:
         return await self._stories.tell(snapshot, self._reports(snapshot), self._leadership.fence())
 
     async def _pause(self, snapshot: ClusterSnapshot, wait: float) -> None:
-        changed = asyncio.ensure_future(self._mirror.changed(snapshot.version))
+        changed = asyncio.ensure_future(self._concerned(snapshot))
         woken = asyncio.ensure_future(self._wake.wait())
         try:
             await asyncio.wait({changed, woken}, timeout=wait, return_when=asyncio.FIRST_COMPLETED)
@@ -276,6 +280,21 @@ class Jobs:
             changed.cancel()
             woken.cancel()
             self._wake.clear()
+
+    async def _concerned(self, seen: ClusterSnapshot) -> None:
+        """Return once a change concerns jobs: a bundle that none of them needs is nothing to look at them all for."""
+        led = self._leadership.is_leader()
+        while True:
+            now = await self._mirror.changed(seen.version)
+            self._index.follow(now)
+            news = now.changes_since(seen.version)
+            if news is None or now.epoch != seen.epoch or self._leadership.is_leader() != led:
+                return
+            if news.jobs or news.assignments or news.supervisors or news.any_bundle:
+                return
+            if any(self._index.live_jobs_of(bundle) for bundle in news.bundles):
+                return
+            seen = now
 
     def _until_due(self, snapshot: ClusterSnapshot) -> float:
         due = next_due(snapshot, self._zookeeper.server_now() or 0.0, self._max_wait)

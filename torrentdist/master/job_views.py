@@ -8,6 +8,8 @@ from torrentdist.cluster.snapshot import ClusterSnapshot, JobEntry
 from torrentdist.master.job_duties import placement
 from torrentdist.master.job_replication import lacking
 from torrentdist.master.lifecycle import keeps_places
+from torrentdist.master.paging import WHOLE, Page
+from torrentdist.master.scheduling import Placement
 from torrentdist.model.ids import JobId, SupervisorId
 from torrentdist.model.records import JobRecord
 from torrentdist.model.views import JobView, WorkerReport, WorkerState, WorkerView
@@ -34,10 +36,12 @@ def job_view(
     reports: Reports,
     heard: Container[SupervisorId],
     server_now: float | None,
+    places: Placement | None = None,
 ) -> JobView:
-    """`heard`: supervisors that have told this master what their workers do; of others' workers nothing is known."""
+    """`heard`: supervisors that have told this master what their workers do; of others' workers nothing is known.
+    `places`: of all workers, if known."""
     job = entry.record
-    places = placement(snapshot)
+    places = placement(snapshot) if places is None else places
     workers = [_worker_view(job, k, places.get((job.id, k)), reports, heard) for k in range(job.workers)]
     due_in = max(0.0, job.pending.due - server_now) if job.pending is not None and server_now is not None else None
     return JobView(
@@ -56,10 +60,18 @@ def job_view(
 
 
 def job_list(
-    snapshot: ClusterSnapshot, reports: Reports, heard: Container[SupervisorId], server_now: float | None
+    snapshot: ClusterSnapshot,
+    reports: Reports,
+    heard: Container[SupervisorId],
+    server_now: float | None,
+    page: Page = WHOLE,
 ) -> list[JobView]:
-    entries = sorted(snapshot.jobs.values(), key=lambda entry: (entry.record.name, entry.record.created_at))
-    return [job_view(snapshot, entry, reports, heard, server_now) for entry in entries]
+    """A page is in the order of ids, the whole list in that of names and ages."""
+    entries = [snapshot.jobs[id_] for id_ in page.of(snapshot.jobs)]
+    if page == WHOLE:
+        entries.sort(key=lambda entry: (entry.record.name, entry.record.created_at))
+    places = placement(snapshot)
+    return [job_view(snapshot, entry, reports, heard, server_now, places) for entry in entries]
 
 
 def _note(snapshot: ClusterSnapshot, job: JobRecord, workers: list[WorkerView]) -> str:

@@ -28,12 +28,14 @@ from torrentdist.cluster.operations import (
     Set,
     TransactionFailed,
 )
-from torrentdist.cluster.snapshot import BundleEntry, ClusterSnapshot
+from torrentdist.cluster.record_index import Follower, PerBundle
+from torrentdist.cluster.snapshot import BundleEntry, Changes, ClusterSnapshot
 from torrentdist.cluster.term import Term, queue
 from torrentdist.cluster.zookeeper import ZooKeeper
 from torrentdist.master import gate
-from torrentdist.master.duties import Duty, ForgetUpload, MarkAvailable, MarkLost, TrimTombstone, duties
+from torrentdist.master.duties import UNFINISHED, Duty, ForgetUpload, MarkAvailable, MarkLost, TrimTombstone, duties
 from torrentdist.master.elections import Elections
+from torrentdist.master.once import make_buckets
 from torrentdist.master.roles import state_of
 from torrentdist.master.trimming import RequestTrimmer
 from torrentdist.master.upgrading import Upgrade
@@ -62,7 +64,7 @@ class Leadership:
         mirror: Mirror,
         config: ReplicationConfig,
         *,
-        active: Callable[[], Collection[Digest]],
+        heard: Callable[[Digest], bool],
         published: Callable[[], Collection[Digest]],
         seen_elsewhere: Callable[[Digest], bool],
         requests: RequestTrimmer,
@@ -73,11 +75,18 @@ class Leadership:
         self._zookeeper = zookeeper
         self._mirror = mirror
         self._config = config
-        self._active = active
+        self._heard = heard
+        self._follower = Follower()
+        self._unfinished: PerBundle[BundleState] = PerBundle(_state_if(UNFINISHED))
+        self._tombstones: PerBundle[BundleState] = PerBundle(_state_if((BundleState.REMOVED,)))
+        self._looked_at = float("-inf")
+        """When all tombstones were looked at."""
+        self._needed: frozenset[BundleId] = frozenset()
         self._published = published
         self._seen_elsewhere = seen_elsewhere
         self._requests = requests
         self._upgrade = upgrade
+        self._absent = PerBundle(gate.absent)
         self._absent_since: dict[BundleId, float] = {}
         self._gained_at: float | None = None
         self._tree_is_whole = False
@@ -150,8 +159,9 @@ class Leadership:
         """Every master counts for how long a bundle has been with nobody; being cut off proves nothing."""
         while True:
             if self._mirror.fresh:
+                snapshot = self._mirror.snapshot
                 self._absent_since = gate.absences(
-                    self._absent_since, self._mirror.snapshot, self._seen_elsewhere, time.monotonic()
+                    self._absent_since, self._absent.of(snapshot), self._seen_elsewhere, time.monotonic()
                 )
             elif self._zookeeper.state is not SessionState.CONNECTED:  # else it is just being read
                 self._absent_since = {}
@@ -232,13 +242,13 @@ class Leadership:
             if not self._tree_is_whole:  # it may be of an older release
                 for path in (paths.BUNDLES, paths.ASSIGNMENTS, paths.SUPERVISORS, paths.JOBS):
                     await self._zookeeper.ensure(path)
+                await make_buckets(self._zookeeper, self.fence())
                 self._tree_is_whole = True
-            missing = gate.missing(snapshot, self._published())
-            if missing and gate.others_have(snapshot, missing):
-                self._elector.give_way(f"gave way: it lacks bundle {missing[0]}")
-            for duty in self._due(snapshot):
+            news = self._follower.news(snapshot)
+            self._give_way_if_behind(snapshot, news)
+            for duty in self._due(snapshot, news):
                 await self._do(snapshot, duty)
-            await self._requests.trim_when_due(self.fence())
+            look_secs = min(look_secs, await self._requests.trim_when_due(self.fence()))
             look_secs = min(look_secs, await self._upgrade.step(snapshot, self.fence()))
             self._trouble.succeeded()
         except TransactionFailed as exc:
@@ -250,13 +260,31 @@ class Leadership:
             async with asyncio.timeout(look_secs):
                 await self._mirror.changed(snapshot.version)
 
-    def _due(self, snapshot: ClusterSnapshot) -> list[Duty]:
+    def _give_way_if_behind(self, snapshot: ClusterSnapshot, news: Changes | None) -> None:
+        if news is None or news.jobs:
+            self._needed = gate.needed(snapshot)
+        elif not news.bundles & self._needed:
+            return
+        missing = gate.missing(snapshot, self._published(), self._needed)
+        if missing and gate.others_have(snapshot, missing):
+            self._elector.give_way(f"gave way: it lacks bundle {missing[0]}")
+
+    def _due(self, snapshot: ClusterSnapshot, news: Changes | None) -> list[Duty]:
         if self._gained_at is None:
             return []
+        unfinished, tombstones, lost = self._unfinished.of(snapshot), self._tombstones.of(snapshot), self._lost()
+        now = time.monotonic()
+        if news is None or now - self._looked_at >= LOOK_SECS:
+            self._looked_at = now
+            removed = [*tombstones]
+        else:
+            removed = [bundle for bundle in news.bundles if bundle in tombstones]
+        uploading = {snapshot.bundles[bundle].record.digest for bundle in unfinished}
         return duties(
             snapshot,
-            active=self._active(),
-            lost=self._lost(),
+            among={*unfinished, *removed, *(bundle for bundle in lost if bundle in snapshot.bundles)},
+            active={digest for digest in uploading if self._heard(digest)},
+            lost=lost,
             led_for=self.led_for(),
             server_now=self._zookeeper.server_now() or 0.0,  # unknown: nothing is old
             config=self._config,
@@ -283,6 +311,14 @@ class Leadership:
         else:
             if isinstance(duty, MarkAvailable):
                 self._tell(BundleUploaded(bundle=duty.bundle, digest=entry.record.digest, size=entry.record.size))
+
+
+def _state_if(states: Collection[BundleState]) -> Callable[[ClusterSnapshot, BundleId], BundleState | None]:
+    def state(snapshot: ClusterSnapshot, bundle: BundleId) -> BundleState | None:
+        found = snapshot.bundles[bundle].record.state
+        return found if found in states else None
+
+    return state
 
 
 async def _mark_lost(fence: Fence, entry: BundleEntry) -> None:

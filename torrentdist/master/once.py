@@ -70,6 +70,16 @@ def note(mutation: Mutation | None, kept: Kept | None, answer: bytes | None) -> 
     return [Create(path, encode(record)) if kept is None else Set(path, encode(record), kept.version)]
 
 
+async def make_buckets(zookeeper: ZooKeeper, fence: Fence) -> None:
+    """Make all buckets that are missing, so that no request finds its own missing."""
+    names = await zookeeper.children(paths.REQUESTS)
+    missing = [bucket for bucket in paths.request_buckets() if paths.name(bucket) not in (names or ())]
+    root = [Create(paths.REQUESTS)] if names is None else []
+    if missing:
+        with contextlib.suppress(TransactionFailed):  # another leader made some of them
+            await fence.commit([*root, *(Create(bucket) for bucket in missing)])
+
+
 class Requests:
     def __init__(self, zookeeper: ZooKeeper) -> None:
         self._zookeeper = zookeeper
@@ -99,12 +109,8 @@ class Requests:
         return Kept(record, found[1].version, found[1].modified_zxid)
 
     async def refused(self, mutation: Mutation | None, fence: Fence, failure: TransactionFailed) -> None:
-        """A transaction of it failed; if its bucket is missing, make it."""
+        """A transaction of it failed; if its bucket is missing, a leader that has just been elected makes it."""
         if mutation is None or not isinstance(failure.reason, NoNode):
             return
-        path = paths.request(mutation.id)
-        if failure.op.path == path:
-            parents = (paths.REQUESTS, paths.parent(path))
-            missing = [parent for parent in parents if await self._zookeeper.exists(parent) is None]
-            with contextlib.suppress(TransactionFailed):  # somebody else did
-                await fence.commit([Create(parent) for parent in missing])
+        if failure.op.path == paths.request(mutation.id):
+            await make_buckets(self._zookeeper, fence)

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from torrentdist import __version__
+from torrentdist.master.paging import MOST
 
 _REF = "#/components/schemas/{name}"
 _ZXID = {"type": "integer", "minimum": 0}
@@ -22,6 +23,16 @@ _REQUEST_ID = {
     "name": "X-Request-Id", "in": "header", "schema": {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,128}$"},
     "description": "names this mutation: however often it is sent under one id, it is made once",
 }  # fmt: skip
+_PAGE = [
+    {
+        "name": "after", "in": "query", "schema": {"type": "string"},
+        "description": "the last id of the page before: this page begins after it",
+    },
+    {
+        "name": "limit", "in": "query", "schema": {"type": "integer", "minimum": 1, "maximum": MOST},
+        "description": "entries of the page, which is in the order of ids; without it the list is whole",
+    },
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -33,6 +44,8 @@ class Operation:
     """The type of the JSON answer; None: not JSON."""
     summary: str
     body: Any = None
+    paged: bool = False
+    """Whether the answer is a list that `after` and `limit` give in parts."""
 
     @property
     def remembered(self) -> bool:
@@ -71,6 +84,7 @@ def _operation(op: Operation, path: str, by_type: dict[str, Any]) -> dict[str, A
                 {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
                 for name in re.findall(r"\{(\w+)\}", path)
             ),
+            *(_PAGE if op.paged else []),
             *([_SEEN] if path.startswith("/v1/") else []),
             *([_REQUEST_ID] if op.remembered else []),
         ],

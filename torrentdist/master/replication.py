@@ -7,7 +7,7 @@ Must not do: I/O, or decide anything that the leader decides for all.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from torrentdist.cluster.snapshot import BundleEntry, ClusterSnapshot
@@ -68,13 +68,19 @@ class Local:
     """That the cluster's records are written in."""
 
 
-def plan(snapshot: ClusterSnapshot, local: Local, now: float) -> list[Action]:
+def plan(
+    snapshot: ClusterSnapshot, local: Local, now: float, among: Collection[BundleId] | None = None
+) -> list[Action]:
+    """`among`: the bundles to look at, if not all; the others are settled."""
     if not snapshot.present:
         return []
     actions: list[Action] = []
     wanted: list[tuple[bool, int, BundleId, Digest]] = []
-    for bundle, entry in snapshot.bundles.items():
+    removed: set[Digest] = set()
+    for bundle in snapshot.bundles if among is None else sorted(among):
+        entry = snapshot.bundles[bundle]
         if entry.record.state is BundleState.REMOVED:
+            removed.add(entry.record.digest)
             if local.me in entry.replicas:
                 actions.append(WithdrawReplica(bundle))
         elif entry.record.digest in local.published:
@@ -87,9 +93,12 @@ def plan(snapshot: ClusterSnapshot, local: Local, now: float) -> list[Action]:
                 holders = len(snapshot.holders(bundle))
                 uploading = entry.record.state is BundleState.UPLOADING
                 wanted.append((not uploading, holders, bundle, entry.record.digest))
-    known = {entry.record.digest for entry in snapshot.bundles.values()}
-    actions += [Abandon(digest) for digest in sorted(local.stale - known - local.fetching)]
-    actions += [Drop(digest) for digest in sorted(_removed(snapshot) & (local.published | local.arriving))]
+    removed = {digest for digest in removed if digest in local.published or digest in local.arriving}
+    if local.stale:
+        known = {entry.record.digest for entry in snapshot.bundles.values()}
+        actions += [Abandon(digest) for digest in sorted(local.stale - known - local.fetching)]
+    if removed:
+        actions += [Drop(digest) for digest in sorted(removed - _alive(snapshot))]
     return actions + _chosen(wanted, local)
 
 
@@ -106,12 +115,20 @@ def _may_fetch(entry: BundleEntry, local: Local, now: float) -> bool:
     return entry.record.state is not BundleState.UPLOADING or local.joins_uploads or local.leading
 
 
-def _removed(snapshot: ClusterSnapshot) -> set[Digest]:
-    """Digests with a tombstone and without any other bundle that has the same content."""
-    states: dict[Digest, set[bool]] = {}
-    for entry in snapshot.bundles.values():
-        states.setdefault(entry.record.digest, set()).add(entry.record.state is BundleState.REMOVED)
-    return {digest for digest, removed in states.items() if removed == {True}}
+def _alive(snapshot: ClusterSnapshot) -> set[Digest]:
+    """Digests of bundles that are not removed: a removed bundle may share its content with one of them."""
+    return {e.record.digest for e in snapshot.bundles.values() if e.record.state is not BundleState.REMOVED}
+
+
+def is_settled(snapshot: ClusterSnapshot, local: Local, bundle: BundleId) -> bool:
+    """Whether there is nothing to do or to wait for until its record or this master's store changes."""
+    entry = snapshot.bundles.get(bundle)
+    if entry is None:
+        return True
+    digest = entry.record.digest
+    if entry.record.state is BundleState.REMOVED:
+        return not (local.me in entry.replicas or digest in local.published or digest in local.arriving)
+    return digest in local.published and _announced(entry, local)
 
 
 def _chosen(wanted: list[tuple[bool, int, BundleId, Digest]], local: Local) -> list[Action]:

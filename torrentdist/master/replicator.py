@@ -18,6 +18,7 @@ from torrentdist.bundle.metafile import Metafile
 from torrentdist.cluster import paths
 from torrentdist.cluster.mirror import Mirror
 from torrentdist.cluster.operations import Check, Create, Delete, Op, Set, TransactionFailed
+from torrentdist.cluster.record_index import Follower, RecordIndex
 from torrentdist.cluster.snapshot import BundleEntry, ClusterSnapshot
 from torrentdist.cluster.zookeeper import ZooKeeper
 from torrentdist.host.heavy_work import in_heavy_thread
@@ -25,7 +26,16 @@ from torrentdist.host.links import MasterLinks
 from torrentdist.host.runtime import HostRuntime
 from torrentdist.master.intake import Intake
 from torrentdist.master.leadership import Leadership
-from torrentdist.master.replication import Abandon, Drop, Fetch, Local, PublishReplica, WithdrawReplica, plan
+from torrentdist.master.replication import (
+    Abandon,
+    Drop,
+    Fetch,
+    Local,
+    PublishReplica,
+    WithdrawReplica,
+    is_settled,
+    plan,
+)
 from torrentdist.model.backoff import pause_secs
 from torrentdist.model.config import ReplicationConfig
 from torrentdist.model.errors import TorrentdistError
@@ -71,6 +81,13 @@ class Replicator:
         self._disk_errors: dict[Digest, TorrentdistError] = {}
         self._not_before: dict[Digest, float] = {}
         self._wake = asyncio.Event()
+        self._follower = Follower()
+        self._index = RecordIndex()
+        self._open: set[BundleId] = set()
+        """Bundles that may have something to do; the others are settled."""
+        self._looked_at = float("-inf")
+        self._published_before: frozenset[Digest] = frozenset()
+        self._here_before: frozenset[Digest] = frozenset()
         intake.on_published = self.poke
         intake.on_begun = self.retry
         intake.no_room_for = self._disk_errors.get
@@ -140,10 +157,29 @@ class Replicator:
             schema=self._mirror.snapshot.schema,
         )
 
+    def _look_at_changes(self, snapshot: ClusterSnapshot, local: Local) -> None:
+        """Open again what changed in the records or in the store since the last round; all of it now and then."""
+        news = self._follower.news(snapshot)
+        self._index.follow(snapshot)
+        now = time.monotonic()
+        if news is None or news.cluster or now - self._looked_at >= self._config.sync_secs:
+            self._looked_at = now
+            self._open = set(snapshot.bundles)
+        else:
+            here = local.published | local.arriving
+            moved = (local.published ^ self._published_before) | (here ^ self._here_before)
+            self._open.update(news.bundles, *(self._index.bundles_of(digest) for digest in moved))
+            self._open &= snapshot.bundles.keys()
+        self._published_before, self._here_before = local.published, local.published | local.arriving
+
     async def round(self) -> None:
         stale = await asyncio.to_thread(self._stale)
         snapshot = self._mirror.snapshot
-        for action in plan(snapshot, self._local(stale), time.monotonic()):
+        local = self._local(stale)
+        self._look_at_changes(snapshot, local)
+        actions = plan(snapshot, local, time.monotonic(), self._open)
+        self._open = {bundle for bundle in self._open if not is_settled(snapshot, local, bundle)}
+        for action in actions:
             try:
                 match action:
                     case Fetch(bundle, digest):

@@ -195,7 +195,8 @@ class Records:
         """Write what is known now, unless the file shows it already."""
         snapshot = self._mirror.snapshot
         if snapshot.present and snapshot.version != self._written[0]:
-            saved = SavedRecords(zxid=self._mirror.applied_zxid, saved_at=time.time(), snapshot=snapshot)
+            records = dataclasses.replace(snapshot, recent=())
+            saved = SavedRecords(zxid=self._mirror.applied_zxid, saved_at=time.time(), snapshot=records)
             await self._write(saved, snapshot.version)
 
     async def _renew(self, leads: bool) -> None:

@@ -44,11 +44,12 @@ class RequestTrimmer:
         self._bucket, self._name = "", ""
         """Where the last round stopped: all before it have been looked at in this circle."""
 
-    async def trim_when_due(self, fence: Fence) -> None:
-        """Call it as often as you like."""
+    async def trim_when_due(self, fence: Fence) -> float:
+        """Call it as often as you like; returns the seconds until there is something to do again."""
         if time.monotonic() >= self._next_at:
             whole = await self.trim(fence)
             self._next_at = time.monotonic() + (self._pause if whole else 0.0)
+        return max(0.0, self._next_at - time.monotonic())
 
     async def trim(self, fence: Fence) -> bool:
         """One round; false if there were more requests than it looks at."""

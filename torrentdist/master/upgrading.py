@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from itertools import islice
 
 import msgspec
 import structlog
@@ -17,7 +18,7 @@ from torrentdist.cluster import paths
 from torrentdist.cluster.fence import Fence
 from torrentdist.cluster.operations import Op, Set
 from torrentdist.cluster.schema import newest_for_all
-from torrentdist.cluster.snapshot import ClusterSnapshot
+from torrentdist.cluster.snapshot import Changes, ClusterSnapshot
 from torrentdist.cluster.zookeeper import ZooKeeper
 from torrentdist.model.records import ClusterRecord, decode, encode
 
@@ -26,16 +27,21 @@ log = structlog.get_logger(__name__)
 BATCH = 100
 
 
-def outdated(snapshot: ClusterSnapshot) -> Iterator[Op]:
+def outdated(snapshot: ClusterSnapshot, news: Changes | None = None) -> Iterator[Op]:
     """Writes anew what is of an older schema than the cluster, and changes nothing of it. Replica records are left to
-    their masters."""
-    for id_, bundle in sorted(snapshot.bundles.items()):
+    their masters. `news`: look only at what changed."""
+    everything = news is None or news.cluster
+    for id_ in sorted(snapshot.bundles if everything or news is None else news.bundles & snapshot.bundles.keys()):
+        bundle = snapshot.bundles[id_]
         if bundle.record.schema < snapshot.schema:
             yield Set(paths.bundle(id_), encode(bundle.record), bundle.version)
-    for job_id, job in sorted(snapshot.jobs.items()):
+    for job_id in sorted(snapshot.jobs if everything or news is None else news.jobs & snapshot.jobs.keys()):
+        job = snapshot.jobs[job_id]
         if job.record.schema < snapshot.schema:
             yield Set(paths.job(job_id), encode(job.record), job.version)
-    for host, assignment in sorted(snapshot.assignments.items()):
+    hosts = snapshot.assignments if everything or news is None else news.assignments & snapshot.assignments.keys()
+    for host in sorted(hosts):
+        assignment = snapshot.assignments[host]
         if assignment.record.schema < snapshot.schema:
             yield Set(paths.assignment(host), encode(assignment.record), assignment.version)
 
@@ -45,13 +51,17 @@ class Upgrade:
         self._zookeeper = zookeeper
         self._settle_secs = settle_secs
         self._newer_since: float | None = None
+        self._clean_at = -1
+        """The last version of the records in which nothing was outdated."""
 
     async def step(self, snapshot: ClusterSnapshot, fence: Fence) -> float:
         """What is due now; in how many seconds to look again."""
         if not snapshot.present:
             return self._settle_secs
-        ops = list(outdated(snapshot))[:BATCH]
-        if ops:
+        ops = list(islice(outdated(snapshot, snapshot.changes_since(self._clean_at)), BATCH))
+        if not ops:
+            self._clean_at = snapshot.version
+        else:
             await fence.commit(ops)
             log.info("records written in the cluster's schema", schema=snapshot.schema, records=len(ops))
             return 0.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from torrentdist.cluster.snapshot import BundleEntry, ClusterSnapshot
+from torrentdist.master.paging import WHOLE, Page
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ha_views import FailoverView
 from torrentdist.model.ids import BundleId, MasterId, PeerId, SupervisorId
@@ -90,8 +91,9 @@ def replicated(snapshot: ClusterSnapshot, bundle: BundleId, replicas: int) -> bo
     return entry.record.state is not BundleState.UPLOADING and len(snapshot.holders(bundle)) >= replicas
 
 
-def bundle_list(snapshot: ClusterSnapshot, now: float | None = None) -> list[BundleView]:
-    return [bundle_view(snapshot, id_, now) for id_, e in sorted(snapshot.bundles.items()) if e.record.state in LISTED]
+def bundle_list(snapshot: ClusterSnapshot, now: float | None = None, page: Page = WHOLE) -> list[BundleView]:
+    listed = page.of(snapshot.bundles, lambda id_: snapshot.bundles[id_].record.state in LISTED)
+    return [bundle_view(snapshot, id_, now) for id_ in listed]
 
 
 def bundle_counts(snapshot: ClusterSnapshot) -> BundleCounts:

@@ -1,7 +1,8 @@
 """Who is in which swarm: the soft state that every master keeps in memory and that the peers refill by themselves.
 
-Always holds: what a peer said last replaces all that it said before; a peer that was silent for two of its own periods
-is handed out no more; nobody is handed out to itself; a refused announce changes nothing; every count is bounded.
+Always holds: what a peer said last replaces all that it said before, and of a master the records add what it holds; a
+peer that was silent for two of its own periods is handed out no more; nobody is handed out to itself; a refused
+announce changes nothing; every count is bounded.
 Must not do: read a clock or do I/O. Time is a parameter, and what looks random is a function of ids and time.
 """
 
@@ -9,12 +10,10 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence, Set
 from ipaddress import ip_address
 from itertools import chain, islice
 from types import MappingProxyType
-from typing import NamedTuple
 
 import msgspec
 
@@ -31,6 +30,7 @@ from torrentdist.model.views import (
     SwarmPeers,
 )
 from torrentdist.swarm.bounds import Limits, Periods
+from torrentdist.swarm.directory_values import DirectoryStatistics, Member, SwarmCounts, SwarmFacts, no_facts
 from torrentdist.swarm.hosts import Hosts
 from torrentdist.swarm.roster import Draw, Peer, Swarm, address_of
 
@@ -41,48 +41,6 @@ MAX_COUNT = 1 << 60
 """More bytes than any bundle has: a number above it is a mistake or an attack."""
 SEEDER_SPREAD = 0.2
 """Idle seeders come back after 80 to 100 % of their period, each at its own share of it."""
-
-
-class SwarmFacts(NamedTuple):
-    """What a master knows about a digest from elsewhere, for the answer."""
-
-    removed: bool = False
-    pinned: bool = False
-    replicas: int = 0
-    expected: tuple[PeerId, ...] = ()
-    """Peers that are to have it, whether they have asked for it yet or not."""
-
-
-def no_facts(_: Digest) -> SwarmFacts:
-    return SwarmFacts()
-
-
-class Member(NamedTuple):
-    """What one peer last said about one swarm."""
-
-    peer: PeerId
-    role: PeerRole
-    host: str
-    port: int
-    entry: SwarmEntry
-    heard_at: float
-
-
-class SwarmCounts(NamedTuple):
-    complete: int
-    incomplete: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class DirectoryStatistics:
-    peers: Mapping[PeerRole, int]
-    fetching: int
-    swarms: int
-    memberships: int
-    hosts: int
-    announces: int
-    refused: int
-    expired: int
 
 
 class SwarmDirectory:
@@ -96,6 +54,8 @@ class SwarmDirectory:
         self._peers: dict[PeerId, Peer] = {}
         self._swarms: dict[Digest, Swarm] = {}
         self._hosts = Hosts()
+        self._holders: dict[Digest, frozenset[PeerId]] = {}
+        self._recorded: dict[PeerId, set[Digest]] = {}
         self._fetching = 0
         self._memberships = 0
         self._announces = 0
@@ -164,11 +124,27 @@ class SwarmDirectory:
         gone = self._peers.pop(peer, None)
         if gone is None:
             return
-        for digest in gone.entries:
+        for digest in list(gone.entries):
             self._leave(gone, digest)
-        self._memberships -= len(gone.entries)
         self._fetching -= gone.fetching
         self._hosts.drop(gone.host)
+
+    def record(self, digest: Digest, holders: frozenset[PeerId]) -> None:
+        """The masters that hold it by their records. They are in its swarm for as long as they come at all, and needn't
+        name it: what they name themselves counts more."""
+        before = self._holders.pop(digest, frozenset())
+        if holders:
+            self._holders[digest] = holders
+        for id_ in before ^ holders:
+            held = self._recorded.setdefault(id_, set())
+            (held.add if id_ in holders else held.discard)(digest)
+            peer = self._peers.get(id_)
+            if peer is not None and digest not in peer.named:
+                self._fall_back(peer, digest)
+
+    def recorded(self, peer: PeerId) -> Set[Digest]:
+        """What a master holds by its records."""
+        return self._recorded.get(peer, frozenset())
 
     def expire(self, now: float) -> list[PeerId]:
         """Forget the peers that were silent for too long, and say whom."""
@@ -345,6 +321,8 @@ class SwarmDirectory:
             peer = Peer(request.peer, request.role, host, request.port, now)
             self._peers[peer.id] = peer
             self._hosts.add(host)
+            for digest in self.recorded(peer.id):
+                self._fall_back(peer, digest)
         elif peer.host != host:
             self._hosts.drop(peer.host)
             self._hosts.add(host)
@@ -352,22 +330,35 @@ class SwarmDirectory:
         return peer
 
     def _enter(self, peer: Peer, said: Iterable[SwarmEntry]) -> None:
-        before = peer.entries
-        peer.entries = {}
+        named: set[Digest] = set()
         for entry in said:
             if len(entry.problem) > MAX_PROBLEM_LENGTH:
                 entry = msgspec.structs.replace(entry, problem=entry.problem[:MAX_PROBLEM_LENGTH])
-            peer.entries[entry.digest] = entry
-            old = before.get(entry.digest)
-            if old is None or old.complete is not entry.complete:
-                swarm = self._swarms.setdefault(entry.digest, Swarm(entry.digest))
-                swarm.roster(peer.role, complete=not entry.complete).discard(peer)
-                swarm.roster(peer.role, complete=entry.complete).add(peer)
-        for digest in before.keys() - peer.entries.keys():
+            named.add(entry.digest)
+            self._join(peer, entry)
+        left, peer.named = peer.named - named, frozenset(named)
+        for digest in left:
+            self._fall_back(peer, digest)
+
+    def _join(self, peer: Peer, entry: SwarmEntry) -> None:
+        old = peer.entries.get(entry.digest)
+        peer.entries[entry.digest] = entry
+        self._memberships += old is None
+        if old is None or old.complete is not entry.complete:
+            swarm = self._swarms.setdefault(entry.digest, Swarm(entry.digest))
+            swarm.roster(peer.role, complete=not entry.complete).discard(peer)
+            swarm.roster(peer.role, complete=entry.complete).add(peer)
+
+    def _fall_back(self, peer: Peer, digest: Digest) -> None:
+        """To what the records say of a swarm that the peer doesn't name."""
+        if peer.role is PeerRole.MASTER and digest in self.recorded(peer.id):
+            self._join(peer, SwarmEntry(digest=digest, complete=True))
+        elif digest in peer.entries:
             self._leave(peer, digest)
-        self._memberships += len(peer.entries) - len(before)
 
     def _leave(self, peer: Peer, digest: Digest) -> None:
+        del peer.entries[digest]
+        self._memberships -= 1
         swarm = self._swarms[digest]
         for complete in (True, False):
             swarm.roster(peer.role, complete=complete).discard(peer)
@@ -375,7 +366,7 @@ class SwarmDirectory:
             del self._swarms[digest]
 
     def _set_period(self, peer: Peer, now: float) -> None:
-        fetching = any(not entry.complete for entry in peer.entries.values())
+        fetching = any(not peer.entries[digest].complete for digest in peer.named)
         self._fetching += fetching - peer.fetching
         peer.fetching = fetching
         periods = self._periods

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import time
-from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence, Set
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -141,8 +141,8 @@ class Engine:
     def transfer(self, digest: Digest) -> Transfer | None:
         return self._transfers.get(digest)
 
-    def transfers(self) -> list[Transfer]:
-        return list(self._transfers.values())
+    def transfers(self, but: Set[Digest] = frozenset()) -> list[Transfer]:
+        return [self._transfers[d] for d in self._transfers.keys() - but] if but else list(self._transfers.values())
 
     async def remove(self, digest: Digest) -> None:
         """Until it is out of the session and its files are closed. Its files stay."""

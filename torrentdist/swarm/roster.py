@@ -34,6 +34,8 @@ class Peer(msgspec.Struct, eq=False):
     alive_until: float = 0.0
     fetching: bool = False
     entries: dict[Digest, SwarmEntry] = msgspec.field(default_factory=dict)
+    named: frozenset[Digest] = frozenset()
+    """The swarms that it named itself when it came last; of a master the records tell the others."""
 
     def address(self, *, complete: bool) -> PeerAddress:
         return PeerAddress(host=self.host, port=self.port, role=self.role, complete=complete)

@@ -90,9 +90,9 @@ def parse_query(query: bytes) -> StockAnnounce:
 
 
 class Tracker:
-    """`digests` names the bundles that may be asked about: those that the cluster knows and that have no tombstone."""
+    """`digests` names the bundles that may be asked about and begin so: those that the cluster knows."""
 
-    def __init__(self, directory: SwarmDirectory, *, secret: str, digests: Callable[[], Iterable[Digest]]) -> None:
+    def __init__(self, directory: SwarmDirectory, *, secret: str, digests: Callable[[str], Iterable[Digest]]) -> None:
         self._directory = directory
         self._secret = secret
         self._digests = digests
@@ -107,7 +107,7 @@ class Tracker:
 
     def _digest(self, info_hash: bytes, key: str) -> Digest:
         prefix, claimed = info_hash.hex(), key.encode(errors="replace")
-        for digest in self._digests():
+        for digest in self._digests(prefix):
             if not digest.startswith(prefix):
                 continue
             if hmac.compare_digest(announce_key(self._secret, digest).encode(), claimed):

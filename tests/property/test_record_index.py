@@ -1,0 +1,156 @@
+"""What is derived from the records change by change is what a walk over all of them would give."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from property_size import examples
+from records_of import bundle, digest_of, job, master, supervisor
+
+from torrentdist.cluster import paths
+from torrentdist.cluster.operations import Stat
+from torrentdist.cluster.record_index import PerBundle, RecordIndex
+from torrentdist.cluster.snapshot import Changes, ClusterSnapshot, Tree, updated
+from torrentdist.master.replication import Local, is_settled, plan
+from torrentdist.model.ids import BundleId, Digest, JobId, MasterId, SupervisorId
+from torrentdist.model.records import (
+    AssignmentRecord,
+    BundleState,
+    ClusterRecord,
+    JobStatus,
+    Record,
+    WorkerAssignment,
+    encode,
+)
+
+BUNDLES = [BundleId(f"b{n}") for n in range(5)]
+HOSTS = [SupervisorId(f"h{n}") for n in range(3)]
+MASTERS = [MasterId(f"m{n}") for n in range(3)]
+JOBS = [JobId(f"j{n}") for n in range(3)]
+CONTENTS = ["x", "y", "z"]
+ME = MASTERS[0]
+
+
+def holders_of(snapshot: ClusterSnapshot, bundle: BundleId) -> tuple[MasterId, ...] | None:
+    return snapshot.holders(bundle) or None
+
+
+class Machine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tree = Tree()
+        self.version = 0
+        self.snapshot = ClusterSnapshot()
+        self.index = RecordIndex()
+        self.held = PerBundle(holders_of)
+        self._write(paths.CLUSTER, ClusterRecord(id="c", announce_key="k"))
+
+    def _write(self, path: str, record: Record | None) -> None:
+        self.version += 1
+        if record is None:
+            self.tree.drop(path)
+        else:
+            stat = Stat(
+                version=self.version, mtime=float(self.version), created_zxid=1, modified_zxid=1, ephemeral_owner=0
+            )
+            self.tree.nodes[path] = (encode(record), stat)
+        self.snapshot = updated(self.snapshot, self.tree, [path], lambda path, error: pytest.fail(f"{path}: {error}"))
+
+    @rule(id_=st.sampled_from(BUNDLES), content=st.sampled_from(CONTENTS), state=st.sampled_from(BundleState))
+    def write_bundle(self, id_: BundleId, content: str, state: BundleState) -> None:
+        self._write(paths.bundle(id_), bundle(id_, content=content, state=state).record)
+
+    @rule(id_=st.sampled_from(BUNDLES))
+    def forget_bundle(self, id_: BundleId) -> None:
+        self._write(paths.bundle(id_), None)
+
+    @rule(id_=st.sampled_from(BUNDLES), content=st.sampled_from(CONTENTS), holders=st.sets(st.sampled_from(MASTERS)))
+    def write_replicas(self, id_: BundleId, content: str, holders: set[MasterId]) -> None:
+        for holder, replica in bundle(id_, content=content, holders=holders).replicas.items():
+            path = paths.bundle(id_)
+            self.tree.children[path] = self.tree.children.get(path, frozenset()) | {holder}
+            self._write(paths.replica(id_, holder), replica)
+
+    @rule(id_=st.sampled_from(MASTERS), there=st.booleans())
+    def register(self, id_: MasterId, there: bool) -> None:
+        self._write(paths.master(id_), master(id_) if there else None)
+
+    @rule(id_=st.sampled_from(HOSTS), there=st.booleans())
+    def come(self, id_: SupervisorId, there: bool) -> None:
+        self._write(paths.supervisor(id_), supervisor(id_) if there else None)
+
+    @rule(id_=st.sampled_from(HOSTS), keeps=st.sets(st.sampled_from(BUNDLES)), runs=st.sets(st.sampled_from(JOBS)))
+    def assign(self, id_: SupervisorId, keeps: set[BundleId], runs: set[JobId]) -> None:
+        workers = tuple(WorkerAssignment(job=job, worker=0) for job in sorted(runs))
+        self._write(paths.assignment(id_), AssignmentRecord(bundles=tuple(sorted(keeps)), workers=workers))
+
+    @rule(id_=st.sampled_from(JOBS), needs=st.lists(st.sampled_from(BUNDLES), min_size=1), over=st.booleans())
+    def write_job(self, id_: JobId, needs: list[BundleId], over: bool) -> None:
+        self._write(paths.job(id_), job(id_, list(needs), JobStatus.FAILED if over else JobStatus.ACTIVE).record)
+
+    @rule()
+    def look(self) -> None:
+        """Sometimes only: a reader that skips versions is told of all that changed in them."""
+        seen = self.snapshot
+        self.index.follow(seen)
+
+        held = {id_: holders for id_ in seen.bundles if (holders := seen.holders(id_))}
+        assert held == self.held.of(seen)
+        for digest in map(digest_of, CONTENTS):
+            same = sorted(id_ for id_, entry in seen.bundles.items() if entry.record.digest == digest)
+            assert same == self.index.bundles_of(digest)
+            assert ({digest} if same else set()) == self.index.digests_like(digest[:40])
+        for id_ in BUNDLES:
+            hosts = [h for h, e in seen.assignments.items() if id_ in e.record.bundles and h in seen.supervisors]
+            assert sorted(hosts, key=lambda h: seen.assignments[h].mtime) == self.index.hosts_of(id_)
+            live = [j for j, e in seen.jobs.items() if e.record.live and id_ in e.record.needs]
+            assert sorted(live) == self.index.live_jobs_of(id_)
+        for job_id in JOBS:
+            running = [h for h, e in seen.assignments.items() if job_id in {w.job for w in e.record.workers}]
+            assert sorted(running) == self.index.running(job_id)
+
+    @rule(published=st.sets(st.sampled_from(CONTENTS)))
+    def plan_for_a_part(self, published: set[str]) -> None:
+        """A master that looks at the bundles that are not settled does what it would do after a look at all."""
+        here = frozenset(map(digest_of, published))
+        local = Local(ME, master(ME).store, here, arriving=frozenset(), fetching=frozenset())
+        open_ = [id_ for id_ in self.snapshot.bundles if not is_settled(self.snapshot, local, id_)]
+
+        key = repr
+        assert sorted(plan(self.snapshot, local, 0.0), key=key) == sorted(
+            plan(self.snapshot, local, 0.0, open_), key=key
+        )
+
+    @invariant()
+    def nothing_changed_since_now(self) -> None:
+        assert Changes() == self.snapshot.changes_since(self.snapshot.version)
+
+
+Machine.TestCase.settings = settings(max_examples=examples(60), stateful_step_count=30)
+TestRecordIndex = Machine.TestCase
+
+
+def test_who_is_far_behind_looks_at_everything() -> None:
+    """G11: what is not remembered any more would be taken for unchanged."""
+    machine = Machine()
+    first = machine.snapshot.version
+    for number in range(300):
+        machine.register(ME, number % 2 == 0)
+
+    assert machine.snapshot.changes_since(first) is None
+    assert machine.snapshot.changes_since(machine.snapshot.version + 1) is None
+    assert Changes(masters=True) == machine.snapshot.changes_since(machine.snapshot.version - 200)
+
+
+def test_a_snapshot_from_a_file_is_compared_with_nothing() -> None:
+    """G11: its revision is no mirror's, and its steps are not kept."""
+    machine = Machine()
+    from_file = dataclasses.replace(machine.snapshot, version=-2, recent=())
+
+    assert machine.snapshot.changes_since(from_file.version) is None
+    assert from_file.changes_since(machine.snapshot.version) is None
+    assert Digest("") not in machine.index.digests_like("")

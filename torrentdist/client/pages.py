@@ -1,0 +1,26 @@
+"""Reads a long list page by page.
+
+Always: a master that knows no pages, and answers with the whole list, is understood too. Never: trust that a list ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeVar
+
+T = TypeVar("T")
+
+PAGE = 1000
+
+
+async def all_pages(fetch: Callable[[Mapping[str, str]], Awaitable[list[T]]], id_of: Callable[[T], str]) -> list[T]:
+    """`fetch` gets the parameters of a page."""
+    found: list[T] = []
+    last = ""
+    while True:
+        page = await fetch({"limit": str(PAGE), **({"after": last} if last else {})})
+        new = [entry for entry in page if id_of(entry) > last]
+        found += new
+        if len(page) != PAGE or not new:
+            return found
+        last = max(map(id_of, new))
