@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import re
+import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cluster_fixtures import until
 from event_fixtures import line, small_data, write_lines
 from pyspark.sql import SparkSession
 
 from bench.generated_events import generated, write_events
+from torrentdist.model.errors import TorrentdistError
 from torrentdist.spark import report
 from torrentdist.spark.event_files import find_events
 from torrentdist.spark.reading import DUPLICATE, OTHER_KIND, OTHER_VERSION, TORN
@@ -21,6 +25,7 @@ pytestmark = pytest.mark.alone
 
 MILLIONS = 2_000_000
 LONGEST_SECS = 120.0
+FOLLOW_SECS = 240.0
 
 
 def story(node: str, *, digest: str = "d" * 64, at: float = 100.0) -> list[dict[str, Any] | str]:
@@ -80,6 +85,37 @@ def test_following_goes_on_where_it_was(local_spark: SparkSession, tmp_path: Pat
 
     assert [(2, 1), (4, 2)] == [(view.events, view.hosts) for view in views]
     assert {0} == {count for view in views for count in view.skipped.values()}
+
+
+def test_a_file_system_without_its_jar_is_named_in_a_line(local_spark: SparkSession, tmp_path: Path) -> None:
+    """`internal`, and three screens of Java, for a setting that is missing."""
+    with pytest.raises(TorrentdistError) as caught:
+        report.run_once(local_spark, find_events("s3a://bucket/events", {}), tmp_path / "out")
+
+    assert "report_failed" == caught.value.code
+    assert "S3AFileSystem not found" in caught.value.message
+    assert "\n" not in caught.value.message
+    assert caught.value.__cause__ is None
+
+
+def test_ctrl_c_ends_a_followed_report_without_a_trace(tmp_path: Path) -> None:
+    """Its documented end printed a stack trace of Java's, Python's and Spark's."""
+    write_lines(tmp_path / "in", story("h1", at=time.time()))
+    command = [sys.executable, "-m", "torrentdist_cli", "report", str(tmp_path / "in"), "--out", str(tmp_path / "out")]
+    with (tmp_path / "err").open("wb") as err:
+        process = subprocess.Popen([*command, "--follow", "--every", "1s"], stdout=subprocess.PIPE, stderr=err)
+    try:
+        page = tmp_path / "out" / "report.html"
+        until(lambda: page.exists() or process.poll() is not None, "the first report", FOLLOW_SECS)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=FOLLOW_SECS)
+    finally:
+        process.kill()
+        process.wait()
+
+    said = (tmp_path / "err").read_text()
+    assert (0, True) == (process.returncode, "the same command goes on from here" in said), said
+    assert not re.search("Traceback|Exception|Error", said), said
 
 
 def test_two_million_events_take_less_than_two_minutes(local_spark: SparkSession, tmp_path: Path) -> None:

@@ -266,7 +266,7 @@ def _spark_errors(path: str) -> Iterator[None]:
     try:
         yield
     except (Py4JJavaError, PySparkException) as exc:
-        raise TorrentdistError("report_failed", path=path, detail=_cause(exc)) from exc
+        raise TorrentdistError("report_failed", path=path, detail=_cause(exc)) from None
 
 
 def _cause(exc: Exception) -> str:
