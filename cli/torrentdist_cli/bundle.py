@@ -142,5 +142,6 @@ def _one_table(view: BundleView) -> str:
             ("holders", ", ".join(view.holders) or "none"),
             ("created", created),
             ("pinned", "yes" if view.pinned else "no"),
+            *(("stuck", f"{host}: {reason}") for host, reason in view.stuck.items()),
         ]
     )

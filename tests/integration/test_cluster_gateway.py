@@ -157,3 +157,27 @@ def test_a_fetch_that_fails_cuts_the_answer_off(slow: Cluster, tmp_path: Path) -
         slow.run("bundle", "rm", "cut").ok()
         with pytest.raises(ConnectionResetError):
             read_to_end(client)
+
+
+def test_a_fetch_without_holders_ends_before_spark_gives_up_and_says_why(tmp_path: Path) -> None:
+    """If this fails, a Spark application waits for a bare "Read timed out", and nobody can tell what is lacking."""
+    settings = {"swarm": {"upload_limit": LIMIT, "seeding_secs": 2.0}, "supervisor": {"read_stall_secs": 3.0}}
+    with running_cluster(settings, work=tmp_path / "c", masters=1, supervisors=1) as cluster:
+        Made(cluster, tmp_path, "lost")
+        host, _, port = cluster.url("supervisor-1").removeprefix("http://").partition(":")
+        with socket.create_connection((host, int(port)), 40) as client:
+            client.sendall(b"GET /bundles/lost/archive.tar HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert client.recv(100).startswith(b"HTTP/1.1 200")
+            cluster.kill("master-1")
+            with pytest.raises(ConnectionResetError):
+                read_to_end(client)
+        problems = fetch(f"{cluster.url('supervisor-1')}/v1/host/problems").json()
+        told = fetch(f"{gateway(cluster)}/lost/files/data.bin", range=f"bytes={SIZE - 1}-").json()
+        events = (cluster.store("supervisor-1") / "events").glob("*")
+        stalls = [line for path in events for line in path.read_text().splitlines() if '"read_stalled"' in line]
+        found = cluster.run("doctor", client__supervisor=cluster.url("supervisor-1"))
+
+    assert [("lost", "no peers")] == [(problem["bundle"], problem["reason"]) for problem in problems]
+    assert ("read_stalled", True) == (told["error"], "no peers" in told["message"])
+    assert 1 <= len(stalls)
+    assert "bundle lost does not arrive: no peers" in [finding["detail"] for finding in found.json["findings"]]

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace as record_of
 from records_of import bundle, snapshot, supervisor
 
-from torrentdist.master.viewing import bundle_view, cluster_view, lacking, replicated
+from torrentdist.master.viewing import bundle_view, cluster_view, lacking, replicated, with_stuck
 from torrentdist.model.ids import BundleId, PeerId
 from torrentdist.model.records import BundleState
 from torrentdist.model.views import SwarmEntry
@@ -78,3 +78,14 @@ def test_a_supervisor_has_as_many_bundles_as_it_announces() -> None:
     views = cluster_view(there, None, 0.0, None, held.get).supervisors
 
     assert [3, None] == [view.bundles for view in views]
+
+
+def test_a_bundle_says_which_hosts_wait_for_it_in_vain() -> None:
+    """If this fails, `bundle show` looks fine while an application waits for a bundle that no host can give."""
+    view = bundle_view(snapshot([bundle("b", holders=["m1"])]), BundleId("b"))
+    said = {
+        PeerId("h1"): SwarmEntry(digest=view.digest, complete=False, problem="no peers"),
+        PeerId("h2"): SwarmEntry(digest=view.digest, complete=False),
+    }
+
+    assert {"h1": "no peers"} == with_stuck(view, said).stuck

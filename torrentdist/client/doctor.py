@@ -33,7 +33,7 @@ from torrentdist.model.doctor_views import Finding, IsolationView, Verdict
 from torrentdist.model.errors import EXIT_UNAVAILABLE, EXIT_USAGE, TorrentdistError
 from torrentdist.model.ha_views import DialView, RoleView
 from torrentdist.model.settings import DEFAULT_ORIGIN
-from torrentdist.model.views import ClusterView, HealthView
+from torrentdist.model.views import ClusterView, HealthView, HostProblem
 from torrentdist.model.wording import cause_text
 
 T = TypeVar("T")
@@ -340,7 +340,7 @@ async def supervisor(config: Config, origins: Mapping[str, str]) -> list[Finding
         for check, why in sorted(health.failing.items())
     ]
     ready = [] if failing else [Finding(check="supervisor", subject=url, detail="ready", verdict=Verdict.OK)]
-    return failing + ready + await _isolation(url)
+    return failing + ready + await _isolation(url) + await _stuck(url)
 
 
 async def _isolation(url: str) -> list[Finding]:
@@ -351,6 +351,20 @@ async def _isolation(url: str) -> list[Finding]:
             return [diagnosis.judge_isolation(url, msgspec.json.decode(answer.content, type=IsolationView))]
         except (HttpError, TimeoutError, msgspec.MsgspecError):
             return []
+
+
+async def _stuck(url: str) -> list[Finding]:
+    """Bundles that don't arrive on this host."""
+    async with Http() as http:
+        try:
+            problems = await _get(http, url, "/v1/host/problems", list[HostProblem])
+        except (Broken, TorrentdistError):  # of another release: what matters is said above
+            return []
+    hint = "`torrentdist bundle show` names its holders; the fetch goes on by itself when one is back."
+    return [
+        diagnosis.warning("supervisor", url, f"bundle {problem.bundle} does not arrive: {problem.reason}", hint)
+        for problem in problems
+    ]
 
 
 async def _ready(http: Http, url: str) -> HealthView:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+import msgspec
+
 from torrentdist.cluster.snapshot import BundleEntry, ClusterSnapshot
 from torrentdist.master.paging import WHOLE, Page
 from torrentdist.model.errors import TorrentdistError
@@ -44,6 +46,12 @@ def other_content(record: BundleRecord) -> TorrentdistError:
     """`conflict`: the id belongs to this record for good, even after the bundle was removed."""
     note = "that bundle was removed, and keeps its id" if record.state is BundleState.REMOVED else ""
     return TorrentdistError("conflict", id=record.id, existing=record.digest, note=note)
+
+
+def with_stuck(view: BundleView, said: Mapping[PeerId, SwarmEntry]) -> BundleView:
+    """`said`: what peers told the directory."""
+    stuck = {str(peer): entry.problem for peer, entry in sorted(said.items()) if entry.problem}
+    return msgspec.structs.replace(view, stuck=stuck)
 
 
 def bundle_view(snapshot: ClusterSnapshot, bundle: BundleId, now: float | None = None) -> BundleView:

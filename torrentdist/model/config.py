@@ -52,6 +52,8 @@ class SupervisorConfig(Section, frozen=True, kw_only=True):
     launcher: str = ""
     """The socket of this host's launcher, which starts workers in namespaces of their own; empty: the supervisor
     starts them itself, in namespaces where the host allows that without privileges."""
+    read_stall_secs: float = 45.0
+    """The gateway resets an answer when nothing has come for it for so long. Keep it below spark.files.fetchTimeout."""
     log_keep_secs: float = 7 * 24 * 3600.0
     """How long the output of a worker that has left this host is kept."""
     seed_secs: float = -1.0

@@ -81,6 +81,7 @@ ERRORS: Mapping[str, ErrorKind] = {
     "acl_mismatch": ErrorKind(4, 403, "ZooKeeper's {path} is open to others: {detail}", "Start a master once with --repair-acls."),
     # unavailable
     "not_leader": ErrorKind(5, 421, "this master is not the leader", "The client follows to the leader by itself."),
+    "read_stalled": ErrorKind(5, 503, "nothing of {id!r} has come to this host for {seconds:g} s: {reason}", "`torrentdist bundle show` names its holders and the hosts that are stuck. The fetch goes on by itself when one is back; then ask again."),
     "not_ready": ErrorKind(5, 503, "this master is not ready: {detail}", _RETRY),
     "no_leader": ErrorKind(5, 503, "no master leads right now, an election is in progress", _RETRY),
     "leader_not_found": ErrorKind(5, 503, "no leader was found: {detail}", _RETRY),

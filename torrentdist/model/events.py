@@ -126,6 +126,15 @@ class DownloadFailed(DownloadEnd, frozen=True, kw_only=True, tag="download_faile
     reason: str
 
 
+class ReadStalled(Fact, frozen=True, kw_only=True, tag="read_stalled"):
+    """The gateway ended an answer, because nothing of the bundle came for so long."""
+
+    bundle: str
+    digest: str
+    seconds: float
+    reason: str
+
+
 class HashFailed(Fact, frozen=True, kw_only=True, tag="hash_failed"):
     """A piece did not match its digest: it is dropped and fetched anew."""
 
@@ -189,6 +198,7 @@ KINDS: tuple[type[Fact], ...] = (
     DownloadProgress,
     DownloadFinished,
     DownloadFailed,
+    ReadStalled,
     HashFailed,
     PeerConnected,
     PeerDropped,

@@ -91,6 +91,7 @@ RULES: dict[str, Rule] = {
     "supervisor.gateway_port": PORT,
     "supervisor.port": PORT,
     "supervisor.log_keep_secs": SECONDS,
+    "supervisor.read_stall_secs": PERIOD,
     "supervisor.seed_secs": WAIT,
     "api.listen": NOT_EMPTY,
     "api.port": PORT,

@@ -36,6 +36,16 @@ class BundleView(View, frozen=True, kw_only=True):
     """By ZooKeeper's clock, as `created_at` is; null: this master does not know that clock yet."""
     lacking: dict[MasterId, str] = {}
     """Live masters without a copy, and what each waits for."""
+    stuck: dict[str, str] = {}
+    """Why the bundle does not arrive, by host; of one bundle only, not in a list."""
+
+
+class HostProblem(View, frozen=True, kw_only=True):
+    """Why a bundle does not arrive on this host: GET /v1/host/problems"""
+
+    bundle: str
+    digest: Digest
+    reason: str
 
 
 class MasterView(View, frozen=True, kw_only=True):

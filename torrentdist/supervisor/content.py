@@ -53,6 +53,9 @@ class HostContent:
     pieces: Callable[[], Pieces | None]
     checked: Callable[[str], Awaitable[bool]]
     """Whether this file of the published bundle is as it was published; if not, the bundle arrives again."""
+    stall_secs: float = 45.0
+    """A reader for whom nothing comes for so long gets the error of `stalled`."""
+    stalled: Callable[[], TorrentdistError | None] = lambda: None
 
     @cached_property
     def _first_piece(self) -> dict[str, int]:
@@ -103,6 +106,8 @@ class HostContent:
             if pieces is not None and not hurried and time.monotonic() - began >= patience:
                 pieces.hurry(index)
                 hurried = True
+            if time.monotonic() - began >= self.stall_secs and (error := self.stalled()) is not None:
+                raise error
             await asyncio.sleep(PLUGIN_LOOK_SECS if pieces is None else LOOK_SECS)
 
     def _verified(self, file: FileEntry, path: Path, number: int, count: int) -> bytes:

@@ -167,7 +167,7 @@ class Supervisor:
         await archives.open()
         self._closing.push_async_callback(archives.close)
         store.before_reserving = archives.make_room
-        self.bundles = BundleServer(self.runtime, self.keeper, archives)
+        self.bundles = BundleServer(self.runtime, self.keeper, archives, self.config.supervisor.read_stall_secs)
 
     def _spawn_loops(self, agent: SwarmAgent, jobs: Jobs, reporting: Reporting) -> None:
         started = DaemonStarted(host=self._host(), port=self.runtime.engine.port, version=__version__)

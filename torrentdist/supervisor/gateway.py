@@ -28,7 +28,7 @@ from torrentdist.model import ids
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId
 from torrentdist.model.prune_views import KeptView, PruneView
-from torrentdist.model.views import HealthView, HostState
+from torrentdist.model.views import HealthView, HostProblem, HostState
 from torrentdist.supervisor.callers import OnlyUsers, user_ids
 from torrentdist.supervisor.serving import on_bundle_error, told_error
 
@@ -85,6 +85,17 @@ class Gateway:
             await asyncio.to_thread(self._s.runtime.store.touch, view.digest)
         return json_response(view)
 
+    async def problems(self, _: Request) -> Response:
+        """Bundles that should arrive here and don't."""
+        store = self._s.runtime.store
+        stuck = [entry for entry in self._s.runtime.swarm_entries() if entry.problem]
+        problems = [
+            HostProblem(bundle=name, digest=entry.digest, reason=entry.problem)
+            for entry in stuck
+            for name in sorted(store.names(entry.digest))
+        ]
+        return json_response(problems)
+
     async def workers(self, _: Request) -> Response:
         return json_response([] if self._s.jobs is None else self._s.jobs.reports())
 
@@ -135,6 +146,7 @@ def gateway_app(supervisor: Supervisor, web: Callable[[], WebServer]) -> ASGIApp
         Route("/v1/host/bundles/{id}/verify", g.verify, methods=["POST"]),
         Route("/v1/host/workers", g.workers),
         Route("/v1/host/isolation", g.isolation),
+        Route("/v1/host/problems", g.problems),
         *supervisor.output.routes(),
         Route("/v1/host/prune", g.prune, methods=["POST"]),
     ]

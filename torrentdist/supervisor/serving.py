@@ -24,6 +24,7 @@ from torrentdist.host.parsed_metafiles import ParsedMetafiles
 from torrentdist.host.web import json_response, on_torrentdist_error
 from torrentdist.model import ids
 from torrentdist.model.errors import ERRORS, TorrentdistError
+from torrentdist.model.events import ReadStalled
 from torrentdist.model.ids import BundleId, Digest
 from torrentdist.model.views import HostState
 from torrentdist.supervisor.archive_cache import ArchiveCache
@@ -44,7 +45,10 @@ _READABLE = "_'():,;.+-="
 
 
 class BundleServer:
-    def __init__(self, runtime: HostRuntime, keeper: Keeper, archives: ArchiveCache) -> None:
+    def __init__(self, runtime: HostRuntime, keeper: Keeper, archives: ArchiveCache, stall_secs: float) -> None:
+        self._stall_secs = stall_secs
+        self._stalls: dict[Digest, float] = {}
+        """When each was told of last: many readers stall at once."""
         self._runtime = runtime
         self._keeper = keeper
         self._archives = archives
@@ -125,7 +129,19 @@ class BundleServer:
             failure=lambda: self._failure(bundle),
             pieces=lambda: runtime.engine.transfer(meta.digest),
             checked=lambda path: self._checked(bundle, [path]),
+            stall_secs=self._stall_secs,
+            stalled=lambda: self._stalled(bundle, meta.digest),
         )
+
+    def _stalled(self, bundle: BundleId, digest: Digest) -> TorrentdistError:
+        """What a reader is told that nothing came for; the log of events is told once for all readers of the bundle."""
+        problems = {entry.digest: entry.problem for entry in self._runtime.swarm_entries()}
+        reason, now = problems.get(digest) or "its peers send nothing", time.monotonic()
+        if now - self._stalls.get(digest, float("-inf")) >= self._stall_secs:
+            self._stalls[digest] = now
+            fact = ReadStalled(bundle=bundle, digest=digest, seconds=self._stall_secs, reason=reason)
+            self._runtime.events.emit(fact)
+        return TorrentdistError("read_stalled", id=bundle, seconds=self._stall_secs, reason=reason)
 
     async def _checked(self, bundle: BundleId, paths: list[str]) -> bool:
         return await self._keeper.checked(bundle, paths) is not None
