@@ -19,12 +19,14 @@ import pytest
 
 from torrentdist.launcher import program
 from torrentdist.launcher.asking import LauncherClient, LauncherError, NoAnswer
+from torrentdist.launcher.control_group import remove_empty
 from torrentdist.launcher.privileges import CAP_KILL, User, own_user
 from torrentdist.launcher.process_tree import birth_of
 from torrentdist.launcher.starting import why_no_namespaces
 from torrentdist.supervisor import processes
 from torrentdist.supervisor.guardian import RUN_MARK, SPEC, clock, write_whole
 
+GROUPS = ("/sys/fs/cgroup", "/sys/fs/cgroup/unified")
 NOBODY = User(65534, 65534)
 RUN = f"run-{os.getpid()}"
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a launcher for another user")
@@ -44,9 +46,13 @@ class Site:
         os.chown(self.home / "objects" / "file", caller.uid, caller.gid)
         self.launchers: list[subprocess.Popen[bytes]] = []
 
-    def launch(self) -> subprocess.Popen[bytes]:
-        words = ["--socket", str(self.socket), "--user", str(self.caller.uid)]
-        process = subprocess.Popen(program.command("torrentdist.launcher.server", *words), stderr=subprocess.PIPE)
+    def launch(self, *more: str, group: Path | None = None) -> subprocess.Popen[bytes]:
+        """`group`: the control group that it is in."""
+        words = ["--socket", str(self.socket), "--user", str(self.caller.uid), *more]
+        command = program.command("torrentdist.launcher.server", *words)
+        if group is not None:
+            command = ["sh", "-c", f'echo 0 > {group}/cgroup.procs && exec "$@"', "sh", *command]
+        process = subprocess.Popen(command, stderr=subprocess.PIPE)
         self.launchers.append(process)
         assert process.stderr is not None
         process.stderr.readline()  # it is ready, or says why not
@@ -258,3 +264,42 @@ def test_runs_go_on_without_their_launcher(own: Site) -> None:
     own.launch()
 
     assert birth_of(own.status()["pid"]) is not None
+
+
+@pytest.fixture
+def group() -> Iterator[Path]:
+    """A control group as systemd would delegate it."""
+    unified = next((p for p in map(Path, GROUPS) if (p / "cgroup.procs").exists() and os.access(p, os.W_OK)), None)
+    if unified is None or os.geteuid() != 0:
+        pytest.skip("no cgroup v2 can be made here")
+    made = unified / f"torrentdist-test-{os.getpid()}"
+    made.mkdir()
+    if not (made / "cgroup.kill").exists():
+        made.rmdir()
+        pytest.skip("this kernel has no cgroup.kill")
+    yield made
+    remove_empty(str(made))
+    until(lambda: not (made / "cgroup.procs").read_text())
+    made.rmdir()
+
+
+@as_root
+@pytest.mark.case("G1")
+def test_a_run_has_a_control_group_and_ends_with_it(directory: Path, group: Path) -> None:
+    """If this fails, a host without namespaces has no second way to end a run, or keeps a group for each run it had."""
+    site = Site(directory, NOBODY)
+    try:
+        site.launch("--delegated", group=group)
+        site.orders("(setsid env -i sleep 60 &) ; sleep 60")
+        guardian = site.start()
+        own = group / f"run-{RUN}"
+        until(lambda: site.status()["state"] == "running" and len((own / "cgroup.procs").read_text().split()) >= 3)
+        assert str(guardian) not in (own / "cgroup.procs").read_text().split()
+        os.kill(guardian, signal.SIGUSR1)
+        until(lambda: site.status()["state"] == "gone")
+
+        assert "" == (own / "cgroup.procs").read_text()
+    finally:
+        site.close()
+    remove_empty(str(group))
+    assert not own.exists()

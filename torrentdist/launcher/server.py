@@ -18,6 +18,7 @@ import struct
 import sys
 from typing import Any
 
+from torrentdist.launcher import control_group
 from torrentdist.launcher.privileges import User, own_user
 from torrentdist.launcher.socket_path import short_address
 from torrentdist.launcher.starting import start_guardian, why_no_namespaces
@@ -34,10 +35,11 @@ class Refused(ValueError):
 
 
 class Server:
-    def __init__(self, sock: socket.socket, caller: User, why_not: str) -> None:
+    def __init__(self, sock: socket.socket, caller: User, why_not: str, groups: str) -> None:
         self._sock = sock
         self._caller = caller
         self._why_not = why_not
+        self._groups = groups
 
     def run(self) -> None:
         how = f"without namespaces: {self._why_not}" if self._why_not else "in namespaces"
@@ -70,7 +72,11 @@ class Server:
             case {"do": "start", "home": str(home), "run": str(run)} if len(fds) == 1:
                 if not home.startswith("/") or "\0" in home + run:
                     raise Refused("a guardian needs an absolute path")
-                pid, birth = start_guardian(home, run, fds[0], caller=self._caller, namespaces=not self._why_not)
+                if self._groups:
+                    control_group.remove_empty(self._groups)
+                pid, birth = start_guardian(
+                    home, run, fds[0], caller=self._caller, namespaces=not self._why_not, groups=self._groups
+                )
                 return {"pid": pid, "birth": birth}
             case _:
                 raise Refused("not a request")
@@ -120,6 +126,11 @@ def arguments_of(words: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser("torrentdist-launcher", description="Starts workers for this host's supervisor.")
     parser.add_argument("--socket", required=True, help="where the supervisor reaches it (supervisor.launcher)")
     parser.add_argument("--user", default="", help="the supervisor's user; default: the user of this process")
+    parser.add_argument(
+        "--delegated",
+        action="store_true",
+        help="this process's control group is its own (Delegate=yes): each run gets one below it",
+    )
     return parser.parse_args(words)
 
 
@@ -130,5 +141,6 @@ def main(arguments: list[str] | None = None) -> int:
         signal.signal(number, signal.SIG_DFL)
     why_not = why_no_namespaces()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # guardians are not waited for
-    Server(bind(given.socket, caller), caller, why_not).run()
+    groups = control_group.own_directory() if given.delegated else ""
+    Server(bind(given.socket, caller), caller, why_not, groups).run()
     return 0

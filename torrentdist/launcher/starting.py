@@ -31,11 +31,14 @@ def why_no_namespaces() -> str:
     return (words or f"bwrap ended with {done.returncode}") if done.returncode else ""
 
 
-def start_guardian(home: str, run: str, told: int, *, caller: User, namespaces: bool) -> tuple[int, int]:
+def start_guardian(
+    home: str, run: str, told: int, *, caller: User, namespaces: bool, groups: str = ""
+) -> tuple[int, int]:
     """Returns the guardian's pid and birth. `told`: a pipe that hears when the worker has been started; the guardian
-    closes it at its end at the latest. `caller`: the user whose files the guardian works with."""
+    closes it at its end at the latest. `caller`: the user whose files the guardian works with. `groups`: where
+    each run has a control group, if anywhere."""
     how = NAMESPACES if namespaces else PLAIN
-    command = program.command(GUARDIAN, home, run, how, str(caller.uid), str(caller.gid))
+    command = program.command(GUARDIAN, home, run, how, str(caller.uid), str(caller.gid), groups)
     pid = os.posix_spawn(
         command[0],
         command,

@@ -17,6 +17,7 @@ import struct
 import time
 
 from torrentdist.launcher import privileges, program, run_spec
+from torrentdist.launcher.control_group import ControlGroup
 from torrentdist.launcher.init import CANNOT_START, KILL_PERIOD_SECS, KILLED, MOST_BYTES
 from torrentdist.launcher.lease import NEVER, Due, Term, clock, read_lease
 from torrentdist.launcher.namespaces import wrapped
@@ -82,11 +83,14 @@ class Log:
 
 
 class Guardian:
-    def __init__(self, home: str, spec: RunSpec, caller: User, namespaces: bool) -> None:
+    def __init__(self, home: str, spec: RunSpec, caller: User, namespaces: bool, groups: str) -> None:
+        """`groups`: the directory in which each run has a control group; empty: there is none."""
         self._home = home
         self._spec = spec
         self._caller = caller
         self._namespaces = namespaces
+        self._groups = groups
+        self._group: ControlGroup | None = None
         self._term = Term(spec.lease_file, spec.run, spec.grace)
         self._child = 0
         """bubblewrap, or the init itself."""
@@ -123,6 +127,9 @@ class Guardian:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         ours.setblocking(False)
+        privileges.act_as_root()
+        self._group = ControlGroup(self._groups, self._spec.run)
+        privileges.act_as(self._caller)
         guardian = os.getpid()
         self._child = os.fork()
         if self._child == 0:
@@ -141,6 +148,8 @@ class Guardian:
     def _become_init(self, guardian: int, stdout: int, stderr: int, control: socket.socket) -> None:
         command = program.command(INIT)
         privileges.act_as_root()
+        if self._group is not None:
+            self._group.enter()
         if self._namespaces:
             command = wrapped(command, self._spec.read_only, privileged=os.geteuid() == 0)
             privileges.die_with_parent()
@@ -275,6 +284,8 @@ class Guardian:
     def _end_tree(self) -> None:
         """Kill whatever is left until nothing is. Orphans become our children, so none is missed."""
         while self._reap():
+            if self._group is not None:
+                self._group.kill()
             kill_descendants()
             for fd in list(self._logs):
                 self._copy(fd)
@@ -324,7 +335,7 @@ def _write_over(path: str, data: bytes) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    home, run, how, uid, gid = arguments
+    home, run, how, uid, gid, groups = arguments
     caller = User(int(uid), int(gid))
     os.chdir("/")
     for number in (signal.SIGHUP, signal.SIGINT):
@@ -339,5 +350,5 @@ def main(arguments: list[str]) -> int:
         spec = run_spec.parse(file.read(run_spec.MOST_BYTES + 1), caller)
     if spec.run != run:
         return 1
-    Guardian(home, spec, caller, how == "namespaces").run()
+    Guardian(home, spec, caller, how == "namespaces", groups).run()
     return 0
