@@ -179,7 +179,7 @@ class MasterApi:
         bundle, snapshot = _bundle(request), self._m.snapshot()
         states = ALIVE if request.query_params.get("uploading") == "true" else viewing.LISTED
         viewing.entry_of(snapshot, bundle, *states)
-        view = viewing.bundle_view(snapshot, bundle, self._m.server_now())
+        view = viewing.bundle_view(snapshot, bundle)
         return json_response(viewing.with_stuck(view, self._m.swarms.members(view.digest)))
 
     async def wait(self, request: Request) -> Response:
