@@ -45,11 +45,11 @@ bench-short: setup ## the same on less data; nothing is kept
 	@$(PY) -m bench --short
 
 swarm: setup ## hosts on slow links in namespaces: make swarm HOSTS=16 RATE=25 SIZE=32 HOLDERS=1, or SCENARIO=killed
-	@$(PY) -m bench.swarm $(if $(SCENARIO),--scenario $(SCENARIO)) $(if $(HOSTS),--hosts $(HOSTS)) \
+	@$(PY) -m bench.swarm.lab_run $(if $(SCENARIO),--scenario $(SCENARIO)) $(if $(HOSTS),--hosts $(HOSTS)) \
 		$(if $(RATE),--rate $(RATE)) $(if $(SIZE),--size $(SIZE)) $(if $(HOLDERS),--holders $(HOLDERS)) $(SWARM_ARGS)
 
 bench-spark: setup ## Spark's own --archives beside ours: make bench-spark [HOSTS=2,4,8] [RATE=50] [SIZE=32]
-	@$(PY) -m bench.spark --hosts $(or $(HOSTS),2,4,8) --rate $(or $(RATE),50) --size $(or $(SIZE),32)
+	@$(PY) -m bench.spark.spark_run --hosts $(or $(HOSTS),2,4,8) --rate $(or $(RATE),50) --size $(or $(SIZE),32)
 
 chaos: setup ## random faults over a cluster under load: make chaos [TIME=600] [SEED=n]
 	@PYTHONPATH=tests $(PY) -m chaos.run --time $(or $(TIME),600) $(if $(SEED),--seed $(SEED))

@@ -16,7 +16,7 @@ import httpx
 from bench.pair import write_content
 from bench.results import Row, paired
 from bench.stage import Ended, bare_fetch, bare_seeder, cluster_of, torrentdist
-from torrentdist.dev.cluster import DevCluster
+from torrentdist.dev.dev_cluster import DevCluster
 
 MEMORY_BAR = 250.0
 GROWTH_BAR = 32.0

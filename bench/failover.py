@@ -23,13 +23,13 @@ import httpx
 
 from bench.results import Row
 from bench.stage import cluster_of
-from torrentdist.bundle.make import make_metafile
-from torrentdist.client.http import MasterClient
-from torrentdist.client.peer import client_peer, seeding_home
-from torrentdist.client.upload import upload
-from torrentdist.dev.cluster import DevCluster
-from torrentdist.dev.zookeeper import TICK_MS
-from torrentdist.model.config import ClientConfig, Config
+from torrentdist.bundle.metafile_maker import make_metafile
+from torrentdist.client.bundles.client_peer import client_peer, seeding_home
+from torrentdist.client.bundles.upload import upload
+from torrentdist.client.masters.master_client import MasterClient
+from torrentdist.dev.dev_cluster import DevCluster
+from torrentdist.dev.embedded_zookeeper import TICK_MS
+from torrentdist.model.configuration.config import ClientConfig, Config
 from torrentdist.model.ids import BundleId
 
 SESSION_SECS = 4.0

@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from bench.results import Row
-from torrentdist.cluster.founding import found_cluster
-from torrentdist.cluster.operations import Op, Result
 from torrentdist.cluster.paths import GroupPaths
 from torrentdist.cluster.rebalance import Algorithm, ResourceGroup, Settings, add_resource, join
-from torrentdist.cluster.zookeeper import Watch, ZooKeeper
-from torrentdist.dev.zookeeper import EmbeddedZooKeeper
-from torrentdist.model.config import ZooKeeperConfig
+from torrentdist.cluster.session.founding import found_cluster
+from torrentdist.cluster.session.znode_operations import Op, Result
+from torrentdist.cluster.session.zookeeper_session import Watch, ZooKeeper
+from torrentdist.dev.embedded_zookeeper import EmbeddedZooKeeper
+from torrentdist.model.configuration.config import ZooKeeperConfig
 
 GROUP = "bench"
 SETTINGS = Settings(min_interval_secs=0.5)

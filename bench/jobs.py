@@ -20,11 +20,11 @@ from pathlib import Path
 
 from bench.results import Row
 from bench.stage import cluster_of, torrentdist
-from torrentdist.client import jobs
-from torrentdist.client.http import MasterClient
-from torrentdist.dev.cluster import DevCluster
-from torrentdist.model.config import ClientConfig
-from torrentdist.model.views import WorkerView
+from torrentdist.client import job_client
+from torrentdist.client.masters.master_client import MasterClient
+from torrentdist.dev.dev_cluster import DevCluster
+from torrentdist.model.configuration.config import ClientConfig
+from torrentdist.model.wire.views import WorkerView
 
 SESSION_SECS = 4.0
 SUBMIT_BAR = 2.0
@@ -70,7 +70,7 @@ class _Stage:
             f'name = "timed"\ncommand = ["work.sh"]\nworkers = 3\nstop_grace_secs = 0\n[env]\nOUT = "{self._out}"\n'
         )
         async with MasterClient(self._config) as client:
-            view = await jobs.submit(client, str(self._source))
+            view = await job_client.submit(client, str(self._source))
         await asyncio.to_thread(self._started, view.id, 3)
         await asyncio.to_thread(self._end, view.id)
         return view.bundle
@@ -115,7 +115,7 @@ class _Stage:
 
         async def ask() -> list[WorkerView]:
             async with MasterClient(self._config) as client:
-                return [worker for job in await jobs.jobs(client) if job.id == id_ for worker in job.workers]
+                return [worker for job in await job_client.jobs(client) if job.id == id_ for worker in job.workers]
 
         return asyncio.run(ask())
 

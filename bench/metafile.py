@@ -13,7 +13,7 @@ from pathlib import Path
 import libtorrent as lt
 
 from bench.results import Row, paired
-from torrentdist.bundle.make import choose_piece_length, make_metafile
+from torrentdist.bundle.metafile_maker import choose_piece_length, make_metafile
 
 MIB = 1024 * 1024
 

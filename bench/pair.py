@@ -25,13 +25,13 @@ from typing import Any
 
 import libtorrent as lt
 
-from torrentdist.bundle.durable import sync_filesystem
-from torrentdist.bundle.make import make_metafile
+from torrentdist.bundle.files.durability import sync_filesystem
 from torrentdist.bundle.metafile import parse_metafile
-from torrentdist.model.config import SwarmConfig
-from torrentdist.model.views import PeerAddress, PeerRole
-from torrentdist.swarm.engine import Engine
-from torrentdist.swarm.settings import engine_config
+from torrentdist.bundle.metafile_maker import make_metafile
+from torrentdist.model.configuration.config import SwarmConfig
+from torrentdist.model.wire.views import PeerAddress, PeerRole
+from torrentdist.swarm.engine.engine import Engine
+from torrentdist.swarm.engine.session_settings import engine_config
 
 MiB = 1024 * 1024
 KINDS = ("reference", "ours")
@@ -160,9 +160,9 @@ def play(role: str, kind: str, raw: bytes, home: Path, port: int) -> None:
 
 
 def command(role: str, kind: str, metafile: Path, home: Path, port: int = 0, *, changed: str = "") -> list[str]:
-    """`changed`: other settings than ours, for bench/swarm_with.py."""
+    """`changed`: other settings than ours, for bench/lab/changed_settings.py."""
     parts = ["--role", role, "--kind", kind, "--metafile", metafile, "--home", home, "--port", port]
-    run = ["-m", "bench.swarm_with", changed, "bench.pair"] if changed else [__file__]
+    run = ["-m", "bench.lab.changed_settings", changed, "bench.pair"] if changed else [__file__]
     return [sys.executable, *run, *map(str, parts)]
 
 

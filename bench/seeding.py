@@ -17,13 +17,13 @@ from pathlib import Path
 
 from bench.results import Row
 from bench.stage import Memory, cluster_of, memory_of
-from torrentdist.bundle.make import make_metafile
 from torrentdist.bundle.metafile import Metafile
-from torrentdist.client.download import download
-from torrentdist.client.http import MasterClient
-from torrentdist.client.peer import client_peer, seeding_home
-from torrentdist.dev.cluster import DevCluster
-from torrentdist.model.config import ClientConfig, Config
+from torrentdist.bundle.metafile_maker import make_metafile
+from torrentdist.client.bundles.client_peer import client_peer, seeding_home
+from torrentdist.client.bundles.download import download
+from torrentdist.client.masters.master_client import MasterClient
+from torrentdist.dev.dev_cluster import DevCluster
+from torrentdist.model.configuration.config import ClientConfig, Config
 from torrentdist.model.ids import BundleId
 
 MEMORY_BAR = 300.0

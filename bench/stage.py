@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from torrentdist.bundle.durable import sync_filesystem
-from torrentdist.dev.cluster import DevCluster, DevSpec
+from torrentdist.bundle.files.durability import sync_filesystem
+from torrentdist.dev.dev_cluster import DevCluster, DevSpec
 
 SAMPLE_SECS = 0.02
 LONGEST_SECS = 900.0

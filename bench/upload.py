@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bench.results import Row
 from bench.stage import Ended, cluster_of, torrentdist
-from torrentdist.dev.cluster import DevCluster
+from torrentdist.dev.dev_cluster import DevCluster
 
 BAR = 1.5
 SLOW = {

@@ -15,14 +15,14 @@ from typing import Any, get_origin
 import click
 import msgspec
 
-from torrentdist.cluster import term
-from torrentdist.cluster.term import NEXT, Phase
-from torrentdist.model import config as config_module
-from torrentdist.model.config import Config
+from torrentdist.cluster.election import term
+from torrentdist.cluster.election.term import NEXT, ElectionPhase
+from torrentdist.model.configuration import config as config_module
+from torrentdist.model.configuration.config import Config
+from torrentdist.model.configuration.settings import KEYS, SHORT_VARIABLES, variable_of
+from torrentdist.model.configuration.settings_rules import RULES, value_of
 from torrentdist.model.errors import ERRORS
-from torrentdist.model.settings import KEYS, SHORT_VARIABLES, variable_of
-from torrentdist.model.settings_rules import RULES, value_of
-from torrentdist_cli.command import SHARED_NAMES
+from torrentdist_cli.frame.command import SHARED_NAMES
 from torrentdist_cli.main import cli
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -167,7 +167,7 @@ def type_name(kind: Any) -> str:
 
 
 def meanings() -> dict[str, str]:
-    """The text that stands under each key in model/config.py."""
+    """The text that stands under each key in model/configuration/config.py."""
     sections = {type(getattr(Config(), name)).__name__: name for name in Config.__struct_fields__}
     return {
         f"{sections[kind]}.{name.rstrip('_')}": meaning
@@ -193,18 +193,18 @@ def documented(file: str) -> Iterator[tuple[str, str, str]]:
 ELECTION = """\
 A master is in one of these phases; `ha roles` shows them as `STATE`, the leading one as `leader` and queued ones as
 `standby`. There is no other way from one to another than those of the picture, which is drawn from the table that the
-elector obeys (`torrentdist/cluster/term.py`)."""
+elector obeys (`torrentdist/cluster/election/term.py`)."""
 
 
 def election_page() -> str:
-    texts = {name: meaning for kind, name, meaning in documented(term.__file__) if kind == Phase.__name__}
+    texts = {name: meaning for kind, name, meaning in documented(term.__file__) if kind == ElectionPhase.__name__}
     ways = [f"    {one.value} --> {other.value}: {why}" for one, after in NEXT.items() for other, why in after.items()]
-    start = f"    [*] --> {Phase.OUT.value}"
+    start = f"    [*] --> {ElectionPhase.OUT.value}"
     return page(
         "A master's election",
         ELECTION,
         "\n".join(["```mermaid", "stateDiagram-v2", start, *ways, "```"]),
-        table(("phase", "meaning"), ((f"`{phase.value}`", texts[phase.name]) for phase in Phase)),
+        table(("phase", "meaning"), ((f"`{phase.value}`", texts[phase.name]) for phase in ElectionPhase)),
     )
 
 

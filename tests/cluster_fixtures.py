@@ -24,8 +24,8 @@ import httpx
 import msgspec
 import pytest
 
-from torrentdist.dev.cluster import DevCluster, DevSpec
-from torrentdist.dev.processes import is_alive
+from torrentdist.dev.dev_cluster import DevCluster, DevSpec
+from torrentdist.dev.dev_processes import is_alive
 
 Settings = Mapping[str, Mapping[str, object]]
 NewCluster = Callable[..., "Cluster"]

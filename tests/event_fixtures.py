@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from torrentdist.spark.session import spark_session, suited_to_few
+from torrentdist.spark.spark_session import spark_session, suited_to_few
 
 if TYPE_CHECKING:  # the other rings needn't wait for it
     from pyspark.sql import SparkSession
 
-    from torrentdist.spark.arrivals import Frames
+    from torrentdist.spark.reporting.arrivals import Frames
 
 Events = Callable[..., "Frames"]
 
@@ -53,8 +53,8 @@ def events(local_spark: SparkSession, tmp_path: Path) -> Iterator[Events]:
     """Lines as the tables want them: usable, timed, each once."""
 
     from torrentdist.model.events import NAMES
-    from torrentdist.spark.arrivals import Frames
-    from torrentdist.spark.reading import clocks, read_lines, timed, unique, usable
+    from torrentdist.spark.reporting.arrivals import Frames
+    from torrentdist.spark.reporting.event_reading import clocks, read_lines, timed, unique, usable
 
     def make(*lines: dict[str, Any] | str) -> Frames:
         found = usable(read_lines(local_spark, str(write_lines(tmp_path / "events", list(lines)))))

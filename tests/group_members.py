@@ -17,7 +17,7 @@ from group_oracle import Oracle, Shift
 from zookeeper_fixtures import Connect
 
 from torrentdist.cluster.rebalance import Algorithm, ResourceGroup, Settings, join
-from torrentdist.cluster.zookeeper import ZooKeeper
+from torrentdist.cluster.session.zookeeper_session import ZooKeeper
 
 GROUP = "ingest"
 QUICK = Settings(min_interval_secs=0.1, patience_secs=0.2, max_backoff_secs=1.0)

@@ -15,8 +15,8 @@ from group_members import QUICK, Worker
 from group_oracle import Oracle
 
 from torrentdist.cluster.rebalance import Algorithm
-from torrentdist.cluster.zookeeper import ZooKeeper
-from torrentdist.model.config import ZooKeeperConfig
+from torrentdist.cluster.session.zookeeper_session import ZooKeeper
+from torrentdist.model.configuration.config import ZooKeeperConfig
 
 ACT_SECS = 0.05
 

@@ -10,17 +10,18 @@ from dataclasses import dataclass, field, replace
 
 from tree_model import Tree
 
-from torrentdist.cluster.operations import Check, Create, Delete, Op, Set
+from torrentdist.cluster.election.term import LEASE_SHARE
 from torrentdist.cluster.paths import GroupPaths
 from torrentdist.cluster.rebalance import coordinator as coordination
-from torrentdist.cluster.rebalance import member as membership
+from torrentdist.cluster.rebalance import member_machine as membership
+from torrentdist.cluster.rebalance.barrier_ownership import NEVER, BarrierLease, BarrierOwnership
 from torrentdist.cluster.rebalance.coordinator import Coordinator
-from torrentdist.cluster.rebalance.member import Member
-from torrentdist.cluster.rebalance.records import Algorithm
-from torrentdist.cluster.rebalance.requests import Answer, Commit, Ensure, Kind, Request, Unsure
-from torrentdist.cluster.rebalance.signals import (
+from torrentdist.cluster.rebalance.group_records import Algorithm
+from torrentdist.cluster.rebalance.group_requests import Answer, Commit, Ensure, Request, RequestKind, Unsure
+from torrentdist.cluster.rebalance.member_machine import MemberMachine
+from torrentdist.cluster.rebalance.member_signals import (
     Answered,
-    Ask,
+    AskZooKeeper,
     CallStart,
     CallStop,
     CancelStart,
@@ -28,14 +29,13 @@ from torrentdist.cluster.rebalance.signals import (
     Depart,
     Event,
     InSession,
-    Started,
     StartFailed,
     Stopped,
     Tick,
     Work,
+    WorkStarted,
 )
-from torrentdist.cluster.rebalance.tenure import NEVER, Lease, Tenure
-from torrentdist.cluster.term import LEASE_SHARE
+from torrentdist.cluster.session.znode_operations import Check, Create, Delete, Op, Set
 
 GROUP = GroupPaths("g")
 TIMEOUT = 9.0
@@ -58,7 +58,7 @@ class Sent:
 @dataclass
 class Process:
     name: str
-    member: Member
+    member: MemberMachine
     session: int | None = None
     acknowledged: float = NEVER
     coordinator: Coordinator | None = None
@@ -71,8 +71,8 @@ class Process:
     paused: bool = False
     alive: bool = True
 
-    def lease(self) -> Lease:
-        return Lease(self.acknowledged, TIMEOUT)
+    def lease(self) -> BarrierLease:
+        return BarrierLease(self.acknowledged, TIMEOUT)
 
     def holds(self, resource: str, now: float) -> bool:
         held = resource in self.working_on and resource in self.member.held()
@@ -97,7 +97,7 @@ class World:
     def launch(self) -> Process:
         self._numbers += 1
         name = f"p{self._numbers}"
-        process = Process(name, Member(Tenure(GROUP, name), self.algorithm, max_backoff_secs=4.0))
+        process = Process(name, MemberMachine(BarrierOwnership(GROUP, name), self.algorithm, max_backoff_secs=4.0))
         self.processes.append(process)
         self.open_session(process)
         return process
@@ -144,7 +144,7 @@ class World:
         process.member, actions = membership.step(process.member, event, self.now)
         for action in actions:
             match action:
-                case Ask(serial, session, request):
+                case AskZooKeeper(serial, session, request):
                     process.sent.append(Sent(None, serial, session, request, self.now))
                 case CallStart(resources):
                     assert not process.working_on, "work starts while other work runs"
@@ -264,7 +264,7 @@ class World:
         if process.starting is None:
             return False
         process.starting = None
-        self.feed(process, StartFailed() if failing or process.cancelled else Started())
+        self.feed(process, StartFailed() if failing or process.cancelled else WorkStarted())
         return True
 
     def depart(self, process: Process) -> None:
@@ -359,4 +359,4 @@ class World:
         return "\n".join([*lines, *(f"{path} {node}" for path, node in self.tree.nodes.items())])
 
 
-__all__ = ["GROUP", "Kind", "Process", "World"]
+__all__ = ["GROUP", "Process", "RequestKind", "World"]

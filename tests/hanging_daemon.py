@@ -6,7 +6,7 @@ import signal
 import sys
 import time
 
-from torrentdist.host import watchdog
+from torrentdist.host.process import watchdog
 
 watchdog.PATIENCE = 14
 """So that its leader misses it before it ends."""

@@ -27,22 +27,22 @@ from starlette.routing import Route
 from worker_oracle import Oracle, make_worker_bundle
 from zookeeper_fixtures import Connect, eventually
 
-from torrentdist.bundle.make import make_metafile
-from torrentdist.bundle.store import Store
+from torrentdist.bundle.metafile_maker import make_metafile
+from torrentdist.bundle.store.store import Store
 from torrentdist.cluster import paths
-from torrentdist.cluster.zookeeper import ZooKeeper
-from torrentdist.dev.zookeeper import EmbeddedZooKeeper
-from torrentdist.host.web import WebServer, bind_socket, json_response, on_torrentdist_error
-from torrentdist.launcher import program
+from torrentdist.cluster.session.zookeeper_session import ZooKeeper
+from torrentdist.dev.embedded_zookeeper import EmbeddedZooKeeper
+from torrentdist.host.http.web import WebServer, bind_socket, json_response, on_torrentdist_error
+from torrentdist.launcher import bare_program
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.ha_views import SightView
 from torrentdist.model.ids import BundleId, JobId, MasterId, StoreId, SupervisorId
-from torrentdist.model.job import JobSpec
+from torrentdist.model.jobs.job import JobSpec
 from torrentdist.model.records import AssignmentRecord, JobStatus, MasterRecord, WorkerAssignment, encode
-from torrentdist.model.views import HeartbeatBody, JobView, WorkerReport
-from torrentdist.supervisor.guardian import birth_of
-from torrentdist.supervisor.processes import left_of
-from torrentdist.supervisor.reporting import HeartbeatAnswer
+from torrentdist.model.wire.ha_views import SightView
+from torrentdist.model.wire.views import HeartbeatBody, JobView, WorkerReport
+from torrentdist.supervisor.jobs.reporting import HeartbeatAnswer
+from torrentdist.supervisor.process.guardian import birth_of
+from torrentdist.supervisor.process.guardian_processes import left_of
 
 BUNDLE = BundleId("work-1")
 SESSION_SECS = 4.0
@@ -164,7 +164,7 @@ class JobHost:
     async def start_launcher(self) -> None:
         """From now on the supervisor's workers are started by it. Before `open`."""
         self.dir.mkdir(parents=True, exist_ok=True)
-        command = program.command("torrentdist.launcher.server", "--socket", str(self.launcher_socket))
+        command = bare_program.command("torrentdist.launcher.launcher_server", "--socket", str(self.launcher_socket))
         self.launcher = self._run(command, self.dir / "launcher.log")
         await eventually(self.launcher_socket.exists, START_SECS)
 

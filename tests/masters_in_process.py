@@ -11,15 +11,15 @@ import pytest
 from zookeeper_fixtures import Connect, eventually
 
 from torrentdist.cluster import paths
-from torrentdist.cluster.mirror import Mirror
-from torrentdist.cluster.zookeeper import ZooKeeper
-from torrentdist.master.changes import Changes
-from torrentdist.master.leadership import Leadership
-from torrentdist.master.once import Mutation, Requests, mutation
-from torrentdist.master.operations import BundleOperations
-from torrentdist.master.trimming import RequestTrimmer
-from torrentdist.master.upgrading import Upgrade
-from torrentdist.model.config import ReplicationConfig
+from torrentdist.cluster.records.mirror import Mirror
+from torrentdist.cluster.session.zookeeper_session import ZooKeeper
+from torrentdist.master.bundles.bundle_operations import BundleOperations
+from torrentdist.master.changes.answered_requests import Mutation, Requests, mutation
+from torrentdist.master.changes.commit import LeaderChanges
+from torrentdist.master.changes.request_trimming import RequestTrimmer
+from torrentdist.master.leading.leadership import Leadership
+from torrentdist.master.leading.schema_upgrade import Upgrade
+from torrentdist.model.configuration.config import ReplicationConfig
 from torrentdist.model.ids import BundleId, Digest, MasterId, RequestId
 from torrentdist.model.records import (
     BundleRecord,
@@ -37,7 +37,7 @@ class InProcess:
     zk: ZooKeeper
     mirror: Mirror
     leadership: Leadership
-    changes: Changes
+    changes: LeaderChanges
     operations: BundleOperations
     task: asyncio.Task[None]
 
@@ -81,7 +81,7 @@ async def enter(connect: Connect) -> AsyncIterator[Enter]:
             upgrade=Upgrade(zk, 600.0),
             tell=lambda _: None,
         )
-        changes = Changes(mirror, leadership, Requests(zk))
+        changes = LeaderChanges(mirror, leadership, Requests(zk))
         operations = BundleOperations(changes, leadership.default_min_replicas)
         made = InProcess(zk, mirror, leadership, changes, operations, asyncio.create_task(leadership.run()))
         masters.append(made)

@@ -12,10 +12,10 @@ from torrentdist.model import records
 THIS = records.SCHEMA
 records.SCHEMA, records.OLDEST_READABLE = THIS + 1, THIS  # before anybody else looks at them
 
-from torrentdist.cluster import schema  # noqa: E402
+from torrentdist.cluster.records import record_schema
 from torrentdist_cli.main import main  # noqa: E402
 
-schema.ADDED["/code-distributor/*"] = {"pinned": THIS + 1}
+record_schema.ADDED["/code-distributor/*"] = {"pinned": THIS + 1}
 
 if __name__ == "__main__":
     sys.exit(main())

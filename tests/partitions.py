@@ -23,11 +23,11 @@ import httpx
 from chaos.oracle import Sighting, judge_sightings, judge_transactions, judge_words, words_of
 from chaos.txnlog import committed
 
-from bench.lab import Host, Lab, enter, wait_until
-from torrentdist.cluster.founding import found_at
-from torrentdist.dev.zookeeper import ZooKeeperServer
-from torrentdist.model.config import ZooKeeperConfig
-from torrentdist.testing.trees import some_bytes, write_tree
+from bench.lab.namespaces import Host, Lab, enter, wait_until
+from torrentdist.cluster.session.founding import found_at
+from torrentdist.dev.embedded_zookeeper import ZooKeeperServer
+from torrentdist.model.configuration.config import ZooKeeperConfig
+from torrentdist.testing.sample_trees import some_bytes, write_tree
 
 SESSION_SECS = 3.0
 PORT = 7060

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from torrentdist.host.slow_callbacks import SlowCallback, watched_callbacks
+from torrentdist.host.process.slow_callbacks import SlowCallback, watched_callbacks
 
 
 @pytest.fixture

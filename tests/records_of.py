@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from torrentdist.cluster.snapshot import AssignmentEntry, BundleEntry, ClusterSnapshot, JobEntry
+from torrentdist.cluster.records.snapshot import AssignmentEntry, BundleEntry, ClusterSnapshot, JobEntry
 from torrentdist.model.ids import BundleId, Digest, JobId, MasterId, StoreId, SupervisorId
 from torrentdist.model.records import (
     AssignmentRecord,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import httpx
 
-from torrentdist.http11 import Answer, Asked, ConnectError, Headers, Http
+from torrentdist.http11 import Answer, ConnectError, Headers, Http, SentRequest
 
 
 class ScriptedHttp(Http):
@@ -18,7 +18,7 @@ class ScriptedHttp(Http):
         super().__init__(headers=headers)
         self._script = script
 
-    async def exchange(self, asked: Asked, connect_secs: float, silence_secs: float) -> Answer:
+    async def exchange(self, asked: SentRequest, connect_secs: float, silence_secs: float) -> Answer:
         try:
             told = self._script(
                 httpx.Request(asked.method, asked.url, headers=dict(asked.headers), content=asked.content)

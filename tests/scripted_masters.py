@@ -13,8 +13,8 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from torrentdist.client.http import MasterClient
-from torrentdist.model.config import ClientConfig
+from torrentdist.client.masters.master_client import MasterClient
+from torrentdist.model.configuration.config import ClientConfig
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import bundle_id
 

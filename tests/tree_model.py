@@ -1,6 +1,6 @@
 """A model of ZooKeeper as a value-like tree in memory: sessions, ephemeral and sequential znodes, versions, watches.
 
-It answers the requests of torrentdist.cluster.rebalance.requests. Nothing happens by itself: no time, no network.
+It answers the requests of torrentdist.cluster.rebalance.group_requests. Nothing happens by itself: no time, no network.
 """
 
 from __future__ import annotations
@@ -8,7 +8,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from torrentdist.cluster.operations import (
+from torrentdist.cluster.rebalance.group_requests import (
+    Absent,
+    Answer,
+    Children,
+    Commit,
+    Content,
+    Done,
+    Ensure,
+    Get,
+    Names,
+    Refused,
+    Request,
+)
+from torrentdist.cluster.session.znode_operations import (
     ANY_VERSION,
     BadVersion,
     Check,
@@ -22,19 +35,6 @@ from torrentdist.cluster.operations import (
     Set,
     Stat,
     ZNodeError,
-)
-from torrentdist.cluster.rebalance.requests import (
-    Absent,
-    Answer,
-    Children,
-    Commit,
-    Content,
-    Done,
-    Ensure,
-    Get,
-    Names,
-    Refused,
-    Request,
 )
 
 Fired = Callable[[int, str], None]

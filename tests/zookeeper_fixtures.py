@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
-from torrentdist.cluster.founding import found_cluster
-from torrentdist.cluster.zookeeper import ZooKeeper
-from torrentdist.dev.zookeeper import EmbeddedZooKeeper, ZooKeeperServer
-from torrentdist.model.config import ZooKeeperConfig
+from torrentdist.cluster.session.founding import found_cluster
+from torrentdist.cluster.session.zookeeper_session import ZooKeeper
+from torrentdist.dev.embedded_zookeeper import EmbeddedZooKeeper, ZooKeeperServer
+from torrentdist.model.configuration.config import ZooKeeperConfig
 
 SESSION_SECS = 2.0
 

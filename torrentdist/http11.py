@@ -76,7 +76,7 @@ class Headers(Mapping[str, str]):
         return len(self._values)
 
 
-class Asked(msgspec.Struct, frozen=True):
+class SentRequest(msgspec.Struct, frozen=True):
     """A request, with all that goes with it."""
 
     method: str
@@ -158,12 +158,12 @@ class Http:
     ) -> Answer:
         if params:
             url += f"{'&' if '?' in url else '?'}{urlencode(params, quote_via=quote)}"
-        asked = Asked(method, url, Headers({**Headers(self.headers), **Headers(headers or {})}), content)
+        asked = SentRequest(method, url, Headers({**Headers(self.headers), **Headers(headers or {})}), content)
         connect_secs = self._connect_secs if connect_secs is None else connect_secs
         silence_secs = self._silence_secs if silence_secs is None else silence_secs
         return await self.exchange(asked, connect_secs, silence_secs)
 
-    async def exchange(self, asked: Asked, connect_secs: float, silence_secs: float) -> Answer:
+    async def exchange(self, asked: SentRequest, connect_secs: float, silence_secs: float) -> Answer:
         origin, head = _head_of(asked)
         connection = self._reuse(origin) or await self._connect(origin, connect_secs)
         try:
@@ -263,7 +263,7 @@ class _Connection:
         except TimeoutError as exc:
             raise AnswerTimeout("nothing was taken in time") from exc
 
-    async def answer(self, asked: Asked, secs: float) -> Answer:
+    async def answer(self, asked: SentRequest, secs: float) -> Answer:
         try:
             status, headers, lasting = _read_head(await self._until(b"\r\n\r\n", secs))
             while status < 200:
@@ -365,7 +365,7 @@ def _unpacked(content: bytes, headers: Headers) -> bytes:
     return whole
 
 
-def _head_of(asked: Asked) -> tuple[Origin, bytes]:
+def _head_of(asked: SentRequest) -> tuple[Origin, bytes]:
     try:
         parts = urlsplit(asked.url)
         port = parts.port

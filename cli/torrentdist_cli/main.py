@@ -15,24 +15,44 @@ import click
 
 import torrentdist
 from torrentdist.standard_streams import protect_streams
-from torrentdist_cli.command import Group, Lazy
-from torrentdist_cli.failures import EXIT_INTERRUPTED, EXIT_PIPE, report, say_interrupted
-from torrentdist_cli.session import Session
+from torrentdist_cli.frame.command import Group, Lazy
+from torrentdist_cli.frame.failures import EXIT_INTERRUPTED, EXIT_PIPE, report, say_interrupted
+from torrentdist_cli.frame.invocation import Session
 
 COMMANDS = {
-    "upload": Lazy("torrentdist_cli.upload:upload", "Put a directory or a file into the cluster as a bundle."),
-    "download": Lazy("torrentdist_cli.download:download", "Get a bundle into a directory or a file of this host."),
-    "bundle": Lazy("torrentdist_cli.bundle:bundle", "Distribute, list, check, pin and remove bundles."),
-    "job": Lazy("torrentdist_cli.job:job", "Submit, show, steer and kill jobs."),
-    "group": Lazy("torrentdist_cli.group:group", "Resource groups: see them, add and remove resources."),
-    "cluster": Lazy("torrentdist_cli.cluster:cluster", "Show the cluster: leader, masters, supervisors, bundles."),
-    "supervisor": Lazy("torrentdist_cli.supervisor:supervisor", "Run this host's supervisor, or list them all."),
-    "master": Lazy("torrentdist_cli.master:master", "Run a master, in the foreground, until SIGTERM or Ctrl-C."),
-    "ha": Lazy("torrentdist_cli.ha:ha", "Who leads, and the masters' high availability."),
-    "report": Lazy("torrentdist_cli.report:report", "Show how bundles travelled, as a page and Parquet tables."),
-    "doctor": Lazy("torrentdist_cli.doctor:doctor", "Say what is wrong with this host or its cluster."),
-    "dev": Lazy("torrentdist_cli.dev:dev", "A whole cluster on this machine, to try things and to test."),
-    "config": Lazy("torrentdist_cli.config:config", "Show the configuration, and where each value comes from."),
+    "upload": Lazy(
+        "torrentdist_cli.bundles.upload_command:upload", "Put a directory or a file into the cluster as a bundle."
+    ),
+    "download": Lazy(
+        "torrentdist_cli.bundles.download_command:download", "Get a bundle into a directory or a file of this host."
+    ),
+    "bundle": Lazy(
+        "torrentdist_cli.bundles.bundle_commands:bundle", "Distribute, list, check, pin and remove bundles."
+    ),
+    "job": Lazy("torrentdist_cli.jobs.job_commands:job", "Submit, show, steer and kill jobs."),
+    "group": Lazy(
+        "torrentdist_cli.cluster.group_commands:group", "Resource groups: see them, add and remove resources."
+    ),
+    "cluster": Lazy(
+        "torrentdist_cli.cluster.cluster_command:cluster", "Show the cluster: leader, masters, supervisors, bundles."
+    ),
+    "supervisor": Lazy(
+        "torrentdist_cli.hosts.supervisor_commands:supervisor", "Run this host's supervisor, or list them all."
+    ),
+    "master": Lazy(
+        "torrentdist_cli.hosts.master_command:master", "Run a master, in the foreground, until SIGTERM or Ctrl-C."
+    ),
+    "ha": Lazy("torrentdist_cli.cluster.ha_commands:ha", "Who leads, and the masters' high availability."),
+    "report": Lazy(
+        "torrentdist_cli.cluster.report_command:report", "Show how bundles travelled, as a page and Parquet tables."
+    ),
+    "doctor": Lazy("torrentdist_cli.cluster.doctor_command:doctor", "Say what is wrong with this host or its cluster."),
+    "dev": Lazy(
+        "torrentdist_cli.hosts.dev_commands:dev", "A whole cluster on this machine, to try things and to test."
+    ),
+    "config": Lazy(
+        "torrentdist_cli.hosts.config_commands:config", "Show the configuration, and where each value comes from."
+    ),
 }
 
 
@@ -72,7 +92,7 @@ def _invoke(args: list[str], session: Session) -> int:
 
 
 def _end(exc: BaseException, args: list[str], session: Session) -> int:
-    from torrentdist_cli.run import Interrupted
+    from torrentdist_cli.frame.interruption import Interrupted
 
     match exc:
         case BrokenPipeError():

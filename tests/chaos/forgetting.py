@@ -16,10 +16,10 @@ from kazoo.exceptions import KazooException
 from kazoo.handlers.threading import KazooTimeoutError
 
 from torrentdist.cluster import paths
-from torrentdist.cluster.backup import make_backup, restore
-from torrentdist.cluster.zookeeper import ZooKeeper
+from torrentdist.cluster.records.tree_backup import make_backup, restore
+from torrentdist.cluster.session.zookeeper_session import ZooKeeper
 from torrentdist.model.backup import Backup
-from torrentdist.model.config import ZooKeeperConfig
+from torrentdist.model.configuration.config import ZooKeeperConfig
 from torrentdist.model.errors import EXIT_UNAVAILABLE, TorrentdistError
 
 SILENCE_SECS = 45.0

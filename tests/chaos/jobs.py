@@ -17,7 +17,7 @@ import msgspec
 from chaos.load import EXPECTED_CODES, PATIENCE_SECS, Load
 from worker_oracle import Oracle, make_worker_bundle
 
-from torrentdist.client import jobs
+from torrentdist.client import job_client
 from torrentdist.model.errors import EXIT_UNAVAILABLE, TorrentdistError
 from torrentdist.model.records import JobStatus
 
@@ -49,7 +49,7 @@ class JobLoad:
             f'[env]\nORACLE = "{self.oracle.directory}"\n'
         )
         async with self._load.client() as client:
-            self.id = (await jobs.submit(client, str(source), timeout=PATIENCE_SECS)).id
+            self.id = (await job_client.submit(client, str(source), timeout=PATIENCE_SECS)).id
         if not await self._runs(PATIENCE_SECS):
             self.findings.append("the job did not start in peace")
 
@@ -77,16 +77,16 @@ class JobLoad:
 
     async def _activate(self) -> None:
         async with self._load.client() as client:
-            await jobs.activate(client, self.id)
+            await job_client.activate(client, self.id)
 
     async def _deactivate(self) -> None:
         async with self._load.client() as client:
-            await jobs.deactivate(client, self.id)
+            await job_client.deactivate(client, self.id)
 
     async def _rebalance(self) -> None:
         workers = self._rng.randint(2, MOST_WORKERS)
         async with self._load.client() as client:
-            await jobs.rebalance(client, self.id, wait=self._rng.uniform(0.0, 3.0), workers=workers)
+            await job_client.rebalance(client, self.id, wait=self._rng.uniform(0.0, 3.0), workers=workers)
 
     # judging
 
@@ -110,7 +110,7 @@ class JobLoad:
         deadline = time.monotonic() + PATIENCE_SECS
         while time.monotonic() < deadline:
             async with self._load.client() as client:
-                status = (await jobs.job(client, self.id)).status
+                status = (await job_client.job(client, self.id)).status
             if status is JobStatus.ACTIVE:
                 return
             if status is JobStatus.INACTIVE:
@@ -123,7 +123,7 @@ class JobLoad:
         while time.monotonic() < deadline:
             try:
                 async with self._load.client() as client:
-                    wanted = (await jobs.job(client, self.id)).wanted
+                    wanted = (await job_client.job(client, self.id)).wanted
                 if all(self._alive(worker) for worker in range(wanted)):
                     return True
             except TorrentdistError as error:
@@ -135,7 +135,7 @@ class JobLoad:
     async def _view(self) -> str:
         """What the cluster says of it."""
         async with self._load.client() as client:
-            return msgspec.json.encode(await jobs.job(client, self.id)).decode()
+            return msgspec.json.encode(await job_client.job(client, self.id)).decode()
 
     def _alive(self, worker: int) -> bool:
         lines = self.oracle.lines(self.id, worker)
@@ -143,7 +143,7 @@ class JobLoad:
 
     async def _kill(self) -> None:
         async with self._load.client() as client:
-            await jobs.kill(client, self.id, wait=0.0)
+            await job_client.kill(client, self.id, wait=0.0)
         deadline = time.monotonic() + PATIENCE_SECS
         while any(self._alive(worker) for worker in range(MOST_WORKERS)):
             if time.monotonic() > deadline:

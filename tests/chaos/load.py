@@ -20,10 +20,10 @@ from pathlib import Path
 
 from chaos.forgetting import Hush
 
-from torrentdist.client.download import download
-from torrentdist.client.http import MasterClient
-from torrentdist.client.upload import upload
-from torrentdist.model.config import ClientConfig, Config
+from torrentdist.client.bundles.download import download
+from torrentdist.client.bundles.upload import upload
+from torrentdist.client.masters.master_client import MasterClient
+from torrentdist.model.configuration.config import ClientConfig, Config
 from torrentdist.model.errors import EXIT_NOT_FOUND, EXIT_UNAVAILABLE, TorrentdistError
 from torrentdist.model.ids import BundleId, MasterId
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from chaos.schedule import Direction, Others
 
-from bench.lab import BRIDGE, Host, Lab
+from bench.lab.namespaces import BRIDGE, Host, Lab
 
 
 class Network:

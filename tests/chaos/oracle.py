@@ -13,7 +13,7 @@ import msgspec
 from chaos.txnlog import Change, Kind, Transaction
 
 from torrentdist.cluster import paths
-from torrentdist.cluster.term import queue, read_term
+from torrentdist.cluster.election.term import queue, read_term
 from torrentdist.model.records import BundleRecord, BundleState, decode
 
 CHROOT = "/torrentdist"

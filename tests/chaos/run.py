@@ -32,7 +32,7 @@ from chaos.schedule import DAEMONS, MASTERS, SESSION_SECS, schedule
 from chaos.txnlog import committed
 from chaos.world import World
 
-from bench.lab import enter, why_not
+from bench.lab.namespaces import enter, why_not
 
 THREADS = 32
 

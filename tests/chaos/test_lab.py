@@ -24,7 +24,19 @@ take four."""
 def test_a_broadcast_over_slow_links_finishes_everywhere_and_leaves_nothing(tmp_path: Path) -> None:
     """Hosts would wait for each other's pieces for ever, or the machine would keep interfaces and processes."""
     before = _interfaces()
-    command = [sys.executable, "-m", "bench.swarm", "--hosts", "4", "--rate", "25", "--size", "8", "--peers", ""]
+    command = [
+        sys.executable,
+        "-m",
+        "bench.swarm.lab_run",
+        "--hosts",
+        "4",
+        "--rate",
+        "25",
+        "--size",
+        "8",
+        "--peers",
+        "",
+    ]
     ended = subprocess.run(
         command, cwd=ROOT, env=_at(tmp_path), capture_output=True, timeout=LONGEST_SECS, check=False, text=True
     )
@@ -43,7 +55,7 @@ def test_a_broadcast_over_slow_links_finishes_everywhere_and_leaves_nothing(tmp_
 def test_a_lab_whose_starter_is_killed_leaves_nothing(tmp_path: Path) -> None:
     """A run that crashes would leave daemons and interfaces to the machine's owner."""
     before = _interfaces()
-    command = [sys.executable, "-m", "bench.swarm", "--hosts", "2", "--size", "1"]
+    command = [sys.executable, "-m", "bench.swarm.lab_run", "--hosts", "2", "--size", "1"]
     starter = subprocess.Popen(command, cwd=ROOT, env=_at(tmp_path))
     deadline = time.monotonic() + LONGEST_SECS
     while len(_commands(tmp_path)) < 2 and starter.poll() is None and time.monotonic() < deadline:
@@ -81,7 +93,7 @@ def _commands(place: Path) -> list[str]:
 
 def test_the_comparison_without_limits_says_both_forms() -> None:
     """It has no case in the table of scenarios: looked up there, it would end before it begins."""
-    command = [sys.executable, "-m", "bench.swarm", "--scenario", "unlimited", "--size", "8", "--runs", "2"]
+    command = [sys.executable, "-m", "bench.swarm.lab_run", "--scenario", "unlimited", "--size", "8", "--runs", "2"]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     rows = [json.loads(line) for line in ended.stdout.splitlines()]
 

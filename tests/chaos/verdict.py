@@ -19,10 +19,10 @@ from chaos.load import Entry, Load, State, picture
 from chaos.schedule import DAEMONS, MASTERS, SUPERVISORS
 from chaos.world import World
 
-from torrentdist.bundle.content import verify_content
+from torrentdist.bundle.content_check import verify_content
 from torrentdist.bundle.metafile import Metafile, parse_metafile
-from torrentdist.bundle.store import Store
-from torrentdist.client.download import download
+from torrentdist.bundle.store.store import Store
+from torrentdist.client.bundles.download import download
 from torrentdist.model.errors import TorrentdistError
 
 WELL_SECS = 45.0

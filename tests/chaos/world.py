@@ -26,10 +26,10 @@ from chaos.network import Network
 from chaos.oracle import Sighting
 from chaos.schedule import DAEMONS, LEADER, MASTERS, SERVERS, SERVERS_LEADER, SESSION_SECS
 
-from bench.lab import BRIDGE
-from torrentdist.dev.cluster import DevCluster, DevSpec
-from torrentdist.dev.processes import is_alive
-from torrentdist.dev.zookeeper import EmbeddedZooKeeper, ZooKeeperServer
+from bench.lab.namespaces import BRIDGE
+from torrentdist.dev.dev_cluster import DevCluster, DevSpec
+from torrentdist.dev.dev_processes import is_alive
+from torrentdist.dev.embedded_zookeeper import EmbeddedZooKeeper, ZooKeeperServer
 
 SETTINGS: dict[str, dict[str, object]] = {
     "store": {"scrub_secs": 4.0, "reserve_bytes": 0},

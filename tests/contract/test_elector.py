@@ -9,12 +9,12 @@ from functools import partial
 import pytest
 from zookeeper_fixtures import Connect, eventually, eventually_async
 
-from torrentdist.cluster.election import Elector, LeaderElector
-from torrentdist.cluster.registration import Registration
+from torrentdist.cluster.election.elector import Elector, LeaderElector
+from torrentdist.cluster.records.registration import Registration
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import MasterId, StoreId
 from torrentdist.model.records import MasterRecord
-from torrentdist.testing.elector import MemoryElection, MemoryElector
+from torrentdist.testing.memory_elector import MemoryElection, MemoryElector
 
 pytestmark = pytest.mark.anyio
 

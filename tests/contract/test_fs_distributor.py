@@ -10,7 +10,7 @@ import pytest
 
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.testing import CodeDistributorConformance, PluginHosts
-from torrentdist.testing.trees import NESTED, SMALL
+from torrentdist.testing.sample_trees import NESTED, SMALL
 
 
 class TestFsCodeDistributorOnDirectory(CodeDistributorConformance):

@@ -9,7 +9,7 @@ import pytest
 
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.testing import CodeDistributorConformance, FileFault, PluginHosts
-from torrentdist.testing.trees import SMALL, some_bytes
+from torrentdist.testing.sample_trees import SMALL, some_bytes
 
 ONE_LARGE = {"large.bin": some_bytes(1_000_000, 7)}
 

@@ -15,13 +15,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from torrentdist.host.web import WebServer, bind_socket, decode_body, json_response
+from torrentdist.host.http.web import WebServer, bind_socket, decode_body, json_response
 from torrentdist.http11 import Http
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest, PeerId
-from torrentdist.model.views import PeerRole, SwarmAnnounce, SwarmEntry
+from torrentdist.model.wire.views import PeerRole, SwarmAnnounce, SwarmEntry
 from torrentdist.swarm.agent import POKE_SPACING_SECS, SwarmAgent, SwarmPicture
-from torrentdist.swarm.directory import Periods, SwarmDirectory
+from torrentdist.swarm.directory.directory import Periods, SwarmDirectory
 
 D1 = Digest("1" * 64)
 HAS = SwarmEntry(digest=D1, complete=True)

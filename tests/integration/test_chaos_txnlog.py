@@ -6,8 +6,8 @@ import pytest
 from chaos.txnlog import Kind, committed
 from zookeeper_fixtures import Connect
 
-from torrentdist.cluster.operations import Check, Create, Set, TransactionFailed
-from torrentdist.dev.zookeeper import EmbeddedZooKeeper
+from torrentdist.cluster.session.znode_operations import Check, Create, Set, TransactionFailed
+from torrentdist.dev.embedded_zookeeper import EmbeddedZooKeeper
 
 pytestmark = pytest.mark.anyio
 

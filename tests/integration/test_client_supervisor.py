@@ -17,17 +17,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from torrentdist.bundle.content import same_content
-from torrentdist.bundle.make import make_metafile
+from torrentdist.bundle.content_check import same_content
 from torrentdist.bundle.metafile import Metafile
-from torrentdist.client.download import download
-from torrentdist.client.http import MasterClient
-from torrentdist.client.local import NotHere, fetch_through_supervisor
-from torrentdist.host.web import WebServer, bind_socket, json_response, on_torrentdist_error
-from torrentdist.model.config import ClientConfig, Config
+from torrentdist.bundle.metafile_maker import make_metafile
+from torrentdist.client.bundles.download import download
+from torrentdist.client.bundles.host_download import NotHere, fetch_through_supervisor
+from torrentdist.client.masters.master_client import MasterClient
+from torrentdist.host.http.web import WebServer, bind_socket, json_response, on_torrentdist_error
+from torrentdist.model.configuration.config import ClientConfig, Config
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId
-from torrentdist.model.views import DownloadView, HostBundleView, HostState, Sources, TransferPhase, TransferView
+from torrentdist.model.wire.views import DownloadView, HostBundleView, HostState, Sources, TransferPhase, TransferView
 
 ID = BundleId("etl-1")
 

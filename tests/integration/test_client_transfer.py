@@ -18,20 +18,20 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from torrentdist.bundle.content import finish_content, same_content
-from torrentdist.bundle.make import make_metafile
+from torrentdist.bundle.content_check import finish_content, same_content
 from torrentdist.bundle.metafile import Metafile, parse_metafile
-from torrentdist.client.destination import part_path
-from torrentdist.client.download import download
-from torrentdist.client.http import MasterClient
-from torrentdist.client.progress import Phase, TransferProgress, UploadProgress
-from torrentdist.client.upload import upload
-from torrentdist.host.web import WebServer, bind_socket, decode_body, json_response, on_torrentdist_error
-from torrentdist.model.config import ClientConfig, Config, SwarmConfig
+from torrentdist.bundle.metafile_maker import make_metafile
+from torrentdist.client.bundles.destination import part_path
+from torrentdist.client.bundles.download import download
+from torrentdist.client.bundles.transfer_progress import TransferProgress, TransferStage, UploadProgress
+from torrentdist.client.bundles.upload import upload
+from torrentdist.client.masters.master_client import MasterClient
+from torrentdist.host.http.web import WebServer, bind_socket, decode_body, json_response, on_torrentdist_error
+from torrentdist.model.configuration.config import ClientConfig, Config, SwarmConfig
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, MasterId, PeerId
 from torrentdist.model.records import BundleState
-from torrentdist.model.views import (
+from torrentdist.model.wire.views import (
     BundleView,
     DownloadView,
     PeerAddress,
@@ -41,9 +41,9 @@ from torrentdist.model.views import (
     SwarmEntry,
     UploadView,
 )
-from torrentdist.swarm.directory import Periods, SwarmDirectory
-from torrentdist.swarm.engine import Engine, EngineConfig
-from torrentdist.testing.trees import NESTED, write_tree
+from torrentdist.swarm.directory.directory import Periods, SwarmDirectory
+from torrentdist.swarm.engine.engine import Engine, EngineConfig
+from torrentdist.testing.sample_trees import NESTED, write_tree
 
 ID = BundleId("etl-1")
 FAST = Periods(fetching_secs=0.1, seeding_secs=0.5, grace_secs=0.2)
@@ -231,7 +231,7 @@ def test_an_upload_leaves_from_where_it_lies(tmp_path: Path, source: Path, what:
 
         name = "" if what == "." else os.path.basename(what)
         assert (result.replicas, result.achieved) == (1, True)
-        assert {news.phase for news in seen} >= {Phase.HASHING}
+        assert {news.phase for news in seen} >= {TransferStage.HASHING}
         assert master.requests[0] == "announce"
         assert same_content(master.meta, master.home / "content" / name)
 
@@ -379,7 +379,7 @@ def test_a_downloader_can_stay_and_seed(tmp_path: Path, source: Path) -> None:
             seeding = asyncio.Event()
 
             def note(news: TransferProgress) -> None:
-                if news.phase is Phase.SEEDING:
+                if news.phase is TransferStage.SEEDING:
                     seeding.set()
 
             staying = asyncio.create_task(fetch(client, first, seed_for=15.0, progress=note))

@@ -14,7 +14,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 from kazoo.security import OPEN_ACL_UNSAFE
 
-from torrentdist.testing.trees import write_tree
+from torrentdist.testing.sample_trees import write_tree
 
 SECRET = "td:s3cret"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from cluster_fixtures import Cluster, NewCluster, picture, throughout, until
 
-from torrentdist.testing.trees import some_bytes, write_tree
+from torrentdist.testing.sample_trees import some_bytes, write_tree
 
 MIB = 1024 * 1024
 DAY = 86_400.0

@@ -17,7 +17,7 @@ import pytest
 from cluster_fixtures import Cluster, NewCluster, picture, until
 
 from torrentdist.model.rendezvous import rendezvous
-from torrentdist.testing.trees import NESTED, ODD_NAMES, some_bytes, write_tree
+from torrentdist.testing.sample_trees import NESTED, ODD_NAMES, some_bytes, write_tree
 
 
 def make_everything(top: Path) -> None:

@@ -10,9 +10,9 @@ from cluster_fixtures import Cluster, NewCluster, until
 from kazoo.client import KazooClient
 
 from torrentdist.model.ids import BundleId, Digest, JobId
-from torrentdist.model.job import JobSpec
+from torrentdist.model.jobs.job import JobSpec
 from torrentdist.model.records import BundleRecord, BundleState, JobRecord, JobStatus, encode
-from torrentdist.testing.trees import write_tree
+from torrentdist.testing.sample_trees import write_tree
 
 TOMBSTONES = 4000
 JOBS = 500

@@ -14,11 +14,11 @@ import httpx
 import pytest
 from cluster_fixtures import Cluster, NewCluster, picture, running_cluster, until
 
-from torrentdist.bundle.content import verify_content
-from torrentdist.bundle.make import make_metafile
+from torrentdist.bundle.content_check import verify_content
 from torrentdist.bundle.metafile import parse_metafile
-from torrentdist.host.address import read_address
-from torrentdist.testing.trees import some_bytes, write_tree
+from torrentdist.bundle.metafile_maker import make_metafile
+from torrentdist.host.process.daemon_address import read_address
+from torrentdist.testing.sample_trees import some_bytes, write_tree
 
 MIB = 1024 * 1024
 ROOM = 12 * MIB

@@ -8,7 +8,7 @@ from typing import Any
 
 from cluster_fixtures import Cluster, NewCluster, Ran, until
 
-from torrentdist.dev.zookeeper import EmbeddedZooKeeper
+from torrentdist.dev.embedded_zookeeper import EmbeddedZooKeeper
 
 
 def troubles(ran: Ran) -> set[tuple[str, str, str]]:

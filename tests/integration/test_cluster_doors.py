@@ -14,7 +14,7 @@ import httpx
 import pytest
 from cluster_fixtures import Cluster, NewCluster, picture, until
 
-from torrentdist.testing.trees import SMALL, write_tree
+from torrentdist.testing.sample_trees import SMALL, write_tree
 
 
 def daemon(role: str, config: Path, work: Path) -> tuple[int, str, str]:

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from cluster_fixtures import Cluster, running_cluster, until
 
-from torrentdist.bundle.make import make_metafile
-from torrentdist.testing.trees import some_bytes, write_tree
+from torrentdist.bundle.metafile_maker import make_metafile
+from torrentdist.testing.sample_trees import some_bytes, write_tree
 
 LOST_SECS = 4.0
 """Longer than masters that are started together take to see each other."""

@@ -15,10 +15,10 @@ from cluster_fixtures import Cluster, NewCluster, picture, until
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
-from torrentdist.bundle.content import verify_content
-from torrentdist.bundle.make import make_metafile
+from torrentdist.bundle.content_check import verify_content
 from torrentdist.bundle.metafile import parse_metafile
-from torrentdist.testing.trees import some_bytes, write_tree
+from torrentdist.bundle.metafile_maker import make_metafile
+from torrentdist.testing.sample_trees import some_bytes, write_tree
 
 MIB = 1024 * 1024
 SLOW = 2 * MIB

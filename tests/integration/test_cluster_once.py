@@ -14,9 +14,9 @@ import pytest
 from cluster_fixtures import Cluster, running_cluster, until
 from kazoo.client import KazooClient
 
-from torrentdist.client.http import MasterClient
-from torrentdist.model.config import ClientConfig
-from torrentdist.testing.trees import some_bytes, write_tree
+from torrentdist.client.masters.master_client import MasterClient
+from torrentdist.model.configuration.config import ClientConfig
+from torrentdist.testing.sample_trees import some_bytes, write_tree
 
 
 def make(path: Path, seed: int) -> Path:

@@ -13,7 +13,7 @@ from cluster_fixtures import Cluster, NewCluster, picture, throughout, until
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
-from torrentdist.testing.trees import some_bytes, write_tree
+from torrentdist.testing.sample_trees import some_bytes, write_tree
 
 MIB = 1024 * 1024
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from cluster_fixtures import Cluster, Ran, picture, until
 
-from torrentdist.bundle.make import make_metafile
-from torrentdist.testing.trees import some_bytes, write_tree
+from torrentdist.bundle.metafile_maker import make_metafile
+from torrentdist.testing.sample_trees import some_bytes, write_tree
 
 
 def make(path: Path, seed: int, size: int = 200_000) -> Path:

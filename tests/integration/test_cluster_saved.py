@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from cluster_fixtures import Cluster, NewCluster, picture, until
 
-from torrentdist.cluster.snapshot import ClusterSnapshot
-from torrentdist.dev.zookeeper import EmbeddedZooKeeper
-from torrentdist.master.saved import NAME, decode_saved
-from torrentdist.master.viewing import bundle_list
+from torrentdist.cluster.records.snapshot import ClusterSnapshot
+from torrentdist.dev.embedded_zookeeper import EmbeddedZooKeeper
+from torrentdist.master.bundles.bundle_views import bundle_list
+from torrentdist.master.reads.saved_records import NAME, decode_saved
 from torrentdist.model.ids import BundleId
 from torrentdist.model.records import BundleState
 

@@ -12,7 +12,7 @@ import httpx
 import pytest
 from cluster_fixtures import Cluster, picture, until
 
-from torrentdist.testing.trees import some_bytes, write_tree
+from torrentdist.testing.sample_trees import some_bytes, write_tree
 
 
 @pytest.mark.case("G3")

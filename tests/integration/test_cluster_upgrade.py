@@ -13,7 +13,7 @@ from cluster_fixtures import Cluster, NewCluster, until
 from kazoo.client import KazooClient
 
 from torrentdist.model.records import SCHEMA
-from torrentdist.testing.trees import some_bytes, write_tree
+from torrentdist.testing.sample_trees import some_bytes, write_tree
 
 NEWER = "next_release.py"
 

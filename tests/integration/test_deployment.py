@@ -12,7 +12,7 @@ import pytest
 from cluster_fixtures import until
 from deployment_site import Site, block_with
 
-from torrentdist.dev.zookeeper import EmbeddedZooKeeper
+from torrentdist.dev.embedded_zookeeper import EmbeddedZooKeeper
 
 OURS = ("docker compose exec ", "docker compose run ")
 STARTED = ("master-1", "supervisor-1", "spark-master", "spark-worker-1")

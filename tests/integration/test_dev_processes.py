@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from cluster_fixtures import until
 
-from torrentdist.dev.cluster import DevCluster, DevSpec, stop
-from torrentdist.dev.processes import is_alive, living, read_state, save_state
+from torrentdist.dev.dev_cluster import DevCluster, DevSpec, stop
+from torrentdist.dev.dev_processes import is_alive, living, read_state, save_state
 from torrentdist.model.errors import TorrentdistError
 
 pytestmark = pytest.mark.case("G12")

@@ -12,12 +12,12 @@ import pytest
 from zookeeper_fixtures import SHORT, Connect, TcpProxy, eventually, eventually_async, expire
 
 from torrentdist.cluster import paths
-from torrentdist.cluster.election import Elector
-from torrentdist.cluster.fence import Fence
-from torrentdist.cluster.operations import Create, Op, Stat, TransactionFailed
-from torrentdist.cluster.registration import Registration
-from torrentdist.cluster.term import HISTORY, Phase, Term
-from torrentdist.cluster.zookeeper import ZooKeeper
+from torrentdist.cluster.election.elector import Elector
+from torrentdist.cluster.election.fence import Fence
+from torrentdist.cluster.election.term import HISTORY, ElectionPhase, Term
+from torrentdist.cluster.records.registration import Registration
+from torrentdist.cluster.session.znode_operations import Create, Op, Stat, TransactionFailed
+from torrentdist.cluster.session.zookeeper_session import ZooKeeper
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import MasterId, StoreId
 from torrentdist.model.records import FailoverRecord, MasterRecord, decode, encode
@@ -163,7 +163,7 @@ async def test_giving_way_names_its_reason(contend: Contend) -> None:
     first = await contend("m1")
     await first.leads()
     second = await contend("m2")
-    await eventually(lambda: second.elector.phase is Phase.QUEUED)
+    await eventually(lambda: second.elector.phase is ElectionPhase.QUEUED)
     first.elector.give_way("lacks bundle b")
     await second.leads()
     await eventually_async(lambda: _queued(second.elector, ["m2", "m1"]))
@@ -183,7 +183,7 @@ async def test_who_is_called_queued_has_its_place(
     first = await contend("m1", zk)
     await first.leads()
     second = await contend("m2")
-    await eventually(lambda: second.elector.phase is Phase.QUEUED)
+    await eventually(lambda: second.elector.phase is ElectionPhase.QUEUED)
     commit = zk.commit
 
     async def seen_commit(ops: Sequence[Op]) -> list[str | Stat | None]:
@@ -193,10 +193,13 @@ async def test_who_is_called_queued_has_its_place(
     monkeypatch.setattr(zk, "commit", seen_commit)
     first.elector.give_way("lacks bundle b")
     await eventually_async(lambda: _queued(second.elector, ["m2", "m1"]))
-    await eventually(lambda: first.elector.phase is Phase.QUEUED)
+    await eventually(lambda: first.elector.phase is ElectionPhase.QUEUED)
 
     # The last keep-alive may be under way; its place is given up, and taken anew.
-    assert [phase for phase in phases if phase is not Phase.LEADING] == [Phase.PAUSED, Phase.PAUSED]
+    assert [phase for phase in phases if phase is not ElectionPhase.LEADING] == [
+        ElectionPhase.PAUSED,
+        ElectionPhase.PAUSED,
+    ]
 
 
 @pytest.mark.case("D8")
@@ -206,7 +209,7 @@ async def test_a_leader_whose_znode_is_deleted_steps_down(contend: Contend, conn
     await first.leads()
     second = await contend("m2")
     admin = await connect()
-    await eventually(lambda: second.elector.phase is Phase.QUEUED)
+    await eventually(lambda: second.elector.phase is ElectionPhase.QUEUED)
     await admin.delete(first.gained[0].election)
     await second.leads()
     await eventually(lambda: first.lost == first.gained)
@@ -221,7 +224,7 @@ async def test_after_expiry_the_old_leader_knows(contend: Contend) -> None:
     first = await contend("m1")
     await first.leads()
     second = await contend("m2")
-    await eventually(lambda: second.elector.phase is Phase.QUEUED)
+    await eventually(lambda: second.elector.phase is ElectionPhase.QUEUED)
     await expire(first.zk)
     await second.leads()
     await eventually(lambda: first.lost == first.gained)
@@ -239,7 +242,7 @@ async def test_a_leader_that_is_cut_off_stops_before_its_session_can_expire(
     first = await contend("m1", await connect(servers=[proxy.address], **SHORT))
     await first.leads()
     second = await contend("m2")
-    await eventually(lambda: second.elector.phase is Phase.QUEUED)
+    await eventually(lambda: second.elector.phase is ElectionPhase.QUEUED)
     overlaps: list[bool] = []
     proxy.hold_answers()
     proxy.cut()
@@ -302,7 +305,7 @@ async def test_a_restarted_master_removes_its_own_ghost(contend: Contend, connec
     await dead.create(paths.election_prefix("0123456789abcdef"), b"m1", ephemeral=True, sequential=True)
     await dead.create(paths.election_prefix("fedcba9876543210"), b"m2", ephemeral=True, sequential=True)
     restarted = await contend("m1")
-    await eventually(lambda: restarted.elector.phase is Phase.QUEUED)
+    await eventually(lambda: restarted.elector.phase is ElectionPhase.QUEUED)
     await eventually_async(lambda: _queued(restarted.elector, ["m2", "m1"]))
 
     assert not restarted.elector.is_leader()

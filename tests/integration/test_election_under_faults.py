@@ -12,11 +12,11 @@ import pytest
 from zookeeper_fixtures import Connect, TcpProxy, expire
 
 from torrentdist.cluster import paths
-from torrentdist.cluster.election import Elector
-from torrentdist.cluster.operations import Create, TransactionFailed
-from torrentdist.cluster.registration import Registration
-from torrentdist.cluster.zookeeper import ZooKeeper
-from torrentdist.dev.zookeeper import EmbeddedZooKeeper
+from torrentdist.cluster.election.elector import Elector
+from torrentdist.cluster.records.registration import Registration
+from torrentdist.cluster.session.znode_operations import Create, TransactionFailed
+from torrentdist.cluster.session.zookeeper_session import ZooKeeper
+from torrentdist.dev.embedded_zookeeper import EmbeddedZooKeeper
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import MasterId, StoreId
 from torrentdist.model.records import MasterRecord

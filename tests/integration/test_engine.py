@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
-from torrentdist.bundle.content import finish_content, verify_content
-from torrentdist.bundle.make import make_metafile
+from torrentdist.bundle.content_check import finish_content, verify_content
 from torrentdist.bundle.metafile import Metafile
+from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.views import PeerAddress, PeerRole, Sources, TransferPhase
-from torrentdist.swarm.engine import Engine, EngineConfig, Transfer
-from torrentdist.testing.trees import NESTED, ODD_NAMES, SINGLE_FILE, SMALL, Tree, some_bytes, write_tree
+from torrentdist.model.wire.views import PeerAddress, PeerRole, Sources, TransferPhase
+from torrentdist.swarm.engine.engine import Engine, EngineConfig, Transfer
+from torrentdist.testing.sample_trees import NESTED, ODD_NAMES, SINGLE_FILE, SMALL, Tree, some_bytes, write_tree
 
 MiB = 1024 * 1024
 DEADLINE_SECS = 20.0

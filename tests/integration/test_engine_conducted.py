@@ -11,16 +11,16 @@ from pathlib import Path
 import libtorrent as lt
 import pytest
 
-from torrentdist.bundle.content import verify_content
-from torrentdist.bundle.make import make_metafile
+from torrentdist.bundle.content_check import verify_content
 from torrentdist.bundle.metafile import Metafile
+from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.model.events import Fact, PeerConnected, PeerDropped
-from torrentdist.model.plan import SwarmPlace
-from torrentdist.model.views import PeerAddress, PeerRole, TransferPhase
-from torrentdist.swarm import conductor
-from torrentdist.swarm.engine import Engine, EngineConfig
-from torrentdist.swarm.transfer import Transfer
-from torrentdist.testing.trees import some_bytes, write_tree
+from torrentdist.model.swarm_place import SwarmPlace
+from torrentdist.model.wire.views import PeerAddress, PeerRole, TransferPhase
+from torrentdist.swarm.engine.engine import Engine, EngineConfig
+from torrentdist.swarm.engine.transfer import Transfer
+from torrentdist.swarm.plan import conductor
+from torrentdist.testing.sample_trees import some_bytes, write_tree
 
 MiB = 1024 * 1024
 DEADLINE_SECS = 60.0

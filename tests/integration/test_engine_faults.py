@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
-from torrentdist.bundle.content import finish_content, verify_content
-from torrentdist.bundle.make import make_metafile
+from torrentdist.bundle.content_check import finish_content, verify_content
 from torrentdist.bundle.metafile import Metafile
+from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.views import PeerAddress, PeerRole, TransferPhase
-from torrentdist.swarm.engine import Engine, EngineConfig
-from torrentdist.testing.trees import SMALL, Tree, some_bytes, write_tree
+from torrentdist.model.wire.views import PeerAddress, PeerRole, TransferPhase
+from torrentdist.swarm.engine.engine import Engine, EngineConfig
+from torrentdist.testing.sample_trees import SMALL, Tree, some_bytes, write_tree
 
 MiB = 1024 * 1024
 DEADLINE_SECS = 20.0
@@ -31,8 +31,8 @@ import asyncio, resource, sys
 from pathlib import Path
 from torrentdist.bundle.metafile import parse_metafile
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.views import PeerAddress, PeerRole
-from torrentdist.swarm.engine import Engine, EngineConfig
+from torrentdist.model.wire.views import PeerAddress, PeerRole
+from torrentdist.swarm.engine.engine import Engine, EngineConfig
 
 async def main(metafile: str, home: str, port: str, limit: str, largest_file: str) -> None:
     if int(largest_file):

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from torrentdist.bundle.content import finish_content, verify_content
-from torrentdist.bundle.make import make_metafile
+from torrentdist.bundle.content_check import finish_content, verify_content
 from torrentdist.bundle.metafile import Metafile
-from torrentdist.model.views import PeerAddress, PeerRole, Sources, TransferPhase
-from torrentdist.swarm.engine import Engine, EngineConfig
+from torrentdist.bundle.metafile_maker import make_metafile
+from torrentdist.model.wire.views import PeerAddress, PeerRole, Sources, TransferPhase
+from torrentdist.swarm.engine.engine import Engine, EngineConfig
 
 MIB = 1024 * 1024
 SIZE = 256 * MIB

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from torrentdist.bundle.make import make_metafile
-from torrentdist.swarm.engine import Engine, EngineConfig
-from torrentdist.testing.trees import some_bytes, write_tree
+from torrentdist.bundle.metafile_maker import make_metafile
+from torrentdist.swarm.engine.engine import Engine, EngineConfig
+from torrentdist.testing.sample_trees import some_bytes, write_tree
 
 pytestmark = pytest.mark.anyio
 
@@ -21,8 +21,8 @@ FETCHER = """
 import asyncio, sys
 from pathlib import Path
 from torrentdist.bundle.metafile import parse_metafile
-from torrentdist.model.views import PeerAddress, PeerRole
-from torrentdist.swarm.engine import Engine, EngineConfig
+from torrentdist.model.wire.views import PeerAddress, PeerRole
+from torrentdist.swarm.engine.engine import Engine, EngineConfig
 
 async def main(metafile, home, *ports):
     meta = parse_metafile(Path(metafile).read_bytes())

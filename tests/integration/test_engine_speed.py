@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from torrentdist.bundle.make import make_metafile
 from torrentdist.bundle.metafile import Metafile
-from torrentdist.model.views import PeerAddress, PeerRole
-from torrentdist.swarm.engine import Engine, EngineConfig
-from torrentdist.testing.trees import some_bytes, write_tree
+from torrentdist.bundle.metafile_maker import make_metafile
+from torrentdist.model.wire.views import PeerAddress, PeerRole
+from torrentdist.swarm.engine.engine import Engine, EngineConfig
+from torrentdist.testing.sample_trees import some_bytes, write_tree
 
 pytestmark = pytest.mark.alone
 
@@ -26,7 +26,7 @@ SEEDER = """
 import asyncio, sys
 from pathlib import Path
 from torrentdist.bundle.metafile import parse_metafile
-from torrentdist.swarm.engine import Engine, EngineConfig
+from torrentdist.swarm.engine.engine import Engine, EngineConfig
 
 async def main(home: Path) -> None:
     engine = Engine(EngineConfig())

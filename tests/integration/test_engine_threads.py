@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from torrentdist.bundle.make import make_metafile
-from torrentdist.model.views import PeerAddress, PeerRole
-from torrentdist.swarm.engine import Engine, EngineConfig
-from torrentdist.testing.trees import some_bytes, write_tree
+from torrentdist.bundle.metafile_maker import make_metafile
+from torrentdist.model.wire.views import PeerAddress, PeerRole
+from torrentdist.swarm.engine.engine import Engine, EngineConfig
+from torrentdist.testing.sample_trees import some_bytes, write_tree
 
 
 def nice_here() -> int:

@@ -8,19 +8,19 @@ import sys
 
 import pytest
 
-from torrentdist.dev.zookeeper import EmbeddedZooKeeper
+from torrentdist.dev.embedded_zookeeper import EmbeddedZooKeeper
 
 LONGEST_SECS = 60.0
 
 PROGRAM = '''
 import asyncio, gc, logging, multiprocessing, os, sys, time, warnings
-from torrentdist.cluster.election import Elector
-from torrentdist.cluster.founding import found_cluster
-from torrentdist.cluster.zookeeper import ZooKeeper
-from torrentdist.model.config import ZooKeeperConfig
+from torrentdist.cluster.election.elector import Elector
+from torrentdist.cluster.session.founding import found_cluster
+from torrentdist.cluster.session.zookeeper_session import ZooKeeper
+from torrentdist.model.configuration.config import ZooKeeperConfig
 from torrentdist.model.ids import MasterId
-from torrentdist.swarm.engine import Engine
-from torrentdist.swarm.settings import EngineConfig
+from torrentdist.swarm.engine.engine import Engine
+from torrentdist.swarm.engine.session_settings import EngineConfig
 
 async def inner():
     await asyncio.sleep(0.01)

@@ -9,13 +9,13 @@ import pytest
 from zookeeper_fixtures import Connect
 
 from torrentdist.cluster import paths
-from torrentdist.cluster.backup import make_backup, read_records, restore
-from torrentdist.cluster.election import Elector
-from torrentdist.cluster.founding import found_cluster
-from torrentdist.cluster.operations import Create
-from torrentdist.cluster.rebalance.admin import add_resource
-from torrentdist.cluster.registration import OtherCluster, Registration
-from torrentdist.cluster.zookeeper import ZooKeeper
+from torrentdist.cluster.election.elector import Elector
+from torrentdist.cluster.rebalance.group_administration import add_resource
+from torrentdist.cluster.records.registration import OtherCluster, Registration
+from torrentdist.cluster.records.tree_backup import make_backup, read_records, restore
+from torrentdist.cluster.session.founding import found_cluster
+from torrentdist.cluster.session.znode_operations import Create
+from torrentdist.cluster.session.zookeeper_session import ZooKeeper
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import MasterId, StoreId, SupervisorId
 from torrentdist.model.records import SupervisorRecord

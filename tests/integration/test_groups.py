@@ -18,7 +18,7 @@ from torrentdist.cluster.rebalance import (
     remove_resource,
     show_group,
 )
-from torrentdist.cluster.zookeeper import ZooKeeper
+from torrentdist.cluster.session.zookeeper_session import ZooKeeper
 from torrentdist.model.errors import TorrentdistError
 
 pytestmark = pytest.mark.anyio

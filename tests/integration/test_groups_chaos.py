@@ -20,8 +20,8 @@ from group_oracle import Oracle
 from zookeeper_fixtures import Connect, TcpProxy
 
 from torrentdist.cluster.rebalance import Algorithm, Settings, add_resource, remove_resource
-from torrentdist.cluster.zookeeper import ZooKeeper
-from torrentdist.dev.zookeeper import EmbeddedZooKeeper
+from torrentdist.cluster.session.zookeeper_session import ZooKeeper
+from torrentdist.dev.embedded_zookeeper import EmbeddedZooKeeper
 from torrentdist.model.errors import TorrentdistError
 
 pytestmark = pytest.mark.anyio

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from torrentdist.cluster.founding import found_at
-from torrentdist.dev.zookeeper import EmbeddedZooKeeper
-from torrentdist.model.config import ZooKeeperConfig
+from torrentdist.cluster.session.founding import found_at
+from torrentdist.dev.embedded_zookeeper import EmbeddedZooKeeper
+from torrentdist.model.configuration.config import ZooKeeperConfig
 
 Ended = tuple[int, str, str]
 Run = Callable[..., Ended]

@@ -8,10 +8,10 @@ import pytest
 from group_members import GROUP, QUICK, Worker, Workers, holds_exactly, oracle, worker
 from zookeeper_fixtures import SESSION_SECS, SHORT, Connect, TcpProxy, eventually, eventually_async, proxy
 
-from torrentdist.cluster.operations import Check, Set, TransactionFailed
 from torrentdist.cluster.paths import GroupPaths
 from torrentdist.cluster.rebalance import Algorithm, Settings, add_resource, join, remove_resource, show_group
-from torrentdist.cluster.zookeeper import ZooKeeper
+from torrentdist.cluster.session.znode_operations import Check, Set, TransactionFailed
+from torrentdist.cluster.session.zookeeper_session import ZooKeeper
 
 pytestmark = pytest.mark.anyio
 both = pytest.mark.parametrize("algorithm", Algorithm)

@@ -12,8 +12,8 @@ from group_oracle import Oracle
 from zookeeper_fixtures import SESSION_SECS, Connect, eventually, eventually_async
 
 from torrentdist.cluster.rebalance import Algorithm, add_resource, show_group
-from torrentdist.cluster.zookeeper import ZooKeeper
-from torrentdist.dev.zookeeper import EmbeddedZooKeeper
+from torrentdist.cluster.session.zookeeper_session import ZooKeeper
+from torrentdist.dev.embedded_zookeeper import EmbeddedZooKeeper
 
 pytestmark = pytest.mark.anyio
 both = pytest.mark.parametrize("algorithm", Algorithm)

@@ -11,10 +11,10 @@ import pytest
 from zookeeper_fixtures import Connect, eventually, eventually_async
 
 from torrentdist.cluster import paths
-from torrentdist.cluster.election import Elector
-from torrentdist.cluster.handover import place_of
-from torrentdist.cluster.registration import Registration
-from torrentdist.cluster.zookeeper import ZooKeeper
+from torrentdist.cluster.election.elector import Elector
+from torrentdist.cluster.election.handover import place_of
+from torrentdist.cluster.records.registration import Registration
+from torrentdist.cluster.session.zookeeper_session import ZooKeeper
 from torrentdist.model.ids import MasterId, StoreId
 from torrentdist.model.records import FailoverRecord, MasterRecord, decode
 

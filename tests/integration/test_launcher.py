@@ -17,14 +17,14 @@ from typing import Any
 
 import pytest
 
-from torrentdist.launcher import program
-from torrentdist.launcher.asking import LauncherClient, LauncherError, NoAnswer
+from torrentdist.launcher import bare_program
 from torrentdist.launcher.control_group import remove_empty
+from torrentdist.launcher.guardian_start import why_no_namespaces
+from torrentdist.launcher.launcher_client import LauncherClient, LauncherError, NoLauncherAnswer
 from torrentdist.launcher.privileges import CAP_KILL, User, own_user
 from torrentdist.launcher.process_tree import birth_of
-from torrentdist.launcher.starting import why_no_namespaces
-from torrentdist.supervisor import processes
-from torrentdist.supervisor.guardian import RUN_MARK, SPEC, clock, write_whole
+from torrentdist.supervisor.process import guardian_processes
+from torrentdist.supervisor.process.guardian import RUN_MARK, SPEC, clock, write_whole
 
 GROUPS = ("/sys/fs/cgroup", "/sys/fs/cgroup/unified")
 NOBODY = User(65534, 65534)
@@ -49,7 +49,7 @@ class Site:
     def launch(self, *more: str, group: Path | None = None) -> subprocess.Popen[bytes]:
         """`group`: the control group that it is in."""
         words = ["--socket", str(self.socket), "--user", str(self.caller.uid), *more]
-        command = program.command("torrentdist.launcher.server", *words)
+        command = bare_program.command("torrentdist.launcher.launcher_server", *words)
         if group is not None:
             command = ["sh", "-c", f'echo 0 > {group}/cgroup.procs && exec "$@"', "sh", *command]
         process = subprocess.Popen(command, stderr=subprocess.PIPE)
@@ -92,7 +92,7 @@ class Site:
             process.stderr.close()
         if (pid := self.status().get("guardian")) and birth_of(pid) == self.status()["guardian_birth"]:
             os.kill(pid, signal.SIGKILL)
-        until(lambda: processes.sweep(RUN))
+        until(lambda: guardian_processes.sweep(RUN))
 
 
 def as_user(user: User, act: Callable[[], int]) -> int:
@@ -216,7 +216,7 @@ def test_a_run_of_another_user_ends_as_any_other(other: Site, fault: str) -> Non
     guardian = other.status()["guardian"]
     try:
         os.kill(other.status()[who], signal.SIGKILL if how == "killed" else signal.SIGSTOP)
-        until(lambda: not processes.left_of(RUN))
+        until(lambda: not guardian_processes.left_of(RUN))
     finally:
         if birth_of(guardian) is not None:
             os.kill(guardian, signal.SIGCONT)
@@ -243,12 +243,12 @@ def test_a_request_that_was_given_up_starts_nothing_later(own: Site) -> None:
     launcher = own.launch()
     own.orders("touch ran")
     launcher.send_signal(signal.SIGSTOP)
-    with pytest.raises(NoAnswer):
+    with pytest.raises(NoLauncherAnswer):
         own.start(answer_secs=0.2)
-    assert processes.close_door(own.home)
+    assert guardian_processes.close_door(own.home)
     launcher.send_signal(signal.SIGCONT)
     until(lambda: (own.home / "guardian.log").exists() and "No such file" in (own.home / "guardian.log").read_text())
-    until(lambda: processes.close_door(own.home))
+    until(lambda: guardian_processes.close_door(own.home))
 
     assert not (own.home / "ran").exists()
 

@@ -19,7 +19,7 @@ import pytest
 from job_host import JobHost, NewHost
 from zookeeper_fixtures import eventually
 
-from torrentdist.supervisor.processes import left_of
+from torrentdist.supervisor.process.guardian_processes import left_of
 
 pytestmark = pytest.mark.anyio
 

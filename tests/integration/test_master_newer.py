@@ -16,11 +16,11 @@ from starlette.routing import Route
 from zookeeper_fixtures import TcpProxy
 
 from torrentdist.cluster import paths
-from torrentdist.master.api import MasterApi
-from torrentdist.master.newer import NewerRecords, knows_more
+from torrentdist.master.http.master_api import MasterApi
+from torrentdist.master.swarm.newer_records import NewerRecords, knows_more
 from torrentdist.model.ids import Digest, PeerId, SupervisorId
 from torrentdist.model.records import encode
-from torrentdist.model.views import PeerRole, SwarmAnnounce, SwarmAnswer, SwarmEntry
+from torrentdist.model.wire.views import PeerRole, SwarmAnnounce, SwarmAnswer, SwarmEntry
 
 pytestmark = pytest.mark.anyio
 FLEET = [SupervisorId(f"s{n}") for n in range(4)]

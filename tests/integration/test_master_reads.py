@@ -12,11 +12,11 @@ from starlette.responses import Response
 from zookeeper_fixtures import TcpProxy, eventually_async
 
 from torrentdist.cluster import paths
-from torrentdist.host.web import json_response
+from torrentdist.host.http.web import json_response
 from torrentdist.http11 import Http
-from torrentdist.master import viewing
-from torrentdist.master.freshness import CLUSTER, ZXID, Fresh, confirmed
-from torrentdist.master.saved import Pace, Records
+from torrentdist.master.bundles import bundle_views
+from torrentdist.master.reads.answer_freshness import CLUSTER, ZXID, Fresh, confirmed
+from torrentdist.master.reads.saved_records import Records, SavingPace
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, MasterId
 
@@ -30,7 +30,7 @@ async def asked(master: InProcess, zxid: int | None, **headers: str) -> httpx.Re
         await json_response(pinned)(scope, receive, send)  # type: ignore[arg-type]
 
     async with Http() as others:
-        records = Records(ME, NOWHERE, master.zk, master.mirror, others, Pace(1, 1.0))
+        records = Records(ME, NOWHERE, master.zk, master.mirror, others, SavingPace(1, 1.0))
         app = Fresh(shows, master.mirror, records, master.leadership.is_leader)
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app)) as http:
             return await http.get("http://m/v1/x", headers={} if zxid is None else {ZXID: str(zxid)} | headers)
@@ -84,10 +84,10 @@ async def test_nothing_is_called_missing_by_a_master_that_is_behind(enter: Enter
     standby = await enter("m2", servers=[proxy.address])
     late = BundleId("late")
     others = Http()
-    records = Records(ME, NOWHERE, standby.zk, standby.mirror, others, Pace(1, 1.0))
+    records = Records(ME, NOWHERE, standby.zk, standby.mirror, others, SavingPace(1, 1.0))
 
     async def show(_: Request) -> Response:
-        viewing.entry_of(standby.mirror.snapshot, late, *viewing.LISTED)
+        bundle_views.entry_of(standby.mirror.snapshot, late, *bundle_views.LISTED)
         return Response("there")
 
     async def look() -> str:
@@ -130,12 +130,12 @@ async def test_nothing_is_called_missing_while_a_backup_is_brought_back(enter: E
     await leader.mirror.wait_for(lambda s: s.present, 10.0)
 
     async def show(_: Request) -> Response:
-        viewing.entry_of(leader.mirror.snapshot, BundleId("later"), *viewing.LISTED)
+        bundle_views.entry_of(leader.mirror.snapshot, BundleId("later"), *bundle_views.LISTED)
         return Response("there")
 
     async def refusal() -> str:
         async with Http() as others:
-            records = Records(ME, NOWHERE, leader.zk, leader.mirror, others, Pace(1, 1.0))
+            records = Records(ME, NOWHERE, leader.zk, leader.mirror, others, SavingPace(1, 1.0))
             with pytest.raises(TorrentdistError) as caught:
                 await confirmed(show, leader.mirror, records)(Request({"type": "http", "method": method}))
         return caught.value.code

@@ -12,15 +12,15 @@ from masters_in_process import BUNDLE, Enter, leader_with_bundle, request
 from zookeeper_fixtures import SHORT, TcpProxy, eventually, eventually_async
 
 from torrentdist.cluster import paths
-from torrentdist.cluster.operations import Stat
-from torrentdist.cluster.snapshot import ClusterSnapshot
-from torrentdist.cluster.zookeeper import ZooKeeper
-from torrentdist.master.jobs import submit_ops
-from torrentdist.master.operations import BATCH
-from torrentdist.master.trimming import BUCKETS_A_ROUND, LOOKS_A_ROUND, RequestTrimmer
+from torrentdist.cluster.records.snapshot import ClusterSnapshot
+from torrentdist.cluster.session.znode_operations import Stat
+from torrentdist.cluster.session.zookeeper_session import ZooKeeper
+from torrentdist.master.bundles.bundle_operations import BATCH
+from torrentdist.master.changes.request_trimming import BUCKETS_A_ROUND, LOOKS_A_ROUND, RequestTrimmer
+from torrentdist.master.jobs.job_operations import submit_ops
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import JobId, RequestId, StoreId, SupervisorId
-from torrentdist.model.job import JobSpec
+from torrentdist.model.jobs.job import JobSpec
 from torrentdist.model.records import (
     RequestRecord,
     SupervisorRecord,

@@ -9,15 +9,15 @@ import pytest
 from zookeeper_fixtures import Connect, TcpProxy, eventually, eventually_async
 
 from torrentdist.cluster import paths
-from torrentdist.cluster.mirror import Mirror
-from torrentdist.cluster.operations import Create, SessionState
-from torrentdist.master.job_service import Jobs
-from torrentdist.master.sight import Sight
-from torrentdist.model.config import Config
+from torrentdist.cluster.records.mirror import Mirror
+from torrentdist.cluster.session.znode_operations import Create, SessionState
+from torrentdist.master.jobs.job_service import JobService
+from torrentdist.master.reads.zookeeper_reachability import ZooKeeperReachability
+from torrentdist.model.configuration.config import Config
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.ha_views import SightView
 from torrentdist.model.ids import MasterId, StoreId, SupervisorId
 from torrentdist.model.records import AssignmentRecord, MasterRecord, encode
+from torrentdist.model.wire.ha_views import SightView
 
 pytestmark = pytest.mark.anyio
 
@@ -30,7 +30,7 @@ M1 = MasterRecord(
 async def test_a_server_that_holds_its_answers_back_is_not_seen(connect: Connect, proxy: TcpProxy) -> None:
     """If this fails, a frozen ZooKeeper stops every job, or a leader moves what others rightly let run on."""
     zk = await connect(servers=[proxy.address])
-    sight = Sight(zk)
+    sight = ZooKeeperReachability(zk)
     seen = await sight.sees(5.0)
     await eventually(lambda: sight.seen_for() > 1.0)
     proxy.hold_answers()
@@ -51,7 +51,7 @@ async def test_a_server_that_holds_its_answers_back_is_not_seen(connect: Connect
 
 async def test_hosts_that_ask_all_the_time_are_all_answered(connect: Connect) -> None:
     """If this fails, a proof fails now and then because somebody else has put the next question meanwhile."""
-    sight = Sight(await connect())
+    sight = ZooKeeperReachability(await connect())
 
     async def ask(times: int) -> bool:
         return all([await sight.sees(5.0) for _ in range(times)])
@@ -65,7 +65,7 @@ async def test_a_master_knows_a_hosts_assignment_only_after_it_has_read_it(conne
     zk, other = await connect(servers=[proxy.address]), await connect()
     mirror = Mirror(zk)
     none: Any = _Nobody()
-    jobs = Jobs(none, mirror, none, zk, Sight(zk), none, Config())
+    jobs = JobService(none, mirror, none, zk, ZooKeeperReachability(zk), none, Config())
     s1, s2 = SupervisorId("s1"), SupervisorId("s2")
     before = await jobs.sight(s1, 5.0)
     for path, data in (
@@ -93,7 +93,7 @@ async def test_a_master_that_may_have_moved_workers_names_no_newest_assignment(c
     mirror, s1 = Mirror(zk), SupervisorId("s1")
     none: Any = _Nobody()
     leadership: Any = _Unsure()
-    jobs = Jobs(none, mirror, leadership, zk, Sight(zk), none, Config())
+    jobs = JobService(none, mirror, leadership, zk, ZooKeeperReachability(zk), none, Config())
     await mirror.start(5.0)
     try:
         before = await jobs.sight(s1, 5.0)

@@ -10,11 +10,11 @@ import pytest
 from zookeeper_fixtures import Connect, TcpProxy, eventually
 
 from torrentdist.cluster import paths
-from torrentdist.cluster.mirror import WHOLE_CLUSTER, Mirror, Plan, of_supervisor
-from torrentdist.cluster.operations import Stat
-from torrentdist.cluster.zookeeper import Watch, ZooKeeper
-from torrentdist.dev.zookeeper import EmbeddedZooKeeper
-from torrentdist.model.config import ZooKeeperConfig
+from torrentdist.cluster.records.mirror import WHOLE_CLUSTER, Mirror, MirrorPlan, of_supervisor
+from torrentdist.cluster.session.znode_operations import Stat
+from torrentdist.cluster.session.zookeeper_session import Watch, ZooKeeper
+from torrentdist.dev.embedded_zookeeper import EmbeddedZooKeeper
+from torrentdist.model.configuration.config import ZooKeeperConfig
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest, MasterId, StoreId, SupervisorId
 from torrentdist.model.records import (
@@ -70,7 +70,7 @@ async def put_replica(zk: ZooKeeper, bundle: BundleId, master: str, store: str) 
 async def follow() -> AsyncIterator[Follow]:
     mirrors: list[Mirror] = []
 
-    async def make(zk: ZooKeeper, plan: Plan = WHOLE_CLUSTER) -> Mirror:
+    async def make(zk: ZooKeeper, plan: MirrorPlan = WHOLE_CLUSTER) -> Mirror:
         mirror = Mirror(zk, plan)
         mirrors.append(mirror)
         await mirror.start(10.0)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.lab import why_not
+from bench.lab.namespaces import why_not
 
 ROOT = Path(__file__).parent.parent.parent
 LONGEST_SECS = 240.0

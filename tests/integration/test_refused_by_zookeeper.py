@@ -13,12 +13,12 @@ from cluster_fixtures import Cluster, NewCluster, throughout, until
 from zookeeper_fixtures import Connect
 
 from torrentdist.cluster import paths
-from torrentdist.cluster.zookeeper import SessionState, ZooKeeper
-from torrentdist.dev.zookeeper import EmbeddedZooKeeper
-from torrentdist.model.config import ZooKeeperConfig
+from torrentdist.cluster.session.zookeeper_session import SessionState, ZooKeeper
+from torrentdist.dev.embedded_zookeeper import EmbeddedZooKeeper
+from torrentdist.model.configuration.config import ZooKeeperConfig
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import SupervisorId
-from torrentdist.supervisor.lookout import Lookout
+from torrentdist.supervisor.znode_watch import Lookout
 
 pytestmark = pytest.mark.case("G9")
 WATCHED_SECS = 4.0

@@ -9,10 +9,10 @@ import pytest
 from zookeeper_fixtures import Connect, eventually
 
 from torrentdist.cluster import paths
-from torrentdist.cluster.backup import make_backup, read_records, restore
-from torrentdist.cluster.election import Elector
-from torrentdist.cluster.operations import Create, NodeExists, Set
-from torrentdist.cluster.zookeeper import ZooKeeper
+from torrentdist.cluster.election.elector import Elector
+from torrentdist.cluster.records.tree_backup import make_backup, read_records, restore
+from torrentdist.cluster.session.znode_operations import Create, NodeExists, Set
+from torrentdist.cluster.session.zookeeper_session import ZooKeeper
 from torrentdist.model.backup import Backup
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import MasterId

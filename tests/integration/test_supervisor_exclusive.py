@@ -15,15 +15,15 @@ from job_host import SESSION_SECS, JobHost, Masters, NewHost
 from zookeeper_fixtures import Connect, TcpProxy, eventually, eventually_async
 
 from torrentdist.cluster import paths
-from torrentdist.cluster.operations import Create, Delete
-from torrentdist.cluster.term import LEASE_SHARE
-from torrentdist.cluster.zookeeper import SessionId, ZooKeeper
-from torrentdist.dev.zookeeper import EmbeddedZooKeeper
+from torrentdist.cluster.election.term import LEASE_SHARE
+from torrentdist.cluster.session.znode_operations import Create, Delete
+from torrentdist.cluster.session.zookeeper_session import SessionId, ZooKeeper
+from torrentdist.dev.embedded_zookeeper import EmbeddedZooKeeper
 from torrentdist.model.ids import MasterId
-from torrentdist.model.job import OnIsolation
-from torrentdist.supervisor.barriers import RECHECK_SECS
-from torrentdist.supervisor.guardian import clock
-from torrentdist.supervisor.isolation import PROOF_SECS
+from torrentdist.model.jobs.job import OnIsolation
+from torrentdist.supervisor.exclusivity.barriers import RECHECK_SECS
+from torrentdist.supervisor.exclusivity.isolation import PROOF_SECS
+from torrentdist.supervisor.process.guardian import clock
 
 pytestmark = pytest.mark.anyio
 

@@ -12,10 +12,10 @@ from job_host import JobHost, Masters
 from zookeeper_fixtures import eventually, eventually_async
 
 from torrentdist.model.ids import BundleId, JobId
-from torrentdist.model.job import Restart, RestartPolicy
-from torrentdist.model.views import WorkerState
-from torrentdist.supervisor.guardian import clock
-from torrentdist.supervisor.reporting import HeartbeatAnswer
+from torrentdist.model.jobs.job import Restart, RestartPolicy
+from torrentdist.model.wire.views import WorkerState
+from torrentdist.supervisor.jobs.reporting import HeartbeatAnswer
+from torrentdist.supervisor.process.guardian import clock
 
 pytestmark = pytest.mark.anyio
 

@@ -11,7 +11,7 @@ from kazoo.client import KazooClient
 from zookeeper_fixtures import eventually, eventually_async
 
 from torrentdist.cluster import paths
-from torrentdist.cluster.founding import found_cluster
+from torrentdist.cluster.session.founding import found_cluster
 
 pytestmark = [pytest.mark.anyio, pytest.mark.case("G5")]
 

@@ -12,9 +12,9 @@ import msgspec
 import pytest
 from job_host import JobHost, publish_bundle
 
-from torrentdist.host.slow_callbacks import LIMIT_SECS
+from torrentdist.host.process.slow_callbacks import LIMIT_SECS
+from torrentdist.model.configuration.settings import SLOW_CALLBACKS
 from torrentdist.model.ids import BundleId
-from torrentdist.model.settings import SLOW_CALLBACKS
 
 pytestmark = pytest.mark.anyio
 

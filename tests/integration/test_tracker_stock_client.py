@@ -16,13 +16,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from torrentdist.bundle.make import make_metafile
 from torrentdist.bundle.metafile import Metafile, with_trackers
-from torrentdist.host.web import WebServer, bind_socket
+from torrentdist.bundle.metafile_maker import make_metafile
+from torrentdist.host.http.web import WebServer, bind_socket
 from torrentdist.model.ids import PeerId
-from torrentdist.model.views import PeerRole, SwarmAnnounce, SwarmEntry
-from torrentdist.swarm.directory import SwarmDirectory
-from torrentdist.swarm.tracker import Tracker, announce_key
+from torrentdist.model.wire.views import PeerRole, SwarmAnnounce, SwarmEntry
+from torrentdist.swarm.directory.directory import SwarmDirectory
+from torrentdist.swarm.directory.tracker import Tracker, announce_key
 
 SECRET = "cluster secret"
 

@@ -12,11 +12,11 @@ from kazoo.security import OPEN_ACL_UNSAFE
 from zookeeper_fixtures import Connect
 
 from torrentdist.client.zookeeper_probe import Door, door_of
-from torrentdist.cluster import acl
-from torrentdist.cluster.operations import Create
-from torrentdist.cluster.zookeeper import ZooKeeper
-from torrentdist.dev.zookeeper import EmbeddedZooKeeper
-from torrentdist.model.config import ZooKeeperConfig
+from torrentdist.cluster.session import acl
+from torrentdist.cluster.session.znode_operations import Create
+from torrentdist.cluster.session.zookeeper_session import ZooKeeper
+from torrentdist.dev.embedded_zookeeper import EmbeddedZooKeeper
+from torrentdist.model.configuration.config import ZooKeeperConfig
 from torrentdist.model.errors import TorrentdistError
 
 pytestmark = pytest.mark.anyio
@@ -196,7 +196,7 @@ async def test_sasl_closes_the_tree_to_others(sasl_address: str, connect: Connec
 
 def test_sasl_without_its_library_or_file_is_refused(auth_file: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """If this fails, the cause shows only as a connection that never comes."""
-    monkeypatch.setattr("torrentdist.cluster.zookeeper.SASL_AVAILABLE", False)
+    monkeypatch.setattr("torrentdist.cluster.session.zookeeper_session.SASL_AVAILABLE", False)
     codes = []
     for config in (ZooKeeperConfig(sasl=True), ZooKeeperConfig(sasl=True, auth_file=auth_file)):
         with pytest.raises(TorrentdistError) as caught:

@@ -8,7 +8,7 @@ import pytest
 from zookeeper_fixtures import Connect, TcpProxy, eventually
 
 from torrentdist.cluster import paths
-from torrentdist.cluster.operations import (
+from torrentdist.cluster.session.znode_operations import (
     BadVersion,
     Check,
     Create,
@@ -20,7 +20,7 @@ from torrentdist.cluster.operations import (
     Stat,
     TransactionFailed,
 )
-from torrentdist.cluster.zookeeper import ZooKeeper
+from torrentdist.cluster.session.zookeeper_session import ZooKeeper
 from torrentdist.model.errors import TorrentdistError
 
 pytestmark = pytest.mark.anyio

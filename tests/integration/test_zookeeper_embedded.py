@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from zookeeper_fixtures import eventually
 
-from torrentdist.cluster.zookeeper import ZooKeeper
-from torrentdist.dev import zookeeper as embedded
-from torrentdist.dev.zookeeper import EmbeddedZooKeeper, find_classpath, find_java, free_ports
-from torrentdist.model.config import ZooKeeperConfig
+from torrentdist.cluster.session.zookeeper_session import ZooKeeper
+from torrentdist.dev import embedded_zookeeper as embedded
+from torrentdist.dev.embedded_zookeeper import EmbeddedZooKeeper, find_classpath, find_java, free_ports
+from torrentdist.model.configuration.config import ZooKeeperConfig
 from torrentdist.model.errors import TorrentdistError
 
 

@@ -9,11 +9,11 @@ import threading
 import pytest
 from zookeeper_fixtures import Connect, TcpProxy, eventually
 
-from torrentdist.cluster.election import Elector
-from torrentdist.cluster.mirror import Mirror
-from torrentdist.cluster.operations import SessionState
-from torrentdist.cluster.registration import Registration
-from torrentdist.dev.zookeeper import EmbeddedZooKeeper
+from torrentdist.cluster.election.elector import Elector
+from torrentdist.cluster.records.mirror import Mirror
+from torrentdist.cluster.records.registration import Registration
+from torrentdist.cluster.session.znode_operations import SessionState
+from torrentdist.dev.embedded_zookeeper import EmbeddedZooKeeper
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import MasterId, StoreId
 from torrentdist.model.records import MasterRecord

@@ -9,13 +9,13 @@ import pytest
 from zookeeper_fixtures import Connect, TcpProxy, eventually, eventually_async, expire
 
 from torrentdist.cluster import paths
-from torrentdist.cluster.operations import Delete, Stat
-from torrentdist.cluster.registration import Registration
-from torrentdist.cluster.zookeeper import Watch, ZooKeeper
+from torrentdist.cluster.records.registration import Registration
+from torrentdist.cluster.session.znode_operations import Delete, Stat
+from torrentdist.cluster.session.zookeeper_session import Watch, ZooKeeper
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import MasterId, StoreId, SupervisorId
 from torrentdist.model.records import MasterRecord, SupervisorRecord, decode
-from torrentdist.supervisor import lookout
+from torrentdist.supervisor import znode_watch
 
 pytestmark = pytest.mark.anyio
 
@@ -96,7 +96,7 @@ async def test_nor_do_they_look_at_the_masters_together(connect: Connect, monkey
     zk = await connect()
     master = Registration(zk, master_record("m1", "st"))
     await master.start()
-    monkeypatch.setattr(lookout, "LOOK_SECS", 2.0)
+    monkeypatch.setattr(znode_watch, "LOOK_SECS", 2.0)
     looks: list[float] = []
     exists = zk.exists
 
@@ -106,7 +106,7 @@ async def test_nor_do_they_look_at_the_masters_together(connect: Connect, monkey
         return await exists(path, watch)
 
     monkeypatch.setattr(zk, "exists", noted)
-    lookouts = [lookout.Lookout(zk, SupervisorId(f"s{number}")) for number in range(24)]
+    lookouts = [znode_watch.Lookout(zk, SupervisorId(f"s{number}")) for number in range(24)]
     running = [asyncio.create_task(each.run()) for each in lookouts]
     await eventually(lambda: len(looks) >= 2 * len(lookouts), 30.0)
     again = looks[len(lookouts) : 2 * len(lookouts)]

@@ -6,10 +6,10 @@ import pytest
 from zookeeper_fixtures import SESSION_SECS, SHORT, Connect, eventually_async, expire
 
 from torrentdist.cluster import paths
-from torrentdist.cluster.registration import Registration
-from torrentdist.cluster.zookeeper import SessionState, ZooKeeper
-from torrentdist.dev.zookeeper import EmbeddedZooKeeper
-from torrentdist.model.config import ZooKeeperConfig
+from torrentdist.cluster.records.registration import Registration
+from torrentdist.cluster.session.zookeeper_session import SessionState, ZooKeeper
+from torrentdist.dev.embedded_zookeeper import EmbeddedZooKeeper
+from torrentdist.model.configuration.config import ZooKeeperConfig
 from torrentdist.model.ids import StoreId, SupervisorId
 from torrentdist.model.records import SupervisorRecord, decode
 

@@ -12,11 +12,11 @@ import pytest
 from zookeeper_fixtures import SHORT, Connect, TcpProxy, eventually, expire
 
 from torrentdist.cluster import paths
-from torrentdist.cluster.founding import found_cluster
-from torrentdist.cluster.operations import Create, SessionExpired, SessionState
-from torrentdist.cluster.zookeeper import ZooKeeper
-from torrentdist.dev.zookeeper import EmbeddedZooKeeper, free_ports
-from torrentdist.model.config import ZooKeeperConfig
+from torrentdist.cluster.session.founding import found_cluster
+from torrentdist.cluster.session.znode_operations import Create, SessionExpired, SessionState
+from torrentdist.cluster.session.zookeeper_session import ZooKeeper
+from torrentdist.dev.embedded_zookeeper import EmbeddedZooKeeper, free_ports
+from torrentdist.model.configuration.config import ZooKeeperConfig
 from torrentdist.model.errors import TorrentdistError
 
 pytestmark = pytest.mark.anyio

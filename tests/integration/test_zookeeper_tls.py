@@ -14,10 +14,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from torrentdist.cluster.founding import found_cluster
-from torrentdist.cluster.zookeeper import ZooKeeper
-from torrentdist.dev.zookeeper import EmbeddedZooKeeper, free_ports
-from torrentdist.model.config import ZooKeeperConfig
+from torrentdist.cluster.session.founding import found_cluster
+from torrentdist.cluster.session.zookeeper_session import ZooKeeper
+from torrentdist.dev.embedded_zookeeper import EmbeddedZooKeeper, free_ports
+from torrentdist.model.configuration.config import ZooKeeperConfig
 from torrentdist.model.errors import TorrentdistError
 
 pytestmark = pytest.mark.anyio

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torrentdist.model.ids import Digest, PeerId
-from torrentdist.model.plan import SwarmPlace
-from torrentdist.model.views import PeerAddress, PeerRole, SwarmAnnounce, SwarmAnswer, SwarmPeers
-from torrentdist.swarm.brief import brief, whole
+from torrentdist.model.swarm_place import SwarmPlace
+from torrentdist.model.wire.views import PeerAddress, PeerRole, SwarmAnnounce, SwarmAnswer, SwarmPeers
+from torrentdist.swarm.directory.announce_delta import brief, whole
 
 DIGESTS = [Digest("a" * 64), Digest("b" * 64)]
 addresses = st.builds(

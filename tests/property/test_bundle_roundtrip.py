@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from property_size import examples
 
 from torrentdist.bundle import bencode
-from torrentdist.bundle.content import finish_content, verify_content
-from torrentdist.bundle.make import make_metafile
+from torrentdist.bundle.content_check import finish_content, verify_content
 from torrentdist.bundle.metafile import Metafile, parse_metafile, with_trackers
+from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.model.errors import TorrentdistError
 
 names = st.text(st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1, max_size=12).filter(

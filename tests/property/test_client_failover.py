@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torrentdist.client.failover import POLICY, Ask, GiveUp, Reply, Said, begin, step
+from torrentdist.client.masters.leader_search import POLICY, AskMaster, GiveUp, Reply, Said, begin, step
 
 URLS = [f"http://m{n}:7060" for n in range(5)]
 LATENCY = 0.01
@@ -18,7 +18,7 @@ DEADLINE = 30.0
 class Run:
     """What a simulated search did."""
 
-    asks: list[Ask] = field(default_factory=list)
+    asks: list[AskMaster] = field(default_factory=list)
     ended_at: float = 0.0
     found: str | None = None
 
@@ -38,8 +38,8 @@ def search(
     """Each master gives its replies in turn, over and over; the leader, if any, does what it is asked."""
     run, now, told = Run(), 0.0, dict.fromkeys(URLS, 0)
     state, action = begin(known, first, 0.0, DEADLINE)
-    after: Ask | GiveUp = action
-    while isinstance(after, Ask):
+    after: AskMaster | GiveUp = action
+    while isinstance(after, AskMaster):
         run.asks.append(after)
         now += after.wait + LATENCY
         if after.url == leader:
@@ -74,7 +74,7 @@ def test_asks_nobody_twice_in_a_round_without_a_wait(
     known: list[str], first: str | None, answer: dict[str, list[Reply]], jitter: float
 ) -> None:
     """B3: broken, a cluster without a leader would be flooded by its clients."""
-    rounds: list[list[Ask]] = [[]]
+    rounds: list[list[AskMaster]] = [[]]
     for ask in search(known, first, answer, None, jitter).asks:
         if ask.wait:
             rounds.append([])

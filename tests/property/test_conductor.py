@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from property_size import examples
 
-from bench.swarm_simulation import World, crowd
+from bench.scale.simulation import World, crowd
 from torrentdist.model.ids import PeerId
-from torrentdist.swarm.conductor import (
+from torrentdist.swarm.plan.conductor import (
     BEHIND,
     FOLLOWS,
     IDLE_LOOK_SECS,
@@ -27,17 +27,17 @@ from torrentdist.swarm.conductor import (
     PLAIN,
     SHARES,
     Conductor,
-    Place,
+    PlanPlace,
     Progress,
-    Sight,
+    SwarmView,
     levelled,
     look_secs,
     owners,
     places_of,
     spare,
 )
-from torrentdist.swarm.graph import FULL_MESH, neighbours
-from torrentdist.swarm.request_window import BLOCK, FEWEST_BLOCKS, NEAR, QUICK, NetworkPath, queue_secs, window
+from torrentdist.swarm.plan.neighbours import FULL_MESH, neighbours
+from torrentdist.swarm.plan.request_window import BLOCK, FEWEST_BLOCKS, NEAR, QUICK, NetworkPath, queue_secs, window
 
 PIECE = 32 * 1024
 
@@ -129,7 +129,7 @@ def test_a_holder_that_gives_little_is_not_asked_twice(every: int) -> None:
 def test_who_is_done_waits_for_as_long_as_the_holders_take(gap: float, shares: int) -> None:
     """What they are sending to somebody would leave them twice; and what nobody asks for would never leave them."""
     piece = next(piece for piece in range(200) if owners(shares)[piece] == 1)
-    conductor = Conductor(place=Place(0, shares))
+    conductor = Conductor(place=PlanPlace(0, shares))
     for left in range(20):  # one after the other
         fresh = [*range(200, 219 - left), piece]
         conductor.priorities(_sight(219, fresh), now=left * gap)
@@ -143,7 +143,7 @@ def test_who_is_done_waits_for_as_long_as_the_holders_take(gap: float, shares: i
 @given(away=st.floats(0.0, 1e6))
 def test_holders_that_were_away_for_long_are_not_waited_for_that_long(away: float) -> None:
     """Their silence would be taken for slowness, and the shares of those that died meanwhile for theirs to fetch."""
-    conductor = Conductor(place=Place(0, 16))
+    conductor = Conductor(place=PlanPlace(0, 16))
     for left, now in ((150, 0.0), (140, 1.0), (139, 1.0 + away)):
         conductor.priorities(_sight(200, range(left)), now=now)
     wanted = conductor.priorities(_sight(200, range(139)), now=1.0 + away + 4.1 * 10.0)
@@ -151,15 +151,15 @@ def test_holders_that_were_away_for_long_are_not_waited_for_that_long(away: floa
     assert {PLAIN} == set(wanted)
 
 
-def _sight(pieces: int, fresh: Collection[int], received: int = 0) -> Sight:
+def _sight(pieces: int, fresh: Collection[int], received: int = 0) -> SwarmView:
     """What nobody but the holder has, among what everybody has."""
     have = [piece not in fresh for piece in range(pieces)]
-    return Sight(have, [1 if piece in fresh else 3 for piece in range(pieces)], 1, PIECE, received)
+    return SwarmView(have, [1 if piece in fresh else 3 for piece in range(pieces)], 1, PIECE, received)
 
 
 def test_a_first_piece_that_comes_slowly_is_no_stall() -> None:
     """Where pieces are large, none is whole for seconds: everybody would ask the holder for everything."""
-    coming, silent = Conductor(place=Place(0, 16)), Conductor(place=Place(0, 16))
+    coming, silent = Conductor(place=PlanPlace(0, 16)), Conductor(place=PlanPlace(0, 16))
     for second in range(20):
         wanted = coming.priorities(_sight(200, range(200), received=second * 1000), now=float(second))
         nothing = silent.priorities(_sight(200, range(200)), now=float(second))
@@ -173,7 +173,7 @@ def test_whoever_has_a_share_begins_at_its_front(number: int, data: st.DataObjec
     """Whoever helps begins at its end: they would ask for the same pieces."""
     fresh = data.draw(st.sets(st.integers(0, 199)))
     own = sorted(piece for piece in fresh if owners(16)[piece] == number)
-    wanted = Conductor(place=Place(number, 16)).priorities(_sight(200, fresh), now=0.0)
+    wanted = Conductor(place=PlanPlace(number, 16)).priorities(_sight(200, fresh), now=0.0)
     first = [piece for piece in own if wanted[piece] == OWN]
 
     assert first == own[: len(first)]
@@ -228,8 +228,8 @@ def test_a_newcomer_changes_little(shares: int) -> None:
 def test_the_share_of_one_that_never_comes_is_taken_over_by_one_each() -> None:
     """The others would wait for its pieces, or all fetch them at once."""
     left = sorted(next(piece for piece in range(200) if owners(16)[piece] == number) for number in range(12, 16))
-    sight = Sight([p not in left for p in range(200)], [1 if p in left else 3 for p in range(200)], 1, PIECE)
-    conductors = [Conductor(place=Place(number, 16)) for number in range(12)]
+    sight = SwarmView([p not in left for p in range(200)], [1 if p in left else 3 for p in range(200)], 1, PIECE)
+    conductors = [Conductor(place=PlanPlace(number, 16)) for number in range(12)]
     before = [[conductor.priorities(sight, now=0.0)[piece] for piece in left] for conductor in conductors]
     after = [[conductor.priorities(sight, now=1.0)[piece] for piece in left] for conductor in conductors]
 
@@ -306,8 +306,8 @@ def test_a_plan_that_does_not_get_on_is_given_up(
 ) -> None:
     """A piece that nobody may ask for is never fetched."""
     copies = data.draw(st.lists(st.integers(seeds, 5), min_size=len(have), max_size=len(have)))
-    conductor = Conductor(place=Place(number, receivers))
-    sight = Sight(have, copies, seeds, PIECE)
+    conductor = Conductor(place=PlanPlace(number, receivers))
+    sight = SwarmView(have, copies, seeds, PIECE)
     conductor.priorities(sight, now=0.0)
 
     assert LATER not in conductor.priorities(sight, now=10.0)
@@ -325,7 +325,7 @@ def test_every_piece_is_always_wanted(
 ) -> None:
     """libtorrent calls a torrent finished when no missing piece has a priority; it would be published with holes."""
     copies = data.draw(st.lists(st.integers(seeds, 5), min_size=len(have), max_size=len(have)))
-    wanted = Conductor(place=Place(number, receivers)).priorities(Sight(have, copies, seeds, PIECE), now=0.0)
+    wanted = Conductor(place=PlanPlace(number, receivers)).priorities(SwarmView(have, copies, seeds, PIECE), now=0.0)
 
     assert 0 not in wanted
 

@@ -10,8 +10,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from property_size import examples
 
 from torrentdist.model.ids import Digest, PeerId
-from torrentdist.model.views import PeerRole, SwarmAnnounce, SwarmEntry
-from torrentdist.swarm.directory import Limits, Periods, SwarmDirectory
+from torrentdist.model.wire.views import PeerRole, SwarmAnnounce, SwarmEntry
+from torrentdist.swarm.directory.directory import Limits, Periods, SwarmDirectory
 
 DIGESTS = [Digest(letter * 64) for letter in "abc"]
 PEERS = [PeerId(f"p{n}") for n in range(7)]

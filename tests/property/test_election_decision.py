@@ -5,7 +5,17 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torrentdist.cluster.term import First, Ghost, MustQueue, OwnNode, Waits, lease_end, outdated, queue, standing
+from torrentdist.cluster.election.term import (
+    First,
+    Ghost,
+    MustQueue,
+    OwnNode,
+    Waits,
+    lease_end,
+    outdated,
+    queue,
+    standing,
+)
 
 NUMBERS = st.integers(min_value=0, max_value=9_999_999_999)
 UNIQUES = st.text("0123456789abcdef", min_size=16, max_size=16)

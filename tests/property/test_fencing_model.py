@@ -22,9 +22,12 @@ from records_of import bundle, supervisor
 from tree_model import Tree as Model
 
 from torrentdist.cluster import paths
-from torrentdist.cluster.epoch import Displaced, raise_epoch
-from torrentdist.cluster.fence import Fence
-from torrentdist.cluster.operations import (
+from torrentdist.cluster.election.epoch import Displaced, raise_epoch
+from torrentdist.cluster.election.fence import Fence
+from torrentdist.cluster.election.term import First, OwnNode, Waits, standing
+from torrentdist.cluster.rebalance.group_requests import Refused
+from torrentdist.cluster.records.snapshot import ClusterSnapshot, ReadTree, updated
+from torrentdist.cluster.session.znode_operations import (
     Check,
     Create,
     Delete,
@@ -36,11 +39,8 @@ from torrentdist.cluster.operations import (
     Stat,
     TransactionFailed,
 )
-from torrentdist.cluster.rebalance.requests import Refused
-from torrentdist.cluster.snapshot import ClusterSnapshot, Tree, updated
-from torrentdist.cluster.term import First, OwnNode, Waits, standing
-from torrentdist.cluster.zookeeper import ZooKeeper
-from torrentdist.master.operations import distribution_ops, removal_ops
+from torrentdist.cluster.session.zookeeper_session import ZooKeeper
+from torrentdist.master.bundles.bundle_operations import distribution_ops, removal_ops
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, MasterId, SupervisorId
 from torrentdist.model.records import AssignmentRecord, BundleState, ClusterRecord, decode, encode
@@ -100,7 +100,7 @@ class World:
     def snapshot(self) -> ClusterSnapshot:
         nodes = {path: (node.data, node.stat()) for path, node in self.tree.nodes.items()}
         children = {path: frozenset(self.tree.children(path)) for path in nodes}
-        return updated(ClusterSnapshot(), Tree(nodes, children), nodes, lambda path, error: None)
+        return updated(ClusterSnapshot(), ReadTree(nodes, children), nodes, lambda path, error: None)
 
 
 class Client:

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torrentdist.cluster import paths
-from torrentdist.cluster.operations import Create, Op, Set, Stat
-from torrentdist.cluster.snapshot import ClusterSnapshot, Tree, updated
-from torrentdist.master.foresight import foreseen
+from torrentdist.cluster.records.snapshot import ClusterSnapshot, ReadTree, updated
+from torrentdist.cluster.session.znode_operations import Create, Op, Set, Stat
+from torrentdist.master.changes.predicted_records import foreseen
 from torrentdist.model.ids import BundleId, Digest, MasterId, StoreId, SupervisorId
 from torrentdist.model.records import AssignmentRecord, BundleRecord, BundleState, ReplicaRecord, encode
 
@@ -50,14 +50,14 @@ def writes(draw: st.DrawFn) -> tuple[str, bytes]:
     )
 
 
-def as_ops(tree: Tree, written: Sequence[tuple[str, bytes]]) -> list[Op]:
+def as_ops(tree: ReadTree, written: Sequence[tuple[str, bytes]]) -> list[Op]:
     return [
         Set(path, data, tree.nodes[path][1].version) if path in tree.nodes else Create(path, data)
         for path, data in dict(written).items()
     ]
 
 
-def applied(tree: Tree, ops: Sequence[Op]) -> set[str]:
+def applied(tree: ReadTree, ops: Sequence[Op]) -> set[str]:
     """Do to the tree what ZooKeeper would; which paths it touched."""
     touched = set()
     for op in ops:
@@ -69,7 +69,7 @@ def applied(tree: Tree, ops: Sequence[Op]) -> set[str]:
     return touched
 
 
-def seen_after(before: ClusterSnapshot, tree: Tree, touched: set[str]) -> ClusterSnapshot:
+def seen_after(before: ClusterSnapshot, tree: ReadTree, touched: set[str]) -> ClusterSnapshot:
     return updated(before, tree, touched, lambda path, error: None)
 
 
@@ -78,7 +78,7 @@ def test_what_is_foreseen_is_what_the_mirror_shows(
     first: list[tuple[str, bytes]], second: list[tuple[str, bytes]]
 ) -> None:
     """B7: broken, the answer that is kept for retries would tell of a change that was never made so."""
-    tree = Tree()
+    tree = ReadTree()
     before = seen_after(ClusterSnapshot(), tree, applied(tree, as_ops(tree, first)))
     ops = as_ops(tree, second)
     guess = foreseen(before, ops)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from property_size import examples
 
-from torrentdist.cluster.operations import Create, Delete
-from torrentdist.cluster.rebalance.records import Algorithm
+from torrentdist.cluster.rebalance.group_records import Algorithm
+from torrentdist.cluster.session.znode_operations import Create, Delete
 
 RESOURCES = tuple(f"r{n}" for n in range(5))
 MOST_PROCESSES = 4

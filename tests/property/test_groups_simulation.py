@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from property_size import examples
 
-from torrentdist.cluster.operations import Create, Delete
-from torrentdist.cluster.rebalance.records import Algorithm
-from torrentdist.cluster.rebalance.signals import Tick
+from torrentdist.cluster.rebalance.group_records import Algorithm
+from torrentdist.cluster.rebalance.member_signals import Tick
+from torrentdist.cluster.session.znode_operations import Create, Delete
 
 RESOURCES = tuple(f"r{n}" for n in range(7))
 STEPS = 2000

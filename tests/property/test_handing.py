@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torrentdist.model.ids import Digest
-from torrentdist.swarm.handing import FEWEST, FORGET_SECS, GIVEN_BYTES, Handing
+from torrentdist.swarm.directory.metafile_relay import FEWEST, FORGET_SECS, GIVEN_BYTES, MetafileRelay
 
 DIGEST = Digest("a" * 64)
 sizes = st.integers(1, 4 * GIVEN_BYTES)
@@ -17,7 +17,7 @@ sizes = st.integers(1, 4 * GIVEN_BYTES)
 
 @given(size=sizes, hosts=st.integers(1, 300), unable=st.sets(st.integers(0, 299)))
 def test_every_chain_ends_at_the_master(size: int, hosts: int, unable: set[int]) -> None:
-    handing = Handing()
+    handing = MetafileRelay()
     able = {f"s{number}" for number in range(hosts) if number not in unable}
     givers = [handing.giver(DIGEST, size, f"s{number}", 0.0, able.__contains__) for number in range(hosts)]
 
@@ -26,14 +26,14 @@ def test_every_chain_ends_at_the_master(size: int, hosts: int, unable: set[int])
 
 @given(size=sizes, hosts=st.integers(1, 300))
 def test_nobody_gives_more_than_its_part(size: int, hosts: int) -> None:
-    handing = Handing()
+    handing = MetafileRelay()
     given_by = Counter(handing.giver(DIGEST, size, f"s{number}", 0.0, lambda _: True) for number in range(hosts))
 
     assert max(given_by.values()) <= max(FEWEST, GIVEN_BYTES // size)
 
 
 def test_who_asks_again_is_given_it_by_the_master() -> None:
-    handing = Handing()
+    handing = MetafileRelay()
     first = [handing.giver(DIGEST, GIVEN_BYTES, f"s{number}", 0.0, lambda _: True) for number in range(4)]
 
     assert [None, None, "s0", "s0"] == first
@@ -42,7 +42,7 @@ def test_who_asks_again_is_given_it_by_the_master() -> None:
 
 def test_who_asked_long_ago_is_sent_nobody() -> None:
     """It may have dropped the bundle since."""
-    handing = Handing()
+    handing = MetafileRelay()
     for number in range(4):
         handing.giver(DIGEST, GIVEN_BYTES, f"s{number}", 0.0, lambda _: True)
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torrentdist.cluster.term import TermRecord, left_to, queue
+from torrentdist.cluster.election.term import TermRecord, left_to, queue
 from torrentdist.model.ids import MasterId
 
 SIZES = st.integers(min_value=1, max_value=12)

@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from property_size import examples
 
-from torrentdist.cluster.rebalance.tenure import Lease
-from torrentdist.master.job_duties import settling_secs
-from torrentdist.model.ha_views import SightView
+from torrentdist.cluster.rebalance.barrier_ownership import BarrierLease
+from torrentdist.master.jobs.job_duties import settling_secs
 from torrentdist.model.ids import MasterId
-from torrentdist.supervisor import isolation
-from torrentdist.supervisor.barriers import KILL_SHARE
-from torrentdist.supervisor.guardian import NEVER
-from torrentdist.supervisor.isolation import Known
+from torrentdist.model.wire.ha_views import SightView
+from torrentdist.supervisor.exclusivity import isolation
+from torrentdist.supervisor.exclusivity.barriers import KILL_SHARE
+from torrentdist.supervisor.exclusivity.isolation import Known
+from torrentdist.supervisor.process.guardian import NEVER
 
 TIMEOUT = 6.0
 ENDING = TIMEOUT / 10
@@ -96,7 +96,7 @@ class World(RuleBasedStateMachine):
 
     @property
     def lease_kill(self) -> float:
-        return Lease(self.written, TIMEOUT).end - KILL_SHARE * TIMEOUT
+        return BarrierLease(self.written, TIMEOUT).end - KILL_SHARE * TIMEOUT
 
     @property
     def runs_here(self) -> bool:

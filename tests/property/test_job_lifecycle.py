@@ -17,17 +17,17 @@ from property_size import examples
 from records_of import bundle, snapshot, supervisor
 
 from torrentdist.cluster import paths
-from torrentdist.cluster.operations import Delete, Op, Set
-from torrentdist.cluster.snapshot import ClusterSnapshot
-from torrentdist.master.foresight import foreseen
-from torrentdist.master.job_duties import assignment_ops, drain_ops, happened, ops_of, placement
-from torrentdist.master.jobs import event_ops, submit_ops
-from torrentdist.master.lifecycle import Activate, Deactivate, Event, Kill, Rebalance, keeps_places, runs
+from torrentdist.cluster.records.snapshot import ClusterSnapshot
+from torrentdist.cluster.session.znode_operations import Delete, Op, Set
+from torrentdist.master.changes.predicted_records import foreseen
+from torrentdist.master.jobs.job_duties import assignment_ops, drain_ops, happened, ops_of, placement
+from torrentdist.master.jobs.job_operations import event_ops, submit_ops
+from torrentdist.master.jobs.lifecycle import Activate, Deactivate, Event, Kill, Rebalance, keeps_places, runs
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, JobId, SupervisorId
-from torrentdist.model.job import JobSpec, Restart, RestartPolicy
+from torrentdist.model.jobs.job import JobSpec, Restart, RestartPolicy
 from torrentdist.model.records import JobStatus, SupervisorRecord
-from torrentdist.model.views import WorkerReport, WorkerState
+from torrentdist.model.wire.views import WorkerReport, WorkerState
 
 NAMES = ["a", "b"]
 HOSTS = [SupervisorId(name) for name in ("h1", "h2", "h3")]

@@ -12,10 +12,10 @@ from property_size import examples
 from records_of import bundle, digest_of, job, master, supervisor
 
 from torrentdist.cluster import paths
-from torrentdist.cluster.operations import Stat
-from torrentdist.cluster.record_index import PerBundle, RecordIndex
-from torrentdist.cluster.snapshot import Changes, ClusterSnapshot, Tree, updated
-from torrentdist.master.replication import Local, is_settled, plan
+from torrentdist.cluster.records.record_index import PerBundle, RecordIndex
+from torrentdist.cluster.records.snapshot import Changes, ClusterSnapshot, ReadTree, updated
+from torrentdist.cluster.session.znode_operations import Stat
+from torrentdist.master.bundles.replication_plan import Local, is_settled, plan
 from torrentdist.model.ids import BundleId, Digest, JobId, MasterId, SupervisorId
 from torrentdist.model.records import (
     AssignmentRecord,
@@ -42,7 +42,7 @@ def holders_of(snapshot: ClusterSnapshot, bundle: BundleId) -> tuple[MasterId, .
 class Machine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.tree = Tree()
+        self.tree = ReadTree()
         self.version = 0
         self.snapshot = ClusterSnapshot()
         self.index = RecordIndex()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torrentdist.bundle.retention import Claim, Entry, plan, plan_prune
+from torrentdist.bundle.store.retention import Entry, KeepReason, plan, plan_prune
 from torrentdist.model.ids import Digest
 
 entries = st.lists(
@@ -14,7 +14,7 @@ entries = st.lists(
         digest=st.integers(0, 2**256 - 1).map(lambda n: Digest(f"{n:064x}")),
         size=st.integers(0, 50),
         used_at=st.integers(0, 10).map(float),
-        claims=st.frozensets(st.sampled_from(Claim), max_size=2) | st.just(frozenset()),
+        claims=st.frozensets(st.sampled_from(KeepReason), max_size=2) | st.just(frozenset()),
     ),
     unique_by=lambda entry: entry.digest,
     max_size=12,

@@ -7,14 +7,14 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torrentdist.master.scheduling import Demand, Host, Worker, place
+from torrentdist.master.jobs.scheduling import Demand, HostSlots, Worker, place
 from torrentdist.model.ids import JobId, SupervisorId
 
 HOST_IDS = [SupervisorId(f"h{n}") for n in range(6)]
 JOB_IDS = [JobId(f"j{n}") for n in range(3)]
 
 hosts = st.lists(
-    st.builds(Host, id=st.sampled_from(HOST_IDS), slots=st.integers(0, 5), draining=st.booleans()),
+    st.builds(HostSlots, id=st.sampled_from(HOST_IDS), slots=st.integers(0, 5), draining=st.booleans()),
     unique_by=lambda host: host.id,
 )
 demands = st.lists(
@@ -33,7 +33,7 @@ def wanted(of: list[Demand]) -> set[Worker]:
 
 @given(demands, hosts, placements, respread)
 def test_slots_are_respected_and_never_wasted(
-    of: list[Demand], on: list[Host], before: dict[Worker, SupervisorId], again: set[JobId]
+    of: list[Demand], on: list[HostSlots], before: dict[Worker, SupervisorId], again: set[JobId]
 ) -> None:
     """C7: a host with more workers than slots breaks down, and a free slot beside a waiting worker is a hole."""
     after = place(of, on, before, again)
@@ -46,7 +46,7 @@ def test_slots_are_respected_and_never_wasted(
 
 
 @given(demands, hosts, placements)
-def test_who_can_stay_stays(of: list[Demand], on: list[Host], before: dict[Worker, SupervisorId]) -> None:
+def test_who_can_stay_stays(of: list[Demand], on: list[HostSlots], before: dict[Worker, SupervisorId]) -> None:
     """C14: a running worker that is moved without need is work thrown away."""
     first = place(of, on, before)
 
@@ -54,10 +54,10 @@ def test_who_can_stay_stays(of: list[Demand], on: list[Host], before: dict[Worke
 
 
 @given(demands, hosts, placements)
-def test_a_host_more_moves_nobody(of: list[Demand], on: list[Host], before: dict[Worker, SupervisorId]) -> None:
+def test_a_host_more_moves_nobody(of: list[Demand], on: list[HostSlots], before: dict[Worker, SupervisorId]) -> None:
     """C3: a supervisor that joins would stop work that runs well elsewhere."""
     settled = place(of, on, before)
-    after = place(of, [*on, Host(SupervisorId("new"), 4)], settled)
+    after = place(of, [*on, HostSlots(SupervisorId("new"), 4)], settled)
 
     assert settled.items() <= after.items()
 
@@ -65,7 +65,7 @@ def test_a_host_more_moves_nobody(of: list[Demand], on: list[Host], before: dict
 @given(st.integers(0, 12), st.integers(1, 5))
 def test_a_fresh_job_is_spread_evenly(workers: int, count: int) -> None:
     """C14: two workers on one host while another one has none is no spread."""
-    on = [Host(SupervisorId(f"h{n}"), 20) for n in range(count)]
+    on = [HostSlots(SupervisorId(f"h{n}"), 20) for n in range(count)]
     used = Counter(place([Demand(JobId("j"), workers)], on, {}).values())
     loads = [used[host.id] for host in on]
 
@@ -73,7 +73,7 @@ def test_a_fresh_job_is_spread_evenly(workers: int, count: int) -> None:
 
 
 @given(demands, hosts, placements)
-def test_a_rebalanced_job_is_even(of: list[Demand], on: list[Host], before: dict[Worker, SupervisorId]) -> None:
+def test_a_rebalanced_job_is_even(of: list[Demand], on: list[HostSlots], before: dict[Worker, SupervisorId]) -> None:
     """C14: a rebalance that leaves an uneven spread was for nothing."""
     again = {demand.job for demand in of}
     after = place(of, on, before, again)

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from property_size import examples
 
-from torrentdist.bundle.make import make_metafile
 from torrentdist.bundle.metafile import Metafile
-from torrentdist.bundle.store import Store
+from torrentdist.bundle.metafile_maker import make_metafile
+from torrentdist.bundle.store.store import Store
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torrentdist_cli.layout import columns, shorten, shorten_apart, table
+from torrentdist_cli.frame.table_layout import columns, shorten, shorten_apart, table
 
 TEXT = st.text(max_size=150)
 IDS = st.text("ab-.", min_size=1, max_size=128)

@@ -12,22 +12,22 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from property_size import examples
 
 from torrentdist.model.ids import JobId
-from torrentdist.model.job import OnIsolation, Restart, RestartPolicy
-from torrentdist.supervisor.workers import (
+from torrentdist.model.jobs.job import OnIsolation, Restart, RestartPolicy
+from torrentdist.supervisor.worker.worker_plan import (
     Barrier,
     CarryOver,
     Destroy,
     Forget,
     Key,
-    Kill,
+    KillWorker,
     Launch,
-    Lease,
     Life,
     Measure,
     ReleaseBarrier,
     Run,
-    Start,
-    Stop,
+    RunLease,
+    StartWorker,
+    StopWorker,
     TakeBarrier,
     Worker,
     after_exit,
@@ -66,8 +66,8 @@ class World(RuleBasedStateMachine):
     # what the supervisor sees, and does
 
     @property
-    def lease(self) -> Lease:
-        return Lease(self.session, self.sent + TIMEOUT / 2, self.sent + 0.6 * TIMEOUT, self.proven, ENDING)
+    def lease(self) -> RunLease:
+        return RunLease(self.session, self.sent + TIMEOUT / 2, self.sent + 0.6 * TIMEOUT, self.proven, ENDING)
 
     def workers(self) -> list[Worker]:
         return [real.worker for real in self.real.values()]
@@ -93,13 +93,13 @@ class World(RuleBasedStateMachine):
             case ReleaseBarrier(key):
                 assert self.real[key].worker.run is None, "a barrier is given back under a worker"
                 self.change(key, barrier=Barrier.FREE)
-            case Start(key):
+            case StartWorker(key):
                 self.start(key)
             case CarryOver(key, session):
                 self.carry_over(key, session)
-            case Stop(key):
+            case StopWorker(key):
                 self.measure(key, Measure.STOP)
-            case Kill(key):
+            case KillWorker(key):
                 self.measure(key, Measure.KILL)
             case Destroy(key):
                 self.real[key].deaf = False

@@ -15,11 +15,11 @@ from cluster_fixtures import until
 from event_fixtures import line, small_data, write_lines
 from pyspark.sql import SparkSession
 
-from bench.generated_events import generated, write_events
+from bench.spark.generated_events import generated, write_events
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.spark import report
-from torrentdist.spark.event_files import find_events
-from torrentdist.spark.reading import DUPLICATE, OTHER_KIND, OTHER_VERSION, TORN
+from torrentdist.spark.reporting import report
+from torrentdist.spark.reporting.event_files import find_events
+from torrentdist.spark.reporting.event_reading import DUPLICATE, OTHER_KIND, OTHER_VERSION, TORN
 
 pytestmark = pytest.mark.alone
 

@@ -13,8 +13,8 @@ import pytest
 from event_fixtures import line, small_data, write_lines
 from pyspark.sql import SparkSession
 
-from torrentdist.spark.reading import TOO_OLD, read_lines
-from torrentdist.spark.store import EventStore
+from torrentdist.spark.reporting.event_reading import TOO_OLD, read_lines
+from torrentdist.spark.reporting.event_store import EventStore
 
 AT_ONCE = 2
 NOW = time.time()

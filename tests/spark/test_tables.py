@@ -9,8 +9,8 @@ import pytest
 from event_fixtures import Events, line, small_data, write_lines
 from pyspark.sql import DataFrame, SparkSession
 
-from torrentdist.spark import tables
-from torrentdist.spark.reading import duplicates, read_lines, usable
+from torrentdist.spark.reporting import report_tables
+from torrentdist.spark.reporting.event_reading import duplicates, read_lines, usable
 
 D1, D2 = "1" * 64, "2" * 64
 END: dict[str, Any] = {
@@ -47,7 +47,7 @@ def test_how_long_until_half_most_and_all_hosts_had_it(events: Events) -> None:
     """The one number that distribution is about would be wrong."""
     story = [started(f"h{n}", 100.0 + n / 10) for n in range(10)]
     story += [finished(f"h{n}", 110.0 + n) for n in range(10)]
-    found = tables.spread(events(*story))
+    found = report_tables.spread(events(*story))
 
     assert [("etl-1", 10, 10, 14.0, 18.0, 19.0)] == rows(
         found, "bundle", "hosts", "done", "secs_50", "secs_90", "secs_100"
@@ -56,7 +56,7 @@ def test_how_long_until_half_most_and_all_hosts_had_it(events: Events) -> None:
 
 def test_a_share_that_was_not_reached_has_no_time(events: Events) -> None:
     """A bundle that got stuck would look as if it had arrived."""
-    found = tables.spread(events(started("h1", 100.0), started("h2", 100.0), finished("h1", 105.0)))
+    found = report_tables.spread(events(started("h1", 100.0), started("h2", 100.0), finished("h1", 105.0)))
 
     assert [(2, 1, 5.0, None)] == rows(found, "hosts", "done", "secs_50", "secs_100")
 
@@ -64,7 +64,7 @@ def test_a_share_that_was_not_reached_has_no_time(events: Events) -> None:
 def test_clocks_out_of_step_change_nothing(events: Events) -> None:
     """One host whose clock is an hour ahead would make every bundle take an hour."""
     ahead = [started("h2", 3700.0, clock=None), finished("h2", 3704.0, clock=-3600.0)]
-    found = tables.spread(events(started("h1", 100.0), finished("h1", 102.0), *ahead))
+    found = report_tables.spread(events(started("h1", 100.0), finished("h1", 102.0), *ahead))
 
     assert [(2, 2.0, 4.0)] == rows(found, "hosts", "secs_50", "secs_100")
 
@@ -73,7 +73,7 @@ def test_a_host_without_a_known_clock_distorts_no_bundle(events: Events) -> None
     """One host whose clock says 1970, and that never reached ZooKeeper, made every bundle take fifty years."""
     lost = [started("h3", 5.0, clock=None), finished("h3", 65.0, clock=None, seconds=6.0)]
     story = [started("h1", 100.0), finished("h1", 102.0), started("h2", 101.0), finished("h2", 104.0)]
-    found = tables.spread(events(*lost, *story))
+    found = report_tables.spread(events(*lost, *story))
 
     columns = ("hosts", "done", "unclocked", "secs_50", "secs_90", "secs_100")
     assert [(3, 3, 1, 4.0, 6.0, 6.0)] == rows(found, *columns)
@@ -94,18 +94,18 @@ def test_what_is_not_everywhere_comes_with_hosts_and_reasons(events: Events) -> 
     found = events(*story, *whole)
 
     lacking = [("h1", 1, "disk_full", "no room"), ("h2", 2, "bundle_lost", "gone"), ("h4", 0, None, None)]
-    assert lacking == sorted(rows(tables.missing(found), "node", "failures", "code", "reason"))
+    assert lacking == sorted(rows(report_tables.missing(found), "node", "failures", "code", "reason"))
     assert [("bundle_lost", 1, 1, 1), ("disk_full", 3, 3, 2)] == sorted(
-        rows(tables.failures(found), "code", "failures", "hosts", "lacking")
+        rows(report_tables.failures(found), "code", "failures", "hosts", "lacking")
     )
     columns = ("bundles", "complete", "incomplete", "lacking", "hosts", "slowest_secs", "failures")
-    assert [(2, 1, 1, 3, 5, 5.0, 4)] == rows(tables.summary(found), *columns)
+    assert [(2, 1, 1, 3, 5, 5.0, 4)] == rows(report_tables.summary(found), *columns)
 
 
 def test_masters_and_supervisors_are_told_apart(events: Events) -> None:
     """Masters get a bundle while it is uploaded, hosts when they are told to: one curve for both says nothing."""
     story = [started("m1", 100.0, role="master"), finished("m1", 101.0, role="master")]
-    found = tables.spread(events(*story, started("h1", 500.0), finished("h1", 503.0)))
+    found = report_tables.spread(events(*story, started("h1", 500.0), finished("h1", 503.0)))
 
     assert [("master", 1.0), ("supervisor", 3.0)] == rows(found, "role", "secs_100")
 
@@ -113,7 +113,7 @@ def test_masters_and_supervisors_are_told_apart(events: Events) -> None:
 def test_what_was_shipped_twice_counts_once(events: Events) -> None:
     """A shipper that sends a file again would double the traffic."""
     once = {**finished("h1", 105.0), "seq": 7}
-    found = tables.sources(events(once, once, once))
+    found = report_tables.sources(events(once, once, once))
 
     assert [(20, 70, 10, 0.7)] == rows(found, "masters", "peers", "local", "peers_share")
 
@@ -149,7 +149,7 @@ def test_a_slow_host_comes_with_the_reason_that_its_numbers_give(events: Events)
         line("daemon_started", node="a", rack="a", host="10.0.0.1", port=7071, version="1"),
         line("daemon_started", node="b", rack="b", host="10.0.9.9", port=7071, version="1"),
     ]
-    found = rows(tables.slow_hosts(events(*where, *usual, *slow_ends, failed)), "node", "why")
+    found = rows(report_tables.slow_hosts(events(*where, *usual, *slow_ends, failed)), "node", "why")
 
     assert sorted([*slow, "failed: disk_full"]) == sorted(why for _, why in found)
     assert [] == [(node, why) for node, why in found if node != why]
@@ -163,7 +163,7 @@ def test_traffic_is_told_by_the_racks_of_both_ends(events: Events) -> None:
     ]
     came = [("10.0.0.1", 30), ("10.0.0.2", 50), ("192.168.0.9", 20)]
     sources = [{"host": host, "port": 1, "bytes": count} for host, count in came]
-    found = tables.racks(events(*where, finished("h2", 110.0, rack="b", sources=sources)))
+    found = report_tables.racks(events(*where, finished("h2", 110.0, rack="b", sources=sources)))
 
     assert [("a", "b", 30), ("b", "b", 50), ("outside", "b", 20)] == rows(found, "from_rack", "to_rack", "bytes")
 
@@ -173,7 +173,7 @@ def test_a_failover_says_for_how_long_nobody_led(events: Events) -> None:
     last = line("leader_elected", node="m1", at=100.0, epoch=1, previous="", reason="", vacant_secs=None)
     heard = line("hash_failed", node="m1", at=150.0, digest=D1, piece=0)
     new = line("leader_elected", node="m2", at=158.0, epoch=2, previous="m1", reason="died", vacant_secs=0.4)
-    found = tables.failovers(events(last, heard, new))
+    found = report_tables.failovers(events(last, heard, new))
 
     assert [("m1", "m2", "died", 0.4, 8.0)] == rows(
         found, "previous", "current", "reason", "vacant_secs", "silent_secs"
@@ -194,7 +194,7 @@ def test_restarts_are_starts_but_the_first(events: Events) -> None:
         worker(3, "running", 2),
         worker(4, "running", 2),
     ]
-    found = tables.restarts(events(*story, worker(9, "running", 3, node="h2")))
+    found = report_tables.restarts(events(*story, worker(9, "running", 3, node="h2")))
 
     assert [("etl", 0, 3, 2, 2, "running", 3)] == rows(
         found, "job", "worker", "starts", "restarts", "hosts", "state", "last_exit_code"
@@ -211,7 +211,7 @@ def test_files_of_an_earlier_version_need_not_travel_again(events: Events) -> No
     old = files(1, "etl-1", D1, ("a", 60), ("b", 40))
     new = files(2, "etl-2", D2, ("a", 60), ("c", 40))
     reached = [finished(f"h{n}", 110.0, digest=D2, bundle="etl-2") for n in range(3)]
-    found = tables.savings(events(old, new, *reached))
+    found = report_tables.savings(events(old, new, *reached))
 
     assert [("etl-1", 0, 0), ("etl-2", 60, 180)] == rows(found, "bundle", "same_bytes", "saved_bytes")
     assert 0.6 == pytest.approx(rows(found, "same_share")[1][0])

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from torrentdist.bundle.make import make_metafile
 from torrentdist.bundle.metafile import FileEntry, Metafile
-from torrentdist.supervisor.archives import Format, Read, archive, room_for, size_of
+from torrentdist.bundle.metafile_maker import make_metafile
+from torrentdist.supervisor.gateway.archives import ArchiveFormat, Read, archive, room_for, size_of
 
 LONG = "d" * 120 + "/" + "f" * 120
 
@@ -44,23 +44,23 @@ def reader(source: Path, portion: int) -> Read:
     return read
 
 
-def made(meta: Metafile, kind: Format, source: Path, portion: int = 1 << 20) -> bytes:
+def made(meta: Metafile, kind: ArchiveFormat, source: Path, portion: int = 1 << 20) -> bytes:
     async def collect() -> bytes:
         return b"".join([part async for part in archive(meta, kind, reader(source, portion))])
 
     return asyncio.run(collect())
 
 
-@pytest.mark.parametrize("kind", Format)
-def test_portions_leave_no_trace(source: Path, kind: Format) -> None:
+@pytest.mark.parametrize("kind", ArchiveFormat)
+def test_portions_leave_no_trace(source: Path, kind: ArchiveFormat) -> None:
     """Two hosts would make different archives of one bundle, and a resumed download would mix them."""
     meta = make_metafile(source)
 
     assert made(meta, kind, source) == made(meta, kind, source, portion=777)
 
 
-@pytest.mark.parametrize("kind", [Format.TAR, Format.TAR_GZ])
-def test_the_size_is_known_beforehand(source: Path, kind: Format) -> None:
+@pytest.mark.parametrize("kind", [ArchiveFormat.TAR, ArchiveFormat.TAR_GZ])
+def test_the_size_is_known_beforehand(source: Path, kind: ArchiveFormat) -> None:
     """The Content-Length of an archive that still grows would be wrong."""
     meta = make_metafile(source)
 
@@ -71,7 +71,7 @@ def test_no_kind_takes_more_room_than_is_reserved(source: Path) -> None:
     """An archive would push the store beyond its limit."""
     meta = make_metafile(source)
 
-    assert max(len(made(meta, kind, source)) for kind in Format) <= room_for(meta)
+    assert max(len(made(meta, kind, source)) for kind in ArchiveFormat) <= room_for(meta)
 
 
 def untar(data: bytes, dest: Path) -> None:
@@ -86,9 +86,11 @@ def unzip(data: bytes, dest: Path) -> None:
         opened.extractall(dest)
 
 
-@pytest.mark.parametrize(("kind", "unpack"), [(Format.TAR, untar), (Format.TAR_GZ, untar), (Format.ZIP, unzip)])
+@pytest.mark.parametrize(
+    ("kind", "unpack"), [(ArchiveFormat.TAR, untar), (ArchiveFormat.TAR_GZ, untar), (ArchiveFormat.ZIP, unzip)]
+)
 def test_what_is_unpacked_is_the_bundle(
-    source: Path, tmp_path: Path, kind: Format, unpack: Callable[[bytes, Path], None]
+    source: Path, tmp_path: Path, kind: ArchiveFormat, unpack: Callable[[bytes, Path], None]
 ) -> None:
     """Executors would run on other files than those that were uploaded."""
     unpack(made(make_metafile(source), kind, source), tmp_path)
@@ -100,7 +102,7 @@ def test_what_is_unpacked_is_the_bundle(
 
 def test_a_tar_keeps_links_and_modes(source: Path, tmp_path: Path) -> None:
     """A program in an archive would not be executable."""
-    untar(made(make_metafile(source), Format.TAR_GZ, source), tmp_path)
+    untar(made(make_metafile(source), ArchiveFormat.TAR_GZ, source), tmp_path)
 
     assert os.readlink(tmp_path / "link") == "bin/run.sh"
     assert os.access(tmp_path / "bin/run.sh", os.X_OK)

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torrentdist.cluster import paths
-from torrentdist.cluster.operations import request_size
-from torrentdist.cluster.restoring import (
+from torrentdist.cluster.election.term import TermRecord, failover_reason, read_term
+from torrentdist.cluster.records.tree_restore import (
     MAX_BYTES,
     MAX_OPS,
     RESTORED,
@@ -21,7 +21,7 @@ from torrentdist.cluster.restoring import (
     passing,
     sorted_nodes,
 )
-from torrentdist.cluster.term import TermRecord, failover_reason, read_term
+from torrentdist.cluster.session.znode_operations import request_size
 from torrentdist.model.backup import Backup, decode_backup, encode_backup
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import MasterId

@@ -6,7 +6,7 @@ import ctypes
 import mmap
 from pathlib import Path
 
-from bench.warm import BLOCK, WarmMemory, available, fill_page_cache, lacking_blocks
+from bench.lab.warm_memory import BLOCK, WarmMemory, available, fill_page_cache, lacking_blocks
 
 
 def shared_kib() -> int:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from torrentdist.bundle.content import Damage, finish_content, same_content, verify_content, verify_copy
-from torrentdist.bundle.make import make_metafile
+from torrentdist.bundle.content_check import Damage, finish_content, same_content, verify_content, verify_copy
 from torrentdist.bundle.metafile import Metafile
+from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.model.errors import TorrentdistError
 
 BIG = 5 * 1024 * 1024

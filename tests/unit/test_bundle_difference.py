@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from torrentdist.bundle.difference import describe_difference
-from torrentdist.bundle.make import make_metafile
+from torrentdist.bundle.content_difference import describe_difference
+from torrentdist.bundle.metafile_maker import make_metafile
 
 Change = Callable[[Path], object]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from torrentdist.bundle.durable import disk_failure, fsync_dir, sync_filesystem, write_durably
+from torrentdist.bundle.files.durability import disk_failure, fsync_dir, sync_filesystem, write_durably
 
 
 def test_a_file_is_replaced_whole(tmp_path: Path) -> None:

@@ -12,10 +12,10 @@ from typing import Any
 import libtorrent as lt
 import pytest
 
-from torrentdist.bundle import make
-from torrentdist.bundle.make import choose_piece_length, make_metafile
+from torrentdist.bundle import metafile_maker
+from torrentdist.bundle.directory_scan import scan
 from torrentdist.bundle.metafile import FileEntry, Metafile, Symlink
-from torrentdist.bundle.scan import scan
+from torrentdist.bundle.metafile_maker import choose_piece_length, make_metafile
 from torrentdist.model.errors import TorrentdistError
 
 KIB = 1024
@@ -348,7 +348,7 @@ def test_a_file_swapped_for_a_fifo_does_not_hang(source: Path) -> None:
     (source / "f").unlink()
     os.mkfifo(source / "f")
     with pytest.raises(TorrentdistError) as caught:
-        make._hash(found, 32 * KIB, None)
+        metafile_maker._hash(found, 32 * KIB, None)
 
     assert caught.value.code == "changed_while_reading"
 
@@ -387,7 +387,7 @@ def test_a_large_file_takes_no_memory(tmp_path: Path) -> None:
     with (tmp_path / "large").open("wb") as out:
         out.truncate(512 * MIB + 1)
     program = (
-        "import pathlib, sys; from torrentdist.bundle.make import make_metafile\n"
+        "import pathlib, sys; from torrentdist.bundle.metafile_maker import make_metafile\n"
         "meta = make_metafile(pathlib.Path(sys.argv[1]))\n"
         "status = pathlib.Path('/proc/self/status').read_text().split()\n"
         "print(meta.size, meta.num_pieces, status[status.index('VmHWM:') + 1])"

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from torrentdist.bundle import bencode, merkle, metafile, paths
-from torrentdist.bundle.make import make_metafile
+from torrentdist.bundle import bencode, merkle, metafile, safe_paths
 from torrentdist.bundle.metafile import parse_metafile, with_trackers
+from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.model.errors import TorrentdistError
 
 Tree = dict[bytes, Any]
@@ -225,7 +225,7 @@ def test_pieces_and_files_are_counted(top: Tree, monkeypatch: pytest.MonkeyPatch
     assert parse_metafile(bencode.encode(top)).num_pieces == 5
     monkeypatch.setattr(metafile, "MAX_PIECES", 4)
     assert "more than 4 pieces" in refusal(top)
-    monkeypatch.setattr(paths, "MAX_ENTRIES", 3)
+    monkeypatch.setattr(safe_paths, "MAX_ENTRIES", 3)
     assert "more than 3 files" in refusal(top)
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from torrentdist.bundle import paths
-from torrentdist.bundle.paths import LinkFault, LinkProblem
+from torrentdist.bundle import safe_paths
+from torrentdist.bundle.safe_paths import LinkFault, LinkProblem
 
 GOOD_NAMES = [
     "a",
@@ -30,7 +30,7 @@ GOOD_NAMES = [
 def test_every_valid_unicode_name_is_taken(name: str) -> None:
     """A name that Linux stores would be refused."""
 
-    assert paths.name_problem(name.encode()) is None
+    assert safe_paths.name_problem(name.encode()) is None
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_every_valid_unicode_name_is_taken(name: str) -> None:
 def test_a_name_that_cannot_be_stored_is_refused(name: bytes) -> None:
     """A component of a metafile could leave its directory, or fail on disk."""
 
-    assert paths.name_problem(name) is not None
+    assert safe_paths.name_problem(name) is not None
 
 
 @pytest.mark.parametrize(
@@ -48,13 +48,13 @@ def test_a_name_that_cannot_be_stored_is_refused(name: bytes) -> None:
 def test_a_path_that_cannot_be_stored_is_refused(path: bytes) -> None:
     """An absolute, empty, climbing, too deep or too long path would pass."""
 
-    assert paths.path_problem(path) is not None
+    assert safe_paths.path_problem(path) is not None
 
 
 def test_the_deepest_path_is_taken() -> None:
     """The bound would be off by one."""
 
-    assert paths.path_problem(b"/".join([b"d"] * paths.MAX_DEPTH)) is None
+    assert safe_paths.path_problem(b"/".join([b"d"] * safe_paths.MAX_DEPTH)) is None
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_the_deepest_path_is_taken() -> None:
 def test_a_symlink_that_stays_inside_is_taken(links: dict[str, str]) -> None:
     """A harmless symlink would make an upload impossible."""
 
-    assert paths.find_link_problem(links) is None
+    assert safe_paths.find_link_problem(links) is None
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_a_symlink_that_stays_inside_is_taken(links: dict[str, str]) -> None:
 def test_a_symlink_that_leaves_is_found_through_any_chain(links: dict[str, str], path: str) -> None:
     """A bundle could make its host read or write a file of somebody else."""
 
-    assert LinkProblem(path, links[path], LinkFault.LEAVES) == paths.find_link_problem(links)
+    assert LinkProblem(path, links[path], LinkFault.LEAVES) == safe_paths.find_link_problem(links)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_a_symlink_that_leaves_is_found_through_any_chain(links: dict[str, str],
 )
 def test_a_circle_of_symlinks_ends(links: dict[str, str]) -> None:
     """Following the symlinks of a hostile metafile would not end, or need memory without bound."""
-    problem = paths.find_link_problem(links)
+    problem = safe_paths.find_link_problem(links)
 
     assert problem is not None
     assert problem.fault == LinkFault.CIRCLE
@@ -117,7 +117,7 @@ def test_a_circle_of_symlinks_ends(links: dict[str, str]) -> None:
 
 def test_a_symlink_that_leads_too_deep_is_refused() -> None:
     """Many symlinks to one far place would take memory without bound."""
-    problem = paths.find_link_problem({"a": "x/" * 2000})
+    problem = safe_paths.find_link_problem({"a": "x/" * 2000})
 
     assert problem is not None
     assert problem.fault == LinkFault.DEEP
@@ -143,18 +143,18 @@ def test_a_symlink_that_leads_too_deep_is_refused() -> None:
 def test_two_things_in_one_place_are_refused(files: list[str], links: list[str], empty: list[str]) -> None:
     """A file could be written through a symlink of the same bundle."""
 
-    assert paths.find_layout_problem(files, links, empty) is not None
+    assert safe_paths.find_layout_problem(files, links, empty) is not None
 
 
 def test_what_differs_in_case_or_normal_form_is_not_one_place() -> None:
     """Names that Linux tells apart would be refused."""
 
-    assert paths.find_layout_problem(["a", "A", "\u00e9", "e\u0301"], ["l"], ["E", "e/f"]) is None
+    assert safe_paths.find_layout_problem(["a", "A", "\u00e9", "e\u0301"], ["l"], ["E", "e/f"]) is None
 
 
 def test_the_paths_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A small metafile could spell paths that fill the memory."""
-    monkeypatch.setattr(paths, "MAX_ALL_PATHS_BYTES", 1000)
+    monkeypatch.setattr(safe_paths, "MAX_ALL_PATHS_BYTES", 1000)
 
-    assert paths.find_layout_problem(["/".join("d" * 60)], [], []) == "it has too many directories"
-    assert paths.find_layout_problem(["x" * 600, "y" * 600], [], []) == "it has too many entries"
+    assert safe_paths.find_layout_problem(["/".join("d" * 60)], [], []) == "it has too many directories"
+    assert safe_paths.find_layout_problem(["x" * 600, "y" * 600], [], []) == "it has too many entries"

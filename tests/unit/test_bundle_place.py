@@ -13,10 +13,10 @@ from tempfile import mkdtemp
 
 import pytest
 
-from torrentdist.bundle.content import finish_content, verify_copy
-from torrentdist.bundle.make import make_metafile
+from torrentdist.bundle.content_check import finish_content, verify_copy
+from torrentdist.bundle.files.copying import place_content, replace_content
 from torrentdist.bundle.metafile import Metafile
-from torrentdist.bundle.place import place_content, replace_content
+from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.model.errors import TorrentdistError
 
 MIB = 1024 * 1024

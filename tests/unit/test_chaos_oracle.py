@@ -8,7 +8,7 @@ from chaos.oracle import CHROOT, Committed, Sighting, judge_sightings, judge_tra
 from chaos.txnlog import Change, Kind, Transaction
 from records_of import bundle
 
-from torrentdist.cluster.term import TermRecord
+from torrentdist.cluster.election.term import TermRecord
 from torrentdist.model.ids import MasterId
 from torrentdist.model.records import BundleState, encode
 

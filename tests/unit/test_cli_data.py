@@ -9,13 +9,13 @@ import msgspec
 import pytest
 from cluster_by_script import BUNDLE, DIGEST, Answers
 
-from torrentdist.bundle.make import make_metafile
+from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.model.backup import Backup, Node, encode_backup
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.ha_views import FailoverView, LeaderTransferView, LeaderView, MasterState, RoleView
 from torrentdist.model.ids import BundleId, MasterId, SupervisorId
-from torrentdist.model.prune_views import PruneView
-from torrentdist.model.views import (
+from torrentdist.model.wire.ha_views import FailoverView, LeaderTransferView, LeaderView, MasterState, RoleView
+from torrentdist.model.wire.prune_views import PruneView
+from torrentdist.model.wire.views import (
     BundleCounts,
     ClusterView,
     FleetView,

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from torrentdist.client.progress import Phase, TransferProgress, UploadProgress
+from torrentdist.client.bundles.transfer_progress import TransferProgress, TransferStage, UploadProgress
 from torrentdist.model.ids import BundleId, Digest, SupervisorId
-from torrentdist.model.views import FleetView, HostProgress, HostState
-from torrentdist_cli.fleet import cells, eta, line, picture, shown_hosts, summary
-from torrentdist_cli.progress import paced, sentence, transfer_display
-from torrentdist_cli.session import Session
+from torrentdist.model.wire.views import FleetView, HostProgress, HostState
+from torrentdist_cli.bundles.fleet_picture import cells, eta, line, picture, shown_hosts, summary
+from torrentdist_cli.frame.invocation import Session
+from torrentdist_cli.frame.progress_bar import paced, sentence, transfer_display
 
 MIB = 1024 * 1024
 
@@ -113,7 +113,7 @@ def test_a_download_is_told_in_one_line() -> None:
     """Rate, time left and the share from peers are what one wants to know of a download."""
     text = sentence(
         TransferProgress(
-            phase=Phase.FETCHING, done=45, size=100, rate=MIB, eta=12, from_masters=1, from_peers=3, peers=7
+            phase=TransferStage.FETCHING, done=45, size=100, rate=MIB, eta=12, from_masters=1, from_peers=3, peers=7
         )
     )
 
@@ -122,7 +122,7 @@ def test_a_download_is_told_in_one_line() -> None:
 
 def test_an_upload_is_told_with_its_replicas() -> None:
     """How many masters hold it is what an upload waits for."""
-    text = sentence(UploadProgress(phase=Phase.SEEDING, done=0, size=0, replicas=1, wanted=3))
+    text = sentence(UploadProgress(phase=TransferStage.SEEDING, done=0, size=0, replicas=1, wanted=3))
 
     assert text == "seeding 0%, 0 B of 0 B, 1 of 3 replicas"
 
@@ -141,6 +141,6 @@ def test_without_a_terminal_there_is_a_line_every_ten_seconds() -> None:
 def test_quiet_shows_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     """A script that asked for the one value gets nothing else on the screen."""
     with transfer_display(Session(quiet=True)) as show:
-        show(TransferProgress(phase=Phase.FETCHING, done=1, size=2))
+        show(TransferProgress(phase=TransferStage.FETCHING, done=1, size=2))
 
     assert capsys.readouterr() == ("", "")

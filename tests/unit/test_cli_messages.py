@@ -11,9 +11,9 @@ import msgspec
 import pytest
 from cluster_by_script import BUNDLE, Answers
 
-from torrentdist.bundle.make import make_metafile
+from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.views import FleetView, HostBundleView, HostState
+from torrentdist.model.wire.views import FleetView, HostBundleView, HostState
 from torrentdist_cli.main import main
 
 Capture = pytest.CaptureFixture[str]

@@ -10,10 +10,10 @@ import pytest
 from cluster_by_script import BUNDLE, Answers
 
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.ha_views import FailoverView, LeaderView, MasterState, RoleView
 from torrentdist.model.ids import BundleId, JobId, MasterId, SupervisorId
 from torrentdist.model.records import JobEvent, JobEventKind, JobStatus
-from torrentdist.model.views import (
+from torrentdist.model.wire.ha_views import FailoverView, LeaderView, MasterState, RoleView
+from torrentdist.model.wire.views import (
     BundleCounts,
     ClusterView,
     FleetView,
@@ -25,7 +25,7 @@ from torrentdist.model.views import (
     WorkerState,
     WorkerView,
 )
-from torrentdist_cli.layout import columns
+from torrentdist_cli.frame.table_layout import columns
 from torrentdist_cli.main import main
 
 Capture = pytest.CaptureFixture[str]

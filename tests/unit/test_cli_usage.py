@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from torrentdist.model.errors import ERRORS
-from torrentdist_cli.command import Group
+from torrentdist_cli.frame.command import Group
 from torrentdist_cli.main import cli, main
 
 HEAVY = (
@@ -22,7 +22,7 @@ HEAVY = (
     "libtorrent",
     "msgspec",
     "tomllib",
-    "torrentdist.model.settings",
+    "torrentdist.model.configuration.settings",
     "torrentdist.client",
 )
 NOBODY = "http://127.0.0.1:1"
@@ -71,7 +71,7 @@ def test_help_imports_nothing_that_it_does_not_need() -> None:
 def test_a_command_that_asks_the_masters_draws_nothing_before_it_has_to() -> None:
     """Each of these is a part of the time that a command takes to start: where sixteen start at once, all pay it."""
     run = python(
-        "import sys, torrentdist_cli.download, torrentdist_cli.distribute;"
+        "import sys, torrentdist_cli.bundles.download_command, torrentdist_cli.bundles.distribute_command;"
         "print([name for name in ('rich', 'pygments', 'httpx', 'h11', 'email') if name in sys.modules])"
     )
 
@@ -282,7 +282,7 @@ def test_a_daemon_is_not_started_from_a_file_that_is_not_about_it(
     """A client's configuration would start a daemon with a default id, in the default directory, on any ZooKeeper."""
     started: list[str] = []
     monkeypatch.setattr(
-        "torrentdist_cli.daemon.entry_of", lambda module: lambda config, **options: started.append(module)
+        "torrentdist_cli.hosts.daemon_start.entry_of", lambda module: lambda config, **options: started.append(module)
     )
     (tmp_path / "client.toml").write_text('[client]\nmasters = ["http://127.0.0.1:1"]\n')
     (tmp_path / "daemon.toml").write_text(f"[{role}]\n")

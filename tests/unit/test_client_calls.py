@@ -12,11 +12,11 @@ import httpx
 import pytest
 from scripted_http import ScriptedHttp
 
-from torrentdist.bundle.make import make_metafile
-from torrentdist.client.chunked import read_chunk, send_content
-from torrentdist.client.http import MasterClient
-from torrentdist.client.upload import default_id
-from torrentdist.model.config import ClientConfig
+from torrentdist.bundle.metafile_maker import make_metafile
+from torrentdist.client.bundles.chunked_upload import read_chunk, send_content
+from torrentdist.client.bundles.upload import default_id
+from torrentdist.client.masters.master_client import MasterClient
+from torrentdist.model.configuration.config import ClientConfig
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import bundle_id, digest
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from torrentdist.bundle.content import same_content
-from torrentdist.bundle.make import make_metafile
+from torrentdist.bundle.content_check import same_content
 from torrentdist.bundle.metafile import Metafile
-from torrentdist.client.destination import Memo, check, drop_part, find_kept, open_part, part_path, resolve
+from torrentdist.bundle.metafile_maker import make_metafile
+from torrentdist.client.bundles.destination import Memo, check, drop_part, find_kept, open_part, part_path, resolve
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId
-from torrentdist.model.views import PeerAddress, PeerRole
+from torrentdist.model.wire.views import PeerAddress, PeerRole
 
 ID = BundleId("etl-1")
 

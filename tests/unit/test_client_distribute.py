@@ -13,12 +13,12 @@ import httpx
 import pytest
 from scripted_http import ScriptedHttp
 
-from torrentdist.client.distribute import distribute, hosts_needed, poll_secs
-from torrentdist.client.http import MasterClient
-from torrentdist.model.config import ClientConfig
+from torrentdist.client.bundles.distribute import distribute, hosts_needed, poll_secs
+from torrentdist.client.masters.master_client import MasterClient
+from torrentdist.model.configuration.config import ClientConfig
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, supervisor_id
-from torrentdist.model.views import DistributeView, FailedHost, FleetView, Sources
+from torrentdist.model.wire.views import DistributeView, FailedHost, FleetView, Sources
 
 ETL = BundleId("etl-1")
 Hosts = dict[str, dict[str, Any]]

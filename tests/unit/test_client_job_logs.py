@@ -12,9 +12,9 @@ import msgspec
 import pytest
 from scripted_http import ScriptedHttp
 
-from torrentdist.client.http import MasterClient
 from torrentdist.client.job_logs import LogLine, Wanted, follow_logs, read_logs
-from torrentdist.model.config import ClientConfig
+from torrentdist.client.masters.master_client import MasterClient
+from torrentdist.model.configuration.config import ClientConfig
 from torrentdist.model.errors import TorrentdistError
 
 Kept = dict[tuple[str, int, str], bytes]

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from scripted_masters import BUNDLE, ETL, Answer, Heard, Master, client, cluster, error
 
-from torrentdist.client.freshness import Stale
-from torrentdist.client.memory import recall_seen, remember_seen
+from torrentdist.client.masters.remembered_masters import recall_seen, remember_seen
+from torrentdist.client.masters.seen_cluster import Stale
 
 
 @pytest.fixture(autouse=True)

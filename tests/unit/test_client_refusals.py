@@ -12,15 +12,15 @@ import httpx
 import pytest
 from scripted_http import ScriptedHttp
 
-from torrentdist.bundle.make import make_metafile
 from torrentdist.bundle.metafile import Metafile
-from torrentdist.client.download import download
-from torrentdist.client.http import MasterClient
-from torrentdist.client.upload import upload
-from torrentdist.model.config import ClientConfig, Config
+from torrentdist.bundle.metafile_maker import make_metafile
+from torrentdist.client.bundles.download import download
+from torrentdist.client.bundles.upload import upload
+from torrentdist.client.masters.master_client import MasterClient
+from torrentdist.model.configuration.config import ClientConfig, Config
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId
-from torrentdist.model.views import Sources
+from torrentdist.model.wire.views import Sources
 
 ID = BundleId("etl-1")
 CONFIG = Config(client=ClientConfig(masters=["http://127.0.0.1:7060"], supervisor="", deadline_secs=0.1))

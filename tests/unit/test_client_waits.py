@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from scripted_masters import BUNDLE, ETL, Answer, Heard, Master, client, cluster, error, standby
 
-from torrentdist.client import jobs
-from torrentdist.client.read_race import READ_SECS
+from torrentdist.client import job_client
+from torrentdist.client.masters.read_race import READ_SECS
 from torrentdist.model.errors import TorrentdistError
 
 pytestmark = pytest.mark.alone
@@ -65,7 +65,7 @@ def test_a_read_without_an_answer_ends_in_time(frozen: list[str]) -> None:
         async with client(*frozen) as ours:
             began = time.monotonic()
             with pytest.raises(TorrentdistError) as caught:
-                await jobs.jobs(ours)
+                await job_client.jobs(ours)
             return time.monotonic() - began, caught.value
 
     secs, error_ = asyncio.run(test())
@@ -104,7 +104,7 @@ def test_what_the_leader_knows_is_had_from_others_when_it_is_frozen(frozen: list
         other.script = lambda heard: (200, none) if "any=true" in heard.path else standby(frozen[0])(heard)
         async with cluster(other), client(other.url, frozen[0]) as ours:
             began = time.monotonic()
-            assert [] == await jobs.jobs(ours)
+            assert [] == await job_client.jobs(ours)
             return time.monotonic() - began, [heard.path for heard in other.heard]
 
     secs, paths = asyncio.run(test())

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from torrentdist.cluster.registration import Claim, claim
-from torrentdist.cluster.term import (
+from torrentdist.cluster.election.term import (
     KEEPALIVE_SHARE,
     LEASE_SHARE,
     NEXT,
+    ElectionPhase,
     First,
     Ghost,
     MustQueue,
     OwnNode,
-    Phase,
     TermRecord,
     Waits,
     failover_reason,
@@ -22,6 +21,7 @@ from torrentdist.cluster.term import (
     read_term,
     standing,
 )
+from torrentdist.cluster.records.registration import RegistrationStep, claim
 from torrentdist.model.ids import MasterId, StoreId
 from torrentdist.model.records import encode
 
@@ -95,23 +95,25 @@ def test_the_oldest_failovers_go() -> None:
 
 def test_leading_is_reached_from_elected_alone() -> None:
     """If this fails, a master leads without having been asked whether it is ready."""
-    before = {phase for phase, after in NEXT.items() if Phase.LEADING in after}
+    before = {phase for phase, after in NEXT.items() if ElectionPhase.LEADING in after}
 
-    assert before == {Phase.ELECTED}
-    assert set(NEXT) == set(Phase)
+    assert before == {ElectionPhase.ELECTED}
+    assert set(NEXT) == set(ElectionPhase)
 
 
 @pytest.mark.parametrize(
     ("owner", "store", "expected"),
     [
-        (None, None, Claim.CREATE),
-        (7, "mine", Claim.KEEP),
-        (7, "other", Claim.KEEP),
-        (6, "mine", Claim.REPLACE),
-        (6, "other", Claim.TAKEN),
-        (6, None, Claim.TAKEN),
+        (None, None, RegistrationStep.CREATE),
+        (7, "mine", RegistrationStep.KEEP),
+        (7, "other", RegistrationStep.KEEP),
+        (6, "mine", RegistrationStep.REPLACE),
+        (6, "other", RegistrationStep.TAKEN),
+        (6, None, RegistrationStep.TAKEN),
     ],
 )
-def test_a_record_is_taken_over_from_our_own_store_only(owner: int | None, store: str | None, expected: Claim) -> None:
+def test_a_record_is_taken_over_from_our_own_store_only(
+    owner: int | None, store: str | None, expected: RegistrationStep
+) -> None:
     """If this fails, a daemon pushes another one out, or is refused as its own double."""
     assert claim(owner, StoreId(store) if store else None, 7, StoreId("mine")) is expected

@@ -6,10 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from torrentdist.cluster import acl, paths
-from torrentdist.cluster.operations import MAX_REQUEST_BYTES, Create, Delete, Set, Stat, check_size
-from torrentdist.cluster.snapshot import ClusterSnapshot, Tree, updated
-from torrentdist.cluster.term import TermRecord
+from torrentdist.cluster import paths
+from torrentdist.cluster.election.term import TermRecord
+from torrentdist.cluster.records.snapshot import ClusterSnapshot, ReadTree, updated
+from torrentdist.cluster.session import acl
+from torrentdist.cluster.session.znode_operations import MAX_REQUEST_BYTES, Create, Delete, Set, Stat, check_size
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, MasterId, SupervisorId
 from torrentdist.model.records import AssignmentRecord, ClusterRecord, encode
@@ -85,7 +86,7 @@ def test_flaws_of_an_acl_are_named() -> None:
 def test_a_snapshot_changes_only_with_what_it_shows() -> None:
     """If this fails, waiters wake for nothing, or a change is not seen."""
     complaints: list[str] = []
-    tree = Tree()
+    tree = ReadTree()
     tree.nodes[paths.CLUSTER] = (encode(ClusterRecord(id="c", announce_key="k")), stat())
     first = updated(ClusterSnapshot(), tree, [paths.CLUSTER], lambda path, _: complaints.append(path))
     same = updated(first, tree, [paths.CLUSTER, paths.BUNDLES], lambda path, _: complaints.append(path))
@@ -100,7 +101,7 @@ def test_a_snapshot_changes_only_with_what_it_shows() -> None:
 
 def test_the_leader_is_who_raised_the_epoch_and_still_queues() -> None:
     """If this fails, the first in the queue counts as leader before it is ready."""
-    tree = Tree()
+    tree = ReadTree()
     tree.children[paths.ELECTION] = frozenset({"a-0000000001", "b-0000000002", "junk"})
     tree.nodes[paths.election_node("a-0000000001")] = (b"m1", stat())
     tree.nodes[paths.election_node("b-0000000002")] = (b"m2", stat())
@@ -115,7 +116,7 @@ def test_the_leader_is_who_raised_the_epoch_and_still_queues() -> None:
 
 def test_assignments_carry_the_version_to_write_with() -> None:
     """If this fails, the leader overwrites an assignment that it has not seen."""
-    tree = Tree()
+    tree = ReadTree()
     path = paths.assignment(SupervisorId("s"))
     tree.nodes[path] = (encode(AssignmentRecord(generation=2)), stat(version=9))
     snapshot = updated(ClusterSnapshot(), tree, [path], lambda path, exc: None)

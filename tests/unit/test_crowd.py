@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torrentdist.model.ids import PeerId
-from torrentdist.swarm.conductor import Place, Progress
-from torrentdist.swarm.crowd import RENEW_SECS, Crowd
+from torrentdist.swarm.plan.conductor import PlanPlace, Progress
+from torrentdist.swarm.plan.crowd import RENEW_SECS, Crowd
 
 
 class Swarm:
@@ -21,7 +21,7 @@ class Swarm:
         self.there: dict[PeerId, Progress] = {}
         self.looks = 0
 
-    def comes(self, name: str, now: float) -> Place | None:
+    def comes(self, name: str, now: float) -> PlanPlace | None:
         self.there[PeerId(name)] = Progress(0, 100)
         self.crowd.look(PeerId(name), self._lacking, self.expected, now)
         return self.crowd.place(PeerId(name))
@@ -46,7 +46,7 @@ def test_who_is_expected_finds_its_place_kept() -> None:
     swarm = Swarm("a", "b", "c", "d")
     places = [swarm.comes(name, now=0.01 * number) for number, name in enumerate(("c", "a", "d", "b"))]
 
-    assert [Place(2, 4), Place(0, 4), Place(3, 4), Place(1, 4)] == places
+    assert [PlanPlace(2, 4), PlanPlace(0, 4), PlanPlace(3, 4), PlanPlace(1, 4)] == places
     assert 1 == swarm.looks
 
 
@@ -55,8 +55,8 @@ def test_the_second_of_two_gives_the_first_a_place() -> None:
     swarm = Swarm()
 
     assert swarm.comes("a", now=0.0) is None
-    assert Place(1, 2) == swarm.comes("b", now=0.01)
-    assert Place(0, 2) == swarm.crowd.place(PeerId("a"))
+    assert PlanPlace(1, 2) == swarm.comes("b", now=0.01)
+    assert PlanPlace(0, 2) == swarm.crowd.place(PeerId("a"))
 
 
 def test_a_newcomer_that_nobody_expected_has_the_last_place() -> None:
@@ -66,7 +66,7 @@ def test_a_newcomer_that_nobody_expected_has_the_last_place() -> None:
         swarm.comes(name, now=turn * 2 * RENEW_SECS)
     swarm.comes("d", now=8 * RENEW_SECS)
 
-    assert [Place(n, 4) for n in range(4)] == [swarm.crowd.place(PeerId(name)) for name in ("d", "b", "c", "a")]
+    assert [PlanPlace(n, 4) for n in range(4)] == [swarm.crowd.place(PeerId(name)) for name in ("d", "b", "c", "a")]
 
 
 def test_a_place_is_settled_once_those_that_came_together_are_known() -> None:

@@ -14,12 +14,12 @@ import click
 import pytest
 from deployment_site import COMPOSE, DOCKER, PAGE, ROOT, SERVICES, in_container, instructions, shell_blocks
 
-from torrentdist.bundle import metafile, paths
-from torrentdist.cluster import operations
-from torrentdist.cluster.rebalance import records
-from torrentdist.launcher.server import arguments_of
+from torrentdist.bundle import metafile, safe_paths
+from torrentdist.cluster.rebalance import group_records
+from torrentdist.cluster.session import znode_operations
+from torrentdist.launcher.launcher_server import arguments_of
 from torrentdist.model import ids
-from torrentdist.model.settings import combine, environ_layer, toml_layer
+from torrentdist.model.configuration.settings import combine, environ_layer, toml_layer
 from torrentdist_cli.main import cli
 
 OPERATIONS = (ROOT / "docs/operations.md").read_text()
@@ -204,9 +204,9 @@ def test_an_example_of_a_supervisor_has_what_a_closed_cluster_asks_for(page: str
 @pytest.mark.parametrize(
     "limit",
     [
-        paths.MAX_NAME_BYTES, paths.MAX_PATH_BYTES, paths.MAX_DEPTH, paths.MAX_TARGET_BYTES, paths.MAX_LINK_HOPS,
-        paths.MAX_ENTRIES, paths.MAX_ALL_PATHS_BYTES, metafile.MAX_PIECES, metafile.MAX_METAFILE_BYTES,
-        ids.MAX_ID_LENGTH, operations.MAX_REQUEST_BYTES, records.MAX_RESOURCES,
+        safe_paths.MAX_NAME_BYTES, safe_paths.MAX_PATH_BYTES, safe_paths.MAX_DEPTH, safe_paths.MAX_TARGET_BYTES, safe_paths.MAX_LINK_HOPS,
+        safe_paths.MAX_ENTRIES, safe_paths.MAX_ALL_PATHS_BYTES, metafile.MAX_PIECES, metafile.MAX_METAFILE_BYTES,
+        ids.MAX_ID_LENGTH, znode_operations.MAX_REQUEST_BYTES, group_records.MAX_RESOURCES,
     ],
 )  # fmt: skip
 def test_every_limit_stands_in_the_page_that_the_errors_name(limit: int) -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest, PeerId
-from torrentdist.model.views import PeerAddress, PeerRole, SwarmAnnounce, SwarmAnswer, SwarmEntry
-from torrentdist.swarm.directory import Periods, SwarmDirectory, SwarmFacts
+from torrentdist.model.wire.views import PeerAddress, PeerRole, SwarmAnnounce, SwarmAnswer, SwarmEntry
+from torrentdist.swarm.directory.directory import Periods, SwarmDirectory, SwarmFacts
 
 D1, D2 = Digest("1" * 64), Digest("2" * 64)
 PERIODS = Periods(fetching_secs=1.0, seeding_secs=10.0, grace_secs=0.5)

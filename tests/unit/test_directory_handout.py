@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 from torrentdist.model.ids import Digest, PeerId
-from torrentdist.model.views import PeerAddress, PeerRole, SwarmAnnounce, SwarmAnswer, SwarmEntry
-from torrentdist.swarm.directory import Limits, SwarmDirectory
+from torrentdist.model.wire.views import PeerAddress, PeerRole, SwarmAnnounce, SwarmAnswer, SwarmEntry
+from torrentdist.swarm.directory.directory import Limits, SwarmDirectory
 
 D1 = Digest("1" * 64)
 

@@ -8,8 +8,8 @@ import pytest
 
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest, PeerId
-from torrentdist.model.views import PeerRole, SwarmAnnounce, SwarmAnswer, SwarmEntry
-from torrentdist.swarm.directory import MAX_PROBLEM_LENGTH, Limits, SwarmDirectory
+from torrentdist.model.wire.views import PeerRole, SwarmAnnounce, SwarmAnswer, SwarmEntry
+from torrentdist.swarm.directory.directory import MAX_PROBLEM_LENGTH, Limits, SwarmDirectory
 
 D1, D2 = Digest("1" * 64), Digest("2" * 64)
 

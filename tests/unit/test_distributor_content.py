@@ -10,7 +10,7 @@ import pytest
 
 from torrentdist.bundle import merkle
 from torrentdist.bundle.metafile import FileEntry
-from torrentdist.distributor.content import complete_file, in_parallel, keep_metafile, kept_for, kept_metafiles
+from torrentdist.distributor.plugin_files import complete_file, in_parallel, keep_metafile, kept_for, kept_metafiles
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest
 

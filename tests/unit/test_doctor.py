@@ -29,12 +29,12 @@ from torrentdist.client.diagnosis import (
 )
 from torrentdist.client.doctor import sessions
 from torrentdist.client.zookeeper_probe import Door, NotUnderstood, door_in
-from torrentdist.model.config import Config, ZooKeeperConfig
-from torrentdist.model.doctor_views import Finding, IsolationView, Verdict, exit_code, worst
+from torrentdist.model.configuration.config import Config, ZooKeeperConfig
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.ha_views import DialView, MasterState, RoleView
 from torrentdist.model.ids import MasterId
-from torrentdist.model.views import BundleCounts, ClusterView
+from torrentdist.model.wire.doctor_views import Finding, IsolationView, Verdict, exit_code, worst
+from torrentdist.model.wire.ha_views import DialView, MasterState, RoleView
+from torrentdist.model.wire.views import BundleCounts, ClusterView
 
 OK, WARN, FAIL = Verdict.OK, Verdict.WARN, Verdict.FAIL
 CLUSTER = ClusterView(

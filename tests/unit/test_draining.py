@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from torrentdist.master.draining import heir
-from torrentdist.model.ha_views import MasterState, RoleView
+from torrentdist.master.leading.heir import heir
 from torrentdist.model.ids import MasterId
+from torrentdist.model.wire.ha_views import MasterState, RoleView
 
 QUEUE = [MasterId("m1"), MasterId("m2"), MasterId("m3")]
 

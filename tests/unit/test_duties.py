@@ -6,9 +6,9 @@ from typing import Any
 
 from records_of import bundle, digest_of, snapshot
 
-from torrentdist.cluster.snapshot import BundleEntry
-from torrentdist.master.duties import Duty, ForgetUpload, MarkAvailable, MarkLost, TrimTombstone, duties
-from torrentdist.model.config import ReplicationConfig
+from torrentdist.cluster.records.snapshot import BundleEntry
+from torrentdist.master.leading.leader_duties import Duty, ForgetUpload, MarkAvailable, MarkLost, TrimTombstone, duties
+from torrentdist.model.configuration.config import ReplicationConfig
 from torrentdist.model.ids import BundleId
 from torrentdist.model.records import BundleState
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from torrentdist.model.ids import Digest
-from torrentdist.swarm.queues import REST_SECS, Pace, Queues
-from torrentdist.swarm.request_window import ALONE_SECS, LONG_SECS, WIDE_BLOCKS, WIDE_SECS
-from torrentdist.swarm.statistics import EngineStatistics
+from torrentdist.swarm.engine.engine_statistics import EngineStatistics
+from torrentdist.swarm.engine.request_limits import REST_SECS, RequestLimits, TransferPace
+from torrentdist.swarm.plan.request_window import ALONE_SECS, LONG_SECS, WIDE_BLOCKS, WIDE_SECS
 
 KiB = 1024
 MiB = 1024 * KiB
@@ -18,22 +18,25 @@ FOUR, OTHERS, ALONE = (Digest(f"{number:064}") for number in range(3))
 IDLE = EngineStatistics()
 
 
-def crowds(*receivers: int) -> Queues:
-    queues = Queues()
+def crowds(*receivers: int) -> RequestLimits:
+    queues = RequestLimits()
     for number, count in enumerate(receivers):
         queues.crowd(Digest(f"{number:064}"), count)
     return queues
 
 
-def allowed(queues: Queues, now: float = 0.0) -> int:
+def allowed(queues: RequestLimits, now: float = 0.0) -> int:
     return queues.settings(IDLE, 0.0, now)["max_allowed_in_request_queue"]
 
 
 def moving(
     rate: float, *, peers: int = 4, left: int = GiB, others: float = 0.0, at: float = 0.0
-) -> tuple[EngineStatistics, dict[Digest, Pace]]:
+) -> tuple[EngineStatistics, dict[Digest, TransferPace]]:
     """`others`: the rate of a bundle that has no crowd."""
-    paces = {FOUR: Pace(rate=rate / 4, peers=peers, left=left), ALONE: Pace(rate=others / 4, peers=1, left=GiB)}
+    paces = {
+        FOUR: TransferPace(rate=rate / 4, peers=peers, left=left),
+        ALONE: TransferPace(rate=others / 4, peers=1, left=GiB),
+    }
     return EngineStatistics(upload_rate=rate + others, at=at), paces
 
 
@@ -47,7 +50,7 @@ def test_the_largest_crowd_says_how_much_is_asked_at_a_time(receivers: list[int]
 
 def test_whoever_comes_first_asks_for_little_until_it_is_known_who_comes_with_it() -> None:
     """It would have asked the holder for seconds' worth of what the others fetch, and they would ask for it too."""
-    queues = Queues()
+    queues = RequestLimits()
     queues.begin(placed=False, now=5.0)
     first = queues.settings(IDLE, 0.0, 5.0)
     later = queues.settings(IDLE, 0.0, 5.0 + ALONE_SECS)
@@ -124,7 +127,7 @@ def test_what_another_crowd_keeps_narrow_is_made_anew_when_that_has_ended() -> N
     ids=["no crowd", "slow", "many peers", "many to come", "soon over", "beside another", "only another", "nothing"],
 )
 def test_what_is_not_held_up_is_not_disturbed(
-    receivers: list[int], moved: tuple[EngineStatistics, dict[Digest, Pace]]
+    receivers: list[int], moved: tuple[EngineStatistics, dict[Digest, TransferPace]]
 ) -> None:
     """Every transfer would stand still for half a second."""
     queues = crowds(*receivers)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import libtorrent as lt
 import pytest
 
-from torrentdist.swarm.access import clean_addresses, filter_for
-from torrentdist.swarm.settings import (
+from torrentdist.swarm.engine.address_filter import clean_addresses, filter_for
+from torrentdist.swarm.engine.session_settings import (
     SETTINGS,
     EngineConfig,
     disk_threads,

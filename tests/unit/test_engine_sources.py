@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from torrentdist.model.views import PeerAddress, PeerRole, Sources
-from torrentdist.swarm.sources import SeenPeer, SourceLedger, ours_alone
+from torrentdist.model.wire.views import PeerAddress, PeerRole, Sources
+from torrentdist.swarm.engine.byte_sources import SeenPeer, SourceLedger, ours_alone
 
 MASTER = PeerAddress(host="10.0.0.1", port=7000, role=PeerRole.MASTER)
 SUPERVISOR = PeerAddress(host="10.0.0.2", port=7000, role=PeerRole.SUPERVISOR)

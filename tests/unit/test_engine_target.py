@@ -5,10 +5,10 @@ from __future__ import annotations
 import stat
 from pathlib import Path
 
-from torrentdist.bundle.content import finish_content
-from torrentdist.bundle.make import make_metafile
+from torrentdist.bundle.content_check import finish_content
 from torrentdist.bundle.metafile import Metafile
-from torrentdist.swarm.target import is_empty, make_writable
+from torrentdist.bundle.metafile_maker import make_metafile
+from torrentdist.swarm.engine.target_files import is_empty, make_writable
 
 
 def published(content: Path) -> Metafile:

@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from torrentdist.host.events import MAX_PER_SECOND, EventLog, _Closed, surplus
-from torrentdist.model.config import EventsConfig
+from torrentdist.host.telemetry.event_log import MAX_PER_SECOND, EventLog, _Closed, surplus
+from torrentdist.model.configuration.config import EventsConfig
 from torrentdist.model.events import KINDS, NAMES, HashFailed
-from torrentdist.model.views import WorkerReport, WorkerState
-from torrentdist.supervisor.reporting import transitions
+from torrentdist.model.wire.views import WorkerReport, WorkerState
+from torrentdist.supervisor.jobs.reporting import transitions
 
 FACT = HashFailed(digest="d" * 64, piece=3)
 

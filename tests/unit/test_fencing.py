@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.supervisor.fencing import fencing_of
+from torrentdist.supervisor.worker.fencing_number import fencing_of
 
 ZOOKEEPERS_EPOCH = 1 << 32
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from records_of import bundle, digest_of, job, snapshot
 
-from torrentdist.cluster.snapshot import ClusterSnapshot
-from torrentdist.master import gate
+from torrentdist.cluster.records.snapshot import ClusterSnapshot
+from torrentdist.master.leading import gate
 from torrentdist.model.ids import BundleId, Digest
 from torrentdist.model.records import BundleState, JobStatus
 

@@ -15,10 +15,10 @@ import pytest
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from torrentdist.host.activation import inherited_socket
-from torrentdist.host.web import CutShort, WebServer, bind_socket
+from torrentdist.host.http.socket_activation import inherited_socket
+from torrentdist.host.http.web import CutShort, WebServer, bind_socket
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.supervisor.callers import OnlyUsers, user_ids, user_of
+from torrentdist.supervisor.gateway.callers import OnlyUsers, user_ids, user_of
 
 
 @pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
@@ -49,7 +49,7 @@ def test_users_are_named_or_numbered() -> None:
 
 HAND_OVER = """
 import os, sys
-from torrentdist.host.activation import inherited_socket
+from torrentdist.host.http.socket_activation import inherited_socket
 os.dup2(int(sys.argv[1]), 3)
 os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS="1")
 sock = inherited_socket(os.environ, what="the gateway")

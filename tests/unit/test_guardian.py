@@ -17,13 +17,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from torrentdist.launcher import program
+from torrentdist.launcher import bare_program
+from torrentdist.launcher.guardian_start import GUARDIAN, start_guardian, why_no_namespaces
 from torrentdist.launcher.privileges import own_user
-from torrentdist.launcher.starting import GUARDIAN, start_guardian, why_no_namespaces
-from torrentdist.supervisor import guardian, processes
-from torrentdist.supervisor.guardian import birth_of, clock
-from torrentdist.supervisor.output import Stream, read_output
-from torrentdist.supervisor.processes import Living, Status
+from torrentdist.supervisor.process import guardian, guardian_processes
+from torrentdist.supervisor.process.guardian import birth_of, clock
+from torrentdist.supervisor.process.guardian_processes import GuardianStatus, Living
+from torrentdist.supervisor.process.output_files import Stream, read_output
 
 R1, R2 = (f"r{number}-{os.getpid()}" for number in (1, 2))
 """Processes are found by their run's name on the whole machine, where others may run these tests too."""
@@ -69,21 +69,21 @@ class Ward:
             told.readline()  # it has started its worker, or ended
         return living
 
-    def status(self, run: str = R1) -> Status:
-        status = processes.read_status(self.home, run)
+    def status(self, run: str = R1) -> GuardianStatus:
+        status = guardian_processes.read_status(self.home, run)
         assert status is not None
         return status
 
     def end_of(self, living: Living, timeout: float = 10.0) -> None:
         until(lambda: birth_of(living.pid) != living.birth, timeout)
-        processes.reap(living)
+        guardian_processes.reap(living)
 
     def close(self) -> None:
         for living in self.started:
-            processes.send(living, signal.SIGKILL)
+            guardian_processes.send(living, signal.SIGKILL)
             self.end_of(living)
         for run in (R1, R2):
-            until(lambda run=run: processes.sweep(run))  # type: ignore[misc]
+            until(lambda run=run: guardian_processes.sweep(run))  # type: ignore[misc]
 
 
 def until(condition: Callable[[], object], timeout: float = 10.0) -> None:
@@ -109,7 +109,7 @@ def alive(pid: int) -> bool:
 def whole_family(ward: Ward, count: int = 3) -> list[int]:
     """The pids of the run's processes, once the worker's script has started all of them."""
     until(lambda: (ward.home / "pids").exists() and len((ward.home / "pids").read_text().split()) == count)
-    return processes.left_of(R1)
+    return guardian_processes.left_of(R1)
 
 
 FAMILY = """
@@ -140,7 +140,7 @@ def test_stop_gives_the_worker_its_grace(ward: Ward) -> None:
     """If this fails, workers have no time to put away what they have."""
     living = ward.start("sh", "-c", "trap 'echo bye; exit 5' TERM; echo on; while :; do sleep 0.01; done")
     until(lambda: read_output(ward.home, Stream.STDOUT, 0).data)
-    processes.send(living, signal.SIGTERM)
+    guardian_processes.send(living, signal.SIGTERM)
     ward.end_of(living)
 
     assert ("stop", 5) == (ward.status().reason, ward.status().exit_code)
@@ -151,7 +151,7 @@ def test_after_the_grace_the_whole_tree_is_killed(ward: Ward) -> None:
     """If this fails, a worker's children go on as if it were still assigned."""
     living = ward.start("sh", "-c", FAMILY, grace=0.2)
     family = whole_family(ward)
-    processes.send(living, signal.SIGTERM)
+    guardian_processes.send(living, signal.SIGTERM)
     ward.end_of(living)
 
     assert not [pid for pid in family if alive(pid)]
@@ -216,7 +216,7 @@ def test_a_guardian_that_comes_too_late_starts_nothing(ward: Ward, why: str) -> 
         case "orders":
             ward.orders("touch", str(ward.home / "ran"), run=R2)
         case "door":
-            assert processes.close_door(ward.home)
+            assert guardian_processes.close_door(ward.home)
     ward.end_of(ward.launch())
 
     assert not (ward.home / "ran").exists()
@@ -229,7 +229,7 @@ def test_a_second_guardian_starts_nothing_beside_the_first(ward: Ward) -> None:
     ward.end_of(second)
 
     assert (first.pid, "running") == (ward.status().guardian, ward.status().state)
-    assert not processes.close_door(ward.home)
+    assert not guardian_processes.close_door(ward.home)
 
 
 def test_a_killed_guardian_takes_its_worker_along_and_the_rest_is_swept(ward: Ward) -> None:
@@ -237,10 +237,10 @@ def test_a_killed_guardian_takes_its_worker_along_and_the_rest_is_swept(ward: Wa
     living = ward.start("sh", "-c", FAMILY)
     family = whole_family(ward)
     status = ward.status()
-    processes.send(living, signal.SIGKILL)
+    guardian_processes.send(living, signal.SIGKILL)
     ward.end_of(living)
     until(lambda: not alive(status.pid))
-    until(lambda: processes.sweep(R1, status))
+    until(lambda: guardian_processes.sweep(R1, status))
 
     assert not [pid for pid in family if alive(pid)]
 
@@ -271,7 +271,7 @@ def test_memory_is_limited(ward: Ward) -> None:
 @pytest.mark.parametrize("module", [GUARDIAN, guardian.INIT])
 def test_it_needs_nothing_but_the_standard_library(module: str) -> None:
     """If this fails, each worker costs two processes as big as the supervisor."""
-    script = f"import sys; sys.path.append({program.ROOT!r}); import {module}; print(*sys.modules)"
+    script = f"import sys; sys.path.append({bare_program.ROOT!r}); import {module}; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-IS", "-c", script], check=True, capture_output=True, text=True).stdout
     ours = {name for name in loaded.split() if name.startswith("torrentdist.")}
 

@@ -8,11 +8,11 @@ import time
 
 import pytest
 
-from torrentdist.bundle.make import make_metafile
 from torrentdist.bundle.metafile import Metafile
-from torrentdist.host.heavy_work import AT_ONCE, in_heavy_thread
+from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.host.parsed_metafiles import KEPT, ParsedMetafiles
-from torrentdist.host.slow_callbacks import SlowCallback, watched_callbacks
+from torrentdist.host.process.heavy_work import AT_ONCE, in_heavy_thread
+from torrentdist.host.process.slow_callbacks import SlowCallback, watched_callbacks
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from torrentdist.bundle.content import finish_content, verify_content
-from torrentdist.bundle.holes import data_ranges, make_sparse, zero_pieces, zero_runs
-from torrentdist.bundle.make import make_metafile
+from torrentdist.bundle.content_check import finish_content, verify_content
+from torrentdist.bundle.files.holes import data_ranges, make_sparse, zero_pieces, zero_runs
 from torrentdist.bundle.metafile import Metafile
+from torrentdist.bundle.metafile_maker import make_metafile
 
 KIB = 1024
 PIECE = 64 * KIB

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from torrentdist.bundle.make import make_metafile
 from torrentdist.bundle.metafile import Metafile
-from torrentdist.bundle.store import StoreUsage
-from torrentdist.host.files import CHUNK, read_part
+from torrentdist.bundle.metafile_maker import make_metafile
+from torrentdist.bundle.store.store import StoreUsage
+from torrentdist.host.http.file_answers import CHUNK, read_part
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.supervisor.archive_cache import ArchiveCache, allowance
-from torrentdist.supervisor.archives import Format, size_of
-from torrentdist.supervisor.content import HostContent
+from torrentdist.supervisor.bundles.host_content import HostContent
+from torrentdist.supervisor.gateway.archive_cache import ArchiveCache, allowance
+from torrentdist.supervisor.gateway.archives import ArchiveFormat, size_of
 
 pytestmark = pytest.mark.anyio
 
@@ -190,7 +190,7 @@ def test_archives_have_what_bundles_leave(given: StoreUsage, held: int, coming: 
 
 
 async def follow_all(cache: ArchiveCache, bench: Bench) -> bytes:
-    growing = await cache.get(bench.content, Format.TAR_GZ)
+    growing = await cache.get(bench.content, ArchiveFormat.TAR_GZ)
     assert growing is not None
     return b"".join([part async for part in growing.follow()])
 
@@ -204,7 +204,7 @@ async def test_many_readers_have_one_archive_made(bench: Bench, tmp_path: Path) 
         bench.swarm.put(number, bench.piece(number))
     read = await asyncio.gather(*readers)
 
-    assert {size_of(bench.meta, Format.TAR_GZ)} == {len(data) for data in read}
+    assert {size_of(bench.meta, ArchiveFormat.TAR_GZ)} == {len(data) for data in read}
     assert 1 == len(set(read)) == len(list((tmp_path / "archives").iterdir()))
     await cache.close()
 
@@ -226,7 +226,7 @@ async def test_without_room_nothing_is_kept(bench: Bench, tmp_path: Path) -> Non
     """An archive would take the room that the operator forbade."""
     cache = ArchiveCache(tmp_path / "archives", lambda: usage(free_bytes=1000))
 
-    assert await cache.get(bench.content, Format.TAR) is None
+    assert await cache.get(bench.content, ArchiveFormat.TAR) is None
 
 
 async def test_who_follows_an_archive_that_fails_is_told(bench: Bench, tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from torrentdist.host.files import file_response
-from torrentdist.host.http_conditions import (
+from torrentdist.host.http.file_answers import file_response
+from torrentdist.host.http.http_conditions import (
     Decision,
     Failed,
     NotModified,
@@ -25,7 +25,7 @@ from torrentdist.host.http_conditions import (
     decide,
     parse_date,
 )
-from torrentdist.host.web import on_http_error
+from torrentdist.host.http.web import on_http_error
 from torrentdist.model.ids import Digest
 
 pytestmark = pytest.mark.anyio

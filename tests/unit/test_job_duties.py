@@ -7,10 +7,10 @@ import dataclasses
 import msgspec
 from records_of import bundle, job, snapshot, supervisor
 
-from torrentdist.cluster.operations import Op, Set
-from torrentdist.cluster.snapshot import AssignmentEntry, ClusterSnapshot, JobEntry
-from torrentdist.master.foresight import foreseen
-from torrentdist.master.job_duties import (
+from torrentdist.cluster.records.snapshot import AssignmentEntry, ClusterSnapshot, JobEntry
+from torrentdist.cluster.session.znode_operations import Op, Set
+from torrentdist.master.changes.predicted_records import foreseen
+from torrentdist.master.jobs.job_duties import (
     Happened,
     assignment_ops,
     cleanup_ops,
@@ -19,10 +19,10 @@ from torrentdist.master.job_duties import (
     next_due,
     ops_of,
 )
-from torrentdist.master.job_replication import lacking
-from torrentdist.master.lifecycle import Due, Replicated
+from torrentdist.master.jobs.job_replication import lacking
+from torrentdist.master.jobs.lifecycle import Due, Replicated
 from torrentdist.model.ids import JobId, SupervisorId
-from torrentdist.model.job import JobSpec, Replication
+from torrentdist.model.jobs.job import JobSpec, Replication
 from torrentdist.model.records import (
     AssignmentRecord,
     JobRecord,

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from torrentdist.client.jobs import job_in, read_job
+from torrentdist.client.job_client import job_in, read_job
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.job import JobSpec, Restart, RestartPolicy, parse_job
-from torrentdist.model.overrides import with_overrides
+from torrentdist.model.jobs.job import JobSpec, Restart, RestartPolicy, parse_job
+from torrentdist.model.jobs.job_overrides import with_overrides
 
 PLAIN = 'name = "wordcount"\ncommand = ["./run", "in put"]\n'
 

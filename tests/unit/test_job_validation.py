@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from torrentdist.master.validating import Validation
-from torrentdist.model.config import JobsConfig
+from torrentdist.master.jobs.job_validation import Validation
+from torrentdist.model.configuration.config import JobsConfig
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.job import JobSpec, RestartPolicy
+from torrentdist.model.jobs.job import JobSpec, RestartPolicy
 
 JOB = 'name = "etl"\ncommand = ["true"]\n[restart]\nlimit = 3\n'
 

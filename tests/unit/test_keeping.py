@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from torrentdist.model.ids import BundleId, Digest
-from torrentdist.supervisor.keeping import Action, Drop, Fetch, HostState, StopSeeding, plan
+from torrentdist.supervisor.bundles.keeping_plan import Action, DropBundle, FetchBundle, KeepingState, StopSeeding, plan
 
 A, B = BundleId("a"), BundleId("b")
 DIGEST = Digest("1" * 64)
@@ -23,8 +23,8 @@ def host(
     removed: bool = False,
     not_before: Mapping[BundleId, float] | None = None,
     seed_secs: float = -1.0,
-) -> HostState:
-    return HostState(
+) -> KeepingState:
+    return KeepingState(
         assigned=assigned,
         requested=requested,
         bindings={A: DIGEST},
@@ -40,14 +40,14 @@ def host(
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        (host(assigned=frozenset({A}), requested=frozenset({B})), [Fetch(A), Fetch(B)]),
+        (host(assigned=frozenset({A}), requested=frozenset({B})), [FetchBundle(A), FetchBundle(B)]),
         (host(assigned=frozenset({A}), published=True), []),
         (host(assigned=frozenset({A}), fetching=frozenset({A})), []),
         (host(assigned=frozenset({A}), not_before={A: 11.0}), []),
-        (host(assigned=frozenset({A}), not_before={A: 10.0}), [Fetch(A)]),
+        (host(assigned=frozenset({A}), not_before={A: 10.0}), [FetchBundle(A)]),
     ],
 )
-def test_what_is_wanted_and_not_here_is_fetched_once(given: HostState, expected: list[Action]) -> None:
+def test_what_is_wanted_and_not_here_is_fetched_once(given: KeepingState, expected: list[Action]) -> None:
     """A host would lack what it was told to keep, or fetch it twice."""
     assert expected == plan(given, 10.0)
 
@@ -56,12 +56,12 @@ def test_what_is_wanted_and_not_here_is_fetched_once(given: HostState, expected:
     ("given", "expected"),
     [
         (host(published=True), []),
-        (host(published=True, removed=True), [Drop(DIGEST)]),
-        (host(fetching=frozenset({A}), removed=True), [Drop(DIGEST)]),
+        (host(published=True, removed=True), [DropBundle(DIGEST)]),
+        (host(fetching=frozenset({A}), removed=True), [DropBundle(DIGEST)]),
         (host(removed=True), []),
     ],
 )
-def test_only_a_tombstone_drops_what_is_here_or_arriving(given: HostState, expected: list[Action]) -> None:
+def test_only_a_tombstone_drops_what_is_here_or_arriving(given: KeepingState, expected: list[Action]) -> None:
     """Content would be lost without a removal, or a removed bundle would go on arriving until nobody has it."""
     assert expected == plan(given, 10.0)
 

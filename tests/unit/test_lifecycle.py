@@ -8,11 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from torrentdist.master.lifecycle import (
+from torrentdist.master.jobs.lifecycle import (
     GONE,
     TABLE,
     Activate,
-    Asked,
     Deactivate,
     Due,
     Event,
@@ -21,6 +20,7 @@ from torrentdist.master.lifecycle import (
     Rejected,
     Replicated,
     Replicating,
+    UserEvent,
     WorkerEnded,
     apply,
     keeps_places,
@@ -72,7 +72,7 @@ def test_every_state_and_event(status: JobStatus, event: Event) -> None:
     expected = EXPECTED.get((status, event))
     if expected is not None:
         assert expected == after(job(status), event).status
-    elif isinstance(event, Asked):
+    elif isinstance(event, UserEvent):
         with pytest.raises(TorrentdistError) as caught:
             apply(job(status), event)
 

@@ -10,7 +10,7 @@ import pytest
 
 from torrentdist.distributor.loader import joins_uploads, load_distributor
 from torrentdist.distributor.torrent import TorrentCodeDistributor
-from torrentdist.model.config import CodeDistributorConfig
+from torrentdist.model.configuration.config import CodeDistributorConfig
 from torrentdist.model.errors import TorrentdistError
 
 CONF: Mapping[str, Any] = {"options": {}, "data_dir": "/nowhere", "host": None}

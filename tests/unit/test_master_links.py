@@ -9,9 +9,9 @@ import httpx
 import pytest
 from scripted_http import ScriptedHttp
 
-from torrentdist.bundle.make import make_metafile
 from torrentdist.bundle.metafile import Metafile
-from torrentdist.host.links import MasterLinks
+from torrentdist.bundle.metafile_maker import make_metafile
+from torrentdist.host.master_links import MasterLinks
 from torrentdist.model.ids import BundleId
 from torrentdist.model.rendezvous import rendezvous
 

@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from torrentdist.cluster import paths
-from torrentdist.cluster.operations import Create, Delete, Set, Stat
-from torrentdist.master.freshness import answered_here, seen
-from torrentdist.master.once import MAX_ANSWER_BYTES, Kept, Mutation, mutation, note
-from torrentdist.master.trimming import expired
+from torrentdist.cluster.session.znode_operations import Create, Delete, Set, Stat
+from torrentdist.master.changes.answered_requests import MAX_ANSWER_BYTES, Kept, Mutation, mutation, note
+from torrentdist.master.changes.request_trimming import expired
+from torrentdist.master.reads.answer_freshness import answered_here, seen
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import RequestId
 from torrentdist.model.records import RequestRecord, decode

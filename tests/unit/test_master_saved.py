@@ -10,12 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torrentdist.cluster.mirror import Mirror
-from torrentdist.cluster.snapshot import BundleEntry, ClusterSnapshot
-from torrentdist.cluster.zookeeper import ZooKeeper
+from torrentdist.cluster.records.mirror import Mirror
+from torrentdist.cluster.records.snapshot import BundleEntry, ClusterSnapshot
+from torrentdist.cluster.session.zookeeper_session import ZooKeeper
 from torrentdist.http11 import Http
-from torrentdist.master.saved import NAME, Pace, Records, SavedRecords, decode_saved, encode_saved, source
-from torrentdist.model.config import ZooKeeperConfig
+from torrentdist.master.reads.saved_records import (
+    NAME,
+    Records,
+    SavedRecords,
+    SavingPace,
+    decode_saved,
+    encode_saved,
+    source,
+)
+from torrentdist.model.configuration.config import ZooKeeperConfig
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest, MasterId, StoreId
 from torrentdist.model.records import SCHEMA, BundleRecord, BundleState, ClusterRecord, MasterRecord, ReplicaRecord
@@ -81,7 +89,7 @@ def test_another_releases_file_is_refused(changes: dict[str, int]) -> None:
 
 def records(data_dir: Path) -> Records:
     zookeeper = ZooKeeper(ZooKeeperConfig())
-    return Records(ME, data_dir, zookeeper, Mirror(zookeeper), Http(), Pace(1, 1.0))
+    return Records(ME, data_dir, zookeeper, Mirror(zookeeper), Http(), SavingPace(1, 1.0))
 
 
 async def test_a_refused_file_is_removed_and_nothing_of_it_is_shown(tmp_path: Path) -> None:
@@ -132,7 +140,7 @@ def test_older_records_never_replace_newer_ones() -> None:
 @given(st.integers(0, 5000), st.floats(0, 600), st.floats(0, 1))
 def test_it_is_written_after_so_many_changes_or_so_long(changes: int, elapsed: float, jitter: float) -> None:
     """If this fails, a quiet cluster writes for ever, a busy one never, or all masters write in the same moment."""
-    due = Pace(1000, 60.0, jitter).due(changes, elapsed)
+    due = SavingPace(1000, 60.0, jitter).due(changes, elapsed)
 
     assert not (due and changes == 0)
     assert due or changes == 0 or (changes < 1250 and elapsed < 75)

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from records_of import bundle, job, snapshot, supervisor
 
-from torrentdist.bundle.make import make_metafile
 from torrentdist.bundle.metafile import Metafile
-from torrentdist.cluster.operations import Create, Op, Set
-from torrentdist.master.operations import distribution_ops, removal_ops, targets, upload_ops
+from torrentdist.bundle.metafile_maker import make_metafile
+from torrentdist.cluster.session.znode_operations import Create, Op, Set
+from torrentdist.master.bundles.bundle_operations import distribution_ops, removal_ops, targets, upload_ops
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, SupervisorId
 from torrentdist.model.records import AssignmentRecord, BundleRecord, BundleState, JobStatus, decode

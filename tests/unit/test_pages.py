@@ -7,10 +7,10 @@ from collections.abc import Mapping
 import pytest
 from records_of import bundle, job, snapshot
 
-from torrentdist.client.pages import PAGE, all_pages
-from torrentdist.master.job_views import job_list
-from torrentdist.master.paging import WHOLE, Page
-from torrentdist.master.viewing import bundle_list
+from torrentdist.client.masters.list_pages import PAGE, all_pages
+from torrentdist.master.bundles.bundle_views import bundle_list
+from torrentdist.master.jobs.job_views import job_list
+from torrentdist.master.reads.paging import WHOLE, Page
 from torrentdist.model.records import BundleState
 
 IDS = [f"b{number:04d}" for number in range(2 * PAGE)]

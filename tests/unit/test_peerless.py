@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torrentdist.host.peerless import PATIENCE_SECS, Peerless
+from torrentdist.host.peerless_transfers import PATIENCE_SECS, Peerless
 from torrentdist.model.ids import Digest
 
 A = Digest("a" * 64)

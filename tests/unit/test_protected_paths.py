@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from torrentdist.client.protected_paths import protection, refuse_protected
+from torrentdist.client.bundles.protected_paths import protection, refuse_protected
 from torrentdist.model.errors import TorrentdistError
 
 

@@ -7,9 +7,9 @@ import dataclasses
 import pytest
 from records_of import bundle, job, snapshot
 
-from torrentdist.cluster.operations import Set
-from torrentdist.master.operations import removal_ops
-from torrentdist.master.pruning import prune_ops, unused
+from torrentdist.cluster.session.znode_operations import Set
+from torrentdist.master.bundles.bundle_operations import removal_ops
+from torrentdist.master.bundles.pruning import prune_ops, unused
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId
 from torrentdist.model.records import BundleState, JobStatus

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from torrentdist.model.job import JobSpec
-from torrentdist.supervisor.pulse import FILE, Pulse
+from torrentdist.model.jobs.job import JobSpec
+from torrentdist.supervisor.worker.heartbeat_files import FILE, Pulse
 
 SPEC = JobSpec(name="j", heartbeat_secs=5.0, heartbeat_start_secs=20.0)
 

@@ -6,7 +6,15 @@ from typing import Any
 
 from records_of import bundle, digest_of, snapshot, store_of
 
-from torrentdist.master.replication import Abandon, Drop, Fetch, Local, PublishReplica, WithdrawReplica, plan
+from torrentdist.master.bundles.replication_plan import (
+    Abandon,
+    DropReplica,
+    FetchReplica,
+    Local,
+    PublishReplica,
+    WithdrawReplica,
+    plan,
+)
 from torrentdist.model.ids import BundleId, Digest, MasterId, StoreId
 from torrentdist.model.records import BundleState
 
@@ -26,7 +34,7 @@ def local(*published: str, **changes: Any) -> Local:
 
 def test_what_others_have_is_fetched() -> None:
     """A10: a master that does not fetch what it lacks never catches up."""
-    assert [Fetch(BundleId("a"), digest_of("a"))] == plan(snapshot([bundle("a", holders=["m2"])]), local(), 0.0)
+    assert [FetchReplica(BundleId("a"), digest_of("a"))] == plan(snapshot([bundle("a", holders=["m2"])]), local(), 0.0)
 
 
 def test_a_replica_is_announced_only_for_what_is_published() -> None:
@@ -48,7 +56,7 @@ def test_another_store_announces_itself_anew() -> None:
 
 def test_a_record_without_bytes_is_withdrawn_and_the_bytes_are_fetched() -> None:
     """A27: a master with an empty disk that still counts as holder would be believed to hold the bundle."""
-    expected = [WithdrawReplica(BundleId("a")), Fetch(BundleId("a"), digest_of("a"))]
+    expected = [WithdrawReplica(BundleId("a")), FetchReplica(BundleId("a"), digest_of("a"))]
 
     assert expected == plan(snapshot([bundle("a", holders=["m1", "m2"])]), local(), 0.0)
 
@@ -69,7 +77,7 @@ def test_a_tombstone_drops_and_withdraws() -> None:
     """A16: a removed bundle would come back from a master that was away."""
     removed = bundle("a", state=BundleState.REMOVED, holders=["m1"])
 
-    assert [WithdrawReplica(BundleId("a")), Drop(digest_of("a"))] == plan(snapshot([removed]), local("a"), 0.0)
+    assert [WithdrawReplica(BundleId("a")), DropReplica(digest_of("a"))] == plan(snapshot([removed]), local("a"), 0.0)
 
 
 def test_the_same_content_under_a_living_id_stays() -> None:
@@ -92,14 +100,14 @@ def test_an_upload_is_fetched_before_all_else_and_beyond_the_limit() -> None:
     seen = snapshot([bundle("a", holders=["m2"]), bundle("u", state=BundleState.UPLOADING)])
     busy = local(parallel=1, fetching=frozenset({digest_of("x")}))
 
-    assert [Fetch(BundleId("u"), digest_of("u"))] == plan(seen, busy, 0.0)
+    assert [FetchReplica(BundleId("u"), digest_of("u"))] == plan(seen, busy, 0.0)
 
 
 def test_what_has_fewest_copies_is_fetched_first() -> None:
     """A29: the bundle nearest to being lost would wait behind those that are safe."""
     seen = snapshot([bundle("safe", holders=["m2", "m3"]), bundle("rare", holders=["m2"])])
 
-    assert [Fetch(BundleId("rare"), digest_of("rare"))] == plan(seen, local(parallel=1), 0.0)
+    assert [FetchReplica(BundleId("rare"), digest_of("rare"))] == plan(seen, local(parallel=1), 0.0)
 
 
 def test_a_failed_fetch_waits() -> None:
@@ -108,7 +116,7 @@ def test_a_failed_fetch_waits() -> None:
     waiting = local(not_before={digest_of("a"): 5.0})
 
     assert [] == plan(seen, waiting, 4.0)
-    assert [Fetch(BundleId("a"), digest_of("a"))] == plan(seen, waiting, 5.0)
+    assert [FetchReplica(BundleId("a"), digest_of("a"))] == plan(seen, waiting, 5.0)
 
 
 def test_a_plug_in_that_needs_the_upload_first_lets_standbys_wait() -> None:
@@ -116,4 +124,4 @@ def test_a_plug_in_that_needs_the_upload_first_lets_standbys_wait() -> None:
     seen = snapshot([bundle("u", state=BundleState.UPLOADING)])
 
     assert [] == plan(seen, local(joins_uploads=False), 0.0)
-    assert [Fetch(BundleId("u"), digest_of("u"))] == plan(seen, local(joins_uploads=False, leading=True), 0.0)
+    assert [FetchReplica(BundleId("u"), digest_of("u"))] == plan(seen, local(joins_uploads=False, leading=True), 0.0)

@@ -11,9 +11,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from torrentdist.spark.event_files import find_events
-from torrentdist.spark.page import render
-from torrentdist.spark.plots import (
+from torrentdist.spark.reporting.event_files import find_events
+from torrentdist.spark.reporting.plots import (
     Bar,
     Curve,
     axis,
@@ -26,7 +25,8 @@ from torrentdist.spark.plots import (
     size,
     ticks,
 )
-from torrentdist.spark.report_directory import ReportDirectory
+from torrentdist.spark.reporting.report_directory import ReportDirectory
+from torrentdist.spark.reporting.report_page import render
 from torrentdist_cli.main import main
 
 EMPTY = (
@@ -173,7 +173,7 @@ def test_a_page_of_nothing_is_a_page() -> None:
 
 def test_without_pyspark_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     """An operator's host has no PySpark, and an ImportError doesn't say what to do."""
-    monkeypatch.setattr("torrentdist.spark.session.find_spec", lambda name: None)
+    monkeypatch.setattr("torrentdist.spark.spark_session.find_spec", lambda name: None)
 
     assert 2 == main(["report", "events"])
     assert "pip install 'torrentdist[spark]'" in capsys.readouterr().err

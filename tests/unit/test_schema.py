@@ -8,10 +8,10 @@ import msgspec
 import pytest
 from records_of import bundle, snapshot
 
-from torrentdist.cluster import schema
-from torrentdist.cluster.operations import Set
-from torrentdist.cluster.schema import spoken
-from torrentdist.master.upgrading import outdated
+from torrentdist.cluster.records import record_schema
+from torrentdist.cluster.records.record_schema import spoken
+from torrentdist.cluster.session.znode_operations import Set
+from torrentdist.master.leading.schema_upgrade import outdated
 from torrentdist.model import records
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.records import BundleRecord, decode, encode
@@ -23,7 +23,7 @@ PATH = "/code-distributor/b"
 def next_release(monkeypatch: pytest.MonkeyPatch) -> None:
     """The release after this one, which brought `pinned`."""
     monkeypatch.setattr(records, "SCHEMA", records.SCHEMA + 1)
-    monkeypatch.setitem(schema.ADDED, "/code-distributor/*", {"pinned": records.SCHEMA})
+    monkeypatch.setitem(record_schema.ADDED, "/code-distributor/*", {"pinned": records.SCHEMA})
 
 
 @pytest.mark.usefixtures("next_release")

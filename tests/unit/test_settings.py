@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from torrentdist.model.config import Config
-from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.settings import (
+from torrentdist.model.configuration.config import Config
+from torrentdist.model.configuration.settings import (
     KEYS,
     Loaded,
     environ_layer,
@@ -18,7 +17,8 @@ from torrentdist.model.settings import (
     toml_layer,
     variable_of,
 )
-from torrentdist.model.settings_rules import RULES, problems_of
+from torrentdist.model.configuration.settings_rules import RULES, problems_of
+from torrentdist.model.errors import TorrentdistError
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from torrentdist.host.watchdog import Watchdog
-from torrentdist.master.silence import Silence
+from torrentdist.host.process.watchdog import Watchdog
+from torrentdist.master.jobs.silence import Silence
 from torrentdist.model.ids import SupervisorId
 
 H1, H2 = SupervisorId("h1"), SupervisorId("h2")

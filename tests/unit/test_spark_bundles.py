@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from torrentdist.model.configuration.settings import load
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.settings import load
 from torrentdist.spark import bundle_path
 from torrentdist.spark.bundles import TOLD, _known, error_in
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from torrentdist.client.jobs import read_job
+from torrentdist.client.job_client import read_job
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId
-from torrentdist.model.job import JobSpec, parse_job
-from torrentdist.model.overrides import with_overrides
-from torrentdist.supervisor.applications import listening, reason_in
-from torrentdist.supervisor.spark_submit import Submit, find_submit, spark_command, spark_environment
+from torrentdist.model.jobs.job import JobSpec, parse_job
+from torrentdist.model.jobs.job_overrides import with_overrides
+from torrentdist.supervisor.process.spark_applications import listening, reason_in
+from torrentdist.supervisor.process.spark_submit import Submit, find_submit, spark_command, spark_environment
 
 JOB = """
 name = "daily"

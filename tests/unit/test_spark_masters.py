@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.spark.masters import addresses, require_master
+from torrentdist.spark.spark_masters import addresses, require_master
 from torrentdist_cli.main import main
 
 

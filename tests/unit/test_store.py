@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from torrentdist.bundle.content import Damage
-from torrentdist.bundle.make import make_metafile
+from torrentdist.bundle.content_check import Damage
 from torrentdist.bundle.metafile import Metafile
-from torrentdist.bundle.store import Store
+from torrentdist.bundle.metafile_maker import make_metafile
+from torrentdist.bundle.store.store import Store
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from torrentdist.bundle import store_checks
-from torrentdist.bundle.make import make_metafile
 from torrentdist.bundle.metafile import Metafile
-from torrentdist.bundle.store import Store
+from torrentdist.bundle.metafile_maker import make_metafile
+from torrentdist.bundle.store import store_checks
+from torrentdist.bundle.store.store import Store
 from torrentdist.model.ids import Digest
 
 pytestmark = pytest.mark.case("G2")

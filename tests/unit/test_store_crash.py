@@ -17,9 +17,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from torrentdist.bundle.make import make_metafile
 from torrentdist.bundle.metafile import Metafile
-from torrentdist.bundle.store import Store
+from torrentdist.bundle.metafile_maker import make_metafile
+from torrentdist.bundle.store.store import Store
 from torrentdist.model.ids import BundleId, Digest
 
 CHANGES = {

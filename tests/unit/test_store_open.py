@@ -13,16 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from torrentdist.bundle.make import make_metafile
 from torrentdist.bundle.metafile import Metafile
-from torrentdist.bundle.store import Store
+from torrentdist.bundle.metafile_maker import make_metafile
+from torrentdist.bundle.store.store import Store
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
 
 HOLD_THE_STORE = """
 import sys
 from pathlib import Path
-from torrentdist.bundle.store import Store
+from torrentdist.bundle.store.store import Store
 store = Store.open(Path(sys.argv[1]))
 print(store.id, flush=True)
 sys.stdin.read()

@@ -10,20 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from torrentdist.bundle.make import make_metafile
 from torrentdist.bundle.metafile import Metafile
-from torrentdist.bundle.store import Claim, Store, claim_everything
+from torrentdist.bundle.metafile_maker import make_metafile
+from torrentdist.bundle.store.store import KeepReason, Store, claim_everything
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
 
 KIB = 1024
 
 
-def nothing_claimed(digest: Digest) -> Collection[Claim]:
+def nothing_claimed(digest: Digest) -> Collection[KeepReason]:
     return ()
 
 
-def claimed(which: Metafile, claim: Claim) -> Callable[[Digest], Collection[Claim]]:
+def claimed(which: Metafile, claim: KeepReason) -> Callable[[Digest], Collection[KeepReason]]:
     return lambda digest: {claim} if digest == which.digest else ()
 
 
@@ -93,8 +93,8 @@ def test_pinned_bundle_is_never_evicted(bundles: Bundles) -> None:
     assert store.get(other.digest) is None
 
 
-@pytest.mark.parametrize("claim", [Claim.IN_USE, Claim.LAST_COPY])
-def test_a28_claimed_bundle_is_never_evicted(bundles: Bundles, claim: Claim) -> None:
+@pytest.mark.parametrize("claim", [KeepReason.IN_USE, KeepReason.LAST_COPY])
+def test_a28_claimed_bundle_is_never_evicted(bundles: Bundles, claim: KeepReason) -> None:
     """A28: room for one job would be made from the bundle of another, or from the last copy in the cluster."""
     store = bundles.open(limit_bytes=20 * KIB)
     needed, _ = bundles.put(store, "a", 10 * KIB), bundles.put(store, "b", 10 * KIB)
@@ -211,7 +211,7 @@ def test_prune_removes_what_nobody_used_lately(bundles: Bundles) -> None:
     store.pin(pinned.digest)
     bundles.now += 3600
     store.touch(used.digest)
-    claims = claimed(claim, Claim.LAST_COPY)
+    claims = claimed(claim, KeepReason.LAST_COPY)
     planned = store.plan_prune(older_than=3600, claims=claims)
     pruned = store.prune(older_than=3600, claims=claims)
 

@@ -14,18 +14,21 @@ import msgspec
 import pytest
 
 from torrentdist.cluster import paths
-from torrentdist.cluster.operations import SessionId
-from torrentdist.model.ha_views import SightView
+from torrentdist.cluster.session.znode_operations import SessionId
+from torrentdist.model.configuration.settings import WORKER_VARIABLES
 from torrentdist.model.ids import BundleId, JobId, MasterId
-from torrentdist.model.job import JobSpec, OnIsolation, Resources, parse_job
+from torrentdist.model.jobs.job import JobSpec, OnIsolation, Resources, parse_job
 from torrentdist.model.records import AssignmentRecord, WorkerAssignment
-from torrentdist.model.settings import WORKER_VARIABLES
-from torrentdist.supervisor import local_state, places
-from torrentdist.supervisor.barriers import Seat
-from torrentdist.supervisor.guardian import SPEC, clock, read_lease
-from torrentdist.supervisor.isolation import Known, is_proof
-from torrentdist.supervisor.last_words import MOST_CHARACTERS, end_of_stderr, last_line, why_failed
-from torrentdist.supervisor.launching import (
+from torrentdist.model.wire.ha_views import SightView
+from torrentdist.supervisor.exclusivity.barriers import Seat
+from torrentdist.supervisor.exclusivity.isolation import Known, is_proof
+from torrentdist.supervisor.exclusivity.lease_file import Inherited, LeaseFile, ToProve
+from torrentdist.supervisor.jobs import local_state, placement
+from torrentdist.supervisor.jobs.local_state import JobFacts, LocalState, RunRecord, WorkerPlace
+from torrentdist.supervisor.process.guardian import SPEC, clock, read_lease
+from torrentdist.supervisor.process.guardian_processes import boot_id
+from torrentdist.supervisor.process.last_words import MOST_CHARACTERS, end_of_stderr, last_line, why_failed
+from torrentdist.supervisor.process.launching import (
     Homes,
     Program,
     clean_up,
@@ -35,11 +38,8 @@ from torrentdist.supervisor.launching import (
     prepare,
     write_peers,
 )
-from torrentdist.supervisor.leasing import Inherited, LeaseFile, ToProve
-from torrentdist.supervisor.local_state import JobFacts, LocalState, Place, RunRecord
-from torrentdist.supervisor.output import Stream, read_output
-from torrentdist.supervisor.processes import boot_id
-from torrentdist.supervisor.workers import Lease, Life, Run
+from torrentdist.supervisor.process.output_files import Stream, read_output
+from torrentdist.supervisor.worker.worker_plan import Life, Run, RunLease
 
 ETL = JobId("etl")
 BLIND = SightView(sees=False, newest=4)
@@ -70,22 +70,22 @@ def record(*workers: int, generation: int = 1, inactive: tuple[int, ...] = ()) -
 
 def test_slots_are_given_and_kept_while_a_worker_is_here() -> None:
     """If this fails, two workers share a slot, or one changes its slot while it runs."""
-    state = places.follow(LocalState(), record(0, 1, 2))
-    state = places.follow(state, record(1, 2, 3, inactive=(4,), generation=2))
+    state = placement.follow(LocalState(), record(0, 1, 2))
+    state = placement.follow(state, record(1, 2, 3, inactive=(4,), generation=2))
     kept = {place.worker: (place.slot, place.assigned, place.active) for place in state.places}
 
     expected = {0: (0, False, True), 1: (1, True, True), 2: (2, True, True), 3: (3, True, True), 4: (4, True, False)}
     assert expected == kept
-    state = places.follow(places.forgotten(state, (ETL, 0)), record(1, 2, 3, 5, inactive=(4,), generation=3))
+    state = placement.follow(placement.forgotten(state, (ETL, 0)), record(1, 2, 3, 5, inactive=(4,), generation=3))
     assert 0 == next(place.slot for place in state.places if place.worker == 5)
 
 
 def test_a_job_of_the_same_name_starts_anew() -> None:
     """If this fails, a job that was killed and submitted again counts as ended before it began."""
-    state = places.informed(places.follow(LocalState(), record(0)), ETL, facts("1"))
-    state = places.lived(state, (ETL, 0), Life(restarts=4, in_a_row=4, exit_code=3, ended=True), "", 1.0)
-    (same,) = places.informed(state, ETL, facts("1", stop_grace_secs=1.0)).places
-    (other,) = places.informed(state, ETL, facts("2")).places
+    state = placement.informed(placement.follow(LocalState(), record(0)), ETL, facts("1"))
+    state = placement.lived(state, (ETL, 0), Life(restarts=4, in_a_row=4, exit_code=3, ended=True), "", 1.0)
+    (same,) = placement.informed(state, ETL, facts("1", stop_grace_secs=1.0)).places
+    (other,) = placement.informed(state, ETL, facts("2")).places
 
     assert (True, 3, 4) == (same.ended, same.exit_code, same.restarts)
     assert (False, None, 0) == (other.ended, other.exit_code, other.restarts)
@@ -94,12 +94,12 @@ def test_a_job_of_the_same_name_starts_anew() -> None:
 @pytest.mark.case("A21")
 def test_bundles_of_what_still_runs_are_needed() -> None:
     """If this fails, a bundle is dropped under a worker that is just being stopped."""
-    state = places.informed(places.follow(LocalState(), record(0)), ETL, facts())
-    assert {"b", "d"} == places.needs(state)
-    state = places.follow(places.started(state, (ETL, 0), RUN), record())
+    state = placement.informed(placement.follow(LocalState(), record(0)), ETL, facts())
+    assert {"b", "d"} == placement.needs(state)
+    state = placement.follow(placement.started(state, (ETL, 0), RUN), record())
 
-    assert {"b"} == places.needs(state)
-    assert not places.needs(places.lived(state, (ETL, 0), Life(), "", 1.0))
+    assert {"b"} == placement.needs(state)
+    assert not placement.needs(placement.lived(state, (ETL, 0), Life(), "", 1.0))
 
 
 # on disk
@@ -108,7 +108,7 @@ def test_bundles_of_what_still_runs_are_needed() -> None:
 def test_local_state_survives_a_restart_and_its_processes_do_not_survive_a_reboot(tmp_path: Path) -> None:
     """If this fails, workers are not adopted, or a process of another boot is taken for one of ours."""
     state = LocalState(
-        boot="b1", generation=4, places=(Place(job=ETL, worker=0, slot=2, run=RUN),), jobs={ETL: facts()}
+        boot="b1", generation=4, places=(WorkerPlace(job=ETL, worker=0, slot=2, run=RUN),), jobs={ETL: facts()}
     )
     local_state.save_state(tmp_path, state)
 
@@ -154,7 +154,7 @@ def content(tmp_path: Path) -> Path:
 
 
 def program(content: Path, **spec: Any) -> Program:
-    place = Place(job=ETL, worker=1, slot=2)
+    place = WorkerPlace(job=ETL, worker=1, slot=2)
     return Program(place, facts(**spec).spec, 3, content, {BundleId("d"): content / "bin"})
 
 
@@ -261,7 +261,7 @@ def test_the_example_runs_in_its_workers_directory(tmp_path: Path) -> None:
     shutil.copytree(Path(__file__).parents[2] / "examples" / "tally", content)
     before = sorted(content.rglob("*"))
     job = parse_job((content / "job.toml").read_text(), origin="job.toml")
-    example = Program(Place(job=ETL, worker=1, slot=0), job, job.workers, content, {})
+    example = Program(WorkerPlace(job=ETL, worker=1, slot=0), job, job.workers, content, {})
     spec = msgspec.json.decode((prepare(homes, example, RUN) / SPEC).read_bytes())
     subprocess.run(spec["argv"], cwd=spec["cwd"], env=spec["env"], check=True, capture_output=True)
 
@@ -362,7 +362,7 @@ def test_a_proof_prolongs_what_the_barriers_allow_and_never_shortens_it(tmp_path
     runs = {"here": (of(), True), "taken": (of(), False), "before": (of(session=6), True)}
     granted, proven = (now + 1.0, now + 2.0), (now + 3.0, now + 3.5)
     for moment, here, before in ((now, granted, (now, now + 0.5)), (now + 3.0, proven, proven)):
-        file.write(Lease(SESSION, *granted, proven=moment, ending=0.5), 5.0, runs, TO_PROVE)
+        file.write(RunLease(SESSION, *granted, proven=moment, ending=0.5), 5.0, runs, TO_PROVE)
         read = {name: read_lease(str(path), name) for name in ("here", "taken", "before", "unknown")}
         expected = {"here": here, "taken": granted, "before": before, "unknown": NEVER}
 
@@ -375,7 +375,7 @@ def test_one_that_runs_on_when_isolated_hears_of_us_now_and_then(tmp_path: Path)
     """If this fails, on_isolation = "run" changes nothing, or outlives its supervisor or its session for ever."""
     path, now = tmp_path / "lease.json", clock()
     runs = {"run": (of(OnIsolation.RUN), True), "before": (of(OnIsolation.RUN, session=6), True)}
-    LeaseFile(path).write(Lease(SESSION, now + 1.0, now + 2.0, ending=1.0), 5.0, runs, ToProve())
+    LeaseFile(path).write(RunLease(SESSION, now + 1.0, now + 2.0, ending=1.0), 5.0, runs, ToProve())
 
     assert (now + 5.0, now + 6.0) == pytest.approx(read_lease(str(path), "run"), abs=0.5)
     assert (0.0, 0.0) == read_lease(str(path), "before")

@@ -11,15 +11,15 @@ from typing import Any, cast
 
 import pytest
 
-from bench.lab import Host
-from bench.swarm_cases import CASES, By
-from bench.swarm_measured import Measured, Run
-from bench.swarm_picture import picture
-from bench.swarm_results import keep, page
-from bench.swarm_scenario import Outcome, Scenario
-from bench.swarm_story import CHUNK, OneCopyOut
-from bench.swarm_table import ROWS, make, renew, turns
-from bench.swarm_watch import Watch
+from bench.lab.namespaces import Host
+from bench.swarm.cases import CASES, By
+from bench.swarm.measured import Measured, Run
+from bench.swarm.picture import picture
+from bench.swarm.scenario import Outcome, Scenario
+from bench.swarm.story import CHUNK, OneCopyOut
+from bench.swarm.swarm_results import keep, page
+from bench.swarm.table import ROWS, make, renew, turns
+from bench.swarm.watch import Watch
 
 ROW = {"what": "w", "by": "T", "each": [1.3], "seeder_copies": 1.0, "peers": {}, "failed": []}
 CONDITIONS = {"cores": "2", "load before": "0.1"}

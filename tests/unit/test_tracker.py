@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from torrentdist.bundle import bencode
 from torrentdist.model.ids import Digest, PeerId
-from torrentdist.model.views import PeerRole, SwarmAnnounce, SwarmEntry
-from torrentdist.swarm.directory import Periods, SwarmDirectory
-from torrentdist.swarm.tracker import AnnounceEvent, Tracker, announce_key, parse_query
+from torrentdist.model.wire.views import PeerRole, SwarmAnnounce, SwarmEntry
+from torrentdist.swarm.directory.directory import Periods, SwarmDirectory
+from torrentdist.swarm.directory.tracker import AnnounceEvent, Tracker, announce_key, parse_query
 
 SECRET = "cluster secret"
 D1 = Digest("00ff2526" + "7f2b20" + "ab" * 25)

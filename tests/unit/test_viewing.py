@@ -8,10 +8,10 @@ import pytest
 from msgspec.structs import replace as record_of
 from records_of import bundle, snapshot, supervisor
 
-from torrentdist.master.viewing import bundle_view, cluster_view, lacking, replicated, with_stuck
+from torrentdist.master.bundles.bundle_views import bundle_view, cluster_view, lacking, replicated, with_stuck
 from torrentdist.model.ids import BundleId, PeerId
 from torrentdist.model.records import BundleState
-from torrentdist.model.views import SwarmEntry
+from torrentdist.model.wire.views import SwarmEntry
 
 B = BundleId("b")
 

@@ -8,7 +8,7 @@ import pytest
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
-from torrentdist.host.web import WebServer, bind_socket, read_body
+from torrentdist.host.http.web import WebServer, bind_socket, read_body
 from torrentdist.model.errors import TorrentdistError
 
 pytestmark = pytest.mark.anyio

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from torrentdist.model.job import JobKind, JobSpec
-from torrentdist.model.spark_job import files_of
+from torrentdist.model.jobs.job import JobKind, JobSpec
+from torrentdist.model.jobs.spark_job import files_of
 
 
 def file_problem(directory: Path, spec: JobSpec) -> tuple[str, str] | None:

@@ -12,7 +12,7 @@ from functools import cached_property
 
 import msgspec
 
-from torrentdist.bundle import bencode, merkle, paths
+from torrentdist.bundle import bencode, merkle, safe_paths
 from torrentdist.bundle.bencode import Value
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest
@@ -165,7 +165,7 @@ def _as_flag(value: Value | None) -> bool:
 def _text(value: Value | None, what: str) -> str:
     if not isinstance(value, bytes):
         raise _refused(f"{what} is missing or no string")
-    if problem := paths.name_problem(value):
+    if problem := safe_paths.name_problem(value):
         raise _refused(f"{what} {_shown(value)} cannot be used: {problem}")
     return value.decode()
 
@@ -221,9 +221,9 @@ def _files(tree: dict[bytes, Value], executable: set[int]) -> Iterator[FileEntry
     total = 0
     for index, (path, leaf) in enumerate(_leaves(tree, b"")):
         total += len(path)
-        if index >= paths.MAX_ENTRIES or total > paths.MAX_ALL_PATHS_BYTES:
-            raise _refused(f"it has more than {paths.MAX_ENTRIES} files, or too long paths in total")
-        if problem := paths.path_problem(path):
+        if index >= safe_paths.MAX_ENTRIES or total > safe_paths.MAX_ALL_PATHS_BYTES:
+            raise _refused(f"it has more than {safe_paths.MAX_ENTRIES} files, or too long paths in total")
+        if problem := safe_paths.path_problem(path):
             raise _refused(f"the path {_shown(path)} cannot be used: {problem}")
         yield _file(path, leaf, index in executable)
 
@@ -233,11 +233,11 @@ def _leaves(tree: dict[bytes, Value], prefix: bytes) -> Iterator[tuple[bytes, di
         raise _refused("the file tree has a directory without files")
     for name, value in tree.items():
         # Before anything is joined: a name with '/' or a long chain must not become a path.
-        if problem := paths.name_problem(name):
+        if problem := safe_paths.name_problem(name):
             raise _refused(f"the name {_shown(name)} cannot be used: {problem}")
         path = prefix + name
-        if len(path) > paths.MAX_PATH_BYTES:
-            raise _refused(f"the path {_shown(path)} is longer than {paths.MAX_PATH_BYTES} bytes")
+        if len(path) > safe_paths.MAX_PATH_BYTES:
+            raise _refused(f"the path {_shown(path)} is longer than {safe_paths.MAX_PATH_BYTES} bytes")
         node = _as_dict(value, "an entry of the file tree")
         if b"" not in node:
             yield from _leaves(node, path + b"/")
@@ -263,7 +263,7 @@ def _symlinks(value: Value | None) -> Iterator[Symlink]:
     for path, target in _as_dict(value, "the manifest's list of symlinks").items():
         if not isinstance(target, bytes):
             raise _refused(f"the symlink {_shown(path)} has no target")
-        if problem := paths.path_problem(path) or paths.target_problem(target):
+        if problem := safe_paths.path_problem(path) or safe_paths.target_problem(target):
             raise _refused(f"the symlink {_shown(path)} cannot be used: {problem}")
         yield Symlink(path.decode(), target.decode())
 
@@ -276,7 +276,7 @@ def _empty_dirs(value: Value | None) -> Iterator[str]:
         if not isinstance(path, bytes) or path <= last:
             raise _refused("the manifest's list of empty directories is not in order")
         last = path
-        if problem := paths.path_problem(path):
+        if problem := safe_paths.path_problem(path):
             raise _refused(f"the directory {_shown(path)} cannot be used: {problem}")
         yield path.decode()
 
@@ -314,7 +314,7 @@ def _check_whole(metafile: Metafile) -> None:
         if file.root and roots.setdefault(file.root, file.size) != file.size:
             raise _refused("two files of different sizes have one root")
     links = {link.path: link.target for link in metafile.symlinks}
-    if problem := paths.find_layout_problem((file.path for file in metafile.files), links, metafile.empty_dirs):
+    if problem := safe_paths.find_layout_problem((file.path for file in metafile.files), links, metafile.empty_dirs):
         raise _refused(problem)
-    if fault := paths.find_link_problem(links):
+    if fault := safe_paths.find_link_problem(links):
         raise _refused(f"the symlink {fault.path[:200]!r} to {fault.target[:200]!r} {fault.fault}")

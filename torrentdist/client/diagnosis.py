@@ -10,8 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from torrentdist.client.zookeeper_probe import Door
-from torrentdist.model.config import ZooKeeperConfig
-from torrentdist.model.doctor_views import Finding, IsolationView, Verdict
+from torrentdist.model.configuration.config import ZooKeeperConfig
 from torrentdist.model.errors import (
     EXIT_DISK,
     EXIT_NOT_ALLOWED,
@@ -19,8 +18,9 @@ from torrentdist.model.errors import (
     EXIT_USAGE,
     TorrentdistError,
 )
-from torrentdist.model.ha_views import DialView, MasterState, RoleView
-from torrentdist.model.views import ClusterView
+from torrentdist.model.wire.doctor_views import Finding, IsolationView, Verdict
+from torrentdist.model.wire.ha_views import DialView, MasterState, RoleView
+from torrentdist.model.wire.views import ClusterView
 from torrentdist.model.wording import counted
 
 LEAST_FILES = 1024

@@ -25,15 +25,15 @@ import msgspec
 from torrentdist import __version__
 from torrentdist.client import diagnosis
 from torrentdist.client.diagnosis import DiskFacts, MasterFacts, ServerFacts
-from torrentdist.client.transport import Broken, Request, ask, read_token
+from torrentdist.client.masters.request_exchange import Broken, Request, ask, read_token
 from torrentdist.client.zookeeper_probe import Door, NotUnderstood, door_of
 from torrentdist.http11 import Http, HttpError
-from torrentdist.model.config import Config, ZooKeeperConfig
-from torrentdist.model.doctor_views import Finding, IsolationView, Verdict
+from torrentdist.model.configuration.config import Config, ZooKeeperConfig
+from torrentdist.model.configuration.settings import DEFAULT_ORIGIN
 from torrentdist.model.errors import EXIT_UNAVAILABLE, EXIT_USAGE, TorrentdistError
-from torrentdist.model.ha_views import DialView, RoleView
-from torrentdist.model.settings import DEFAULT_ORIGIN
-from torrentdist.model.views import ClusterView, HealthView, HostProblem
+from torrentdist.model.wire.doctor_views import Finding, IsolationView, Verdict
+from torrentdist.model.wire.ha_views import DialView, RoleView
+from torrentdist.model.wire.views import ClusterView, HealthView, HostProblem
 from torrentdist.model.wording import cause_text
 
 T = TypeVar("T")

@@ -11,13 +11,13 @@ import contextlib
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from torrentdist.client import jobs
-from torrentdist.client.http import MasterClient
-from torrentdist.client.transport import Broken, Request, ask, error_in, send
+from torrentdist.client import job_client
+from torrentdist.client.masters.master_client import MasterClient
+from torrentdist.client.masters.request_exchange import Broken, Request, ask, error_in, send
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import JobId, SupervisorId
 from torrentdist.model.records import ENDED
-from torrentdist.model.views import JobView, SupervisorView, WorkerOutput
+from torrentdist.model.wire.views import JobView, SupervisorView, WorkerOutput
 
 STREAMS = ("stdout", "stderr")
 ASK_SECS = 1.0
@@ -168,7 +168,7 @@ async def read_logs(client: MasterClient, name: str, wanted: Wanted, emit: Emit,
 async def _job(client: MasterClient, name: str) -> JobView | None:
     """None: there is none any more; hosts may keep its output all the same."""
     try:
-        return await jobs.job(client, name)
+        return await job_client.job(client, name)
     except TorrentdistError as error:
         if error.code != "job_not_found":
             raise

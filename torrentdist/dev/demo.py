@@ -20,7 +20,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from torrentdist.dev.cluster import DevCluster, DevSpec
+from torrentdist.dev.dev_cluster import DevCluster, DevSpec
 from torrentdist.model.errors import TorrentdistError
 
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "wordcount"

@@ -18,7 +18,7 @@ import msgspec
 from fsspec.asyn import AsyncFileSystem
 
 from torrentdist.bundle.metafile import FileEntry, Metafile, parse_metafile
-from torrentdist.distributor.content import (
+from torrentdist.distributor.plugin_files import (
     complete_file,
     complete_files,
     drop_metafiles,
@@ -48,7 +48,7 @@ class FsOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Objects under way at once; each takes up to 8 MiB of memory."""
 
 
-class Stored(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class StoredManifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The plug-in's metafile, and the content of `complete.json`: which file is in which object."""
 
     schema: int = 1
@@ -139,15 +139,15 @@ class FsCodeDistributor:
         names = {str(path).rstrip("/").rpartition("/")[2] for path in found}
         return [f"{home}/{name}" for name in sorted(names) if _is_digest(name)]
 
-    def _stored(self, bundle_id: str, metafile: Metafile) -> Stored:
+    def _stored(self, bundle_id: str, metafile: Metafile) -> StoredManifest:
         url = f"{self._options.url.rstrip('/')}/{bundle_id}/{metafile.digest}"
         files = [StoredFile(path=file.path, size=file.size, object=_name(file)) for file in metafile.files]
-        return Stored(url=url, files=files, metafile=metafile.raw)
+        return StoredManifest(url=url, files=files, metafile=metafile.raw)
 
     def _checked(self, bundle_id: str, marker: bytes) -> Metafile:
         """The v2 metafile in the plug-in's metafile, which must be what this host would have written itself."""
         try:
-            stored = msgspec.json.decode(marker, type=Stored)
+            stored = msgspec.json.decode(marker, type=StoredManifest)
         except msgspec.MsgspecError as exc:
             raise TorrentdistError("invalid_metafile", detail=f"it is not one of FsCodeDistributor: {exc}") from exc
         metafile = parse_metafile(stored.metafile)

@@ -18,7 +18,7 @@ import httpx
 import msgspec
 
 from torrentdist.bundle.metafile import FileEntry, parse_metafile
-from torrentdist.distributor.content import (
+from torrentdist.distributor.plugin_files import (
     complete_file,
     complete_files,
     drop_metafiles,

@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 
 from torrentdist.bundle.metafile import FileEntry, parse_metafile
-from torrentdist.bundle.store_failures import disk_failures
-from torrentdist.distributor.content import (
+from torrentdist.bundle.store.disk_failures import disk_failures
+from torrentdist.distributor.plugin_files import (
     complete_file,
     drop_metafiles,
     identity,

@@ -13,14 +13,14 @@ from weakref import WeakValueDictionary
 
 import structlog
 
-from torrentdist.bundle.content import Damage
-from torrentdist.bundle.store import Stored
-from torrentdist.host.files import confined_path
+from torrentdist.bundle.content_check import Damage
+from torrentdist.bundle.store.store import StoredBundle
+from torrentdist.host.http.file_answers import confined_path
 from torrentdist.host.runtime import HostRuntime
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.events import Fact, PeerDropped
 from torrentdist.model.ids import Digest
-from torrentdist.model.views import TransferPhase
+from torrentdist.model.wire.views import TransferPhase
 
 log = structlog.get_logger(__name__)
 
@@ -41,7 +41,7 @@ class HandOuts:
         self._emit = runtime.engine.tell
         runtime.engine.tell = self._hear
 
-    async def checked(self, digest: Digest, paths: Collection[str] | None = None) -> Stored | None:
+    async def checked(self, digest: Digest, paths: Collection[str] | None = None) -> StoredBundle | None:
         """The published bundle with these files as they were published, None: all of them. Otherwise None."""
         if await self._damage(digest, paths):
             async with self._rejecting:

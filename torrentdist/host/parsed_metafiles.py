@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 from torrentdist.bundle.metafile import Metafile
-from torrentdist.host.heavy_work import in_heavy_thread
+from torrentdist.host.process.heavy_work import in_heavy_thread
 from torrentdist.model.ids import Digest
 
 KEPT = 4

@@ -17,22 +17,22 @@ from pathlib import Path
 import structlog
 from msgspec.structs import replace
 
-from torrentdist.bundle.content import finish_content, verify_content
-from torrentdist.bundle.durable import write_durably
+from torrentdist.bundle.content_check import finish_content, verify_content
+from torrentdist.bundle.files.durability import write_durably
 from torrentdist.bundle.metafile import Metafile
-from torrentdist.bundle.store import Claims, Store, Stored, claim_everything
+from torrentdist.bundle.store.store import Claims, Store, StoredBundle, claim_everything
 from torrentdist.distributor.protocol import CodeDistributor
-from torrentdist.host.downloads import Download, told
-from torrentdist.host.events import EventLog
-from torrentdist.host.heavy_work import in_heavy_thread
-from torrentdist.host.peerless import Peerless
+from torrentdist.host.peerless_transfers import Peerless
+from torrentdist.host.process.heavy_work import in_heavy_thread
+from torrentdist.host.telemetry.download_story import Download, told
+from torrentdist.host.telemetry.event_log import EventLog
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
-from torrentdist.model.views import PeerAddress, SwarmEntry, TransferPhase, TransferView
+from torrentdist.model.wire.views import PeerAddress, SwarmEntry, TransferPhase, TransferView
 from torrentdist.model.wording import os_sentence
 from torrentdist.swarm.agent import SwarmPicture
-from torrentdist.swarm.engine import Engine, Transfer
-from torrentdist.swarm.ready_torrent import ready_to_fetch, ready_to_seed
+from torrentdist.swarm.engine.engine import Engine, Transfer
+from torrentdist.swarm.engine.ready_torrent import ready_to_fetch, ready_to_seed
 
 log = structlog.get_logger(__name__)
 
@@ -55,7 +55,7 @@ class HostRuntime:
         self.poke: Callable[[], None] = lambda: None
         """Tell the directory at once: the agent's poke(), as soon as there is an agent."""
         self._picture: SwarmPicture | None = None
-        self._fetches: dict[Digest, asyncio.Task[Stored]] = {}
+        self._fetches: dict[Digest, asyncio.Task[StoredBundle]] = {}
         self._peerless = Peerless()
         self._by_plugin: dict[Digest, int] = {}
         """Bytes that came by another way than the swarm, since this process began."""
@@ -83,7 +83,7 @@ class HostRuntime:
             except TorrentdistError as error:  # its metafile is damaged
                 await self.set_aside(stored.digest, error.message)
 
-    def _sound_bundles(self) -> list[Stored]:
+    def _sound_bundles(self) -> list[StoredBundle]:
         sound = []
         for stored in self.store.published().values():
             damage = self.store.check_quick(stored.digest)
@@ -209,7 +209,7 @@ class HostRuntime:
         """What the last fetch failed with; None when it didn't."""
         return self._problems[digest][1] if digest in self._problems else None
 
-    async def fetch(self, bundle_id: BundleId, meta: Metafile, *, plugin_metafile: bytes | None = None) -> Stored:
+    async def fetch(self, bundle_id: BundleId, meta: Metafile, *, plugin_metafile: bytes | None = None) -> StoredBundle:
         """Return when the bundle is published here, fetching it unless it is; raises what went wrong."""
         task = self._fetches.get(meta.digest)
         if task is None:
@@ -220,7 +220,7 @@ class HostRuntime:
         await asyncio.to_thread(self.store.bind, bundle_id, meta.digest)
         return stored
 
-    def _fetched(self, meta: Metafile, task: asyncio.Task[Stored]) -> None:
+    def _fetched(self, meta: Metafile, task: asyncio.Task[StoredBundle]) -> None:
         self._fetches.pop(meta.digest, None)
         self._verified_by_swarm.discard(meta.digest)
         if task.cancelled():
@@ -233,7 +233,7 @@ class HostRuntime:
             self._problems[meta.digest] = (meta.size, error if isinstance(error, TorrentdistError) else internal)
         self.poke()
 
-    async def _fetch(self, bundle_id: BundleId, meta: Metafile, plugin_metafile: bytes | None) -> Stored:
+    async def _fetch(self, bundle_id: BundleId, meta: Metafile, plugin_metafile: bytes | None) -> StoredBundle:
         stored = self.store.get(meta.digest)
         if stored is not None:
             return stored
@@ -286,7 +286,7 @@ class HostRuntime:
                 "bundle_unavailable", id=bundle_id, detail=f"{type(self.distributor).__name__}: {exc}"
             ) from exc
 
-    async def fetch_from_uploader(self, bundle_id: BundleId, meta: Metafile) -> Stored:
+    async def fetch_from_uploader(self, bundle_id: BundleId, meta: Metafile) -> StoredBundle:
         """The leader's way to a bundle that no plug-in has yet: from the uploader, and then to the plug-in."""
         assert self.distributor is not None
         async with self._told(bundle_id, meta) as download:
@@ -340,7 +340,7 @@ class HostRuntime:
         finally:
             del self._joining[meta.digest]
 
-    async def publish(self, meta: Metafile) -> Stored:
+    async def publish(self, meta: Metafile) -> StoredBundle:
         """Verify what nobody verified yet, publish, seed."""
         home = self.object_dir(meta.digest)
         if meta.digest not in self._verified_by_swarm:

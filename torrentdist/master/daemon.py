@@ -17,56 +17,56 @@ from pathlib import Path
 import structlog
 
 from torrentdist import __version__
-from torrentdist.cluster import acl
-from torrentdist.cluster.backup import make_backup
-from torrentdist.cluster.entering import CONNECT_SECS, answered, enter, lacks_cluster, until_founded
-from torrentdist.cluster.mirror import Mirror
-from torrentdist.cluster.operations import SessionState
-from torrentdist.cluster.registration import Registration
-from torrentdist.cluster.snapshot import ClusterSnapshot
-from torrentdist.cluster.zookeeper import ZooKeeper
+from torrentdist.cluster.records.mirror import Mirror
+from torrentdist.cluster.records.registration import Registration
+from torrentdist.cluster.records.snapshot import ClusterSnapshot
+from torrentdist.cluster.records.tree_backup import make_backup
+from torrentdist.cluster.session import acl
+from torrentdist.cluster.session.arrival import CONNECT_SECS, answered, enter, lacks_cluster, until_founded
+from torrentdist.cluster.session.znode_operations import SessionState
+from torrentdist.cluster.session.zookeeper_session import ZooKeeper
 from torrentdist.distributor.loader import joins_uploads
 from torrentdist.distributor.protocol import Holder
-from torrentdist.host.address import DaemonAddress, announced, withdraw_address
-from torrentdist.host.background import Background
 from torrentdist.host.hand_outs import HandOuts
-from torrentdist.host.links import MasterLinks, http_client
-from torrentdist.host.logs import configure_logs
-from torrentdist.host.metrics import Metrics
-from torrentdist.host.opening import open_plugin, open_runtime, token_of
-from torrentdist.host.process import run_daemon
+from torrentdist.host.http.web import WebServer, bind_socket
+from torrentdist.host.master_links import MasterLinks, http_client
+from torrentdist.host.plugin_services import LoopServices
+from torrentdist.host.process.background_loops import Background
+from torrentdist.host.process.daemon_address import DaemonAddress, announced, withdraw_address
+from torrentdist.host.process.daemon_process import run_daemon
+from torrentdist.host.process.logs import configure_logs
+from torrentdist.host.process.opening import open_plugin, open_runtime, token_of
 from torrentdist.host.runtime import HostRuntime
 from torrentdist.host.scrub import scrub
-from torrentdist.host.services import LoopServices
-from torrentdist.host.web import WebServer, bind_socket
+from torrentdist.host.telemetry.metrics import Metrics
 from torrentdist.http11 import Http
-from torrentdist.master.api import master_app
-from torrentdist.master.changes import Changes
-from torrentdist.master.draining import heir
-from torrentdist.master.figures import master_samples
-from torrentdist.master.intake import Intake
-from torrentdist.master.job_service import Jobs
-from torrentdist.master.leadership import Leadership
-from torrentdist.master.newer import NewerRecords
-from torrentdist.master.once import Requests
-from torrentdist.master.operations import BundleOperations
-from torrentdist.master.replicator import Replicator
-from torrentdist.master.roles import Roles, lag
-from torrentdist.master.saved import Pace, Records
-from torrentdist.master.sight import Sight
-from torrentdist.master.swarms import Swarms
-from torrentdist.master.trimming import RequestTrimmer
-from torrentdist.master.upgrading import Upgrade
-from torrentdist.master.viewing import fleet_view
+from torrentdist.master.bundles.bundle_operations import BundleOperations
+from torrentdist.master.bundles.bundle_views import fleet_view
+from torrentdist.master.bundles.intake import Intake
+from torrentdist.master.bundles.replicator import Replicator
+from torrentdist.master.changes.answered_requests import Requests
+from torrentdist.master.changes.commit import LeaderChanges
+from torrentdist.master.changes.request_trimming import RequestTrimmer
+from torrentdist.master.http.master_api import master_app
+from torrentdist.master.jobs.job_service import JobService
+from torrentdist.master.leading.heir import heir
+from torrentdist.master.leading.leadership import Leadership
+from torrentdist.master.leading.roles import Roles, lag
+from torrentdist.master.leading.schema_upgrade import Upgrade
+from torrentdist.master.master_metrics import master_samples
+from torrentdist.master.reads.saved_records import Records, SavingPace
+from torrentdist.master.reads.zookeeper_reachability import ZooKeeperReachability
+from torrentdist.master.swarm.newer_records import NewerRecords
+from torrentdist.master.swarm.swarms import Swarms
 from torrentdist.model import ids
 from torrentdist.model.backup import encode_backup
-from torrentdist.model.config import Config
+from torrentdist.model.configuration.config import Config
 from torrentdist.model.errors import NO_CLUSTER, TorrentdistError
 from torrentdist.model.events import DaemonStarted
-from torrentdist.model.ha_views import RoleView
 from torrentdist.model.ids import BundleId, Digest, MasterId, PeerId
 from torrentdist.model.records import SCHEMA, MasterRecord
-from torrentdist.model.views import FleetView, PeerRole
+from torrentdist.model.wire.ha_views import RoleView
+from torrentdist.model.wire.views import FleetView, PeerRole
 from torrentdist.swarm.agent import SwarmAgent
 
 log = structlog.get_logger(__name__)
@@ -91,7 +91,7 @@ class Master:
         self._background = Background()
         self._closing = contextlib.AsyncExitStack()
         self._zookeeper = ZooKeeper(config.zookeeper)
-        self.sight = Sight(self._zookeeper)
+        self.sight = ZooKeeperReachability(self._zookeeper)
         self.mirror = Mirror(self._zookeeper)
         self.runtime: HostRuntime
         self._registration: Registration | None = None
@@ -131,12 +131,12 @@ class Master:
         )
         self.newer = NewerRecords(self.mirror, self.swarms.directory.lists)
         self.leadership = self._make_leadership()
-        changes = self.changes = Changes(self.mirror, self.leadership, Requests(self._zookeeper))
+        changes = self.changes = LeaderChanges(self.mirror, self.leadership, Requests(self._zookeeper))
         self.operations = BundleOperations(
             changes, self.leadership.default_min_replicas, lambda: self.server_now() or time.time()
         )
         self.intake = Intake(self.runtime, self.mirror, self.operations, changes)
-        self.jobs = Jobs(
+        self.jobs = JobService(
             changes, self.mirror, self.leadership, self._zookeeper, self.sight, self.hand_outs, self.config
         )
         agent = self._agent = self._make_agent(http)
@@ -165,7 +165,7 @@ class Master:
 
     async def _load_records(self, http: Http) -> None:
         master = self.config.master
-        pace = Pace(master.snapshot_changes, master.snapshot_secs, random.random())
+        pace = SavingPace(master.snapshot_changes, master.snapshot_secs, random.random())
         self.records = Records(self.id, Path(master.data_dir), self._zookeeper, self.mirror, http, pace)
         await self.records.load()
 

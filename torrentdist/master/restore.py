@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import msgspec
 
-from torrentdist.cluster.backup import restore
-from torrentdist.cluster.founding import found_at
-from torrentdist.cluster.zookeeper import ZooKeeper
-from torrentdist.host.logs import configure_logs
+from torrentdist.cluster.records.tree_backup import restore
+from torrentdist.cluster.session.founding import found_at
+from torrentdist.cluster.session.zookeeper_session import ZooKeeper
+from torrentdist.host.process.logs import configure_logs
 from torrentdist.model.backup import Backup
-from torrentdist.model.config import Config
-from torrentdist.model.ha_views import FoundedView, RestoreView
+from torrentdist.model.configuration.config import Config
+from torrentdist.model.wire.ha_views import FoundedView, RestoreView
 
 CONNECT_SECS = 15.0
 

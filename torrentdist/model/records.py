@@ -2,7 +2,7 @@
 
 Always holds: a record carries its schema version; this release reads its own and the one before, refuses anything
 else, and ignores no field silently that it would then write back without. In which of the two a record is written,
-cluster/schema.py says.
+cluster/records/record_schema.py says.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest, JobId, MasterId, StoreId, SupervisorId
-from torrentdist.model.job import JobSpec
+from torrentdist.model.jobs.job import JobSpec
 
 SCHEMA = 1
 OLDEST_READABLE = 1

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from torrentdist.client import jobs
-from torrentdist.client.http import MasterClient
+from torrentdist.client import job_client
+from torrentdist.client.masters.master_client import MasterClient
+from torrentdist.model.configuration.settings import load
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.settings import load
-from torrentdist.model.views import JobView, WorkerState
+from torrentdist.model.wire.views import JobView, WorkerState
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -74,7 +74,7 @@ async def _jobs(client: MasterClient) -> list[Row]:
     return [
         (j.id, j.name, j.status.value, j.bundle, list(j.dependencies), j.wanted,
          _running(j), _moment(j.created_at), j.reason)
-        for j in await jobs.jobs(client)
+        for j in await job_client.jobs(client)
     ]  # fmt: skip
 
 
@@ -92,7 +92,7 @@ async def _workers(client: MasterClient) -> list[Row]:
             w.application,
             w.ui,
         )
-        for j in await jobs.jobs(client)
+        for j in await job_client.jobs(client)
         for w in j.workers
     ]
 

@@ -16,45 +16,45 @@ from collections.abc import Iterator
 import structlog
 
 from torrentdist import __version__
-from torrentdist.cluster.entering import enter
-from torrentdist.cluster.operations import SessionId, SessionState
-from torrentdist.cluster.registration import OtherCluster, Registration
-from torrentdist.cluster.zookeeper import ZooKeeper
+from torrentdist.cluster.records.registration import OtherCluster, Registration
+from torrentdist.cluster.session.arrival import enter
+from torrentdist.cluster.session.znode_operations import SessionId, SessionState
+from torrentdist.cluster.session.zookeeper_session import ZooKeeper
 from torrentdist.distributor.loader import joins_uploads
-from torrentdist.host.activation import inherited_socket
-from torrentdist.host.address import DaemonAddress, announced, withdraw_address
-from torrentdist.host.background import Background
-from torrentdist.host.figures import host_samples
 from torrentdist.host.hand_outs import HandOuts
-from torrentdist.host.links import MasterLinks, http_client
-from torrentdist.host.logs import configure_logs
-from torrentdist.host.metrics import Metrics, Sample
-from torrentdist.host.opening import open_plugin, open_runtime, token_of
-from torrentdist.host.process import run_daemon
+from torrentdist.host.http.socket_activation import inherited_socket
+from torrentdist.host.http.web import WebServer, bind_socket
+from torrentdist.host.master_links import MasterLinks, http_client
+from torrentdist.host.plugin_services import LoopServices
+from torrentdist.host.process.background_loops import Background
+from torrentdist.host.process.daemon_address import DaemonAddress, announced, withdraw_address
+from torrentdist.host.process.daemon_process import run_daemon
+from torrentdist.host.process.logs import configure_logs
+from torrentdist.host.process.opening import open_plugin, open_runtime, token_of
 from torrentdist.host.runtime import HostRuntime
 from torrentdist.host.scrub import scrub
-from torrentdist.host.services import LoopServices
-from torrentdist.host.web import WebServer, bind_socket
+from torrentdist.host.telemetry.host_metrics import host_samples
+from torrentdist.host.telemetry.metrics import Metrics, Sample
 from torrentdist.http11 import Http
 from torrentdist.model import ids
-from torrentdist.model.config import Config
+from torrentdist.model.configuration.config import Config
 from torrentdist.model.errors import NO_CLUSTER
 from torrentdist.model.events import DaemonStarted
 from torrentdist.model.ids import BundleId, Digest, PeerId, SupervisorId
 from torrentdist.model.records import SCHEMA, SupervisorRecord
-from torrentdist.model.views import PeerRole
-from torrentdist.supervisor.applications import Applications
-from torrentdist.supervisor.archive_cache import ArchiveCache
-from torrentdist.supervisor.gateway import gateway_app
-from torrentdist.supervisor.isolation import Isolation
-from torrentdist.supervisor.jobs import Jobs
-from torrentdist.supervisor.keeper import Keeper
-from torrentdist.supervisor.local_state import read_left
-from torrentdist.supervisor.lookout import LOOK_SECS, Lookout
-from torrentdist.supervisor.output_api import OutputApi
-from torrentdist.supervisor.outside import outside_app
-from torrentdist.supervisor.reporting import Reporting, job_facts
-from torrentdist.supervisor.serving import BundleServer
+from torrentdist.model.wire.views import PeerRole
+from torrentdist.supervisor.bundles.keeper import Keeper
+from torrentdist.supervisor.exclusivity.isolation import Isolation
+from torrentdist.supervisor.gateway.archive_cache import ArchiveCache
+from torrentdist.supervisor.gateway.bundle_server import BundleServer
+from torrentdist.supervisor.gateway.gateway import gateway_app
+from torrentdist.supervisor.gateway.output_api import OutputApi
+from torrentdist.supervisor.gateway.peer_api import outside_app
+from torrentdist.supervisor.jobs.local_state import read_left
+from torrentdist.supervisor.jobs.reporting import Reporting, job_facts
+from torrentdist.supervisor.jobs.worker_loop import WorkerLoop
+from torrentdist.supervisor.process.spark_applications import Applications
+from torrentdist.supervisor.znode_watch import LOOK_SECS, Lookout
 from torrentdist.swarm.agent import SwarmAgent, SwarmPicture
 
 log = structlog.get_logger(__name__)
@@ -75,7 +75,7 @@ class Supervisor:
         self._closing = contextlib.AsyncExitStack()
         self.runtime: HostRuntime
         self.keeper: Keeper
-        self.jobs: Jobs | None = None
+        self.jobs: WorkerLoop | None = None
         self._registration: Registration | None = None
         self._agent: SwarmAgent | None = None
         self._bundles: frozenset[BundleId] = frozenset()
@@ -132,7 +132,7 @@ class Supervisor:
         self._closing.callback(sock.close)
         return sock
 
-    async def _open_doors(self, jobs: Jobs, gateway: socket.socket, outside: socket.socket) -> None:
+    async def _open_doors(self, jobs: WorkerLoop, gateway: socket.socket, outside: socket.socket) -> None:
         """The gateway, and what other hosts may ask."""
         self.output = OutputApi(jobs.homes, jobs.placed)
         self._web = WebServer(gateway_app(self, lambda: self._web), gateway)
@@ -142,11 +142,11 @@ class Supervisor:
             self._closing.push_async_callback(web.stop)
         jobs.gateway = self.gateway_url()
 
-    async def _open_jobs(self, http: Http) -> Jobs:
+    async def _open_jobs(self, http: Http) -> WorkerLoop:
         """With the session and the workers of the process before us, if it left any."""
         left = await asyncio.to_thread(read_left, self.runtime.store.data_dir)
         self._open_zookeeper(None if left.seat is None else left.seat.session)
-        jobs = Jobs(
+        jobs = WorkerLoop(
             self._zookeeper,
             self.runtime.store,
             left,
@@ -169,7 +169,7 @@ class Supervisor:
         store.before_reserving = archives.make_room
         self.bundles = BundleServer(self.runtime, self.keeper, archives, self.config.supervisor.read_stall_secs)
 
-    def _spawn_loops(self, agent: SwarmAgent, jobs: Jobs, reporting: Reporting) -> None:
+    def _spawn_loops(self, agent: SwarmAgent, jobs: WorkerLoop, reporting: Reporting) -> None:
         started = DaemonStarted(host=self._host(), port=self.runtime.engine.port, version=__version__)
         self.runtime.events.emit(started)
         port = self.runtime.engine.port

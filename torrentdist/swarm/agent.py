@@ -23,11 +23,11 @@ from torrentdist.http11 import Answer, Http, HttpError
 from torrentdist.model.backoff import pause_secs
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest, PeerId
-from torrentdist.model.plan import SwarmPlace
 from torrentdist.model.rendezvous import rendezvous
-from torrentdist.model.views import PeerAddress, PeerRole, SwarmAnnounce, SwarmAnswer, SwarmEntry, SwarmPeers
-from torrentdist.swarm.brief import whole
-from torrentdist.swarm.roster import address_of
+from torrentdist.model.swarm_place import SwarmPlace
+from torrentdist.model.wire.views import PeerAddress, PeerRole, SwarmAnnounce, SwarmAnswer, SwarmEntry, SwarmPeers
+from torrentdist.swarm.directory.announce_delta import whole
+from torrentdist.swarm.directory.roster import address_of
 from torrentdist.swarm.round_trip import round_trip
 
 log = logging.getLogger(__name__)

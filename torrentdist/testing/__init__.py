@@ -9,6 +9,6 @@ pytest.register_assert_rewrite("torrentdist.testing.conformance")
 
 from torrentdist.testing.conformance import CodeDistributorConformance, PluginHost, PluginHosts  # noqa: E402
 from torrentdist.testing.file_server import FileFault  # noqa: E402
-from torrentdist.testing.hosts import LoopbackHost, LoopbackHosts  # noqa: E402
+from torrentdist.testing.loopback_hosts import LoopbackHost, LoopbackHosts  # noqa: E402
 
 __all__ = ["CodeDistributorConformance", "FileFault", "LoopbackHost", "LoopbackHosts", "PluginHost", "PluginHosts"]

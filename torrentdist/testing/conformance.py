@@ -19,8 +19,8 @@ from typing import Any, ClassVar, TypeVar
 import pytest
 
 from torrentdist.distributor.loader import joins_uploads, load_distributor
-from torrentdist.testing.hosts import LoopbackHost, LoopbackHosts
-from torrentdist.testing.trees import MANY_SMALL, NESTED, ODD_NAMES, SINGLE_FILE, SMALL, Tree, read_tree
+from torrentdist.testing.loopback_hosts import LoopbackHost, LoopbackHosts
+from torrentdist.testing.sample_trees import MANY_SMALL, NESTED, ODD_NAMES, SINGLE_FILE, SMALL, Tree, read_tree
 
 _T = TypeVar("_T")
 

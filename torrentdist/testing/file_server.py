@@ -23,13 +23,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from torrentdist.model.errors import TorrentdistError
 
 
-class AnyPath(PathConvertor):
+class AnyFilePath(PathConvertor):
     """Starlette's own `path` stops at a line break, which is a character like others in a name."""
 
     regex = r"[\s\S]*"
 
 
-register_url_convertor("any_path", AnyPath())
+register_url_convertor("any_path", AnyFilePath())
 
 FindFile = Callable[[str, str], Path]
 """From a bundle's id and the path in it to the file on disk; a TorrentdistError is the answer otherwise."""

@@ -3,15 +3,15 @@
 `join` a group and be told what to work on; an administrator adds and removes resources. docs/groups.md says more.
 """
 
-from torrentdist.cluster.rebalance.admin import (
+from torrentdist.cluster.rebalance.group_administration import (
     add_resource,
     list_groups,
     remove_resource,
     show_group,
 )
-from torrentdist.cluster.rebalance.group import ResourceGroup, Resources, Settings, Statistics
+from torrentdist.cluster.rebalance.group_records import Algorithm
 from torrentdist.cluster.rebalance.joining import join
-from torrentdist.cluster.rebalance.records import Algorithm
+from torrentdist.cluster.rebalance.resource_group import ResourceGroup, Resources, Settings, Statistics
 
 __all__ = [
     "Algorithm",

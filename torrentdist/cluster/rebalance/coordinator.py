@@ -11,11 +11,19 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 
 from torrentdist.cluster import paths
-from torrentdist.cluster.operations import BadVersion, Check, NoNode, Op, Set
+from torrentdist.cluster.election.term import queue
 from torrentdist.cluster.paths import GroupPaths, stopped_name
 from torrentdist.cluster.rebalance.assignment import assign
-from torrentdist.cluster.rebalance.records import MAX_RESOURCES, Algorithm, PlanRecord, Status, StatusRecord, read
-from torrentdist.cluster.rebalance.requests import (
+from torrentdist.cluster.rebalance.barrier_ownership import NEVER
+from torrentdist.cluster.rebalance.group_records import (
+    MAX_RESOURCES,
+    Algorithm,
+    GroupStatus,
+    PlanRecord,
+    StatusRecord,
+    read,
+)
+from torrentdist.cluster.rebalance.group_requests import (
     Answer,
     Children,
     Commit,
@@ -23,13 +31,12 @@ from torrentdist.cluster.rebalance.requests import (
     Done,
     Errand,
     Get,
-    Kind,
     Names,
     Refused,
+    RequestKind,
     Unsure,
 )
-from torrentdist.cluster.rebalance.tenure import NEVER
-from torrentdist.cluster.term import queue
+from torrentdist.cluster.session.znode_operations import BadVersion, Check, NoNode, Op, Set
 from torrentdist.model.records import encode
 
 
@@ -45,7 +52,7 @@ class Coordinator:
     """The version that we mean to raise."""
     deposed: bool = False
     """Another one has raised the epoch, or our znode is gone."""
-    stale: frozenset[Kind] = frozenset()
+    stale: frozenset[RequestKind] = frozenset()
     members: tuple[str, ...] = ()
     resources: frozenset[str] = frozenset()
     plan: PlanRecord = field(default_factory=PlanRecord)
@@ -66,7 +73,7 @@ class Coordinator:
     @property
     def waiting_for(self) -> frozenset[str]:
         """With the global barrier: the members that have not stopped yet."""
-        if self.status.status is not Status.STOP_ACTIVITY:
+        if self.status.status is not GroupStatus.STOP_ACTIVITY:
             return frozenset()
         names = self.members
         return frozenset(name for name in names if stopped_name(name, self.status.generation) not in self.stopped)
@@ -84,26 +91,26 @@ def answered(c: Coordinator, serial: int, answer: Answer, now: float) -> Coordin
 
 def _understood(c: Coordinator, errand: Errand, answer: Answer, now: float) -> Coordinator:
     match errand.kind, answer:
-        case ((Kind.EPOCH | Kind.RAISE), _):
+        case ((RequestKind.EPOCH | RequestKind.RAISE), _):
             return _office(c, errand.kind, answer, now)
-        case Kind.WRITE, _:
+        case RequestKind.WRITE, _:
             return _written(c, errand, answer, now)
         case _, Unsure():
             return c
     c = replace(c, stale=c.stale - {errand.kind})
     match errand.kind, answer:
-        case Kind.MEMBERS, Names(names):
+        case RequestKind.MEMBERS, Names(names):
             return replace(c, members=tuple(queue(names)))
-        case Kind.RESOURCES, Names(names):
+        case RequestKind.RESOURCES, Names(names):
             return replace(c, resources=frozenset(filter(paths.is_name, names)))
-        case Kind.STOPPED, Names(names):
+        case RequestKind.STOPPED, Names(names):
             return replace(c, stopped=frozenset(names))
-        case Kind.PLAN, Content(data, stat):
+        case RequestKind.PLAN, Content(data, stat):
             written = stat.mtime - c.server_ahead if data else NEVER
             plan = read(data, PlanRecord, c.group.plan)
             last = max(c.rebalanced_at, min(now, written))
             return replace(c, plan=plan, plan_version=stat.version, rebalanced_at=last)
-        case Kind.STATUS, Content(data, stat):
+        case RequestKind.STATUS, Content(data, stat):
             status = read(data, StatusRecord, c.group.status)
             return _watching(replace(c, status=status, status_version=stat.version))
     return replace(c, deposed=True)  # a part of the group's tree is gone: take office again, which makes it
@@ -112,7 +119,11 @@ def _understood(c: Coordinator, errand: Errand, answer: Answer, now: float) -> C
 def changed(c: Coordinator, path: str) -> Coordinator:
     if c.busy is not None:  # it may be about the answer that is on its way, and counts after it
         return replace(c, missed=(*c.missed, path))
-    kinds = {c.group.members: Kind.MEMBERS, c.group.resources: Kind.RESOURCES, c.group.stopped: Kind.STOPPED}
+    kinds = {
+        c.group.members: RequestKind.MEMBERS,
+        c.group.resources: RequestKind.RESOURCES,
+        c.group.stopped: RequestKind.STOPPED,
+    }
     kind = kinds.get(path)
     if kind is None or c.epoch is None:
         return c
@@ -126,7 +137,7 @@ def proceed(c: Coordinator, now: float) -> Coordinator:
     errand = _next_errand(c, now)
     if errand is None:
         return c
-    begins = errand.kind is Kind.WRITE and c.status.status is not Status.STOP_ACTIVITY
+    begins = errand.kind is RequestKind.WRITE and c.status.status is not GroupStatus.STOP_ACTIVITY
     return replace(c, busy=errand, serial=c.serial + 1, rebalancings=c.rebalancings + begins)
 
 
@@ -139,15 +150,15 @@ def wake_at(c: Coordinator, now: float) -> float | None:
 # taking office
 
 
-def _office(c: Coordinator, kind: Kind, answer: Answer, now: float) -> Coordinator:
+def _office(c: Coordinator, kind: RequestKind, answer: Answer, now: float) -> Coordinator:
     match kind, answer:
-        case Kind.EPOCH, Content(data, stat):
+        case RequestKind.EPOCH, Content(data, stat):
             if data == c.me.encode():  # raised by us: an answer was lost
                 return _elected(c, stat.version, stat.mtime - now)
             return replace(c, epoch_seen=stat.version)
-        case Kind.RAISE, Done():
+        case RequestKind.RAISE, Done():
             return _elected(c, answer.stat(1).version, answer.stat(1).mtime - now)
-        case Kind.RAISE, Refused(_, BadVersion()):
+        case RequestKind.RAISE, Refused(_, BadVersion()):
             return replace(c, epoch_seen=None)
         case _, Unsure():
             return replace(c, epoch_seen=None)
@@ -156,8 +167,8 @@ def _office(c: Coordinator, kind: Kind, answer: Answer, now: float) -> Coordinat
 
 def _elected(c: Coordinator, epoch: int, server_ahead: float) -> Coordinator:
     # All of it is read after the epoch was raised, so nothing that an earlier coordinator did is missed.
-    kinds = {Kind.MEMBERS, Kind.RESOURCES, Kind.PLAN}
-    kinds |= {Kind.STATUS} if c.algorithm is Algorithm.GLOBAL_BARRIER else set()
+    kinds = {RequestKind.MEMBERS, RequestKind.RESOURCES, RequestKind.PLAN}
+    kinds |= {RequestKind.STATUS} if c.algorithm is Algorithm.GLOBAL_BARRIER else set()
     return replace(c, epoch=epoch, server_ahead=server_ahead, stale=frozenset(kinds))
 
 
@@ -167,53 +178,53 @@ def _elected(c: Coordinator, epoch: int, server_ahead: float) -> Coordinator:
 def _next_errand(c: Coordinator, now: float) -> Errand | None:
     if c.epoch is None:
         if c.epoch_seen is None:
-            return Errand(Kind.EPOCH, Get(c.group.epoch))
+            return Errand(RequestKind.EPOCH, Get(c.group.epoch))
         raised = Set(c.group.epoch, c.me.encode(), c.epoch_seen)
-        return Errand(Kind.RAISE, Commit((Check(c.group.member(c.me)), raised)))
-    stale = c.stale if c.status.status is Status.STOP_ACTIVITY else c.stale - {Kind.STOPPED}
+        return Errand(RequestKind.RAISE, Commit((Check(c.group.member(c.me)), raised)))
+    stale = c.stale if c.status.status is GroupStatus.STOP_ACTIVITY else c.stale - {RequestKind.STOPPED}
     if stale:
         return _read(c, min(stale))
     return _write(c, now)
 
 
-def _read(c: Coordinator, kind: Kind) -> Errand:
+def _read(c: Coordinator, kind: RequestKind) -> Errand:
     match kind:
-        case Kind.MEMBERS:
+        case RequestKind.MEMBERS:
             return Errand(kind, Children(c.group.members, watch=True))
-        case Kind.RESOURCES:
+        case RequestKind.RESOURCES:
             return Errand(kind, Children(c.group.resources, watch=True))
-        case Kind.STOPPED:
+        case RequestKind.STOPPED:
             return Errand(kind, Children(c.group.stopped, watch=True))
-        case Kind.PLAN:
+        case RequestKind.PLAN:
             return Errand(kind, Get(c.group.plan))
-    return Errand(Kind.STATUS, Get(c.group.status))
+    return Errand(RequestKind.STATUS, Get(c.group.status))
 
 
 def _write(c: Coordinator, now: float) -> Errand | None:
     target = c.target()
-    if c.status.status is Status.STOP_ACTIVITY:
+    if c.status.status is GroupStatus.STOP_ACTIVITY:
         if c.waiting_for or not c.members:
             return None
         generation = c.status.generation
-        return _fenced(c, _plan(c, generation, target), _status(c, Status.RESOURCES_ASSIGNED, generation))
+        return _fenced(c, _plan(c, generation, target), _status(c, GroupStatus.RESOURCES_ASSIGNED, generation))
     if target == c.plan.members or not c.members or now < c.rebalanced_at + c.min_interval_secs:
         return None
     if c.algorithm is Algorithm.RESOURCE_BARRIER:
         return _fenced(c, _plan(c, c.plan.generation + 1, target))
-    return _fenced(c, _status(c, Status.STOP_ACTIVITY, max(c.status.generation, c.plan.generation) + 1))
+    return _fenced(c, _status(c, GroupStatus.STOP_ACTIVITY, max(c.status.generation, c.plan.generation) + 1))
 
 
 def _plan(c: Coordinator, generation: int, members: dict[str, tuple[str, ...]]) -> Set:
     return Set(c.group.plan, encode(PlanRecord(generation=generation, members=members)), c.plan_version)
 
 
-def _status(c: Coordinator, status: Status, generation: int) -> Set:
+def _status(c: Coordinator, status: GroupStatus, generation: int) -> Set:
     return Set(c.group.status, encode(StatusRecord(status=status, generation=generation)), c.status_version)
 
 
 def _fenced(c: Coordinator, *ops: Op) -> Errand:
     assert c.epoch is not None
-    return Errand(Kind.WRITE, Commit((Check(c.group.epoch, c.epoch), Check(c.group.member(c.me)), *ops)))
+    return Errand(RequestKind.WRITE, Commit((Check(c.group.epoch, c.epoch), Check(c.group.member(c.me)), *ops)))
 
 
 def _written(c: Coordinator, errand: Errand, answer: Answer, now: float) -> Coordinator:
@@ -226,7 +237,7 @@ def _written(c: Coordinator, errand: Errand, answer: Answer, now: float) -> Coor
             return _watching(replace(c, rebalanced_at=now))
         case Refused(index, reason) if index < 2 or isinstance(reason, NoNode):
             return replace(c, deposed=True)
-    reread = {Kind.PLAN, Kind.STATUS} if c.algorithm is Algorithm.GLOBAL_BARRIER else {Kind.PLAN}
+    reread = {RequestKind.PLAN, RequestKind.STATUS} if c.algorithm is Algorithm.GLOBAL_BARRIER else {RequestKind.PLAN}
     return replace(c, stale=c.stale | reread)
 
 
@@ -239,6 +250,6 @@ def _wrote(c: Coordinator, op: Set, result: object) -> Coordinator:
 
 def _watching(c: Coordinator) -> Coordinator:
     """Who has stopped matters only while everybody is to stop."""
-    if c.status.status is not Status.STOP_ACTIVITY:
+    if c.status.status is not GroupStatus.STOP_ACTIVITY:
         return c
-    return replace(c, stale=c.stale | {Kind.STOPPED})
+    return replace(c, stale=c.stale | {RequestKind.STOPPED})

@@ -8,11 +8,11 @@ from __future__ import annotations
 import socket
 
 from torrentdist.cluster import paths
-from torrentdist.cluster.operations import BadVersion, NodeExists, NoNode
 from torrentdist.cluster.paths import GroupPaths, free_group
-from torrentdist.cluster.rebalance.group import OnStart, OnStop, ResourceGroup, Settings
-from torrentdist.cluster.rebalance.records import Algorithm, GroupRecord
-from torrentdist.cluster.zookeeper import ZooKeeper
+from torrentdist.cluster.rebalance.group_records import Algorithm, GroupRecord
+from torrentdist.cluster.rebalance.resource_group import OnStart, OnStop, ResourceGroup, Settings
+from torrentdist.cluster.session.znode_operations import BadVersion, NodeExists, NoNode
+from torrentdist.cluster.session.zookeeper_session import ZooKeeper
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.records import decode, encode
 

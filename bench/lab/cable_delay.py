@@ -1,0 +1,75 @@
+"""Long cables for the lab, where the kernel has no netem: each is two taps with this process between them.
+
+`python -m bench.lab.cable_delay SECONDS`; a line `HOST LINK` on stdin makes a cable from eth0 of that host's namespace to the
+interface LINK, and is answered with `ready`. Always holds: every frame is passed on whole, in order, SECONDS after it
+came. Must not do: lose any, or limit the rate; that is for tc.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import select
+import struct
+import sys
+import time
+from collections import deque
+
+from bench.lab.namespaces import within
+
+TUNSETIFF = 0x400454CA
+IFF_TAP, IFF_NO_PI = 0x0002, 0x1000
+FRAME = 65536
+
+
+def tap(name: str) -> int:
+    """One that exists for as long as it is open, in this thread's network."""
+    fd = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
+    fcntl.ioctl(fd, TUNSETIFF, struct.pack("16sH", name.encode(), IFF_TAP | IFF_NO_PI))
+    return fd
+
+
+class Cables:
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._far: dict[int, int] = {}
+        self._under_way: deque[tuple[float, int, bytes]] = deque()
+        self._poll = select.epoll()
+        self._poll.register(sys.stdin.fileno(), select.EPOLLIN)
+
+    def run(self) -> None:
+        """Until stdin ends."""
+        while True:
+            wait = max(0.0, self._under_way[0][0] - time.monotonic()) if self._under_way else -1
+            for fd, event in self._poll.poll(wait):
+                if fd != sys.stdin.fileno():
+                    self._take(fd)
+                    if event & ~select.EPOLLIN:
+                        self._poll.unregister(fd)  # its host was removed
+                elif line := sys.stdin.readline():
+                    self._lay(*line.split())
+                else:
+                    return
+            now = time.monotonic()
+            while self._under_way and self._under_way[0][0] <= now:
+                _, to, frame = self._under_way.popleft()
+                with contextlib.suppress(OSError):  # the cable is pulled
+                    os.write(to, frame)
+
+    def _lay(self, host: str, link: str) -> None:
+        one, other = within(host, lambda: tap("eth0")), tap(link)
+        self._far |= {one: other, other: one}
+        for fd in (one, other):
+            self._poll.register(fd, select.EPOLLIN)
+        print("ready", flush=True)
+
+    def _take(self, fd: int) -> None:
+        due = time.monotonic() + self._seconds
+        with contextlib.suppress(OSError):  # no more for now
+            while True:
+                self._under_way.append((due, self._far[fd], os.read(fd, FRAME)))
+
+
+if __name__ == "__main__":
+    Cables(float(sys.argv[1])).run()

@@ -1,0 +1,303 @@
+"""Hosts on links of their own: a network namespace for each, a veth to one bridge, `tc tbf` at a rate both ways.
+
+Always holds: all of it lives in a private network, mount and process namespace, held by one process. When that ends,
+however it ends, the kernel ends every process in it and removes every interface, mount and file: there is nothing to
+clean up. Must not do: touch the network or the files of the machine outside.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TypeVar
+
+from bench.lab.warm_memory import WarmMemory
+
+ROOT = Path(__file__).parent.parent.parent
+INSIDE = "TORRENTDIST_LAB"
+BRIDGE = "10.77.0.1"
+BRIDGE_MAC = "02:00:00:00:ff:ff"
+NETWORK = 16
+NOBODY = "02:00:00:00:00:01"
+"""A hardware address that no host has."""
+BURST_BYTES = 32 * 1024
+LATENCY_MS = 100
+"""What a queue of a shaped link holds at most: beyond it packets are dropped, as a switch does."""
+PASSED_ON = ("PATH", "HOME", "LANG", "TMPDIR", "JAVA_HOME", "PYTHONPATH", "LD_LIBRARY_PATH")
+"""Of the environment; anything else would measure the shell that the lab was begun in. Where `SSL_CERT_FILE` is set,
+each session of libtorrent takes 12 ms of a processor more."""
+_UNSHARE = ("unshare", "--net", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child")
+STOP_SECS = 10.0
+T = TypeVar("T")
+PR_SET_PDEATHSIG = 1
+CLONE_NEWNET = 0x40000000
+
+
+def why_not() -> str:
+    """Why this machine can't have a lab; empty if it can."""
+    if os.geteuid() != 0:
+        return "it takes root to make namespaces and links; try it with sudo"
+    missing = [tool for tool in ("unshare", "ip", "tc") if shutil.which(tool) is None]
+    if missing:
+        return f"{', '.join(missing)} missing (Debian: util-linux, iproute2)"
+    script = (
+        "ip link add one0 type veth peer name two0 && tc qdisc add dev one0 root tbf rate 1mbit burst 32k latency 100ms"
+    )
+    tried = subprocess.run([*_UNSHARE, "sh", "-c", script], capture_output=True, text=True)
+    return tried.stderr.strip()
+
+
+def environment() -> dict[str, str]:
+    """Of everything that is measured."""
+    return {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+
+
+def enter(module: str, arguments: Sequence[str]) -> None:
+    """Return inside the private namespaces; outside of them, run the same program inside and end with it."""
+    if os.environ.pop(INSIDE, None):
+        return
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    command = [*_UNSHARE, sys.executable, "-m", module, *arguments]
+    inside = subprocess.Popen(command, env={**os.environ, INSIDE: "1"}, preexec_fn=_die_with_parent)
+    try:
+        sys.exit(inside.wait())
+    finally:
+        inside.kill()  # unshare shrugs off a SIGTERM; when it is killed, so is everything inside
+        inside.wait()
+
+
+def _die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+_TX_BYTES = 8
+"""The column of /proc/net/dev."""
+
+
+@dataclass(frozen=True)
+class Host:
+    name: str
+    address: str
+    link: str
+    """The bridge's end of its cable."""
+    mac: str
+
+    def sent(self) -> int:
+        """Bytes that went up its link, headers included."""
+        return int(Path(f"/sys/class/net/{self.link}/statistics/rx_bytes").read_text())
+
+
+def received(hosts: Iterable[Host]) -> dict[str, int]:
+    """Bytes that came down the link of each. In one look: a file of /sys for each takes long on a busy machine."""
+    rows = (line.partition(":") for line in Path("/proc/net/dev").read_text().splitlines()[2:])
+    sent_by_bridge = {link.strip(): int(figures.split()[_TX_BYTES]) for link, _, figures in rows}
+    return {host.name: sent_by_bridge[host.link] for host in hosts}
+
+
+class Lab:
+    """To be made once, inside."""
+
+    def __init__(self, directory: Path | None = None, rtt: float = 0.0) -> None:
+        """`directory`: a disk for the hosts' files; by default each has its files in memory, since 16 hosts have 16
+        disks and this machine has one. `rtt`: seconds from any host to any other and back."""
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._made = 0
+        self._hosts: list[Host] = []
+        _run("mount", "-t", "tmpfs", "-o", "size=90%", "none", "/run")
+        _run("mount", "-t", "sysfs", "none", "/sys")
+        self._on_disk = directory is not None
+        self._memory = WarmMemory()
+        self.dir = directory or Path("/run/lab")
+        self.dir.mkdir(exist_ok=True)
+        made = f"link add br0 address {BRIDGE_MAC} type bridge"
+        self._cables: subprocess.Popen[bytes] | None = None
+        if rtt:
+            command = [sys.executable, "-m", "bench.lab.cable_delay", str(rtt / 4)]
+            self._cables = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT)
+        _ip(["link set lo up", made, f"addr add {BRIDGE}/{NETWORK} dev br0", "link set br0 up"])
+        for switch in Path("/proc/sys/net/bridge").glob("bridge-nf-call-*"):
+            switch.write_text("0")  # a switch has no firewall, and this machine's processors carry every packet
+
+    def warm(self, size: int) -> None:
+        """Have so much memory at hand for the hosts' files and processes, until the lab ends."""
+        if not self._on_disk:
+            self._memory.warm(size)
+
+    def add(self, names: Sequence[str]) -> list[Host]:
+        """Hosts with cables that are as fast as this machine, until they are shaped."""
+        made = []
+        for name in names:
+            self._made += 1
+            number = self._made
+            mac = f"02:00:00:00:{number // 256:02x}:{number % 256:02x}"
+            host = Host(name, f"10.77.{1 + number // 250}.{1 + number % 250}", f"v{number}", mac)
+            made.append(host)
+            _ip([f"netns add {name}"])
+            self._lay(host)
+        _ip([f"link set {host.link} master br0 up" for host in made])
+        for host in made:
+            _ip(
+                [
+                    f"link set eth0 address {host.mac}",
+                    f"addr add {host.address}/{NETWORK} dev eth0",
+                    "link set eth0 up",
+                    "link set lo up",
+                ],
+                host.name,
+            )
+        self._introduce(made)
+        return made
+
+    def _lay(self, host: Host) -> None:
+        if self._cables is None:
+            _ip([f"link add {host.link} type veth peer name eth0 netns {host.name}"])
+            return
+        assert self._cables.stdin is not None
+        self._cables.stdin.write(f"{host.name} {host.link}\n".encode())
+        self._cables.stdin.flush()
+        line_of(self._cables.stdout)
+
+    def _introduce(self, new: Sequence[Host]) -> None:
+        """Everybody knows everybody's MAC: the namespaces of a machine share one table of 1024 neighbours, permanent
+        entries not counted, and who asks for one over a full link may wait for seconds."""
+        old = list(self._hosts)
+        self._hosts += new
+        _ip([_knows(host.address, host.mac, "br0") for host in new])
+        for host in self._hosts:
+            strangers = [other for other in (new if host in old else self._hosts) if other != host]
+            known = [_knows(other.address, other.mac, "eth0") for other in strangers]
+            _ip([*known, _knows(BRIDGE, BRIDGE_MAC, "eth0")], host.name)
+
+    def remove(self, hosts: Sequence[Host]) -> None:
+        """Their processes must have ended."""
+        self._hosts = [host for host in self._hosts if host not in hosts]
+        _ip([f"link del {host.link}" for host in hosts])
+        _ip([f"netns del {host.name}" for host in hosts])
+
+    def shape(self, host: Host, mbit: float) -> None:
+        """Its link carries so much, each way."""
+        rule = f"root tbf rate {round(mbit * 1000)}kbit burst {BURST_BYTES} latency {LATENCY_MS}ms"
+        _run("tc", "qdisc", "replace", "dev", host.link, *rule.split())
+        _run("tc", "-n", host.name, "qdisc", "replace", "dev", "eth0", *rule.split())
+
+    def cut(self, host: Host) -> None:
+        """Pull its cable."""
+        _ip([f"link set {host.link} down"])
+
+    def lose(self, sender: Host | None, receiver: Host | None) -> None:
+        """What one sends to the other is lost, without a word to anybody. None: the bridge."""
+        self._neighbour(f"replace {_address(receiver)} lladdr {NOBODY} nud permanent", sender)
+
+    def carry(self, sender: Host | None, receiver: Host | None) -> None:
+        """Again, after lose()."""
+        self._neighbour(f"del {_address(receiver)}", sender)
+
+    def _neighbour(self, change: str, host: Host | None) -> None:
+        _ip([f"neigh {change} dev {'eth0' if host else 'br0'}"], host.name if host else None)
+
+    def spawn(
+        self, host: Host | None, command: Sequence[str], *, name: str, stdin: int = subprocess.DEVNULL
+    ) -> subprocess.Popen[bytes]:
+        """Start a process on a host; None: on the bridge, which no rate limits. It logs to NAME.log."""
+        within = ["ip", "netns", "exec", host.name] if host else []
+        with (self.dir / f"{name}.log").open("ab") as log:
+            process = subprocess.Popen(
+                [*within, *command],
+                stdin=stdin,
+                stdout=subprocess.PIPE if stdin == subprocess.PIPE else log,
+                stderr=log,
+                cwd=ROOT,  # where `-m bench...` is found
+                env=environment(),
+            )
+        self._processes[name] = process
+        return process
+
+    def stop(self, names: Sequence[str]) -> None:
+        processes = [self._processes.pop(name) for name in names]
+        for process in processes:
+            process.send_signal(signal.SIGTERM)
+        for process in processes:
+            try:
+                process.wait(STOP_SECS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def kill(self, name: str) -> None:
+        self._processes[name].kill()
+        self._processes.pop(name).wait()
+
+    def listens(self, port: int) -> bool:
+        """Whether something accepts connections on the bridge."""
+        with socket.socket() as probe:
+            return probe.connect_ex((BRIDGE, port)) == 0
+
+    def runs(self, name: str) -> bool:
+        """Whether it was started, and neither stopped nor killed."""
+        return name in self._processes
+
+    def cpu_secs(self, name: str) -> dict[str, float]:
+        """What a process has used of a processor so far: its first thread, and all of them."""
+        pid = self._processes[name].pid
+        return {"first": _used(Path(f"/proc/{pid}/task/{pid}/stat")), "all": _used(Path(f"/proc/{pid}/stat"))}
+
+    def log_of(self, name: str) -> str:
+        return (self.dir / f"{name}.log").read_text(errors="replace")
+
+
+def within(host: str, act: Callable[[], T]) -> T:
+    """Do it as if from a process on that host, in its network."""
+
+    def enter_and_act() -> T:
+        with open(f"/run/netns/{host}") as namespace:
+            if ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), CLONE_NEWNET):
+                raise OSError(ctypes.get_errno(), f"setns to {host}")
+        return act()
+
+    with ThreadPoolExecutor(1) as alone:  # a thread has a network of its own, and takes it along when it ends
+        return alone.submit(enter_and_act).result()
+
+
+def _used(stat: Path) -> float:
+    fields = stat.read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _address(host: Host | None) -> str:
+    return host.address if host else BRIDGE
+
+
+def wait_until(condition: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{what}: not within {seconds:g} s")
+        time.sleep(0.02)
+
+
+def line_of(stream: IO[bytes] | None) -> str:
+    assert stream is not None
+    return stream.readline().decode().strip()
+
+
+def _knows(address: str, mac: str, device: str) -> str:
+    return f"neigh replace {address} lladdr {mac} dev {device} nud permanent"
+
+
+def _ip(commands: Sequence[str], host: str | None = None) -> None:
+    where = ["-n", host] if host else []
+    subprocess.run(["ip", *where, "-batch", "-"], input="\n".join(commands), text=True, check=True)
+
+
+def _run(*command: str) -> None:
+    subprocess.run(command, check=True)

@@ -1,0 +1,75 @@
+"""Memory that is at hand when a clock runs.
+
+A machine that is a guest waits for its own host where it touches a page first, 2 to 5 ms a MiB, and what has been free
+for seconds goes back there in blocks of megabytes. Who comes second in a comparison would mostly find the pages that
+the first one touched, or none of them. For hosts that write to memory there is WarmMemory: always holds that what was
+taken is free again but for one page in each block, which keeps the rest of it here until we end. For hosts that write
+files there is `fill_page_cache`: whole blocks are still taken from the machine's host when large pieces of a file are
+written at once, and are not when there are none free. Must not do: take so much that the machine ends processes for it.
+"""
+
+from __future__ import annotations
+
+import mmap
+from pathlib import Path
+from typing import Final
+
+from torrentdist.bundle.files.durability import sync_filesystem
+
+BLOCK: Final = 1024 * 1024
+FILLED: Final = 8
+"""Times what is written: so much of the memory is full, if there is so much."""
+SPARED: Final = 1 / 16
+"""Of what is available, this is left to everybody else."""
+
+
+class WarmMemory:
+    def __init__(self) -> None:
+        self._kept: list[mmap.mmap] = []
+        self.size = 0
+
+    def warm(self, size: int) -> None:
+        """So many bytes, together with what was warmed before, or as many as this machine has."""
+        blocks = lacking_blocks(size - self.size, available())
+        if not blocks:
+            return
+        pages = mmap.mmap(-1, blocks * BLOCK)
+        for _ in range(blocks):
+            pages.write(bytes(BLOCK))
+        for start in range(0, blocks * BLOCK, BLOCK):
+            pages.madvise(mmap.MADV_REMOVE, start + mmap.PAGESIZE, BLOCK - mmap.PAGESIZE)
+        self._kept.append(pages)
+        self.size += blocks * BLOCK
+
+
+def fill_page_cache(file: Path, size: int) -> None:
+    """Have `size` bytes of memory, or all that is available, full of what may be dropped, as it is on a machine that
+    has been up for a day. `file` is made for it, with nothing but a hole in it, and has to stay."""
+    size = min(size, available())
+    with file.open("ab+", buffering=0) as hole:
+        hole.truncate(size)
+        hole.seek(0)
+        into = bytearray(BLOCK)
+        while hole.readinto(into):
+            pass
+
+
+def level(directory: Path, size: int, held: Path) -> None:
+    """For whoever writes so much into `directory`: the page cache is full, what is `held` at hand in it, and nothing is
+    left to be written back."""
+    fill_page_cache(directory / "filling", FILLED * size)
+    for path in held.rglob("*"):
+        if path.is_file():
+            with path.open("rb", buffering=0) as file:
+                while file.read(BLOCK):
+                    pass
+    sync_filesystem(directory)
+
+
+def lacking_blocks(size: int, there: int) -> int:
+    return max(0, min(-(-size // BLOCK), int(there * (1 - SPARED)) // BLOCK))
+
+
+def available() -> int:
+    lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))

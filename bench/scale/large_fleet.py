@@ -1,0 +1,291 @@
+"""What a large fleet takes: its time in the simulator, and what each master hears, says and computes meanwhile.
+
+`python -m bench.scale.large_fleet` prints the tables; `--check` holds the simulator against the lab's last recorded runs, and
+`--shares` tells what it would be worth to share out more or less where holders can give more.
+Always holds: times are of the product's own decisions on a virtual clock, sizes are of real encoded messages, and
+processor time is of the product's directory on this machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import pickle
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from bench.lab import changed_settings
+from bench.lab.namespaces import ROOT
+from bench.scale.simulation import World, crowd
+from bench.swarm.swarm_results import HERE
+from torrentdist.model.ids import Digest, PeerId
+from torrentdist.model.wire.views import PeerRole, SwarmAnnounce, SwarmEntry
+from torrentdist.swarm.directory.announce_delta import brief
+from torrentdist.swarm.directory.directory import Limits, Periods, SwarmDirectory
+from torrentdist.swarm.plan import conductor
+from torrentdist.swarm.plan.crowd import RENEW_SECS, RENEW_SECS_PER_PEER
+
+DIGEST = Digest("a" * 64)
+MASTERS = 3
+MIB = 1024 * 1024
+PIECE = 32 * 1024
+"""Of the lab's small bundles."""
+LINK_TIME = 11.2
+"""Of the lab: 32 MiB over 25 Mbit/s, in 1024 pieces."""
+FLEETS = {100: 1024, 1_000: 512, 10_000: 128, 100_000: 16}
+"""Hosts, and so many pieces that the simulator is done within ten minutes: fewer make it look slower than it is."""
+CHECKED = (8, 16, 32, 48)
+"""Hosts, of the cases that are recorded in the lab."""
+ASKED = 50
+CROWD, SHARED = 300, 512
+"""Hosts, and pieces, where shares are looked at."""
+LIMITS = Limits(peers=1 << 20, peers_per_swarm=1 << 20, memberships=1 << 20)
+"""What a master refuses otherwise: its own limits are an answer of their own to what breaks first."""
+
+
+@dataclass(frozen=True)
+class Broadcast:
+    hosts: int
+    pieces: int
+    ratio: float
+    """Of the last host, by T, from the first announce on."""
+    copies: float
+    busiest: int
+    """Announces in the busiest second, at each master."""
+    waited: float
+    """The most seconds that any host got nothing."""
+    seconds: float
+    """Of a processor that the simulation took, in its last part if it had several."""
+
+
+def simulate(
+    hosts: int,
+    pieces: int,
+    *,
+    link_time: float = LINK_TIME,
+    piece_length: int = 0,
+    begins: Sequence[float] = (),
+    state: Path | None = None,
+    longest: float = math.inf,
+) -> Broadcast | None:
+    """`begins`: when each host comes; all come at once without. None: it takes longer than that, and goes on from
+    `state` the next time."""
+    began = time.process_time()
+    tick = link_time / pieces
+    if state and state.exists():
+        world: World = pickle.loads(state.read_bytes())
+    else:
+        receivers = crowd(hosts)
+        for receiver, begin in zip(receivers, begins, strict=bool(begins)):
+            receiver.joins = round(begin / tick)
+        world = World(pieces, receivers, tick_secs=tick, piece_length=piece_length or 32 * MIB // pieces)
+    while not world.run(limit=world.tick + 1):
+        assert world.tick < 100 * pieces, f"{hosts} hosts are not done in 100 link times"
+        if time.process_time() - began > longest and state:
+            state.write_bytes(pickle.dumps(world))
+            return None
+    return Broadcast(
+        hosts,
+        pieces,
+        world.tick / pieces,
+        world.sent_by_holders.total() / pieces,
+        max(world.announces.values()),
+        max(receiver.waited for receiver in world.receivers) * tick,
+        time.process_time() - began,
+    )
+
+
+@dataclass(frozen=True)
+class Load:
+    """Of one master, while everybody fetches one bundle. Supervisors are known to it before."""
+
+    hosts: int
+    period: float
+    announces: float
+    answer_bytes: int
+    first_bytes: int
+    """Of the answer to one that does not know the cluster's addresses yet."""
+    known_secs: float
+    """Of its processor, for the announce of a host that is in the swarm."""
+    new_secs: float
+    """For that of one that comes into it."""
+    plan_secs: float
+    """For a look at everybody, which makes the plan anew."""
+
+    @property
+    def mbit(self) -> float:
+        return self.announces * self.answer_bytes * 8 / 1e6
+
+    @property
+    def processor(self) -> float:
+        return self.announces * self.known_secs + self.plan_secs / max(RENEW_SECS, self.hosts * RENEW_SECS_PER_PEER)
+
+
+def load(hosts: int) -> Load:
+    periods = Periods()
+    directory = SwarmDirectory(periods=periods, limits=LIMITS)
+    registered = frozenset(_host(number) for number in range(hosts + ASKED))
+    for number in range(hosts):
+        directory.hear(_announce(number, ""), source_host="", now=number * 1e-6)
+    tag, first, _ = _answered(directory, registered, 0, "", 1.0)
+    known = [_answered(directory, registered, number, tag, 1.0 + 0.01 * number) for number in range(ASKED)]
+    late = 2.0 + RENEW_SECS + hosts * RENEW_SECS_PER_PEER
+    plan = [_answered(directory, registered, 0, tag, turn * late) for turn in (2, 3, 4)]
+    new = [_answered(directory, registered, hosts + number, tag, 4 * late) for number in range(ASKED)]
+    period = periods.fetching(hosts)
+    return Load(
+        hosts,
+        period,
+        hosts / period,
+        max(said for _, said, _ in known),
+        first,
+        statistics.mean(secs for _, _, secs in known),
+        statistics.mean(secs for _, _, secs in new),
+        min(secs for _, _, secs in plan),
+    )
+
+
+def _answered(
+    directory: SwarmDirectory, registered: frozenset[str], number: int, tag: str, now: float
+) -> tuple[str, int, float]:
+    """The tag of the addresses, the bytes of the answer, and its processor time."""
+    began = time.process_time()
+    announce = _announce(number, tag)
+    answer = directory.announce(
+        announce,
+        source_host="",
+        now=now,
+        masters=["http://10.9.0.1:7060"] * MASTERS,
+        registered_hosts=registered,
+    )
+    answer = brief(answer, announce)
+    said = len(msgspec.json.encode(answer))
+    return answer.addresses_tag, said, time.process_time() - began
+
+
+def _announce(number: int, tag: str) -> SwarmAnnounce:
+    entry = SwarmEntry(digest=DIGEST, complete=False, done=1 << 24, size=1 << 25, rate=3e6)
+    return SwarmAnnounce(
+        peer=PeerId(f"s{number}"),
+        role=PeerRole.SUPERVISOR,
+        port=7061,
+        host=_host(number),
+        swarms=[entry],
+        addresses=tag,
+    )
+
+
+def _host(number: int) -> str:
+    return f"10.{number // 62500}.{number // 250 % 250}.{1 + number % 250}"
+
+
+def check() -> str:
+    """The recorded broadcasts at8 to at48 beside the simulator, whose hosts begin when the lab's did, which it cannot
+    tell by itself; and beside it with all of them at once."""
+    rows = json.loads((HERE / "swarm.json").read_text())
+    if lacking := [f"at{hosts}" for hosts in CHECKED if f"at{hosts}" not in rows]:
+        raise SystemExit(
+            f"not recorded yet: {', '.join(lacking)}; make swarm SWARM_ARGS='--table DIR --only {lacking[0]}'"
+        )
+    lines = ["| hosts | lab | simulator | difference | all at once | the lab's begin |", "|---|---|---|---|---|---|"]
+    for hosts in CHECKED:
+        row = rows[f"at{hosts}"]
+        link_time, begins = row["link_time"], row["begins"]
+        pieces = row["size"] * MIB // PIECE
+        seen = simulate(hosts, pieces, link_time=link_time, piece_length=PIECE, begins=begins)
+        at_once = simulate(hosts, pieces, link_time=link_time, piece_length=PIECE)
+        assert seen is not None
+        assert at_once is not None
+        lines.append(
+            f"| {hosts} | {row['measured']:.2f} T | {seen.ratio:.2f} T | {seen.ratio / row['measured'] - 1:+.0%} "
+            f"| {at_once.ratio:.2f} T | {begins[0]:.1f} to {begins[-1]:.1f} s |"
+        )
+    return "\n".join(lines)
+
+
+def keep_check(table: str) -> None:
+    """In its place in docs/swarm.md."""
+    page = ROOT / "docs" / "swarm.md"
+    before, begin, rest = page.read_text().partition("<!-- check -->\n")
+    _, end, after = rest.partition("<!-- end of check -->")
+    assert end, "docs/swarm.md has no place for it"
+    page.write_text(f"{before}{begin}{table}\n{end}{after}")
+
+
+def print_loads(fleets: list[int]) -> None:
+    print("| hosts | every | heard/s | answer, kB | first, kB | Mbit/s | known, ms | plan, ms | processor | new, ms |")
+    print("|---|---|---|---|---|---|---|---|---|---|")
+    for hosts in fleets:
+        at = load(hosts)
+        print(
+            f"| {hosts:,} | {at.period:.0f} s | {at.announces:.0f} | {at.answer_bytes / 1000:.1f} "
+            f"| {at.first_bytes / 1000:.0f} | {at.mbit:,.1f} | {at.known_secs * 1e3:.2f} | {at.plan_secs * 1e3:.0f} "
+            f"| {at.processor:.0%} | {at.new_secs * 1e3:.1f} |",
+            flush=True,
+        )
+
+
+def print_shares() -> None:
+    """By what the holders can give together: the last host, with fewer shares, as many as there are, and more."""
+    columns = (12, conductor.SHARES, 48, 96)
+    print(f"| holders | of the links' rate | {' | '.join(f'{shares} shares' for shares in columns)} |")
+    print(f"|---|---|{'---|' * len(columns)}")
+    for holders, rate in ((1, 1), (1, 4), (1, 10), (3, 1), (8, 1)):
+        ends = []
+        for shares in columns:
+            changed_settings.apply({"shares": shares})
+            world = World(SHARED, crowd(CROWD), holders=holders, holder_uplink=rate, tick_secs=LINK_TIME / SHARED)
+            world.piece_length = 32 * MIB // SHARED
+            assert world.run(limit=10 * SHARED)
+            ends.append(f"{world.tick / SHARED:.2f} T")
+        print(f"| {holders} | {rate} | {' | '.join(ends)} |", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.scale.large_fleet", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="the simulator beside the lab, and nothing else")
+    parser.add_argument("--hosts", type=int, nargs="*", default=list(FLEETS), help="the sizes of the fleet")
+    parser.add_argument("--pieces", type=int, help="of the bundle; default: fewer for a larger fleet")
+    parser.add_argument("--state", type=Path, help="of one fleet: where a simulation that is not done is kept")
+    parser.add_argument(
+        "--for", dest="longest", type=float, default=math.inf, help="so many seconds; then exit with 75"
+    )
+    parser.add_argument("--load", action="store_true", help="what masters have to do, and no simulation")
+    parser.add_argument("--shares", action="store_true", help="more or fewer of them, and nothing else")
+    arguments = parser.parse_args()
+    if arguments.shares:
+        print_shares()
+        return
+    if arguments.check:
+        table = check()
+        print(table)
+        keep_check(table)
+        return
+    if not arguments.state:
+        print_loads(arguments.hosts)
+    if arguments.load:
+        return
+    print("\n| hosts | pieces | last host | holders sent | busiest second | longest wait for a piece | simulated in |")
+    print("|---|---|---|---|---|---|---|")
+    for hosts in arguments.hosts:
+        pieces = arguments.pieces or FLEETS.get(hosts, 256)
+        seen = simulate(hosts, pieces, state=arguments.state, longest=arguments.longest)
+        if seen is None:
+            print("not done yet: the same command goes on", file=sys.stderr)
+            sys.exit(75)
+        print(
+            f"| {hosts:,} | {pieces} | {seen.ratio:.2f} T | {seen.copies:.2f} | {seen.busiest:,} "
+            f"| {seen.waited:.1f} s | {seen.seconds:.0f} s |",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,307 @@
+"""A broadcast on a virtual clock: up to 100,000 receivers whose every decision is the product's own function.
+
+Time goes in ticks; in each, every link carries so many pieces each way. A receiver has one piece under way from each of
+those it knows, chosen when it asks: that of the highest priority, then the rarest, as libtorrent does; a peer serves
+who asked first. It announces as often as a master tells it to, and looks at what the others have as often as the engine
+does. Must not do: decide anything that conductor.py, crowd.py or graph.py decide.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from torrentdist.model.ids import PeerId
+from torrentdist.swarm.directory.limits import Periods
+from torrentdist.swarm.plan.conductor import OWN, Conductor, Progress, SwarmView, look_secs
+from torrentdist.swarm.plan.crowd import Crowd
+from torrentdist.swarm.plan.request_window import BLOCK
+
+NEVER = 1 << 60
+_ONLY = [bytes(b"01"[byte == priority] for byte in range(256)) for priority in range(8)]
+"""By priority: a table that makes a string of binary digits of priorities."""
+Rank = tuple[int, ...]
+"""Sets of pieces as the bits of numbers, the most wanted first."""
+
+
+@dataclass(eq=False)
+class Receiver:
+    id: PeerId
+    joins: int = 0
+    dies: int = NEVER
+    every: int = 1
+    """Its link carries a piece each way in so many ticks' turns."""
+    held_up: int = 1
+    """It gets a piece of the holders in so many ticks' turns at most: connections don't share a link evenly."""
+    conductor: Conductor = field(default_factory=Conductor)
+    done_at: int | None = None
+    got_at: int = 0
+    waited: int = 0
+    """The most ticks that it was there and got nothing, until it had it all."""
+    have: int = 0
+    shown: int = 0
+    """What the others know that it has: news of it wait behind what it sends."""
+    news: int = 0
+    shown_at: int = 0
+    asked: int = 0
+    """Pieces under way."""
+    busy: set[int] = field(default_factory=set)
+    """Those that it waits for."""
+    knows: dict[int, None] = field(default_factory=dict)
+    """Indexes of the receivers that it is connected to."""
+    holders: bool = True
+    wanted: Rank = ()
+    looks_at: int = 0
+    announces_at: int = 0
+
+    def there(self, tick: int) -> bool:
+        return self.joins <= tick < self.dies
+
+
+@dataclass
+class World:
+    pieces: int
+    receivers: list[Receiver]
+    holders: int = 1
+    holders_leave: int = NEVER
+    uplink: int = 1
+    """Pieces per tick."""
+    holder_uplink: int = 0
+    """The same of a holder, if it has another."""
+    holder_every: int = 0
+    """Or so many ticks for a piece. All that it is asked for arrive together then: a little of each in turn."""
+    seed: int = 0
+    tick_secs: float = 0.125
+    piece_length: int = 2 * BLOCK
+    periods: Periods = field(default_factory=Periods)
+    waits: bool = True
+    """Whether small messages wait behind pieces on the same links; not, where only the plan itself is looked at."""
+    sent_by_holders: Counter[int] = field(default_factory=Counter)
+    announces: Counter[int] = field(default_factory=Counter)
+    """By second: what each master hears."""
+    tick: int = 0
+
+    def __post_init__(self) -> None:
+        self._crowd = Crowd()
+        self._chance = random.Random(self.seed)
+        self._full = (1 << self.pieces) - 1
+        self._index = {receiver.id: index for index, receiver in enumerate(self.receivers)}
+        self._arriving = sorted(range(len(self.receivers)), key=lambda index: -self.receivers[index].joins)
+        self._alive: dict[int, Receiver] = {}
+        self._lacking: dict[int, Receiver] = {}
+        self._queues: dict[int, deque[tuple[int, int]]] = {}
+        """By who is asked: who asks, and for what. Holders are numbered below zero."""
+        self._sending: Counter[int] = Counter()
+        """Ticks for which each holder has sent what it is asked for."""
+        self._travelling: dict[int, list[tuple[int, int, int]]] = {}
+        """By when it arrives: who is asked by whom for what."""
+        for receiver in self.receivers:
+            receiver.announces_at = receiver.joins
+
+    def run(self, limit: int) -> bool:
+        """Whether everybody that lives has everything before the limit."""
+        while self.tick < limit:
+            self._come_and_go()
+            if not self._lacking and not self._arriving:
+                return True
+            self._announce()
+            self._tell()
+            self._ask()
+            self._deliver()
+            self.tick += 1
+        return False
+
+    def _come_and_go(self) -> None:
+        while self._arriving and self.receivers[self._arriving[-1]].joins <= self.tick:
+            index = self._arriving.pop()
+            self._alive[index] = self._lacking[index] = self.receivers[index]
+        for index in [index for index, receiver in self._alive.items() if receiver.dies <= self.tick]:
+            del self._alive[index]
+            self._lacking.pop(index, None)
+            self._forget(index)
+        if self.tick >= self.holders_leave:
+            for holder in range(-self.holders, 0):
+                self._forget(holder)
+
+    def _forget(self, source: int) -> None:
+        """It is gone: what was asked of it has to be asked of others."""
+        for index, piece in self._queues.pop(source, ()):
+            self._take_back(source, index, piece)
+
+    def _announce(self) -> None:
+        """Who is due tells how far it is, and hears its place and whom to dial."""
+        now = self.tick * self.tick_secs
+        period = self.periods.fetching(len(self._lacking))
+        for index, receiver in self._lacking.items():
+            if receiver.announces_at > self.tick:
+                continue
+            receiver.announces_at = self.tick + max(1, round(period / self.tick_secs))
+            self.announces[int(now)] += 1
+            self._crowd.look(receiver.id, self._progress, (), now)
+            receiver.conductor.place = self._crowd.place(receiver.id)
+            receiver.holders = self._crowd.needs_holders(receiver.id, receiver.have.bit_count(), now)
+            near = self._crowd.neighbours(receiver.id, lambda peer: self._index[peer] in self._lacking, now)
+            for other in self._lacking if near is None else (self._index[peer] for peer in near):
+                if other != index and other in self._alive:
+                    receiver.knows[other] = self.receivers[other].knows[index] = None
+
+    def _progress(self) -> dict[PeerId, Progress]:
+        size = self.pieces * self.piece_length
+        return {r.id: Progress(r.have.bit_count() * self.piece_length, size) for r in self._lacking.values()}
+
+    def _waits(self, index: int) -> int:
+        """Ticks that a small message to one waits behind what is sent to all."""
+        return len(self._queues.get(index, ())) // self.uplink if self.waits else 0
+
+    def _tell(self) -> None:
+        """What was said a while ago arrives."""
+        for index, receiver in self._alive.items():
+            if receiver.shown_at <= self.tick and receiver.shown != receiver.have:
+                receiver.shown, receiver.news = receiver.news, receiver.have
+                receiver.shown_at = self.tick + self._waits(index)
+        for source, index, piece in self._travelling.pop(self.tick, ()):
+            if source < 0 or source in self._alive:
+                self._queues.setdefault(source, deque()).append((index, piece))
+            else:
+                self._take_back(source, index, piece)
+
+    def _take_back(self, source: int, index: int, piece: int) -> None:
+        self.receivers[index].asked &= ~piece
+        self.receivers[index].busy.discard(source)
+
+    def _ask(self) -> None:
+        seeds = self.holders if self.tick < self.holders_leave else 0
+        for index, receiver in self._lacking.items():
+            known = [other for other in receiver.knows if self.receivers[other].shown and other in self._alive]
+            holders = range(-seeds, 0) if receiver.holders else ()
+            if receiver.looks_at <= self.tick:
+                pace = receiver.have.bit_count() / max(self.tick_secs, self.tick * self.tick_secs)
+                place = receiver.conductor.place
+                secs = look_secs(self.pieces, pace, has_share=place is not None and place.has_share)
+                receiver.looks_at = self.tick + max(1, round(secs / self.tick_secs))
+                self._look(receiver, known, len(holders))
+            turn = self._chance.randrange(len(known) or 1)
+            for source in (*holders, *known[turn:], *known[:turn]):
+                if source in receiver.busy:
+                    continue
+                missing = self._full & ~receiver.have
+                left = missing & ~receiver.asked or missing  # the last ones are asked of everybody
+                there = left & (self._full if source < 0 else self.receivers[source].shown)
+                if there and (piece := self._pick(receiver.wanted, there)):
+                    self._request(index, receiver, source, piece)
+
+    def _request(self, index: int, receiver: Receiver, source: int, piece: int) -> None:
+        receiver.asked |= piece
+        receiver.busy.add(source)
+        if wait := self._waits(index):
+            self._travelling.setdefault(self.tick + wait, []).append((source, index, piece))
+        else:
+            self._queues.setdefault(source, deque()).append((index, piece))
+
+    def _look(self, receiver: Receiver, known: Iterable[int], seeds: int) -> None:
+        """Its priorities, by what is among the connected now."""
+        ones = twos = many = full = 0  # an adder for every piece at once
+        for other in known:
+            have = self.receivers[other].shown
+            if have == self._full:
+                full += 1
+                continue
+            pair = ones & have
+            ones ^= have
+            many |= twos & pair
+            twos ^= pair
+        seeds += full
+        few = self._full & ~many
+        copies = [few & ~(ones | twos), few & ones & ~twos, few & twos & ~ones, few & ones & twos, many]
+        told = [seeds + 1] * self.pieces
+        for piece in _bits(copies[0]):
+            told[piece] = seeds
+        there = list(map("1".__eq__, reversed(f"{receiver.have:0{self.pieces}b}")))
+        sight = SwarmView(there, told, seeds, self.piece_length)
+        wanted = receiver.conductor.priorities(sight, self.tick * self.tick_secs)
+        receiver.wanted = _ranks(wanted, copies, seeds)
+
+    def _pick(self, ranks: Rank, there: int) -> int:
+        """One piece of the first rank that has any, at random."""
+        if not there:
+            return 0
+        for rank in ranks:
+            if found := rank & there:
+                above = found >> (start := self._chance.randrange(self.pieces)) << start
+                found = above or found
+                return found & -found
+        return 0
+
+    def _deliver(self) -> None:
+        room = {index: 0 if self.tick % receiver.every else self.uplink for index, receiver in self._lacking.items()}
+        for source in sorted(self._queues, key=lambda _: self._chance.random()):
+            if source < 0 or not self.tick % self.receivers[source].every:
+                self._serve(source, room)
+
+    def _serve(self, source: int, room: dict[int, int]) -> None:
+        """Who asked first, as far as their links carry it."""
+        queue = self._queues[source]
+        waiting: list[tuple[int, int]] = []
+        sent = 0
+        most = self.uplink if source >= 0 else self._given(source)
+        while queue and sent < most:
+            index, piece = queue.popleft()
+            receiver = self.receivers[index]
+            if index not in room or piece & receiver.have:
+                receiver.busy.discard(source)  # it is gone, or has it from another, and took it back
+            elif room[index] and (source >= 0 or (self.tick + index) % receiver.held_up == 0):
+                room[index] -= 1
+                sent += 1
+                receiver.busy.discard(source)
+                self._receive(index, receiver, piece)
+                if source < 0:
+                    self.sent_by_holders[piece] += 1
+            else:
+                waiting.append((index, piece))
+        queue.extendleft(reversed(waiting))
+
+    def _given(self, holder: int) -> int:
+        """Pieces that a holder has sent in this tick."""
+        if not self.holder_every:
+            return self.holder_uplink or self.uplink
+        asked = len(self._queues[holder])
+        self._sending[holder] += 1
+        if self._sending[holder] < self.holder_every * asked:
+            return 0
+        self._sending[holder] = 0
+        return asked
+
+    def _receive(self, index: int, receiver: Receiver, piece: int) -> None:
+        receiver.have |= piece
+        receiver.asked &= ~piece
+        receiver.waited = max(receiver.waited, self.tick - max(receiver.got_at, receiver.joins))
+        receiver.got_at = self.tick
+        if receiver.have == self._full:
+            receiver.done_at = self.tick
+            del self._lacking[index]
+
+
+def _ranks(wanted: list[int], copies: list[int], seeds: int) -> Rank:
+    """Pieces by libtorrent's order: the highest priority whatever its rarity, then copies times what lacks of 8."""
+    backwards = bytes(reversed(wanted))
+    levels = {priority: int(backwards.translate(_ONLY[priority]), 2) for priority in set(wanted)}
+    ranks: dict[int, int] = {}
+    for priority, pieces in levels.items():
+        for number, rarity in enumerate(copies):
+            if found := pieces & rarity:
+                key = 0 if priority == OWN else (seeds + number) * (8 - priority)
+                ranks[key] = ranks.get(key, 0) | found
+    return tuple(ranks[key] for key in sorted(ranks))
+
+
+def _bits(pieces: int) -> Iterable[int]:
+    while pieces:
+        lowest = pieces & -pieces
+        yield lowest.bit_length() - 1
+        pieces ^= lowest
+
+
+def crowd(size: int) -> list[Receiver]:
+    return [Receiver(PeerId(f"s{number:06}")) for number in range(size)]

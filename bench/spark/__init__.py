@@ -1,0 +1,1 @@
+"""What Spark users wait for: their archives, and the report."""

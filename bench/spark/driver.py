@@ -1,0 +1,46 @@
+"""The driver of bench/spark/spark_run.py: for each URI that it reads, lets every executor fetch it, and tells how long that took.
+
+Always holds: executors are there and warm before the first URI. No Python runs in executors.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+
+from pyspark.sql import SparkSession
+
+
+def main() -> None:
+    executors = int(sys.argv[1])
+    builder = SparkSession.builder
+    for key, value in json.loads(sys.argv[2]).items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    context = spark.sparkContext
+
+    def everywhere() -> None:
+        """One task for each executor, which has one place."""
+        spark.range(0, executors, 1, executors).write.format("noop").mode("overwrite").save()
+
+    while context._jsc.sc().getExecutorMemoryStatus().size() < executors + 1:
+        time.sleep(0.1)
+    for _ in range(3):
+        everywhere()
+    print("ready", flush=True)
+    for line in sys.stdin:
+        began = time.monotonic()
+        context.addArchive(line.strip())
+        added = time.monotonic()
+        everywhere()
+        answer = {
+            "application": context.applicationId,
+            "driver_seconds": added - began,
+            "seconds": time.monotonic() - added,
+        }
+        print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Broadcasts in the lab: the cases, their runs and their pictures."""

@@ -1,0 +1,114 @@
+"""What the swarm must reach: each case as data, with its bar and what it is measured by.
+
+Always holds: a case that is measured by another run has that run made beside it, in the same minutes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from bench.swarm.scenario import Outcome, Scenario
+
+
+class By(Enum):
+    LINK = "T"
+    """The last host, by one transfer over one link."""
+    OWN_START = "T of its own start"
+    """The slowest host from its own start, by the same."""
+    BASE = "of the run beside it"
+    """The last host, by the last of the base."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    what: str
+    scenario: Scenario
+    bar: float | None
+    """None: everybody finishes, however long it takes."""
+    by: By = By.LINK
+    base: Scenario | None = None
+    beside: str = ""
+    """What the base is called."""
+    runs: int = 3
+    """So many are what its bar is about: five where it says percents."""
+    peers: tuple[str, ...] = ()
+    """Who runs beside it in the table."""
+
+    def measured(self, ours: Outcome, base: Outcome | None, link_time: float) -> float:
+        if self.by is By.OWN_START:
+            return ours.longest / link_time
+        return ours.last_done / (base.last_done if base and self.by is By.BASE else link_time)
+
+    def met(self, ours: Outcome, measured: float) -> bool:
+        return not ours.failed and bool(ours.ends) and (self.bar is None or measured <= self.bar)
+
+
+MAIN = Scenario()
+CROWD = Scenario(hosts=48, rate=10.0, size=16)
+CASES = {
+    "main": Case(
+        what="16 hosts, 25 Mbit/s, 32 MiB, one holder", scenario=MAIN, bar=1.20, peers=("stock", "tuned", "aria2")
+    ),
+    "large": Case(what="16 hosts, 25 Mbit/s, 128 MiB", scenario=Scenario(size=128), bar=1.12),
+    "crowd": Case(
+        what="48 hosts, 10 Mbit/s, 16 MiB, by 16 hosts",
+        scenario=CROWD,
+        bar=1.15,
+        by=By.BASE,
+        base=Scenario(hosts=16, rate=10.0, size=16),
+        beside="16 hosts",
+    ),
+    "holders": Case(
+        what="three holders, by one",
+        scenario=Scenario(holders=3),
+        bar=1.0,
+        by=By.BASE,
+        base=MAIN,
+        beside="one holder",
+    ),
+    "apart": Case(what="a host joins each second", scenario=Scenario(apart=1.0), bar=1.25, by=By.OWN_START),
+    "slow": Case(
+        what="one host's link is ten times slower: the others",
+        scenario=Scenario(slow=1),
+        bar=1.10,
+        by=By.BASE,
+        base=MAIN,
+        beside="undisturbed",
+        runs=5,
+    ),
+    "killed": Case(
+        what="a quarter of the hosts killed halfway: the others",
+        scenario=Scenario(killed=0.25),
+        bar=1.15,
+        by=By.BASE,
+        base=MAIN,
+        beside="undisturbed",
+        runs=5,
+    ),
+    "liars": Case(
+        what="one host, one holder, 15 peers that lie or stall", scenario=Scenario(hosts=1, liars=15), bar=2.0
+    ),
+    "leaving": Case(what="the holder dies as soon as one copy is out", scenario=Scenario(leaving=True), bar=None),
+    "download": Case(what="16 hosts with `torrentdist download`", scenario=Scenario(alone=True), bar=1.30),
+    "far": Case(
+        what="2 hosts, 30 ms from each other and the holder, 100 Mbit/s, 32 MiB",
+        scenario=Scenario(hosts=2, rate=100.0, rtt=30.0),
+        bar=None,
+        runs=1,
+    ),
+    "source": Case(
+        what="16 hosts, 25 Mbit/s, 8 MiB, beside all the others, also those from one source",
+        scenario=Scenario(size=8),
+        bar=None,
+        runs=1,
+        peers=("stock", "tuned", "aria2", "nginx", "local"),
+    ),
+    **{
+        f"at{hosts}": Case(
+            what=f"{hosts} hosts, 4 Mbit/s, 16 MiB", scenario=Scenario(hosts=hosts, rate=4.0, size=16), bar=None, runs=1
+        )
+        for hosts in (8, 16, 32, 48)
+    },
+}
+"""The last four are what the simulator is held against: slow enough that one machine's processors are little of it."""

@@ -1,0 +1,299 @@
+"""Our own cluster in the lab: real daemons on their hosts, and `torrentdist bundle distribute` as a user types it.
+
+Always holds: the clock runs from before the command's process is started; everybody was up and idle before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import compileall
+import filecmp
+import json
+import secrets
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from bench.lab.namespaces import BRIDGE, ROOT, Host, Lab, environment, line_of, wait_until, within
+from bench.swarm.scenario import Outcome, Scenario
+from bench.swarm.story import LateStarts, OneCopyOut, PowerCut
+from bench.swarm.watch import Watch
+from torrentdist.cluster.session.founding import found_at
+from torrentdist.dev.embedded_zookeeper import EmbeddedZooKeeper
+from torrentdist.host.process.daemon_address import read_address
+from torrentdist.model.configuration.config import ZooKeeperConfig
+
+API_PORT = 7060
+SWARM_PORT = 7061
+BUNDLE = "swarm-1"
+GATEWAY = "http://127.0.0.1:7070"
+UPLOADED, DOWNLOADED = "torrentdist_swarm_uploaded_bytes_total", "torrentdist_swarm_downloaded_bytes_total"
+PATIENCE = 8.0
+"""A run is over after so many link times."""
+SLOW_PATIENCE = 20.0
+"""For hosts whose link takes ten of them."""
+
+
+LOCAL = "torrentdist.distributor.local:LocalCodeDistributor"
+BATCH = 8
+"""So many hosts start at a time: more would fight for this machine's processors until they time out."""
+
+
+class Ours:
+    def __init__(self, lab: Lab, scenario: Scenario, source: Path, *, distributor: str = "", changed: str = "") -> None:
+        """`distributor`: another plug-in than the swarm, which needs more link times. `changed`: settings of libtorrent
+        and the like that are not ours, for bench/lab/changed_settings.py."""
+        program = (
+            ["-m", "bench.lab.changed_settings", changed, "torrentdist_cli"] if changed else ["-m", "torrentdist_cli"]
+        )
+        self._program = [sys.executable, *program]
+        self._lab = lab
+        self._scenario = scenario
+        self._source = source
+        self._distributor = distributor
+        self.home = lab.dir / "ours"
+        self.home.mkdir()
+        self._token = self.home / "token"
+        self._token.write_text(secrets.token_hex(16))
+        self._token.chmod(0o600)
+        self._zookeeper = EmbeddedZooKeeper(self.home / "zookeeper", config=["clientPortAddress=0.0.0.0"])
+        self.holders = lab.add([f"m{n}" for n in range(scenario.holders)])
+        self.hosts = lab.add([f"s{n}" for n in range(scenario.hosts)])
+        self._false = lab.add([f"x{n}" for n in range(scenario.liars)])
+        self._digest = ""
+
+    def up(self) -> None:
+        """Everybody is there, the holders hold the bundle, and from then on links have their rate."""
+        for package in ("torrentdist", "cli"):  # as it is wherever it is installed
+            compileall.compile_dir(ROOT / package, quiet=1)
+        self._zookeeper.start()
+        asyncio.run(found_at(ZooKeeperConfig(servers=self._zookeeper.addresses), 60.0))
+        for host in self.holders:
+            self._start(host, "master")
+        for host in self.holders:
+            wait_until(lambda host=host: self._tells(host), f"start of {host.name}")  # type: ignore[misc]
+        wait_until(lambda: any(self._get("/leaderz", host) is not None for host in self.holders), "a leader")
+        self._write_client()
+        self._digest = self.upload(self._source, BUNDLE)
+        if not self._scenario.alone:
+            for first in range(0, len(self.hosts), BATCH):
+                batch = self.hosts[first : first + BATCH]
+                for host in batch:
+                    self._start(host, "supervisor")
+                there = first + len(batch)
+                wait_until(lambda there=there: self._supervisors() >= there, "registration of the hosts", 120)  # type: ignore[misc]
+        if self._false:
+            self._start_false()
+        slow = self.hosts[: self._scenario.slow]
+        if self._scenario.rate:
+            for host in [*self.hosts, *self._false]:
+                self._lab.shape(host, self._scenario.rate * (0.1 if host in slow else 1.0))
+            for host in self.holders:
+                self._lab.shape(host, self._scenario.holder_link)
+
+    def upload(self, source: Path, bundle: str) -> str:
+        """To every holder; its digest."""
+        made = self._command("upload", str(source), "--id", bundle, "--min-replicas", str(len(self.holders)))
+        return str(made["digest"])
+
+    def down(self) -> None:
+        members = [*self.hosts, *self.holders, *self._false]
+        self._lab.stop([host.name for host in members])
+        self._lab.remove(members)
+        self._zookeeper.kill()
+
+    def run(self, link_time: float, patience: float = PATIENCE) -> Outcome:
+        self._lab.warm(self._scenario.memory)
+        sent = self._sent()
+        watch = Watch({host.name: host for host in self.hosts}, self._scenario.bytes, self._published)
+        starts = {host.name: number * self._scenario.apart for number, host in enumerate(self.hosts)}
+        told: list[subprocess.Popen[bytes]] = []
+        late = LateStarts(starts if self._scenario.apart else {}, lambda name: told.append(self._distribute(name)))
+        doomed = self.hosts[: round(self._scenario.killed * len(self.hosts))]
+        death = PowerCut(self._lab, doomed, lambda watch: watch.now() > link_time / 2)
+        leave = PowerCut(self._lab, self.holders if self._scenario.leaving else [], self._one_copy_out())
+
+        def meanwhile() -> None:
+            for story in (late, death, leave):
+                story.step(watch)
+
+        cpu = self._cpu()
+        if self._scenario.alone:
+            self._download_everywhere()
+        elif not self._scenario.apart:
+            told.append(self._distribute())
+        slow = [host.name for host in self.hosts[: self._scenario.slow]]
+        finishing = [host.name for host in self.hosts if host not in doomed]
+        longest = patience * link_time + max(starts.values())
+        missing = watch.wait([name for name in finishing if name not in slow], longest, meanwhile)
+        used = self._cpu()
+        missing += watch.wait(slow, SLOW_PATIENCE * link_time)
+        for process in told:
+            process.kill()
+            process.wait()
+        copies = watch.copies()
+        outcome = Outcome(
+            starts=starts,
+            ends={name: end for name, end in watch.ends.items() if name in finishing},
+            seeder_copies=(leave.sent or self._sent() - sent) / self._scenario.bytes,
+            received_copies=sum(copies[name] for name in finishing) / len(finishing),
+            progress=watch.progress,
+            cpu_secs=_mean(used[name]["all"] - cpu[name]["all"] for name in used if name in cpu),
+            python_secs=_mean(used[name]["first"] - cpu[name]["first"] for name in used if name in cpu),
+            failed=(*missing, *(name for name in finishing if name not in missing and not self._right(name))),
+            aside=tuple(slow),
+            duplicates=self._duplicates([host for host in self.hosts if host.name in finishing]),
+            cuts={**death.cuts(), **leave.cuts()},
+        )
+        self._bury([*death.dead, *leave.dead])
+        return outcome
+
+    def _bury(self, dead: list[Host]) -> None:
+        self._lab.remove(dead)
+        self.hosts = [host for host in self.hosts if host not in dead]
+        self.holders = [host for host in self.holders if host not in dead]
+
+    def _distribute(self, *hosts: str) -> subprocess.Popen[bytes]:
+        options = ["--supervisors", ",".join(hosts)] if hosts else []
+        with (self.home / "distribute.log").open("ab") as log:
+            command = self._cli("bundle", "distribute", BUNDLE, *options)
+            return subprocess.Popen(command, stdout=log, stderr=log, cwd=ROOT, env=environment())
+
+    def _download_everywhere(self) -> None:
+        for host in self.hosts:
+            (self.home / host.name).mkdir()
+            command = self._cli("download", BUNDLE, str(self.home / host.name / "dest"))
+            self._lab.spawn(host, command, name=host.name)
+
+    # inside
+
+    def _data(self, host: Host) -> Path:
+        return self.home / host.name
+
+    def _one_copy_out(self) -> OneCopyOut:
+        file = next(self._source.iterdir())
+        inside = Path("objects") / self._digest / "content" / file.name
+        return OneCopyOut(
+            file, lambda: [path for h in self.hosts if (path := self._data(h) / inside).exists()], self.holders
+        )
+
+    def _published(self, name: str) -> Path:
+        """What is there once it is published, and not before."""
+        home = self.home / name
+        return home / "dest" if self._scenario.alone else home / "bundles" / self._digest
+
+    def _right(self, name: str) -> bool:
+        """Whether what it published is what was uploaded, byte by byte."""
+        content = self._published(name) / ("" if self._scenario.alone else "content")
+        return all(filecmp.cmp(file, content / file.name, shallow=False) for file in self._source.iterdir())
+
+    def _start(self, host: Host, role: str) -> None:
+        config = self.home / f"{host.name}.toml"
+        masters = ", ".join(f'"http://{m.address}:{API_PORT}"' for m in self.holders)
+        port = f"port = {API_PORT}" if role == "master" else ""
+        plugin = f'[codedistributor]\nclass = "{self._distributor}"\n' if self._distributor else ""
+        config.write_text(f"""
+[zookeeper]
+servers = ["{BRIDGE}:{self._zookeeper.servers[0].port}"]
+[api]
+listen = "{host.address}"
+token_file = "{self._token}"
+{port}
+[swarm]
+port = {SWARM_PORT}
+[client]
+masters = [{masters}]
+[{role}]
+id = "{host.name}"
+data_dir = "{self._data(host)}"
+{plugin}""")
+        self._lab.spawn(host, [*self._program, role, "--config", str(config)], name=host.name)
+
+    def _start_false(self) -> None:
+        """They lie and stall by turns, and are in the directory before anybody fetches."""
+        masters = [f"http://{m.address}:{API_PORT}" for m in self.holders]
+        told = self.home / "false.json"
+        told.write_text(json.dumps({"masters": masters, "token": self._token.read_text()}))
+        metafile = self.home / "metafile"
+        metafile.write_bytes(self._ask(f"/v1/bundles/{BUNDLE}/metafile").content)
+        for number, host in enumerate(self._false):
+            kind = ("lie", "stall")[number % 2]
+            arguments = [kind, str(told), host.name, host.address, str(SWARM_PORT), str(metafile)]
+            command = [sys.executable, "-m", "bench.lab.lying_peer", *arguments]
+            process = self._lab.spawn(host, command, name=host.name, stdin=subprocess.PIPE)
+            line_of(process.stdout)
+
+    def _tells(self, host: Host) -> bool:
+        return read_address(self._data(host)) is not None
+
+    def _write_client(self) -> None:
+        masters = ", ".join(f'"http://{m.address}:{API_PORT}"' for m in self.holders)
+        (self.home / "client.toml").write_text(
+            f'[client]\nmasters = [{masters}]\nsupervisor = ""\ntoken_file = "{self._token}"\n'
+        )
+
+    def _cli(self, *arguments: str) -> list[str]:
+        config = ["--config", str(self.home / "client.toml"), "--output", "json"]
+        return [*self._program, *arguments, *config]
+
+    def _command(self, *arguments: str) -> dict[str, Any]:
+        ended = subprocess.run(self._cli(*arguments), capture_output=True, cwd=ROOT, text=True, env=environment())
+        if ended.returncode:
+            raise RuntimeError(f"{arguments}: {ended.stderr}")
+        answer: dict[str, Any] = json.loads(ended.stdout)
+        return answer
+
+    def _get(self, path: str, host: Host | None = None) -> str | None:
+        try:
+            response = self._ask(path, host)
+        except httpx.HTTPError:
+            return None
+        return response.text if response.status_code == 200 else None
+
+    def _ask(self, path: str, host: Host | None = None) -> httpx.Response:
+        with httpx.Client(trust_env=False, timeout=5.0, headers=self._auth()) as http:
+            return http.get(f"http://{(host or self.holders[0]).address}:{API_PORT}{path}")
+
+    def _auth(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self._token.read_text()}"}
+
+    def _supervisors(self) -> int:
+        view = self._get("/v1/cluster")
+        return len(json.loads(view)["supervisors"]) if view else 0
+
+    def _sent(self) -> int:
+        """Payload, as the holders count it, or what went up their links if they have no swarm."""
+        if self._distributor:
+            return sum(host.sent() for host in self.holders)
+        urls = [f"http://{host.address}:{API_PORT}" for host in self.holders]
+        for url in urls:
+            _metric(url, UPLOADED, self._auth())  # asks for news, which the next answer has
+        time.sleep(0.6)
+        return int(sum(_metric(url, UPLOADED, self._auth()) for url in urls))
+
+    def _duplicates(self, hosts: list[Host]) -> float:
+        """Of the bundle: what libtorrent received beyond one copy, as supervisors count it."""
+        told = [within(host.name, lambda: _metric(GATEWAY, DOWNLOADED)) for host in hosts if self._lab.runs(host.name)]
+        return _mean(max(0.0, bytes_ / self._scenario.bytes - 1) for bytes_ in told if bytes_)
+
+    def _cpu(self) -> dict[str, dict[str, float]]:
+        return {host.name: self._lab.cpu_secs(host.name) for host in self.hosts if self._lab.runs(host.name)}
+
+
+def _metric(url: str, name: str, headers: dict[str, str] | None = None) -> float:
+    """0 if nobody answers, as where there are no supervisors."""
+    try:
+        text = httpx.get(f"{url}/metrics", timeout=5.0, trust_env=False, headers=headers).text
+    except httpx.HTTPError:
+        return 0.0
+    return sum(float(line.split()[-1]) for line in text.splitlines() if line.startswith(f"{name} "))
+
+
+def _mean(values: Iterable[float]) -> float:
+    found = list(values)
+    return sum(found) / len(found) if found else 0.0

@@ -1,0 +1,74 @@
+"""Watches hosts from outside while they fetch: when each is done, and what has come down its link.
+
+When a host was done the file system knows better than who looks now and then, and looking often takes from the hosts
+what they need: of 48 hosts a hundred times a second, a tenth of a processor, and what it takes from processors that are
+full is taken from the hosts. Must not do: send anything over a link, or
+ask a process anything, while the clock runs.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bench.lab.namespaces import Host, received
+
+STEP_SECS = 0.05
+LOOK_SECS = 0.1
+SAMPLE_SECS = 0.25
+
+
+@dataclass
+class Watch:
+    """`proof`: what there is on a host as soon as it has everything, and not before."""
+
+    hosts: Mapping[str, Host]
+    size: int
+    proof: Callable[[str], Path]
+    began: float = field(default_factory=time.monotonic)
+    began_at: float = field(default_factory=time.time)
+    ends: dict[str, float] = field(default_factory=dict)
+    progress: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._before = received(self.hosts.values())
+        self._proofs = {name: str(self.proof(name)) for name in self.hosts}
+        self._looked = self._sampled = 0.0
+
+    def now(self) -> float:
+        return time.monotonic() - self.began
+
+    def look(self) -> None:
+        now = self.now()
+        if now - self._looked >= LOOK_SECS:
+            self._looked = now
+            for name in self.hosts:
+                if name not in self.ends and (made_at := _made_at(self._proofs[name])):
+                    self.ends[name] = min(made_at - self.began_at, self.now())
+        if now - self._sampled >= SAMPLE_SECS:
+            self._sampled = now
+            for name, copies in self.copies().items():
+                self.progress.setdefault(name, []).append((round(now, 2), round(copies, 4)))
+
+    def copies(self) -> dict[str, float]:
+        """How many came down each one's link until now."""
+        return {name: (came - self._before[name]) / self.size for name, came in received(self.hosts.values()).items()}
+
+    def wait(self, names: list[str], seconds: float, meanwhile: Callable[[], None] = lambda: None) -> tuple[str, ...]:
+        """Until these are done, or for so long; names those that aren't."""
+        while (missing := [name for name in names if name not in self.ends]) and self.now() < seconds:
+            self.look()
+            meanwhile()
+            time.sleep(STEP_SECS)
+        return tuple(missing)
+
+
+def _made_at(path: str) -> float | None:
+    """When it got its name, by the clock of its file system; None: it isn't there."""
+    try:
+        return os.lstat(path).st_ctime
+    except FileNotFoundError:
+        return None

@@ -1,0 +1,151 @@
+"""`torrentdist bundle`: what can be done with a bundle that the cluster has."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Sequence
+
+import click
+
+from torrentdist.client.masters.master_client import MasterClient
+from torrentdist.model.ids import BundleId, bundle_id
+from torrentdist.model.wire.views import BundleView
+from torrentdist_cli.frame.command import Command, Group, Lazy
+from torrentdist_cli.frame.interruption import run
+from torrentdist_cli.frame.invocation import Session
+from torrentdist_cli.frame.reads import masters
+from torrentdist_cli.frame.rendering import facts, grid, show, show_all
+from torrentdist_cli.frame.units import duration, size
+
+COMMANDS = {
+    "distribute": Lazy(
+        "torrentdist_cli.bundles.distribute_command:distribute", "Bring a bundle to every host, and watch it arrive."
+    ),
+    "verify": Lazy(
+        "torrentdist_cli.bundles.verify_command:verify", "Compare a directory or a file with a bundle, byte by byte."
+    ),
+    "prune": Lazy("torrentdist_cli.bundles.prune_command:prune", "Drop what nothing on this host needs."),
+}
+
+
+@click.group(cls=Group, lazy=COMMANDS)
+def bundle() -> None:
+    """Distribute, list, check, pin and remove bundles."""
+
+
+@bundle.command(cls=Command)
+@click.pass_obj
+def ls(session: Session) -> None:
+    """List the bundles.
+
+    With -q: their ids.
+    """
+
+    async def fetch() -> list[BundleView]:
+        async with masters(session.config().client) as client:
+            return await client.bundles()
+
+    views = run(fetch())
+    show_all(session, views, value=lambda view: view.id, table=lambda: _list_table(views))
+
+
+@bundle.command(name="show", cls=Command)
+@click.argument("id")
+@click.pass_obj
+def show_bundle(session: Session, id: str) -> None:
+    """Show one bundle.
+
+    With -q: its digest.
+    """
+    view = _ask(session, id, MasterClient.bundle)
+    show(session, view, value=view.digest, table=lambda: _one_table(view))
+
+
+@bundle.command(cls=Command)
+@click.argument("id")
+@click.pass_obj
+def rm(session: Session, id: str) -> None:
+    """Remove a bundle from the whole cluster; exit 9 if it is pinned or in use.
+
+    With -q: its id.
+    """
+    _change(session, id, MasterClient.remove, "removed")
+
+
+@bundle.command(cls=Command)
+@click.argument("id")
+@click.pass_obj
+def pin(session: Session, id: str) -> None:
+    """Keep a bundle: it is neither removed nor pruned until it is unpinned.
+
+    With -q: its id.
+    """
+    _change(session, id, MasterClient.pin, "pinned")
+
+
+@bundle.command(cls=Command)
+@click.argument("id")
+@click.pass_obj
+def unpin(session: Session, id: str) -> None:
+    """Take a pin away.
+
+    With -q: its id.
+    """
+    _change(session, id, MasterClient.unpin, "unpinned")
+
+
+Call = Callable[[MasterClient, BundleId], Awaitable[BundleView]]
+
+
+def _ask(session: Session, id: str, call: Call) -> BundleView:
+    name = bundle_id(id)
+
+    async def ask() -> BundleView:
+        async with masters(session.config().client) as client:
+            return await call(client, name)
+
+    return run(ask())
+
+
+def _change(session: Session, id: str, call: Call, done: str) -> None:
+    view = _ask(session, id, call)
+    show(session, view, value=view.id, table=lambda: f"{view.id} {done}")
+
+
+def _list_table(views: Sequence[BundleView]) -> str:
+    now = time.time()
+    return grid(
+        ("ID", "STATE", "SIZE", "FILES", "REPLICAS", "AGE", "PINNED", "DIGEST"),
+        [
+            (
+                view.id,
+                view.state.value,
+                size(view.size),
+                str(view.files),
+                f"{view.replicas}/{view.min_replicas}",
+                duration(max(0.0, now - view.created_at) if view.age_secs is None else view.age_secs),
+                "yes" if view.pinned else "",
+                view.digest[:12],
+            )
+            for view in views
+        ],
+        right=("SIZE", "FILES", "REPLICAS", "AGE"),
+    )
+
+
+def _one_table(view: BundleView) -> str:
+    created = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(view.created_at))
+    return facts(
+        [
+            ("id", view.id),
+            ("digest", view.digest),
+            ("state", view.state.value),
+            ("size", f"{size(view.size)} ({view.size} bytes)"),
+            ("files", str(view.files)),
+            ("replicas", f"{view.replicas} of {view.min_replicas} wanted"),
+            ("holders", ", ".join(view.holders) or "none"),
+            ("created", created),
+            ("pinned", "yes" if view.pinned else "no"),
+            *(("stuck", f"{host}: {reason}") for host, reason in view.stuck.items()),
+        ]
+    )

@@ -1,0 +1,85 @@
+"""`torrentdist download`: a bundle of the cluster into a directory or file of this host."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from torrentdist.client.bundles.download import download as download_bundle
+from torrentdist.model.ids import BundleId, bundle_id
+from torrentdist.model.wire.views import DownloadView
+from torrentdist.model.wording import counted
+from torrentdist_cli.frame.command import Command
+from torrentdist_cli.frame.interruption import run
+from torrentdist_cli.frame.invocation import Session
+from torrentdist_cli.frame.progress_bar import Show, transfer_display
+from torrentdist_cli.frame.reads import masters
+from torrentdist_cli.frame.rendering import facts, show
+from torrentdist_cli.frame.units import DURATION, duration, origins, size
+
+
+@click.command(cls=Command)
+@click.argument("id")
+@click.argument("dest", type=click.Path(path_type=Path))
+@click.option("--timeout", type=DURATION, default="1h", show_default=True, help="How long it may take at most.")
+@click.option(
+    "--seed-for",
+    type=DURATION,
+    default="0",
+    metavar="DURATION",
+    help="Stay for so long and serve others, where no supervisor does.",
+)
+@click.option("--force", is_flag=True, help="Replace DEST if it holds other content; see below.")
+@click.option("--no-supervisor", is_flag=True, help="Be a peer of its own even if this host has a supervisor.")
+@click.pass_obj
+def download(
+    session: Session, id: str, dest: Path, timeout: float, seed_for: float, force: bool, no_supervisor: bool
+) -> None:
+    """Get a bundle into a directory or a file of this host.
+
+    A bundle that is a single file becomes the file DEST.
+
+    What has arrived when it ends early is kept: the same command goes on from there.
+
+    --force replaces neither the current directory, a home directory or a mount point, nor a directory that holds one.
+
+    With -q: the path.
+    """
+    name = bundle_id(id)
+    if no_supervisor:
+        session.flags["client.supervisor"] = ""
+    with transfer_display(session) as progress:
+        view = run(_download(session, name, dest, timeout, seed_for, force, progress))
+    show(session, view, value=view.path, table=lambda: _table(view))
+
+
+async def _download(
+    session: Session, name: BundleId, dest: Path, timeout: float, seed_for: float, force: bool, progress: Show
+) -> DownloadView:
+    config = session.config()
+    async with masters(config.client) as client:
+        return await download_bundle(
+            client,
+            config,
+            name,
+            os.fspath(dest),
+            timeout=timeout,
+            seed_for=seed_for,
+            force=force,
+            progress=progress,
+        )
+
+
+def _table(view: DownloadView) -> str:
+    return facts(
+        [
+            ("id", view.id),
+            ("digest", view.digest),
+            ("path", view.path),
+            ("size", f"{size(view.size)} in {counted(view.files, 'file')}"),
+            ("bytes", origins(view.sources)),
+            ("time", duration(view.seconds)),
+        ]
+    )

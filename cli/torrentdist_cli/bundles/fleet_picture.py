@@ -1,0 +1,161 @@
+"""The fleet while a bundle spreads: how many hosts have it, who is under way and how fast, who is stuck and why.
+
+Always holds: the picture fits the terminal however many hosts there are: a summary, then the hosts that need a look,
+then the slowest. Must not do: decide when the distribution is over.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from torrentdist.model.ids import SupervisorId
+from torrentdist.model.wire.views import FleetView, HostProgress, HostState
+from torrentdist.model.wording import counted, printable
+from torrentdist_cli.frame.invocation import Session
+from torrentdist_cli.frame.progress_bar import paced, stderr_console
+from torrentdist_cli.frame.table_layout import shorten_apart
+from torrentdist_cli.frame.terminal import say
+from torrentdist_cli.frame.units import duration, percent, rate, size
+
+Show = Callable[[FleetView], None]
+
+_ORDER = (
+    HostState.FAILED,
+    HostState.GONE,
+    HostState.STUCK,
+    HostState.FETCHING,
+    HostState.WAITING,
+    HostState.DONE,
+)
+_WORDS = {HostState.FETCHING: "in progress"}
+_STYLES = {HostState.DONE: "green", HostState.FAILED: "red", HostState.GONE: "red", HostState.STUCK: "yellow"}
+_FRAME_ROWS = 4
+"""Summary, column heads, the line about the rest, and one row that stays free."""
+_BAR_WIDTH = 20
+_NAME_WIDTH = 16
+_NAMED_IN_LINE = 3
+
+
+@contextmanager
+def fleet_display(session: Session) -> Iterator[Show]:
+    """What to call with every picture of the fleet."""
+    if session.quiet:
+        yield lambda fleet: None
+    elif sys.stderr.isatty():
+        with _live() as show:
+            yield show
+    else:
+        yield paced(lambda fleet: say(line(fleet)))
+
+
+def eta(host: HostProgress) -> float:
+    """Seconds until this host is done at its present rate; infinite while nothing arrives."""
+    left = host.size - host.done
+    return 0.0 if left <= 0 and host.size else left / host.rate if host.rate > 0 else math.inf
+
+
+def summary(fleet: FleetView) -> str:
+    """`12 of 16 hosts done, 3 in progress, 1 stuck, 75% of the bytes, 1.2 GiB/s`"""
+    counts = {state: sum(host.state is state for host in fleet.hosts) for state in _ORDER}
+    others = [
+        f"{count} {_WORDS.get(state, state.value)}"
+        for state, count in counts.items()
+        if count and state is not HostState.DONE
+    ]
+    wanted = fleet.size * len(fleet.hosts)
+    there = sum(fleet.size if host.state is HostState.DONE else min(host.done, fleet.size) for host in fleet.hosts)
+    flow = sum(host.rate for host in fleet.hosts if host.state is HostState.FETCHING)
+    return ", ".join(
+        [
+            f"{counts[HostState.DONE]} of {counted(len(fleet.hosts), 'host')} done",
+            *others,
+            *([f"{percent(there / wanted)} of the bytes"] if wanted else []),
+            *([rate(flow)] if flow else []),
+        ]
+    )
+
+
+def shown_hosts(hosts: Sequence[HostProgress], rows: int) -> list[HostProgress]:
+    """The hosts that get a row: all by name if they fit, else those in trouble, then the slowest."""
+    if len(hosts) <= rows:
+        return sorted(hosts, key=lambda host: host.supervisor)
+    ranked = sorted(hosts, key=lambda host: (_ORDER.index(host.state), -eta(host), host.done, host.supervisor))
+    return ranked[: max(rows, 0)]
+
+
+def line(fleet: FleetView) -> str:
+    """One line for a log: the summary, and the first hosts that are in trouble."""
+    trouble = [host for host in shown_hosts(fleet.hosts, 0 if not fleet.hosts else len(fleet.hosts)) if _stands(host)]
+    named = [f"{host.supervisor} {host.state.value} ({host.reason or 'no reason given'})" for host in trouble]
+    more = [f"and {len(named) - _NAMED_IN_LINE} more"] if len(named) > _NAMED_IN_LINE else []
+    return "; ".join([summary(fleet), *named[:_NAMED_IN_LINE], *more])
+
+
+def cells(host: HostProgress) -> dict[str, str]:
+    """A host's row, by column."""
+    done = host.state is HostState.DONE
+    share = 1.0 if done else host.done / host.size if host.size else 0.0
+    filled = math.floor(share * _BAR_WIDTH)
+    under_way = host.state is HostState.FETCHING
+    received = host.from_masters + host.from_peers
+    return {
+        "HOST": printable(host.supervisor),
+        "STATE": _WORDS.get(host.state, host.state.value),
+        "": "━" * filled + "╌" * (_BAR_WIDTH - filled),
+        "DONE": percent(share),
+        "RATE": rate(host.rate) if under_way else "",
+        "LEFT": duration(eta(host)) if under_way else "",
+        "FROM": f"{percent(host.from_peers / received)} peers" if received else "",
+        "WHY": printable(host.reason),
+    }
+
+
+def _stands(host: HostProgress) -> bool:
+    return host.state in (HostState.FAILED, HostState.GONE, HostState.STUCK)
+
+
+def picture(fleet: FleetView, height: int, width: int) -> Any:
+    """The fleet as rich draws it, at most `height` rows high; a narrow terminal gets fewer columns."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    hosts = shown_hosts(fleet.hosts, height - _FRAME_ROWS)
+    headers = _headers(width)
+    names = _names([host.supervisor for host in hosts], max(_NAME_WIDTH, width // 4))
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for header in headers:
+        table.add_column(header, no_wrap=True, overflow="ellipsis")
+    for host, name in zip(hosts, names, strict=True):
+        row = {**cells(host), "HOST": name}
+        table.add_row(*(Text(row[header], style=_STYLES.get(host.state, "")) for header in headers))
+    rest = len(fleet.hosts) - len(hosts)
+    title = printable(f"{fleet.id} ({size(fleet.size)}): {summary(fleet)}")
+    heading = Text(title, no_wrap=True, overflow="ellipsis")
+    more = f"and {rest} more {'host' if rest == 1 else 'hosts'}"
+    return Group(heading, table, *([Text(more, style="dim")] if rest else []))
+
+
+def _headers(width: int) -> tuple[str, ...]:
+    """The columns that there is room for; what is wrong with a host is always shown."""
+    if width >= 100:
+        return ("HOST", "STATE", "", "DONE", "RATE", "LEFT", "FROM", "WHY")
+    return ("HOST", "STATE", "DONE", "RATE", "LEFT", "WHY") if width >= 70 else ("HOST", "STATE", "DONE", "WHY")
+
+
+def _names(supervisors: list[SupervisorId], room: int) -> list[str]:
+    names = [printable(supervisor) for supervisor in supervisors]
+    return shorten_apart(names, room) or names
+
+
+@contextmanager
+def _live() -> Iterator[Show]:
+    from rich.live import Live
+
+    console = stderr_console()
+    with Live(console=console, transient=True, auto_refresh=False) as live:
+        yield lambda fleet: live.update(picture(fleet, *reversed(console.size)), refresh=True)

@@ -1,0 +1,86 @@
+"""`torrentdist bundle prune`: room on this host, made by its supervisor, or in the whole cluster, by the leader."""
+
+from __future__ import annotations
+
+import click
+
+from torrentdist.client.masters.request_exchange import Broken, Request, ask
+from torrentdist.http11 import Http
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.wire.prune_views import PruneView, UnusedView
+from torrentdist.model.wording import counted
+from torrentdist_cli.frame.command import Command
+from torrentdist_cli.frame.interruption import run
+from torrentdist_cli.frame.invocation import Session
+from torrentdist_cli.frame.reads import masters
+from torrentdist_cli.frame.rendering import show
+from torrentdist_cli.frame.units import DURATION, size
+
+_WHY = {
+    "pinned": "it is pinned",
+    "assigned": "this host is told to keep it, or a worker here needs it",
+    "in_use": "somebody on this host waits for it, or it is being changed",
+    "last_copy": "no master that is up has a copy",
+    "copies_unknown": "no master has said whether another copy exists",
+    "used_lately": "it was used more recently than --older-than",
+}
+_SECS = 60.0
+"""Files of many bundles are deleted before the answer comes."""
+
+
+@click.command(cls=Command)
+@click.option(
+    "--older-than", type=DURATION, default="0", metavar="AGE", help="Only what nobody used for this long: 7d."
+)
+@click.option("--cluster", is_flag=True, help="Remove from the whole cluster every bundle that nobody uses.")
+@click.option("--dry-run", is_flag=True, help="Say what would go, and keep it.")
+@click.pass_obj
+def prune(session: Session, older_than: float, cluster: bool, dry_run: bool) -> None:
+    """Drop what nothing on this host needs.
+
+    What is assigned, pinned, in use or the last copy stays, and the answer says why. With --cluster: remove every
+    bundle that is not pinned, not distributed to a host, and needed by no job that lives, as `bundle rm` does.
+
+    With -q: the number of bytes that are free now.
+    """
+    if cluster:
+        _prune_cluster(session, older_than, dry_run)
+        return
+    view = run(_prune(session.config().client.supervisor, older_than, dry_run))
+    verb = "would remove" if dry_run else "removed"
+    sentence = f"{verb} {counted(len(view.removed), 'bundle')}, {size(view.freed_bytes)}; kept: {view.kept}"
+    show(session, view, value=str(view.freed_bytes), table=lambda: "\n".join([sentence, *view.removed, *_stays(view)]))
+
+
+def _stays(view: PruneView) -> list[str]:
+    """`etl-42 stays: it is pinned; it was used lately`"""
+    return [
+        f"{', '.join(kept.ids) or kept.digest} stays: {'; '.join(_WHY.get(why, why) for why in kept.reasons)}"
+        for kept in view.stays
+    ]
+
+
+def _prune_cluster(session: Session, older_than: float, dry_run: bool) -> None:
+    async def work() -> UnusedView:
+        params = {"older_than": f"{older_than:g}", "dry_run": "true" if dry_run else "false"}
+        async with masters(session.config().client) as client:
+            return await client.mutate("POST", "/v1/prune", UnusedView, params=params, timeout=_SECS)
+
+    view = run(work())
+    verb = "would remove" if dry_run else "removed"
+    sentence = f"{verb} {counted(len(view.removed), 'bundle')}, {size(view.bytes)}; kept: {view.kept}"
+    show(session, view, value=str(view.bytes), table=lambda: "\n".join([sentence, *view.removed]))
+
+
+async def _prune(url: str, older_than: float, dry_run: bool) -> PruneView:
+    if not url:
+        raise TorrentdistError(
+            "config_missing", detail="client.supervisor is empty, and prune is this host's supervisor's"
+        )
+    params = {"older_than": str(older_than), "dry_run": "true" if dry_run else "false"}
+    request = Request("POST", "/v1/host/prune", params=params, timeout=_SECS)
+    async with Http() as http:
+        try:
+            return await ask(http, url.rstrip("/"), request, PruneView)
+        except Broken as broken:
+            raise TorrentdistError("supervisor_unreachable", url=url, detail=broken.detail) from broken

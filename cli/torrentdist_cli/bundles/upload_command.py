@@ -1,0 +1,86 @@
+"""`torrentdist upload`: a directory or a file becomes a bundle of the cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from torrentdist.client.bundles.upload import upload as upload_bundle
+from torrentdist.client.masters.master_client import MasterClient
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import BundleId, MasterId, bundle_id
+from torrentdist.model.wire.views import UploadView
+from torrentdist.model.wording import counted
+from torrentdist_cli.frame.command import Command
+from torrentdist_cli.frame.interruption import run
+from torrentdist_cli.frame.invocation import Session
+from torrentdist_cli.frame.progress_bar import Show, transfer_display
+from torrentdist_cli.frame.reads import masters
+from torrentdist_cli.frame.rendering import facts, show
+from torrentdist_cli.frame.units import DURATION, duration, size
+
+
+@click.command(cls=Command)
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option("--id", metavar="ID", help="The bundle's name; made from the path and the content if not given.")
+@click.option(
+    "--min-replicas",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="How many masters must hold it before this command returns; as many as the cluster wants if not given.",
+)
+@click.option("--timeout", type=DURATION, default="1h", show_default=True, help="How long to wait for that at most.")
+@click.pass_obj
+def upload(session: Session, path: Path, id: str | None, min_replicas: int | None, timeout: float) -> None:
+    """Put a directory or a file into the cluster as a bundle.
+
+    Exit 10 if fewer masters than wanted hold it when the time is over; the masters go on among themselves.
+
+    With -q: the bundle's id.
+    """
+    name = None if id is None else bundle_id(id)
+    with transfer_display(session) as progress:
+        view, missing = run(_upload(session, path, name, min_replicas, timeout, progress))
+    show(session, view, value=view.id, table=lambda: _table(view))
+    if not view.achieved:
+        raise TorrentdistError("partly", detail=shortfall(view, missing))
+
+
+async def _upload(
+    session: Session, path: Path, name: BundleId | None, min_replicas: int | None, timeout: float, progress: Show
+) -> tuple[UploadView, list[MasterId]]:
+    config = session.config()
+    async with masters(config.client) as client:
+        view = await upload_bundle(
+            client, path, name, min_replicas=min_replicas, timeout=timeout, progress=progress, swarm=config.client_swarm
+        )
+        return view, [] if view.achieved else await _missing(client, view.id)
+
+
+async def _missing(client: MasterClient, name: BundleId) -> list[MasterId]:
+    """The live masters that do not hold the bundle; none if they can't be asked now."""
+    try:
+        cluster = await client.cluster()
+        holders = (await client.bundle(name)).holders
+    except TorrentdistError:
+        return []
+    return [master.id for master in cluster.masters if master.id not in holders]
+
+
+def shortfall(view: UploadView, missing: list[MasterId]) -> str:
+    """`bundle etl-42 has 1 of 3 replicas; missing on: m2, m3`"""
+    where = f"missing on: {', '.join(missing)}" if missing else "no other master is up"
+    return f"bundle {view.id} has {view.replicas} of {counted(view.min_replicas, 'replica')}; {where}"
+
+
+def _table(view: UploadView) -> str:
+    return facts(
+        [
+            ("id", view.id),
+            ("digest", view.digest),
+            ("size", f"{size(view.size)} in {counted(view.files, 'file')}"),
+            ("replicas", f"{view.replicas} of {view.min_replicas} wanted"),
+            ("time", duration(view.seconds)),
+        ]
+    )

@@ -1,0 +1,98 @@
+"""`torrentdist bundle verify`: is what lies here really that bundle?"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from pathlib import Path
+
+import click
+import msgspec
+
+from torrentdist.bundle.content_check import Damage, verify_copy
+from torrentdist.bundle.metafile import Metafile
+from torrentdist.client.bundles.transfer_progress import TransferProgress, TransferStage
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import BundleId, Digest, bundle_id
+from torrentdist_cli.frame.command import Command
+from torrentdist_cli.frame.interruption import run
+from torrentdist_cli.frame.invocation import Session
+from torrentdist_cli.frame.progress_bar import Show, transfer_display
+from torrentdist_cli.frame.reads import masters
+from torrentdist_cli.frame.rendering import grid, show
+from torrentdist_cli.frame.units import unicode_path
+
+
+class DamagedPath(msgspec.Struct, frozen=True):
+    path: str
+    reason: str
+
+
+class VerifyView(msgspec.Struct, frozen=True):
+    """`bundle verify`"""
+
+    id: BundleId
+    digest: Digest
+    path: str
+    damaged: list[DamagedPath]
+
+
+class _Stopped(Exception):
+    """Ends the reading thread once nobody waits for its result any more."""
+
+
+@click.command(cls=Command)
+@click.argument("id")
+@click.argument("path", type=click.Path(path_type=Path))
+@click.pass_obj
+def verify(session: Session, id: str, path: Path) -> None:
+    """Compare a directory or a file with a bundle, byte by byte.
+
+    Exit 7 if anything differs.
+
+    With -q: the paths that do.
+    """
+    name = bundle_id(id)
+    if not os.path.lexists(path):
+        raise TorrentdistError("path_not_found", path=str(path))
+    with transfer_display(session) as progress:
+        view = run(_verify(session, name, path, progress))
+    show(session, view, value="\n".join(found.path for found in view.damaged), table=lambda: _table(view))
+    if view.damaged:
+        raise TorrentdistError("content_differs", path=str(path), id=view.id, detail=_counted(view.damaged))
+
+
+async def _verify(session: Session, name: BundleId, path: Path, progress: Show) -> VerifyView:
+    async with masters(session.config().client) as client:
+        meta = await client.metafile(name)
+    damaged = [DamagedPath(found.path, found.reason) for found in await _compare(meta, path, progress)]
+    return VerifyView(name, meta.digest, unicode_path(path), damaged)
+
+
+async def _compare(meta: Metafile, path: Path, progress: Show) -> list[Damage]:
+    stopping = threading.Event()
+
+    def show_bytes(done: int, size: int) -> None:
+        if stopping.is_set():
+            raise _Stopped
+        progress(TransferProgress(phase=TransferStage.CHECKING, done=done, size=size))
+
+    try:
+        return await asyncio.to_thread(verify_copy, meta, path, show_bytes)
+    finally:
+        stopping.set()
+
+
+def _counted(damaged: list[DamagedPath]) -> str:
+    return (
+        f"{damaged[0].path} differs"
+        if len(damaged) == 1
+        else f"{len(damaged)} paths differ, the first is {damaged[0].path}"
+    )
+
+
+def _table(view: VerifyView) -> str:
+    if not view.damaged:
+        return f"{view.path} is exactly bundle {view.id}"
+    return grid(("PATH", "REASON"), [(found.path, found.reason) for found in view.damaged])

@@ -1,0 +1,126 @@
+"""`torrentdist ha init`, `backup` and `restore`: the cluster's records made, taken outside of ZooKeeper, and back."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from torrentdist.bundle.files.durability import write_durably
+from torrentdist.model.backup import decode_backup
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.wire.ha_views import BackupView, FoundedView, RestoreView
+from torrentdist.model.wording import counted
+from torrentdist_cli.frame.command import Command
+from torrentdist_cli.frame.interruption import run
+from torrentdist_cli.frame.invocation import Session
+from torrentdist_cli.frame.reads import masters
+from torrentdist_cli.frame.rendering import facts, show
+from torrentdist_cli.frame.units import duration, size
+
+if TYPE_CHECKING:
+    from torrentdist.model.configuration.config import Config
+
+FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.command(cls=Command)
+@click.argument("file", type=FILE)
+@click.pass_obj
+def backup(session: Session, file: Path) -> None:
+    """Write every record of the cluster into a file.
+
+    That is bundles, replicas, assignments, jobs, epoch and history, as any master reads them. The bundles' bytes are
+    not in it; they are on the masters' disks. FILE is replaced whole, and only its owner can read it: who has it can
+    announce in the cluster's swarms.
+
+    With -q: the path of FILE.
+    """
+
+    async def fetch() -> bytes:
+        async with masters(session.config().client) as client:
+            return await client.backup()
+
+    data = run(fetch())
+    found = decode_backup(data, "the masters' answer")
+    if not file.absolute().parent.is_dir():
+        raise TorrentdistError("path_not_found", path=str(file.parent))
+    write_durably(file, data, 0o600)
+    view = BackupView(
+        path=str(file), cluster=found.cluster, epoch=found.epoch, records=len(found.nodes), size=len(data)
+    )
+    show(
+        session,
+        view,
+        value=view.path,
+        table=lambda: f"{counted(view.records, 'record')}, {size(view.size)}, in {view.path}",
+    )
+
+
+@click.command(cls=Command)
+@click.argument("file", type=FILE)
+@click.pass_context
+def restore(ctx: click.Context, file: Path) -> None:
+    """Bring a backup's records back into an empty ZooKeeper.
+
+    Exits 9 if there are records that FILE doesn't have. Takes the --config of a daemon: it talks to ZooKeeper
+    itself. Daemons may run meanwhile: they come back by themselves, and a bundle that is on a master's
+    disk is not fetched again.
+
+    With -q: the epoch.
+    """
+    config = _config_of(ctx)
+    try:
+        data = file.read_bytes()
+    except FileNotFoundError:
+        raise TorrentdistError("path_not_found", path=str(file)) from None
+    found = decode_backup(data, str(file))
+    view: RestoreView = run(_call(config, "run", found))
+    pairs = [
+        ("cluster", view.cluster),
+        ("epoch", f"{view.epoch}, it was {found.epoch}"),
+        ("records", str(view.records)),
+        ("restored in", duration(view.seconds)),
+    ]
+    show(_session_of(ctx), view, value=str(view.epoch), table=lambda: facts(pairs))
+
+
+@click.command(cls=Command)
+@click.pass_context
+def init(ctx: click.Context) -> None:
+    """Found a cluster in ZooKeeper, once.
+
+    Daemons wait until there is a cluster, and never found one themselves: where a tree is empty because it was lost,
+    `ha restore` brings the cluster back. Exits 0 also if there is a cluster already, and changes nothing then; exits 9
+    if there are records of a cluster without its /cluster. Takes the --config of a daemon: it talks to ZooKeeper
+    itself.
+
+    With -q: the id of the cluster.
+    """
+    view: FoundedView = run(_call(_config_of(ctx), "init"))
+    said = "founded" if view.founded else "there already, nothing was changed"
+    show(_session_of(ctx), view, value=view.cluster, table=lambda: facts([("cluster", view.cluster), ("was", said)]))
+
+
+def _session_of(ctx: click.Context) -> Session:
+    return ctx.ensure_object(Session)
+
+
+def _config_of(ctx: click.Context) -> Config:
+    """A guessed ZooKeeper could be the wrong one."""
+    session = _session_of(ctx)
+    if session.config_file is None:
+        raise click.UsageError(f"{ctx.info_name} with --config FILE of a daemon: it says which ZooKeeper is meant", ctx)
+    return session.config()
+
+
+async def _call(config: Config, name: str, *arguments: object) -> Any:
+    # By name: what only servers need is imported only where it is used.
+    try:
+        work = getattr(import_module("torrentdist.master.restore"), name)
+    except ModuleNotFoundError as exc:
+        detail = f"this needs {exc.name}, which is not installed"
+        raise TorrentdistError("missing_dependency", detail=detail, package="torrentdist[server]") from None
+    return await work(config, *arguments)

@@ -1,0 +1,97 @@
+"""`torrentdist cluster`: the whole cluster at a glance."""
+
+from __future__ import annotations
+
+import click
+
+from torrentdist.model.wire.views import BundleCounts, ClusterView, SupervisorView
+from torrentdist_cli.frame.command import Command
+from torrentdist_cli.frame.interruption import run
+from torrentdist_cli.frame.invocation import Session
+from torrentdist_cli.frame.reads import masters
+from torrentdist_cli.frame.rendering import facts, grid, show
+from torrentdist_cli.frame.units import duration
+
+
+@click.command(cls=Command)
+@click.pass_obj
+def cluster(session: Session) -> None:
+    """Show the cluster: leader, masters, supervisors, bundles.
+
+    With -q: the id of the leader.
+    """
+    view = run(_cluster(session))
+    show(session, view, value=view.leader or "", table=lambda: _table(view))
+
+
+async def _cluster(session: Session) -> ClusterView:
+    async with masters(session.config().client) as client:
+        return await client.cluster()
+
+
+def _table(view: ClusterView) -> str:
+    stale = [] if view.stale_secs is None else [("stale", f"{duration(view.stale_secs)} old: {_why_stale(view)}")]
+    problem = [("problem", view.problem)] if view.problem else []
+    nobody = "none" if view.problem else "none: an election is in progress"
+    parts = [
+        facts(
+            [
+                ("last leader" if stale else "leader", view.leader or nobody),
+                ("epoch", str(view.epoch)),
+                ("bundles", _counted(view.bundles)),
+                ("jobs", str(len(view.jobs))),
+                *stale,
+                *problem,
+            ]
+        ),
+        grid(
+            ("MASTER", "ADDRESS", "ROLE", "UP", "VERSION"),
+            [
+                (m.id, m.url, "leader" if m.is_leader else "standby", duration(m.uptime_secs), m.version)
+                for m in view.masters
+            ],
+            right=("UP",),
+        ),
+    ]
+    if view.supervisors:
+        parts.append(supervisors_table(view))
+    return "\n\n".join(parts)
+
+
+def _why_stale(view: ClusterView) -> str:
+    return "from a master's disk" if view.problem else "ZooKeeper is away"
+
+
+def supervisors_table(view: ClusterView) -> str:
+    return grid(
+        ("SUPERVISOR", "HOST", "GATEWAY", "SLOTS", "BUNDLES", "LABELS", "UP", "VERSION", "NOTE"),
+        [
+            (
+                s.id,
+                s.host,
+                s.gateway,
+                f"{s.slots_used}/{s.slots}",
+                "?" if s.bundles is None else str(s.bundles),
+                ",".join(f"{name}={value}" for name, value in sorted(s.labels.items())),
+                duration(s.uptime_secs),
+                s.version,
+                _note(s),
+            )
+            for s in view.supervisors
+        ],
+        right=("SLOTS", "BUNDLES", "UP"),
+    )
+
+
+def _note(supervisor: SupervisorView) -> str:
+    silent = f"silent for {duration(supervisor.silent_secs)}" if supervisor.silent_secs else ""
+    return ", ".join(filter(None, ["drains" if supervisor.draining else "", silent]))
+
+
+def _counted(counts: BundleCounts) -> str:
+    parts = {
+        "uploading": counts.uploading,
+        "lost": counts.lost,
+        "with too few replicas": counts.under_replicated,
+    }
+    return ", ".join([f"{counts.available} available", *(f"{n} {what}" for what, n in parts.items() if n)])

@@ -1,0 +1,131 @@
+"""`torrentdist ha`: who leads, who could, who did, and who shall."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+import click
+
+from torrentdist.client.masters.master_client import MasterClient
+from torrentdist.model.ids import master_id
+from torrentdist.model.wire.ha_views import FailoverView, RoleView
+from torrentdist_cli.frame.command import Command, Group, Lazy
+from torrentdist_cli.frame.interruption import run
+from torrentdist_cli.frame.invocation import Session
+from torrentdist_cli.frame.reads import masters
+from torrentdist_cli.frame.rendering import facts, grid, show, show_all
+from torrentdist_cli.frame.units import duration
+
+T = TypeVar("T")
+
+
+COMMANDS = {
+    "init": Lazy("torrentdist_cli.cluster.backup_commands:init", "Found a cluster in ZooKeeper, once."),
+    "backup": Lazy("torrentdist_cli.cluster.backup_commands:backup", "Write every record of the cluster into a file."),
+    "restore": Lazy(
+        "torrentdist_cli.cluster.backup_commands:restore", "Bring a backup's records back into an empty ZooKeeper."
+    ),
+}
+
+
+@click.group(cls=Group, lazy=COMMANDS)
+def ha() -> None:
+    """Who leads, and the masters' high availability."""
+
+
+@ha.command(cls=Command)
+@click.pass_obj
+def leader(session: Session) -> None:
+    """Show the leader; exit 5 while an election is in progress.
+
+    While ZooKeeper is away, the last leader is shown, and said to be that (in JSON: stale_secs).
+
+    With -q: the id of the leader.
+    """
+    view = _ask(session, MasterClient.leader)
+    led = duration(max(0.0, time.time() - view.since))
+    pairs = [("leader", view.leader), ("epoch", str(view.epoch)), ("leads for", led)]
+    if view.stale_secs is not None:
+        age = f"{duration(view.stale_secs)} ago, when ZooKeeper was seen last; without it nobody leads for long"
+        pairs = [("last leader", view.leader), ("epoch", str(view.epoch)), ("as of", age)]
+    show(session, view, value=view.leader, table=lambda: facts(pairs))
+
+
+@ha.command(cls=Command)
+@click.pass_obj
+def roles(session: Session) -> None:
+    """Show every master in its own words: state, epoch, bundles that it lacks, version.
+
+    With -q: their ids.
+    """
+    views = _ask(session, MasterClient.roles)
+    show_all(session, views, value=lambda view: view.id, table=lambda: _roles_table(views))
+
+
+@ha.command(cls=Command)
+@click.option("-n", "count", type=click.IntRange(1, 1000), default=10, show_default=True, help="How many.")
+@click.pass_obj
+def failovers(session: Session, count: int) -> None:
+    """Show the last changes of leader and their reasons, the newest first.
+
+    With -q: the ids of those who led.
+    """
+    views = _ask(session, lambda client: client.failovers(count))
+    show_all(session, views, value=lambda view: view.current, table=lambda: _failovers_table(views))
+
+
+@ha.command(cls=Command)
+@click.argument("master")
+@click.pass_obj
+def transfer(session: Session, master: str) -> None:
+    """Hand the leadership to MASTER; exit 3 if there is none of that id, 5 if it is not ready to lead.
+
+    With -q: the id of the leader.
+    """
+    target = master_id(master)
+    view = _ask(session, lambda client: client.transfer(target))
+    show(session, view, value=view.leader, table=lambda: f"{view.leader} leads, after {duration(view.seconds)}")
+
+
+def _ask(session: Session, call: Callable[[MasterClient], Awaitable[T]]) -> T:
+    async def ask() -> T:
+        async with masters(session.config().client) as client:
+            return await call(client)
+
+    return run(ask())
+
+
+def _roles_table(views: Sequence[RoleView]) -> str:
+    return grid(
+        ("MASTER", "STATE", "READY", "EPOCH", "LAG", "VERSION", "WHY NOT"),
+        [
+            (
+                view.id,
+                view.state.value,
+                "yes" if view.ready else "no",
+                "?" if view.epoch is None else str(view.epoch),
+                "?" if view.lag is None else str(view.lag),
+                view.version,
+                "; ".join(f"{check}: {why}" for check, why in view.failing.items()),
+            )
+            for view in views
+        ],
+        right=("EPOCH", "LAG"),
+    )
+
+
+def _failovers_table(views: Sequence[FailoverView]) -> str:
+    return grid(
+        ("AT", "PREVIOUS", "CURRENT", "REASON"),
+        [
+            (
+                time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(view.at)),
+                view.previous or "",
+                view.current,
+                view.reason,
+            )
+            for view in views
+        ],
+    )

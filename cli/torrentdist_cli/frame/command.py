@@ -1,0 +1,143 @@
+"""Commands and groups of our command line: all know the shared options, and a group imports a command when it is named.
+
+Always holds: `--help` of a group imports none of its commands, so it costs what click costs. The short help of a lazy
+command is written beside its address; a test holds the two together.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn, cast
+
+import click
+
+from torrentdist_cli.frame.invocation import OutputFormat, Session
+
+SETTINGS: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+SHARED_NAMES = frozenset({"output", "quiet", "verbose", "config_file", "masters"})
+
+
+def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    if value is not None and value is not False and param.name is not None:
+        setattr(ctx.ensure_object(Session), param.name, value)
+
+
+def shared_options() -> list[click.Parameter]:
+    common: dict[str, Any] = {"callback": _remember, "expose_value": False}
+    return [
+        click.Option(
+            ["-o", "--output"],
+            type=click.Choice([form.value for form in OutputFormat]),
+            help="How data is printed; JSON keeps its keys between releases.",
+            **{**common, "callback": _remember_format},
+        ),
+        click.Option(["-q", "--quiet"], is_flag=True, help="Print the one useful value only.", **common),
+        click.Option(["-v", "--verbose"], is_flag=True, help="Print the story of an error, and more logs.", **common),
+        click.Option(
+            ["--config", "config_file"],
+            type=click.Path(dir_okay=False, path_type=Path),
+            metavar="FILE",
+            help="A configuration file, laid over ./torrentdist.toml and the others.",
+            **common,
+        ),
+        click.Option(["--masters"], metavar="URL,URL", help="Some of the cluster's masters.", **common),
+    ]
+
+
+def _remember_format(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    _remember(ctx, param, OutputFormat(value) if value else None)
+
+
+class SharedOptions(click.Command):
+    """Adds the shared options, shows them in a section of their own, and refuses empty values of any parameter."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        own: list[click.Parameter] = list(kwargs.get("params") or [])
+        taken = {name for param in own for name in param.opts}
+        # `dev up --masters 3` means something else than the shared option.
+        kwargs["params"] = [*own, *(option for option in shared_options() if not taken & set(option.opts))]
+        kwargs["context_settings"] = {**SETTINGS, **(kwargs.get("context_settings") or {})}
+        super().__init__(*args, **kwargs)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        # Before click converts them: an empty path is the current directory by then.
+        values, _, _ = self.make_parser(ctx).parse_args(list(args))
+        for param in self.params:
+            if _has_empty(values.get(param.name or "")):
+                raise click.BadParameter("it is empty; was a variable not set?", ctx=ctx, param=param)
+        return super().parse_args(ctx, args)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        own: list[tuple[str, str]] = []
+        shared: list[tuple[str, str]] = []
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record is not None:
+                (shared if param.name in SHARED_NAMES or param.name == "help" else own).append(record)
+        if own:
+            with formatter.section("Options"):
+                formatter.write_dl(own)
+        with formatter.section("Options of every command"):
+            formatter.write_dl(shared)
+        if isinstance(self, click.Group):
+            self.format_commands(ctx, formatter)
+
+
+def _has_empty(value: Any) -> bool:
+    """Whether a parameter, or one of its values if it takes several, is given as empty text."""
+    return any(map(_has_empty, value)) if isinstance(value, list | tuple) else value == ""
+
+
+class Command(SharedOptions):
+    pass
+
+
+class Lazy(NamedTuple):
+    """Where a command is to be found, as `module:attribute`, and its one line of help."""
+
+    where: str
+    short_help: str
+
+
+class Group(SharedOptions, click.Group):
+    """A group whose commands are imported when they are named."""
+
+    def __init__(self, *args: Any, lazy: Mapping[str, Lazy] | None = None, **kwargs: Any) -> None:
+        self.lazy = dict(lazy or {})
+        super().__init__(*args, **kwargs)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*self.lazy, *super().list_commands(ctx)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.lazy:
+            return super().get_command(ctx, cmd_name)
+        module, _, attribute = self.lazy[cmd_name].where.partition(":")
+        gc.disable()  # nothing of what is imported is garbage
+        try:
+            return cast(click.Command, getattr(import_module(module), attribute))
+        finally:
+            gc.freeze()  # it stays, and need not be looked through again
+            gc.enable()
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if self.get_command(ctx, args[0]) is None and not ctx.resilient_parsing:
+            self._refuse(ctx, args[0])
+        return super().resolve_command(ctx, args)
+
+    def _refuse(self, ctx: click.Context, name: str) -> NoReturn:
+        from difflib import get_close_matches
+
+        near = get_close_matches(name, self.list_commands(ctx), n=1, cutoff=0.5)
+        ctx.fail(f"there is no command {name!r}" + (f", did you mean {near[0]!r}?" if near else ""))
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        eager = {name: self.commands[name].get_short_help_str(80) for name in self.commands}
+        rows = {**{name: lazy.short_help for name, lazy in self.lazy.items()}, **eager}
+        with formatter.section("Commands"):
+            formatter.write_dl(list(rows.items()))

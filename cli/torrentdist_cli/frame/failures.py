@@ -1,0 +1,112 @@
+"""How a failure ends the command: what is said on stderr, and the exit code.
+
+Always holds: an error has the same text whatever `-o` says: data is on stdout, and stdout stays empty or whole. Text
+from outside is made printable first, so that no name can steer a terminal.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Iterator
+
+import click
+
+from torrentdist.model.errors import EXIT_BUG, EXIT_USAGE, TorrentdistError
+from torrentdist.model.wording import cause_text, os_sentence
+from torrentdist_cli.frame.terminal import say, say_help
+
+EXIT_INTERRUPTED = 130
+EXIT_TERMINATED = 143
+EXIT_PIPE = 141
+"""Whoever read our output stopped reading, as after `| head -1`."""
+
+_DISK_ERRNOS = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.EFBIG, errno.ENOTDIR}
+)
+
+
+_SPARK_PACKAGES = frozenset({"pyspark", "pyarrow", "pandas", "py4j"})
+
+
+def known_failure(exc: BaseException) -> TorrentdistError | None:
+    """The error of the table that an exception stands for; None: a bug of ours."""
+    if isinstance(exc, TorrentdistError):
+        return exc
+    if isinstance(exc, BaseExceptionGroup):
+        return next((found for inner in exc.exceptions if (found := known_failure(inner)) is not None), None)
+    if isinstance(exc, OSError) and exc.errno in _DISK_ERRNOS:
+        path = os.fsdecode(exc.filename) if isinstance(exc.filename, str | bytes) else "the output"
+        error = TorrentdistError("disk_error", path=path, detail=os_sentence(exc))
+        error.__cause__ = exc.__cause__
+        return error
+    if isinstance(exc, ModuleNotFoundError):
+        return _missing_package(exc)
+    return None
+
+
+def _missing_package(exc: ModuleNotFoundError) -> TorrentdistError | None:
+    """What to install, where only the client's packages are; None for a module of ours: that is a bug."""
+    missing = (exc.name or "torrentdist").partition(".")[0]
+    if missing.startswith("torrentdist"):
+        return None
+    extra = "spark" if missing in _SPARK_PACKAGES else "server"
+    detail = f"this command needs {missing}, which is not installed"
+    return TorrentdistError("missing_dependency", detail=detail, package=f"torrentdist[{extra}]")
+
+
+def report(exc: BaseException, *, verbose: bool) -> int:
+    """Say on stderr what went wrong; returns the exit code."""
+    if isinstance(exc, click.exceptions.NoArgsIsHelpError):
+        say_help(exc.ctx.get_help() if exc.ctx else str(exc))
+        return EXIT_USAGE
+    if isinstance(exc, click.ClickException):
+        return _report_usage(exc)
+    error = known_failure(exc)
+    if verbose and (error is None or error.exit_code == EXIT_BUG):
+        _print_traceback(exc)
+    if error is None:
+        _say("internal", f"{type(exc).__name__}: {exc}", (), _bug_hint(verbose))
+        return EXIT_BUG
+    _say(error.code, error.message, causes_of(error), error.hint)
+    return error.exit_code
+
+
+def causes_of(error: TorrentdistError) -> Iterator[str]:
+    """What led to an error, as far as its own sentence doesn't say it already."""
+    said, cause = error.message, error.__cause__
+    while cause is not None:
+        text = cause_text(cause) or type(cause).__name__
+        if text not in said:
+            yield text
+            said += text
+        cause = cause.__cause__
+
+
+def say_interrupted(resume: str) -> None:
+    _say("interrupted", "stopped before it was done", (), f"what has arrived is kept; go on with: {resume}")
+
+
+def _report_usage(exc: click.ClickException) -> int:
+    ctx = getattr(exc, "ctx", None)
+    where = f"{ctx.command_path} --help" if ctx else "torrentdist --help"
+    _say("usage", exc.format_message(), (), f"see `{where}`")
+    return EXIT_USAGE
+
+
+def _say(code: str, message: str, causes: Iterator[str] | tuple[str, ...], hint: str) -> None:
+    say(message, label=f"error[{code}]:", color="red")
+    for cause in causes:
+        say(f"cause: {cause}")
+    say(hint, label="hint:", color="cyan")
+
+
+def _bug_hint(verbose: bool) -> str:
+    return "this is a bug of torrentdist" + ("." if verbose else "; run it again with -v to see where it happened.")
+
+
+def _print_traceback(exc: BaseException) -> None:
+    import traceback
+
+    traceback.print_exception(exc, file=sys.stderr)

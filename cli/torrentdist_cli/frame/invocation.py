@@ -1,0 +1,49 @@
+"""What the user said on every level of a command line, and the configuration that follows from it.
+
+An option that every command knows may stand before or after the command's name; said twice, the later one counts.
+Must not do: read a file or connect to anything before a command asks for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torrentdist.model.configuration.config import Config
+    from torrentdist.model.configuration.settings import Loaded
+
+
+class OutputFormat(StrEnum):
+    TABLE = "table"
+    JSON = "json"
+    JSONL = "jsonl"
+
+
+@dataclass
+class Session:
+    output: OutputFormat | None = None
+    """None: a table, or the one useful value with --quiet."""
+    quiet: bool = False
+    verbose: bool = False
+    config_file: Path | None = None
+    masters: str | None = None
+    flags: dict[str, Any] = field(default_factory=dict)
+    """Dotted configuration keys that a command's own options set."""
+
+    @property
+    def value_only(self) -> bool:
+        return self.quiet and self.output is None
+
+    def loaded(self) -> Loaded:
+        from torrentdist.model.configuration.settings import load
+
+        flags = dict(self.flags)
+        if self.masters is not None:
+            flags["client.masters"] = self.masters
+        return load(config_file=self.config_file, flags=flags)
+
+    def config(self) -> Config:
+        return self.loaded().config

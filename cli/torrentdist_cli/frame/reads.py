@@ -1,0 +1,19 @@
+"""The masters, as a command asks them: what they answer from old records is said to be so, on stderr."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+
+from torrentdist.client.masters.master_client import MasterClient
+from torrentdist.model.configuration.config import ClientConfig
+from torrentdist_cli.frame.terminal import say
+
+
+@contextlib.asynccontextmanager
+async def masters(config: ClientConfig) -> AsyncIterator[MasterClient]:
+    async with MasterClient(config) as client:
+        client.on_wait = lambda why: say(why, label="waiting", color="yellow")
+        yield client
+        if client.stale is not None:
+            say(client.stale.sentence(), label="warning:", color="yellow")

@@ -1,0 +1,115 @@
+"""Values as people write and read them: sizes, durations, shares, rates.
+
+Pure. What a user types is refused with a sentence that shows the accepted forms.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from torrentdist.model.wire.views import Sources
+
+_UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhdw])", re.ASCII)
+_NUMBER = re.compile(r"\d+(?:\.\d+)?", re.ASCII)
+_BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+def unicode_path(path: str | os.PathLike[str]) -> str:
+    """The path as valid Unicode, as JSON needs it; a byte that is none becomes U+FFFD."""
+    return os.fsencode(path).decode("utf-8", "replace")
+
+
+def size(count: float) -> str:
+    """1536 → 1.5 KiB"""
+    value, unit = float(count), 0
+    while value >= 1023.95 and unit < len(_BINARY) - 1:
+        value /= 1024
+        unit += 1
+    return f"{value:.0f} B" if unit == 0 else f"{value:.1f} {_BINARY[unit]}"
+
+
+def rate(bytes_per_second: float) -> str:
+    return f"{size(bytes_per_second)}/s"
+
+
+def duration(seconds: float | None) -> str:
+    """3725 → 1h02m; None → ?"""
+    if seconds is None or not math.isfinite(seconds) or seconds < 0:
+        return "?"
+    if seconds < 10:
+        return f"{seconds:.1f}s"
+    whole = round(seconds)
+    days, hours, minutes, secs = whole // 86400, whole // 3600 % 24, whole // 60 % 60, whole % 60
+    if days:
+        return f"{days}d{hours:02}h"
+    if hours:
+        return f"{hours}h{minutes:02}m"
+    return f"{minutes}m{secs:02}s" if minutes else f"{secs}s"
+
+
+def percent(share: float) -> str:
+    """Rounded down, so that 100% means all of it."""
+    return f"{math.floor(share * 100)}%"
+
+
+def parse_duration(text: str) -> float:
+    """90, 90s, 5m, 1h30m, 7d → seconds; ValueError otherwise."""
+    text = text.strip()
+    if _NUMBER.fullmatch(text):
+        return float(text)
+    parts = _PART.findall(text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        raise ValueError("give a duration as 90, 90s, 5m, 1h30m or 7d")
+    return math.fsum(float(number) * _UNITS[unit] for number, unit in parts)
+
+
+def parse_share(text: str) -> float:
+    """100%, 50%, 0.5, 1, 0 → 0.0 to 1.0; ValueError otherwise."""
+    number, is_percent = (text.strip()[:-1], True) if text.strip().endswith("%") else (text.strip(), False)
+    share = float(number) / (100 if is_percent else 1) if _NUMBER.fullmatch(number) else math.nan
+    if not 0 <= share <= 1:
+        raise ValueError("give a share as 100%, 50%, 0.5 or 0")
+    return share
+
+
+if TYPE_CHECKING:  # generic in the stubs of new releases only
+    _ParamType = click.ParamType[float]
+else:
+    _ParamType = click.ParamType
+
+
+class _Parsed(_ParamType):
+    def __init__(self, name: str, parse: Callable[[str], float]) -> None:
+        self.name = name
+        self._parse = parse
+
+    def convert(self, value: str | float, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if not isinstance(value, str):
+            return value
+        try:
+            return self._parse(value)
+        except ValueError as exc:
+            self.fail(f"{value!r}: {exc}", param, ctx)
+
+
+DURATION = _Parsed("duration", parse_duration)
+SHARE = _Parsed("share", parse_share)
+
+
+def origins(sources: Sources) -> str:
+    """`1.0 GiB from masters, 3.0 GiB from peers`"""
+    parts = {
+        "from masters": sources.masters,
+        "from peers": sources.peers,
+        "from the plug-in": sources.plugin,
+        "already here": sources.local,
+    }
+    return ", ".join(f"{size(count)} {where}" for where, count in parts.items() if count) or "nothing moved"

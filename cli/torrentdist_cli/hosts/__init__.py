@@ -1,0 +1,1 @@
+"""The commands that run and configure daemons on this host."""

@@ -1,0 +1,45 @@
+"""What `master --config` and `supervisor --config` have in common: can this installation run a daemon at all?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any, cast
+
+import click
+
+from torrentdist.model.errors import TorrentdistError
+from torrentdist_cli.frame.invocation import Session
+
+
+def entry_of(module: str) -> Callable[..., None]:
+    """`run` of a daemon's module; `missing_dependency` if what servers need is not installed."""
+    try:
+        return cast(Callable[..., None], import_module(module).run)
+    except ModuleNotFoundError as exc:
+        if (exc.name or "torrentdist").partition(".")[0] == "torrentdist":
+            raise
+        detail = f"a daemon needs {exc.name}, which is not installed"
+        raise TorrentdistError("missing_dependency", detail=detail, package="torrentdist[server]") from None
+
+
+def start(ctx: click.Context, role: str, **options: Any) -> None:
+    """Run the daemon of this role with the configuration as it was given; a daemon never starts by what lies about."""
+    session = ctx.ensure_object(Session)
+    if session.config_file is None:
+        raise click.UsageError("a daemon is started with --config FILE", ctx)
+    loaded = session.loaded()
+    _require_role(session.config_file, role, loaded.origins)
+    entry_of(f"torrentdist.{role}.daemon")(loaded.config, **options)
+
+
+def _require_role(file: Path, role: str, origins: Mapping[str, str]) -> None:
+    """`role_missing` where neither the file nor a variable is about this role, as with a client's file."""
+    import tomllib
+
+    from torrentdist.model.configuration.settings import PREFIX
+
+    named = role in tomllib.loads(file.read_text(encoding="utf-8"))
+    if not named and not any(origins[key].startswith(PREFIX) for key in origins if key.startswith(f"{role}.")):
+        raise TorrentdistError("role_missing", path=str(file), role=role)

@@ -1,0 +1,128 @@
+"""`torrentdist dev`: a whole cluster on this machine."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from pathlib import Path
+
+import click
+
+from torrentdist.dev.dev_cluster import DevCluster, DevSpec, default_dir, stop
+from torrentdist.dev.dev_processes import DevState, read_state
+from torrentdist.model.wording import counted
+from torrentdist_cli.frame.command import Command, Group
+from torrentdist_cli.frame.invocation import OutputFormat, Session
+from torrentdist_cli.frame.rendering import facts, grid, show
+from torrentdist_cli.frame.terminal import say
+
+_DIR = click.option(
+    "--dir",
+    "directory",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where the cluster keeps everything; by default below $XDG_STATE_HOME or ~/.local/state.",
+)
+
+
+@click.group(cls=Group)
+def dev() -> None:
+    """A whole cluster on this machine, to try things and to test."""
+
+
+@dev.command(cls=Command)
+@click.option("--masters", "masters_", type=click.IntRange(1, 9), default=3, show_default=True)
+@click.option("--supervisors", type=click.IntRange(0, 64), default=2, show_default=True)
+@click.option("--zookeepers", type=click.Choice(["1", "3"]), default="1", show_default=True)
+@click.option("--zookeeper", metavar="HOST:PORT", default="", help="Use this one instead of starting one.")
+@click.option("--first-port", type=click.IntRange(0, 65000), default=0, help="Ports from here on; 0: free ones.")
+@_DIR
+@click.option("--detach", is_flag=True, help="Leave it running; `dev down` stops it.")
+@click.pass_obj
+def up(
+    session: Session,
+    masters_: int,
+    supervisors: int,
+    zookeepers: str,
+    zookeeper: str,
+    first_port: int,
+    directory: Path | None,
+    detach: bool,
+) -> None:
+    """Start ZooKeeper, masters and supervisors, and stay until Ctrl-C.
+
+    With -q: the path of the client's configuration.
+    """
+    spec = DevSpec(
+        dir=directory or default_dir(),
+        masters=masters_,
+        supervisors=supervisors,
+        zookeepers=int(zookeepers),
+        zookeeper=zookeeper,
+        first_port=first_port,
+    )
+    cluster = DevCluster(spec)
+    told = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: told.set())
+    cluster.up(say=lambda text: None if session.quiet else say(text))
+    client_toml = cluster.dir / "client.toml"
+    show(session, cluster.state, value=str(client_toml), table=lambda: _table(cluster.state))
+    if session.output in (None, OutputFormat.TABLE) and not session.quiet:
+        _say_how(cluster, detach)
+    if detach and not told.is_set():
+        return
+    sys.stdout.flush()
+    try:
+        while not told.wait(1.0):
+            pass
+    except KeyboardInterrupt:
+        pass
+    finally:
+        say("stopping")
+        cluster.down()
+
+
+def _say_how(cluster: DevCluster, detach: bool) -> None:
+    prefix = f"torrentdist --config {cluster.dir / 'client.toml'}"
+    say("")
+    say("To use it:")
+    for line in ("cluster", "upload PATH --id my-bundle", "bundle distribute my-bundle", "download my-bundle DEST"):
+        say(f"  {prefix} {line}")
+    stop = f"torrentdist dev down --dir {cluster.dir}" if detach else "Ctrl-C"
+    say("To stop it:")
+    say(f"  {stop}")
+
+
+@dev.command(cls=Command)
+@_DIR
+@click.pass_obj
+def status(session: Session, directory: Path | None) -> None:
+    """Show what runs. With -q: the directory."""
+    state = read_state(directory or default_dir())
+    show(session, state, value=state.dir, table=lambda: _table(state))
+
+
+@dev.command(cls=Command)
+@_DIR
+@click.pass_obj
+def down(session: Session, directory: Path | None) -> None:
+    """Stop what `dev up` started, and nothing else. The data stays. With -q: how many processes were stopped."""
+    directory = (directory or default_dir()).absolute()
+    stopped = stop(directory)
+    show(
+        session,
+        {"dir": str(directory), "stopped": stopped},
+        value=str(stopped),
+        table=lambda: f"stopped {counted(stopped, 'process')}",
+    )
+
+
+def _table(state: DevState) -> str:
+    rows = [(p.id, p.role, str(p.pid), p.url) for p in state.processes]
+    return "\n\n".join(
+        [
+            facts([("directory", state.dir), ("zookeeper", state.zookeeper)]),
+            grid(("PROCESS", "ROLE", "PID", "ADDRESS"), rows, right=("PID",)) if rows else "nothing runs",
+        ]
+    )

@@ -1,0 +1,16 @@
+"""`torrentdist master`: the master daemon."""
+
+from __future__ import annotations
+
+import click
+
+from torrentdist_cli.frame.command import Command
+from torrentdist_cli.hosts.daemon_start import start
+
+
+@click.command(cls=Command)
+@click.option("--repair-acls", is_flag=True, help="Set the ACLs of every znode right before starting.")
+@click.pass_context
+def master(ctx: click.Context, repair_acls: bool) -> None:
+    """Run a master, in the foreground, until SIGTERM or Ctrl-C."""
+    start(ctx, "master", repair_acls=repair_acls)

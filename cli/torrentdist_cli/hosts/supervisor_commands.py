@@ -1,0 +1,92 @@
+"""`torrentdist supervisor`: the supervisor daemon, and the list of all supervisors."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+import click
+
+from torrentdist_cli.frame.command import Command, Group
+from torrentdist_cli.frame.invocation import Session
+from torrentdist_cli.hosts.daemon_start import start
+
+if TYPE_CHECKING:
+    from torrentdist.client.masters.master_client import MasterClient
+    from torrentdist.model.ids import SupervisorId
+
+
+@click.group(cls=Group, invoke_without_command=True)
+@click.pass_context
+def supervisor(ctx: click.Context) -> None:
+    """Run this host's supervisor, or list them all.
+
+    `torrentdist supervisor --config FILE` runs the daemon, in the foreground, until SIGTERM or Ctrl-C.
+    """
+    if ctx.invoked_subcommand is None:
+        start(ctx, "supervisor")
+
+
+@supervisor.command(cls=Command)
+@click.pass_obj
+def ls(session: Session) -> None:
+    """List the supervisors that are up.
+
+    With -q: their ids.
+    """
+    from torrentdist.model.wire.views import ClusterView
+    from torrentdist_cli.cluster.cluster_command import supervisors_table
+    from torrentdist_cli.frame.interruption import run
+    from torrentdist_cli.frame.reads import masters
+    from torrentdist_cli.frame.rendering import show_all
+
+    async def fetch() -> ClusterView:
+        async with masters(session.config().client) as client:
+            return await client.cluster()
+
+    view = run(fetch())
+    show_all(session, view.supervisors, value=lambda row: row.id, table=lambda: supervisors_table(view))
+
+
+@supervisor.command(cls=Command)
+@click.argument("id")
+@click.pass_obj
+def drain(session: Session, id: str) -> None:
+    """Place nothing there any more, and move its workers away. Its bundles stay.
+
+    With -q: its id.
+    """
+    from torrentdist.client import job_client
+
+    _steer(session, id, job_client.drain, "drains")
+
+
+@supervisor.command(cls=Command)
+@click.argument("id")
+@click.pass_obj
+def undrain(session: Session, id: str) -> None:
+    """Let workers be placed there again.
+
+    With -q: its id.
+    """
+    from torrentdist.client import job_client
+
+    _steer(session, id, job_client.undrain, "takes workers again")
+
+
+def _steer(
+    session: Session, text: str, act: Callable[[MasterClient, SupervisorId], Awaitable[None]], sentence: str
+) -> None:
+    from torrentdist.model.ids import supervisor_id
+    from torrentdist_cli.frame.interruption import run
+    from torrentdist_cli.frame.reads import masters
+    from torrentdist_cli.frame.rendering import show
+
+    name = supervisor_id(text)
+
+    async def work() -> None:
+        async with masters(session.config().client) as client:
+            await act(client, name)
+
+    run(work())
+    show(session, {"id": name}, value=name, table=lambda: f"{name} {sentence}")

@@ -1,0 +1,69 @@
+"""`torrentdist job logs`: what a job's workers print, wherever they run."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+import msgspec
+
+from torrentdist.client.job_logs import STREAMS, LogLine, Wanted, follow_logs, read_logs
+from torrentdist.model.ids import job_id
+from torrentdist_cli.frame.command import Command
+from torrentdist_cli.frame.interruption import run
+from torrentdist_cli.frame.invocation import OutputFormat, Session
+from torrentdist_cli.frame.reads import masters
+from torrentdist_cli.frame.rendering import show_all
+from torrentdist_cli.frame.terminal import say
+
+
+@click.command(cls=Command)
+@click.argument("name")
+@click.option("-f", "--follow", is_flag=True, help="Go on with what comes, until the job has ended.")
+@click.option("--worker", "workers", type=click.IntRange(min=0), multiple=True, help="Of these workers only.")
+@click.option("--stream", type=click.Choice(STREAMS), help="One stream only; both if not given.")
+@click.option("-n", "--lines", type=click.IntRange(min=0), help="The last lines of each stream only.")
+@click.pass_obj
+def logs(
+    session: Session, name: str, follow: bool, workers: tuple[int, ...], stream: str | None, lines: int | None
+) -> None:
+    """Print what its workers print, wherever they run.
+
+    A line begins with its worker's number, unless there is one worker to be read only. With -q: the lines alone.
+    """
+    job = job_id(name)
+    wanted = Wanted(frozenset(workers) if workers else None, (stream,) if stream else STREAMS, lines)
+    bare = session.quiet or (len(workers) == 1 and stream is not None)
+    found: list[dict[str, Any]] = []
+
+    def emit(line: LogLine) -> None:
+        if session.output in (None, OutputFormat.TABLE):
+            _write(line.line if bare else _prefix(line) + line.line)
+        elif session.output is OutputFormat.JSONL or follow:
+            _write(msgspec.json.encode(_view(line)))
+        else:
+            found.append(_view(line))
+
+    async def work() -> None:
+        async with masters(session.config().client) as client:
+            read = follow_logs if follow else read_logs
+            await read(client, job, wanted, emit, say)
+
+    run(work())
+    if session.output is OutputFormat.JSON and not follow:
+        show_all(session, found, value=lambda line: line["line"], table=str)
+
+
+def _prefix(line: LogLine) -> bytes:
+    return (f"[{line.worker}] " if line.stream == STREAMS[0] else f"[{line.worker} {line.stream}] ").encode()
+
+
+def _view(line: LogLine) -> dict[str, Any]:
+    text = line.line.decode(errors="replace")
+    return {"worker": line.worker, "supervisor": line.supervisor, "stream": line.stream, "line": text}
+
+
+def _write(data: bytes) -> None:
+    sys.stdout.buffer.write(data + b"\n")
+    sys.stdout.buffer.flush()

@@ -1,0 +1,232 @@
+"""The content of a bundle on disk: put into its final form, and compared with its metafile byte by byte.
+
+Always holds: content without damage is exactly what was uploaded, with no entry more and none less; no symlink is ever
+followed. Must not do: decide what happens to damage. Everything blocks: callers use threads.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import stat
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from torrentdist.bundle import hashing
+from torrentdist.bundle.directory_scan import EntryKind, FoundEntry, is_executable, kind_of, walk
+from torrentdist.bundle.files.durability import disk_failure
+from torrentdist.bundle.files.holes import punch_holes
+from torrentdist.bundle.hashing import FileHash, FileToHash, Progress
+from torrentdist.bundle.metafile import FileEntry, Metafile, Symlink
+
+FILE_MODE = 0o444
+EXECUTABLE_MODE = 0o555
+DIRECTORY_MODE = 0o755
+
+
+class Damage(msgspec.Struct, frozen=True):
+    path: str
+    reason: str
+
+
+class _Layout:
+    """What should be on disk, by path as bytes."""
+
+    def __init__(self, meta: Metafile) -> None:
+        self.files = {file.path.encode(): file for file in meta.files}
+        self.links = {link.path.encode(): link.target.encode() for link in meta.symlinks}
+        self.directories = {path.encode() for path in meta.directories}
+
+    def kind(self, path: bytes) -> EntryKind | None:
+        if path in self.files:
+            return EntryKind.FILE
+        if path in self.links:
+            return EntryKind.SYMLINK
+        return EntryKind.DIRECTORY if path in self.directories else None
+
+
+def finish_content(meta: Metafile, content_dir: Path) -> None:
+    """Complete what a swarm cannot carry (symlinks, empty files and directories, modes); remove what is not named. What
+    has to be zeros becomes holes."""
+    try:
+        top = os.fsencode(content_dir)
+        if not os.path.lexists(top):
+            os.mkdir(top)
+        if not stat.S_ISDIR(os.lstat(top).st_mode):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), top)
+        _finish(meta, _Layout(meta), top)
+    except OSError as exc:
+        raise disk_failure(exc, content_dir) from exc
+
+
+def _finish(meta: Metafile, layout: _Layout, top: bytes) -> None:
+    # Once the walk is over, nothing foreign is left, so every path below joins real directories only.
+    _set_mode(top, DIRECTORY_MODE)
+    for _, entries in walk(top):
+        for found in list(entries):
+            if layout.kind(found.path) is not found.kind or _is_other_link(layout, top, found):
+                _remove(_join(top, found.path), found.kind)
+                entries.remove(found)
+    for directory in sorted(layout.directories):
+        if not os.path.lexists(_join(top, directory)):
+            os.mkdir(_join(top, directory))
+        _set_mode(_join(top, directory), DIRECTORY_MODE)
+    for path, target in layout.links.items():
+        if not os.path.lexists(_join(top, path)):
+            os.symlink(target, _join(top, path))
+    punch_holes(meta, Path(os.fsdecode(top)))
+    for path, file in layout.files.items():
+        if file.size == 0 and not os.path.lexists(_join(top, path)):
+            os.close(os.open(_join(top, path), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE))
+        if os.path.lexists(_join(top, path)):
+            _set_mode(_join(top, path), EXECUTABLE_MODE if file.executable else FILE_MODE)
+
+
+def _is_other_link(layout: _Layout, top: bytes, found: FoundEntry) -> bool:
+    return found.kind is EntryKind.SYMLINK and os.readlink(_join(top, found.path)) != layout.links[found.path]
+
+
+def _join(top: bytes, path: bytes) -> bytes:
+    return top + b"/" + path if path else top
+
+
+def _remove(path: bytes, kind: EntryKind) -> None:
+    if kind is EntryKind.DIRECTORY:
+        shutil.rmtree(path)
+    else:
+        os.unlink(path)
+
+
+def _set_mode(path: bytes, mode: int) -> None:
+    if stat.S_IMODE(os.lstat(path).st_mode) != mode:
+        os.chmod(path, mode)
+
+
+def verify_content(meta: Metafile, content_dir: Path, progress: Progress | None = None) -> list[Damage]:
+    """Every difference between the bundle and what lies in `content_dir`, after reading every byte of it."""
+    layout = _Layout(meta)
+    damaged = list(_structure_damage(layout, os.fsencode(content_dir)))
+    bad = {damage.path for damage in damaged}
+    if "." in bad:
+        return damaged
+    readable = [file for file in meta.files if file.path not in bad]
+    return sorted([*damaged, *_byte_damage(meta, readable, content_dir, progress)], key=lambda damage: damage.path)
+
+
+def verify_files(meta: Metafile, content_dir: Path, paths: Collection[str]) -> list[Damage]:
+    """The damage among these files only, after reading every byte of them."""
+    top, damage, readable = os.fsencode(content_dir), [], []
+    for file in meta.files:
+        if file.path in paths:
+            fault = _fault_at(file, _join(top, file.path.encode()))
+            if fault is None:
+                readable.append(file)
+            else:
+                damage.append(Damage(file.path, fault))
+    return [*damage, *_byte_damage(meta, readable, content_dir, None)]
+
+
+def check_links(links: Iterable[Symlink], content_dir: Path) -> list[Damage]:
+    """The symlinks that do not lead where they should."""
+    damage = []
+    for link in links:
+        try:
+            same = os.readlink(content_dir / link.path) == link.target
+        except OSError:
+            same = False
+        if not same:
+            damage.append(Damage(link.path, "the symlink has another target"))
+    return damage
+
+
+def _fault_at(file: FileEntry, path: bytes) -> str | None:
+    try:
+        return _file_fault(file, os.lstat(path))
+    except OSError as exc:
+        return exc.strerror or "it cannot be read"
+
+
+def verify_copy(meta: Metafile, path: Path, progress: Progress | None = None) -> list[Damage]:
+    """The same for a copy that was placed somewhere: `path` is the file itself if the bundle is a single file."""
+    if not meta.single_file:
+        return verify_content(meta, path, progress)
+    [entry] = meta.files
+    if reason := _fault_at(entry, os.fsencode(path)):
+        return [Damage(entry.path, reason)]
+    return list(_hash_damage(meta, [(entry, os.fsencode(path))], progress))
+
+
+def same_content(meta: Metafile, path: Path) -> bool:
+    """Whether `path` holds exactly this bundle. Reads the bytes only if names, sizes and modes agree."""
+    if not meta.single_file and next(_structure_damage(_Layout(meta), os.fsencode(path)), None):
+        return False
+    return not verify_copy(meta, path)
+
+
+def _structure_damage(layout: _Layout, top: bytes) -> Iterator[Damage]:
+    """What is wrong without looking into the files."""
+    missing = set(layout.files) | set(layout.links) | layout.directories
+    try:
+        if kind_of(os.lstat(top).st_mode) is not EntryKind.DIRECTORY:
+            yield Damage(".", "it is no directory")
+            return
+        for _, entries in walk(top):
+            for found in list(entries):
+                missing.discard(found.path)
+                if reason := _entry_fault(layout, top, found):
+                    yield Damage(found.path.decode("utf-8", "backslashreplace"), reason)
+                if layout.kind(found.path) is not found.kind:
+                    entries.remove(found)
+    except FileNotFoundError:
+        yield Damage(".", "it is missing, or it changed while it was being read")
+        return
+    except OSError as exc:
+        yield Damage(".", f"it cannot be read: {exc.strerror}")
+        return
+    for path in sorted(missing):
+        yield Damage(path.decode(), "it is missing")
+
+
+def _entry_fault(layout: _Layout, top: bytes, found: FoundEntry) -> str | None:
+    wanted = layout.kind(found.path)
+    if wanted is None:
+        return "it is not in the bundle"
+    if wanted is not found.kind:
+        return f"it is a {found.kind} instead of a {wanted}"
+    if wanted is EntryKind.FILE:
+        return _file_fault(layout.files[found.path], found.info)
+    if _is_other_link(layout, top, found):
+        return "the symlink has another target"
+    return None
+
+
+def _file_fault(file: FileEntry, info: os.stat_result) -> str | None:
+    if not stat.S_ISREG(info.st_mode):
+        return f"it is a {kind_of(info.st_mode)} instead of a file"
+    if info.st_size != file.size:
+        return f"it has {info.st_size} bytes instead of {file.size}"
+    if is_executable(info.st_mode) != file.executable:
+        return "its executable bit differs"
+    return None
+
+
+def _byte_damage(
+    meta: Metafile, files: list[FileEntry], content_dir: Path, progress: Progress | None
+) -> Iterator[Damage]:
+    top = os.fsencode(content_dir)
+    return _hash_damage(meta, [(file, _join(top, file.path.encode())) for file in files], progress)
+
+
+def _hash_damage(meta: Metafile, files: list[tuple[FileEntry, bytes]], progress: Progress | None) -> Iterator[Damage]:
+    wanted = [FileToHash(place, file.size) for file, place in files]
+    outcomes = hashing.hash_files(wanted, meta.piece_length, progress)
+    for (file, _), outcome in zip(files, outcomes, strict=True):
+        if isinstance(outcome, OSError):
+            yield Damage(file.path, f"it cannot be read: {outcome.strerror}")
+        elif not isinstance(outcome, FileHash):
+            yield Damage(file.path, str(outcome))
+        elif outcome.root != file.root:
+            yield Damage(file.path, "its bytes do not match its hash")

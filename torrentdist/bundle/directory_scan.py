@@ -1,0 +1,172 @@
+"""Looks at a directory and says what is in it, without following a single symlink below its top.
+
+Always holds: names are bytes until they have proven to be valid UTF-8; two equal Scans mean that nothing was added,
+removed, replaced or written between them. Must not do: read content.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from torrentdist.bundle import safe_paths
+from torrentdist.bundle.files.durability import disk_failure
+from torrentdist.model.errors import TorrentdistError
+
+
+class EntryKind(StrEnum):
+    FILE = "file"
+    DIRECTORY = "directory"
+    SYMLINK = "symlink"
+    FIFO = "fifo"
+    SOCKET = "socket"
+    DEVICE = "device"
+
+
+class FoundEntry(NamedTuple):
+    path: bytes
+    """Relative to where the walk began."""
+    kind: EntryKind
+    info: os.stat_result
+
+
+class ScannedFile(msgspec.Struct, frozen=True):
+    path: bytes
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+    """Tells of what a restored mtime and a reused inode hide."""
+    inode: int
+    executable: bool
+
+
+class Scan(msgspec.Struct, frozen=True):
+    """What can become a bundle: files in the order of a file tree, the others sorted as bytes."""
+
+    top: bytes
+    """The directory that the paths start in, or the single file itself; no symlink is left in it."""
+    single_file: bool
+    files: tuple[ScannedFile, ...]
+    symlinks: tuple[tuple[bytes, bytes], ...]
+    empty_dirs: tuple[bytes, ...]
+
+    @property
+    def size(self) -> int:
+        return sum(file.size for file in self.files)
+
+    def place(self, file: ScannedFile) -> bytes:
+        """Where a file of this scan lies on disk."""
+        return self.top if self.single_file else self.top + b"/" + file.path
+
+
+def kind_of(mode: int) -> EntryKind:
+    if stat.S_ISREG(mode):
+        return EntryKind.FILE
+    if stat.S_ISDIR(mode):
+        return EntryKind.DIRECTORY
+    if stat.S_ISLNK(mode):
+        return EntryKind.SYMLINK
+    if stat.S_ISFIFO(mode):
+        return EntryKind.FIFO
+    return EntryKind.SOCKET if stat.S_ISSOCK(mode) else EntryKind.DEVICE
+
+
+def is_executable(mode: int) -> bool:
+    """The owner's bit decides: it is the only one of the nine that a bundle keeps."""
+    return bool(mode & stat.S_IXUSR)
+
+
+def walk(top: bytes) -> Iterator[tuple[bytes, list[FoundEntry]]]:
+    """Every directory from `top` ("") down, with its entries in order. What is taken off the list is not entered."""
+    pending = [b""]
+    while pending:
+        prefix = pending.pop()
+        with os.scandir(top + b"/" + prefix if prefix else top) as listing:
+            infos = sorted((entry.name, entry.stat(follow_symlinks=False)) for entry in listing)
+        start = prefix + b"/" if prefix else b""
+        entries = [FoundEntry(start + name, kind_of(info.st_mode), info) for name, info in infos]
+        yield prefix, entries
+        pending.extend(found.path for found in entries if found.kind is EntryKind.DIRECTORY)
+
+
+def scan(path: Path) -> Scan:
+    """What `path`, a directory or a single file, holds; an error names the first thing that no bundle can hold."""
+    top = os.path.realpath(os.fsencode(path))
+    try:
+        info = os.stat(top)
+        if stat.S_ISREG(info.st_mode):
+            result = _scan_file(top, os.fsencode(path.name), info)
+        elif stat.S_ISDIR(info.st_mode):
+            result = _scan_directory(top)
+        else:
+            raise TorrentdistError("special_file", path=str(path), kind=str(kind_of(info.st_mode)))
+    except (FileNotFoundError, NotADirectoryError) as exc:
+        code = "path_not_found" if exc.filename == top else "changed_while_reading"
+        raise TorrentdistError(code, path=shown(exc.filename) or str(path)) from exc
+    except OSError as exc:
+        raise disk_failure(exc, Path(shown(exc.filename) or str(path))) from exc
+    if result.size == 0:
+        raise TorrentdistError("empty_bundle", path=str(path))
+    return result
+
+
+def shown(path: str | bytes | int | None) -> str:
+    """A path for people."""
+    return path.decode("utf-8", "replace") if isinstance(path, bytes) else str(path or "")
+
+
+def _scan_file(top: bytes, name: bytes, info: os.stat_result) -> Scan:
+    if problem := safe_paths.name_problem(name):
+        raise TorrentdistError("bad_name", path=shown(name), detail=problem)
+    return Scan(top, True, (_scanned(name, info),), (), ())
+
+
+def _scanned(path: bytes, info: os.stat_result) -> ScannedFile:
+    return ScannedFile(path, info.st_size, info.st_mtime_ns, info.st_ctime_ns, info.st_ino, is_executable(info.st_mode))
+
+
+def _scan_directory(top: bytes) -> Scan:
+    files: list[ScannedFile] = []
+    links: list[tuple[bytes, bytes]] = []
+    empty: list[bytes] = []
+    for prefix, entries in walk(top):
+        if prefix and not entries:
+            empty.append(prefix)
+        for path, kind, info in entries:
+            if problem := safe_paths.path_problem(path):
+                raise TorrentdistError("bad_name", path=shown(path), detail=problem)
+            if kind is EntryKind.FILE:
+                files.append(_scanned(path, info))
+            elif kind is EntryKind.SYMLINK:
+                links.append((path, os.readlink(top + b"/" + path)))
+            elif kind is not EntryKind.DIRECTORY:
+                raise TorrentdistError("special_file", path=shown(path), kind=str(kind))
+        if len(files) + len(links) + len(empty) > safe_paths.MAX_ENTRIES:
+            raise TorrentdistError(
+                "invalid_bundle", path=shown(top), detail=f"more than {safe_paths.MAX_ENTRIES} entries"
+            )
+    _check_links(dict(links))
+    return Scan(top, False, _sorted_files(files), tuple(sorted(links)), tuple(sorted(empty)))
+
+
+def _sorted_files(files: list[ScannedFile]) -> tuple[ScannedFile, ...]:
+    """The order of a file tree: by components, so that "a/x" comes before "a.b"."""
+    return tuple(sorted(files, key=lambda file: file.path.split(b"/")))
+
+
+def _check_links(links: dict[bytes, bytes]) -> None:
+    for path, target in links.items():
+        if problem := safe_paths.target_problem(target):
+            raise TorrentdistError("bad_name", path=shown(path), detail=problem)
+    found = safe_paths.find_link_problem({path.decode(): target.decode() for path, target in links.items()})
+    if found is None:
+        return
+    if found.fault is safe_paths.LinkFault.LEAVES:
+        raise TorrentdistError("unsafe_symlink", path=found.path, target=found.target)
+    raise TorrentdistError("invalid_bundle", path=found.path, detail=f"the symlink to {found.target} {found.fault}")

@@ -1,0 +1,1 @@
+"""Files on disk: made durable, copied cheaply, with their holes kept."""

@@ -1,0 +1,227 @@
+"""Puts a copy of a bundle's content where a user wants it, by the cheapest way that the file system offers.
+
+Always holds: the destination appears whole or not at all, on disk when the call returns; what others put there is not
+overwritten. Every build happens in a hidden directory beside the destination that its builder keeps locked, so what
+a crash left is told from what is at work, and removed by the next one. Must not do: write into the source.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from torrentdist.bundle.content_check import DIRECTORY_MODE
+from torrentdist.bundle.files.durability import disk_failure, fsync_dir, sync_filesystem
+from torrentdist.bundle.files.holes import data_ranges
+from torrentdist.bundle.hashing import Progress
+from torrentdist.bundle.metafile import FileEntry, Metafile
+from torrentdist.model.errors import TorrentdistError
+
+_FICLONE = 0x40049409
+_COPY = 8 * 1024 * 1024
+_MARK = ".torrentdist-"
+_KEPT_NAME_BYTES = 200
+"""The hidden directory's name must fit into 255 bytes too."""
+_TRY_NEXT = {errno.EOPNOTSUPP, errno.ENOTTY, errno.EXDEV, errno.EINVAL, errno.EPERM, errno.EMLINK, errno.ENOSYS}
+
+
+def place_content(meta: Metafile, content_dir: Path, dest: Path, progress: Progress | None = None) -> None:
+    """Put the verified content at `dest`, which must not exist (an empty directory may, for a bundle that is one)."""
+    dest = _absolute(dest)
+    try:
+        with _workplace(dest) as work:
+            _refuse_existing(meta, dest)
+            built = _build(meta, content_dir, work, progress)
+            _put(meta, built, dest)
+            fsync_dir(dest.parent)
+    except OSError as exc:
+        if exc.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.EISDIR) and os.path.lexists(dest):
+            raise TorrentdistError("dest_exists", path=str(dest)) from exc
+        raise disk_failure(exc, dest, meta.size) from exc
+
+
+def replace_content(meta: Metafile, content_dir: Path, dest: Path, progress: Progress | None = None) -> None:
+    """Put the verified content at `dest` in place of whatever is there, which goes once the new content stands."""
+    dest = _absolute(dest)
+    try:
+        with _workplace(dest) as work:
+            built = _build(meta, content_dir, work, progress)
+            if os.path.lexists(dest):
+                os.rename(dest, work / "replaced")
+            os.rename(built, dest)
+            fsync_dir(dest.parent)
+    except OSError as exc:
+        raise disk_failure(exc, dest, meta.size) from exc
+
+
+def _absolute(dest: Path) -> Path:
+    dest = Path(os.path.abspath(dest))
+    if not dest.parent.is_dir():
+        raise TorrentdistError("path_not_found", path=str(dest.parent))
+    return dest
+
+
+def _refuse_existing(meta: Metafile, dest: Path) -> None:
+    if not os.path.lexists(dest):
+        return
+    if meta.single_file or dest.is_symlink() or not dest.is_dir() or any(dest.iterdir()):
+        raise TorrentdistError("dest_exists", path=str(dest))
+
+
+def _put(meta: Metafile, built: bytes, dest: Path) -> None:
+    """A link refuses to replace a file, where a rename would not; a directory that is not empty none replaces."""
+    if meta.single_file:
+        try:
+            os.link(built, dest, follow_symlinks=False)
+            return
+        except OSError as exc:
+            if exc.errno not in _TRY_NEXT:
+                raise
+        _refuse_existing(meta, dest)
+    os.rename(built, dest)
+
+
+@contextmanager
+def _workplace(dest: Path) -> Iterator[Path]:
+    """A locked directory beside `dest`, removed at the end with all that is still in it."""
+    prefix = b"." + os.fsencode(dest.name)[:_KEPT_NAME_BYTES] + os.fsencode(_MARK)
+    parent = os.fsencode(dest.parent)
+    _remove_stale(parent, prefix)
+    work = parent + b"/" + prefix + secrets.token_hex(6).encode()
+    os.mkdir(work, 0o700)
+    lock = os.open(work, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield Path(os.fsdecode(work))
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+        os.close(lock)
+
+
+def _remove_stale(parent: bytes, prefix: bytes) -> None:
+    with os.scandir(parent) as listing:
+        stale = [
+            entry.path for entry in listing if entry.name.startswith(prefix) and entry.is_dir(follow_symlinks=False)
+        ]
+    for path in stale:
+        try:
+            lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            continue
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            continue
+        else:
+            shutil.rmtree(path, ignore_errors=True)
+        finally:
+            os.close(lock)
+
+
+def _build(meta: Metafile, content_dir: Path, work: Path, progress: Progress | None) -> bytes:
+    """A whole copy inside `work`, synced: the file itself for a single file, a directory otherwise."""
+    source, target = os.fsencode(content_dir), os.fsencode(work) + b"/content"
+    os.mkdir(target, 0o700)
+    for directory in meta.directories:
+        os.mkdir(target + b"/" + directory.encode())
+        os.chmod(target + b"/" + directory.encode(), DIRECTORY_MODE)
+    ways = _Ways()
+    total, done = meta.size, 0
+    for file in meta.files:
+        path = b"/" + file.path.encode()
+        for count in ways.place(file, source + path, target + path):
+            done += count
+            if progress:
+                progress(done, total)
+    for link in meta.symlinks:
+        os.symlink(link.target.encode(), target + b"/" + link.path.encode())
+    os.chmod(target, DIRECTORY_MODE)
+    sync_filesystem(work)
+    return target + b"/" + meta.name.encode() if meta.single_file else target
+
+
+class _Ways:
+    """Remembers which way worked, so that ten thousand files do not each fail first. A hard link is no way: who writes
+    into it writes into the store."""
+
+    def __init__(self) -> None:
+        self._reflinks = True
+
+    def place(self, file: FileEntry, source: bytes, target: bytes) -> Iterator[int]:
+        """Put one file in place; yields the bytes as they get there."""
+        if self._reflinks and file.size:
+            if _reflink(file, source, target):
+                yield file.size
+                return
+            self._reflinks = False
+        yield from _copy(file, source, target)
+
+
+def _mode(file: FileEntry) -> int:
+    return 0o755 if file.executable else 0o644
+
+
+def _open_pair(source: bytes, target: bytes) -> tuple[int, int]:
+    from_fd = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        return from_fd, os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except BaseException:
+        os.close(from_fd)
+        raise
+
+
+def _reflink(file: FileEntry, source: bytes, target: bytes) -> bool:
+    from_fd, to_fd = _open_pair(source, target)
+    try:
+        fcntl.ioctl(to_fd, _FICLONE, from_fd)
+        os.fchmod(to_fd, _mode(file))
+        return True
+    except OSError as exc:
+        if exc.errno not in _TRY_NEXT:
+            raise
+        os.unlink(target)
+        return False
+    finally:
+        os.close(from_fd)
+        os.close(to_fd)
+
+
+def _copy(file: FileEntry, source: bytes, target: bytes) -> Iterator[int]:
+    """The bytes; what are holes in the source are holes in the target. Yields the bytes done."""
+    from_fd, to_fd = _open_pair(source, target)
+    try:
+        size = os.fstat(from_fd).st_size
+        if size != file.size:
+            raise TorrentdistError("corrupt", path=file.path, detail=f"it has {size} bytes instead of {file.size}")
+        done = 0
+        for start, end in data_ranges(from_fd, size):
+            yield start - done
+            while start < end:
+                count = _copy_some(from_fd, to_fd, start, min(_COPY, end - start))
+                if not count:
+                    raise TorrentdistError("corrupt", path=file.path, detail="it became shorter while it was copied")
+                start += count
+                yield count
+            done = end
+        os.ftruncate(to_fd, size)
+        yield size - done
+        os.fchmod(to_fd, _mode(file))
+    finally:
+        os.close(from_fd)
+        os.close(to_fd)
+
+
+def _copy_some(from_fd: int, to_fd: int, offset: int, length: int) -> int:
+    try:
+        return os.copy_file_range(from_fd, to_fd, length, offset_src=offset, offset_dst=offset)
+    except OSError as exc:
+        if exc.errno not in _TRY_NEXT:
+            raise
+    os.lseek(to_fd, offset, os.SEEK_SET)
+    return os.sendfile(to_fd, from_fd, offset, length)

@@ -1,0 +1,121 @@
+"""Makes the metafile of a directory or a single file.
+
+Always holds: what comes out describes one state of the directory, or `changed_while_reading` is raised; equal content
+gives an equal metafile, wherever and under whatever directory name it lies. Must not do: write anything, or follow
+symlinks below the top.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from torrentdist.bundle import bencode, hashing
+from torrentdist.bundle.bencode import Value
+from torrentdist.bundle.directory_scan import Scan, scan, shown
+from torrentdist.bundle.files.durability import disk_failure
+from torrentdist.bundle.hashing import FileHash, FileToHash, Progress
+from torrentdist.bundle.metafile import DIRECTORY_NAME, MANIFEST_SCHEMA, MIN_PIECE_LENGTH, Metafile, parse_metafile
+from torrentdist.model.errors import TorrentdistError
+
+TARGET_PIECES = 2048
+LARGEST_CHOSEN_PIECE = 4 * 1024 * 1024
+_CLOCK_TICK_NS = 20_000_000
+"""File times advance in steps of up to 10 ms: two writes within one step look like one."""
+_SETTLING_SCANS = 25
+
+
+def choose_piece_length(size: int) -> int:
+    """About 2048 pieces, each between 32 KiB and 4 MiB.
+
+    A piece can be passed on only when it is whole, so a broadcast wants many of them (of 32 MiB, 32 KiB pieces beat
+    64 KiB, and so on up to 1 MiB); each costs the plan, requests and have messages, so a large bundle wants few.
+    """
+    wanted = max(MIN_PIECE_LENGTH, size // TARGET_PIECES)
+    return min(1 << (wanted - 1).bit_length(), LARGEST_CHOSEN_PIECE)
+
+
+def make_metafile(path: Path, *, piece_length: int | None = None, progress: Progress | None = None) -> Metafile:
+    """The metafile of what lies at `path`. Blocks for as long as it takes to read all of it."""
+    before = _settled(path)
+    length = choose_piece_length(before.size) if piece_length is None else piece_length
+    hashes = _hash(before, length, progress)
+    _check_unchanged(path, before)
+    info: dict[bytes, Value] = {
+        b"file tree": _file_tree(before, hashes),
+        b"meta version": 2,
+        b"name": before.files[0].path if before.single_file else DIRECTORY_NAME.encode(),
+        b"piece length": length,
+        b"private": 1,  # a stock client must not tell the world's DHT what it fetches from us
+        b"torrentdist": _manifest(before),
+    }
+    layers: dict[bytes, Value] = {found.root: found.layer for found in hashes if found.layer}
+    # Parsed like one from outside: what we make, everybody accepts.
+    return parse_metafile(bencode.encode({b"info": info, b"piece layers": layers}))
+
+
+def _settled(path: Path) -> Scan:
+    """A scan after which every change shows: no file's times are so young that another write may leave them alone."""
+    for _ in range(_SETTLING_SCANS):
+        found = scan(path)
+        now = time.time_ns()
+        young = [file for file in found.files if 0 <= now - file.ctime_ns < _CLOCK_TICK_NS]
+        if not young:
+            return found
+        time.sleep(_CLOCK_TICK_NS / 1e9)
+    raise TorrentdistError("changed_while_reading", path=shown(young[0].path))
+
+
+def _hash(found: Scan, piece_length: int, progress: Progress | None) -> list[FileHash]:
+    wanted = [FileToHash(found.place(file), file.size) for file in found.files]
+    hashes: list[FileHash] = []
+    for file, outcome in zip(found.files, hashing.hash_files(wanted, piece_length, progress), strict=True):
+        if isinstance(outcome, FileHash):
+            hashes.append(outcome)
+        elif isinstance(outcome, hashing.ReadFault | FileNotFoundError | NotADirectoryError):
+            raise TorrentdistError("changed_while_reading", path=shown(file.path)) from outcome
+        else:
+            raise disk_failure(outcome, Path(shown(file.path)))
+    return hashes
+
+
+def _check_unchanged(path: Path, before: Scan) -> None:
+    try:
+        after = scan(path)
+    except TorrentdistError as exc:
+        raise TorrentdistError("changed_while_reading", path=str(path)) from exc
+    if after != before:
+        raise TorrentdistError("changed_while_reading", path=_first_difference(before, after) or str(path))
+
+
+def _first_difference(before: Scan, after: Scan) -> str:
+    changed = {file.path for file in set(before.files) ^ set(after.files)}
+    changed |= {path for path, _ in set(before.symlinks) ^ set(after.symlinks)}
+    changed |= set(before.empty_dirs) ^ set(after.empty_dirs)
+    return shown(min(changed, default=b""))
+
+
+def _file_tree(found: Scan, hashes: Sequence[FileHash]) -> dict[bytes, Value]:
+    tree: dict[bytes, Value] = {}
+    for file, file_hash in zip(found.files, hashes, strict=True):
+        node = tree
+        for name in file.path.split(b"/"):
+            child = node.setdefault(name, {})
+            assert isinstance(child, dict)
+            node = child
+        leaf: dict[bytes, Value] = {b"length": file.size}
+        if file.size:
+            leaf[b"pieces root"] = file_hash.root
+        node[b""] = leaf
+    return tree
+
+
+def _manifest(found: Scan) -> dict[bytes, Value]:
+    return {
+        b"empty dirs": list(found.empty_dirs),
+        b"executable": [index for index, file in enumerate(found.files) if file.executable],
+        b"schema": MANIFEST_SCHEMA,
+        b"single file": int(found.single_file),
+        b"symlinks": dict(found.symlinks),
+    }

@@ -1,0 +1,117 @@
+"""The index of a published object: the identity of each file (size, times, inode) when its bytes were last verified.
+
+Always: the first line, the head, tells size and count by itself, so that a store of many bundles opens without
+reading what lies below. A file whose identity is as marked holds the bytes that were verified.
+Never: read contents, or say of another identity that the bytes are wrong: a restored backup has new ones.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from torrentdist.bundle.store.json_files import Saved, decode_saved, encode_saved
+from torrentdist.model.errors import TorrentdistError
+
+_HEAD_LIMIT = 4096
+
+
+class Head(Saved, frozen=True, kw_only=True):
+    size: int
+    files: int
+    published_at: float
+
+
+class FileMark(msgspec.Struct, frozen=True, array_like=True):
+    """One file as it was verified. A write changes its ctime, which no user can set back."""
+
+    path: str
+    size: int
+    mtime_ns: int
+    ctime_ns: int = 0
+    """0, as the inode: marked by a release that did not know it."""
+    inode: int = 0
+
+
+class Change(NamedTuple):
+    """A file that is not as it was marked."""
+
+    path: str
+    reason: str
+    certain: bool
+    """Its bytes cannot be right. If not, they have to be read."""
+
+
+_decode_marks = msgspec.json.Decoder(list[FileMark]).decode
+
+
+def mark_files(content: Path, files: Iterable[tuple[str, int]]) -> list[FileMark]:
+    """The marks of the files (relative path, size) as they are now; `corrupt` if one is not of its size."""
+    marks = []
+    for path, size in files:
+        found = os.lstat(os.path.join(content, path))
+        if not stat.S_ISREG(found.st_mode) or found.st_size != size:
+            raise TorrentdistError("corrupt", path=str(content / path), detail=f"it is not a file of {size} bytes")
+        marks.append(_mark(path, found))
+    return marks
+
+
+def look_at_files(content: Path, paths: Iterable[str]) -> dict[str, FileMark]:
+    """The marks of these files as they are now; without those that are no regular files."""
+    marks = {}
+    for path in paths:
+        with suppress(OSError):
+            found = os.lstat(os.path.join(content, path))
+            if stat.S_ISREG(found.st_mode):
+                marks[path] = _mark(path, found)
+    return marks
+
+
+def _mark(path: str, found: os.stat_result) -> FileMark:
+    return FileMark(path, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
+
+
+def encode_index(head: Head, marks: list[FileMark]) -> bytes:
+    return encode_saved(head) + b"\n" + msgspec.json.encode(marks) + b"\n"
+
+
+def read_head(path: Path) -> Head:
+    with path.open("rb") as file:
+        return decode_saved(path, file.readline(_HEAD_LIMIT), Head)
+
+
+def read_marks(path: Path) -> list[FileMark]:
+    with path.open("rb") as file:
+        file.readline(_HEAD_LIMIT)
+        try:
+            return _decode_marks(file.read())
+        except msgspec.MsgspecError as exc:
+            raise TorrentdistError("disk_error", path=str(path), detail=f"damaged: {exc}") from exc
+
+
+def changed_files(content: Path, marks: Iterable[FileMark]) -> Iterator[Change]:
+    """Every file that is not as it was marked."""
+    for mark in marks:
+        try:
+            found = os.lstat(os.path.join(content, mark.path))
+        except OSError as exc:
+            yield Change(mark.path, exc.strerror or repr(exc), certain=True)
+            continue
+        if not stat.S_ISREG(found.st_mode):
+            yield Change(mark.path, "not a regular file any more", certain=True)
+        elif found.st_size != mark.size:
+            yield Change(mark.path, f"{found.st_size} bytes, expected {mark.size}", certain=True)
+        elif not _is_same(mark, _mark(mark.path, found)):
+            yield Change(mark.path, "written to after it was published", certain=False)
+
+
+def _is_same(mark: FileMark, found: FileMark) -> bool:
+    if not mark.ctime_ns:
+        return mark.mtime_ns == found.mtime_ns
+    return mark == found

@@ -1,0 +1,266 @@
+"""The objects of a store on disk: every step that moves one between arriving, published and gone.
+
+Always holds: each step is one rename or unlink, durable before the next one, so that a crash between any two leaves
+something that `recover` understands. Only what `bundles/` links to is published; only what an order or a temporary name
+in `transit/` says is deleted. Must not do: decide, lock, or touch a name that is not ours.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shutil
+import stat
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from torrentdist.bundle.files.durability import fsync_dir, sync_filesystem, write_durably
+from torrentdist.bundle.store.object_index import FileMark, Head, encode_index, read_head, read_marks
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import Digest
+
+_DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_TEMPORARY = re.compile(r"[0-9a-f]{64}\.[0-9a-f]{16}", re.ASCII)
+_TORN = re.compile(r"\.(store\.json|catalog\.json|metafile|index|set-aside)\.[0-9a-f]{12}\.tmp", re.ASCII)
+"""What `write_durably` was writing when the process was killed."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundObjects:
+    published: dict[Digest, tuple[Head, float]] = field(default_factory=dict)
+    """Each with its last use."""
+    arriving: list[Digest] = field(default_factory=list)
+
+
+class Objects:
+    """objects/<digest>/{metafile,index,content/}, bundles/<digest> -> ../objects/<digest>, and transit/.
+
+    In transit/, `<digest>.<random>` is half made or half deleted, and the link `<digest>` is the order to delete that
+    object: a discard moves the link of bundles/ there, which unpublishes and orders in one step.
+    """
+
+    def __init__(self, data_dir: Path) -> None:
+        self._objects = data_dir / "objects"
+        self._bundles = data_dir / "bundles"
+        self._transit = data_dir / "transit"
+
+    def directory(self, digest: Digest) -> Path:
+        return self._objects / digest
+
+    def published_content(self, digest: Digest) -> Path:
+        """Where readers look: a path that ends with the publication."""
+        return self._bundles / digest / "content"
+
+    def arriving_content(self, digest: Digest) -> Path:
+        return self._objects / digest / "content"
+
+    def metafile(self, digest: Digest) -> Path:
+        return self._objects / digest / "metafile"
+
+    def _index(self, digest: Digest) -> Path:
+        return self._objects / digest / "index"
+
+    def _note(self, digest: Digest) -> Path:
+        return self._objects / digest / "set-aside"
+
+    def _order(self, digest: Digest) -> Path:
+        return self._transit / digest
+
+    def _temporary(self, digest: Digest) -> Path:
+        return self._transit / f"{digest}.{secrets.token_hex(8)}"
+
+    # -- opening ---------------------------------------------------------------------------------------------------
+
+    def prepare(self) -> None:
+        for path in (self._objects, self._bundles, self._transit):
+            path.mkdir(exist_ok=True)
+        fsync_dir(self._objects.parent)
+
+    def recover(self) -> FoundObjects:
+        """Finish or undo what a crash interrupted, and tell what is there."""
+        _remove_torn(self._objects.parent)
+        for name in os.listdir(self._transit):
+            if _DIGEST.fullmatch(name):
+                self._obey(Digest(name))
+        for name in os.listdir(self._transit):
+            if _TEMPORARY.fullmatch(name):
+                delete(self._transit / name)
+        for name in os.listdir(self._bundles):
+            if _DIGEST.fullmatch(name) and self.is_linked(Digest(name)) and not self.directory(Digest(name)).exists():
+                self.unlink(Digest(name))
+        found = FoundObjects()
+        with os.scandir(self._objects) as entries:
+            names = [e.name for e in entries if _DIGEST.fullmatch(e.name) and e.is_dir(follow_symlinks=False)]
+        for digest in map(Digest, sorted(names)):
+            indexed = self.look(digest)
+            if indexed is None:
+                found.arriving.append(digest)
+            else:
+                found.published[digest] = indexed
+        return found
+
+    def look(self, digest: Digest) -> tuple[Head, float] | None:
+        """Head and last use of a published object. One whose publication doesn't stand any more is unlinked."""
+        if not self.is_linked(digest):
+            return None
+        with suppress(OSError, TorrentdistError):
+            return read_head(self._index(digest)), self._index(digest).stat().st_mtime
+        self.unlink(digest)
+        return None
+
+    def _obey(self, digest: Digest) -> None:
+        order = self._order(digest)
+        if not order.is_symlink():
+            return
+        if self.directory(digest).is_dir() and not self.is_linked(digest):
+            delete(self._take_out(digest))
+        order.unlink()
+        fsync_dir(self._transit)
+
+    # -- steps -----------------------------------------------------------------------------------------------------
+
+    def create(self, digest: Digest, raw_metafile: bytes) -> None:
+        """An empty object with its metafile, there wholly or not at all."""
+        new = self._temporary(digest)
+        try:
+            (new / "content").mkdir(parents=True)
+            write_durably(new / "metafile", raw_metafile)
+            fsync_dir(new)
+            os.rename(new, self.directory(digest))
+        except BaseException:
+            with suppress(OSError):
+                delete(new)
+            raise
+        fsync_dir(self._objects)
+
+    def resume(self, digest: Digest, raw_metafile: bytes) -> None:
+        """Make an object that is there, perhaps set aside or half published, fit for being written to."""
+        with suppress(FileNotFoundError):
+            self._order(digest).unlink()
+            fsync_dir(self._transit)
+        _remove_torn(self.directory(digest))
+        if self.read_metafile(digest) != raw_metafile:
+            write_durably(self.metafile(digest), raw_metafile)
+        self.arriving_content(digest).mkdir(exist_ok=True)
+        _make_writable(self.arriving_content(digest), self._temporary(digest))
+
+    def seal(self, digest: Digest, head: Head, marks: list[FileMark]) -> None:
+        """Everything of the object on the disk for good, its index included."""
+        self._note(digest).unlink(missing_ok=True)
+        self._index(digest).write_bytes(encode_index(head, marks))
+        self.record_use(digest, head.published_at)
+        sync_filesystem(self.directory(digest))
+
+    def mark_anew(self, digest: Digest, marks: list[FileMark]) -> None:
+        """Of a published object; its head and its last use stay as they are."""
+        used_at = self._index(digest).stat().st_mtime
+        write_durably(self._index(digest), encode_index(read_head(self._index(digest)), marks))
+        self.record_use(digest, used_at)
+
+    def link(self, digest: Digest) -> None:
+        new = self._temporary(digest)
+        new.symlink_to(_target(digest))
+        os.rename(new, self._bundles / digest)
+        fsync_dir(self._bundles)
+
+    def unlink(self, digest: Digest) -> None:
+        (self._bundles / digest).unlink(missing_ok=True)
+        fsync_dir(self._bundles)
+
+    def set_aside(self, digest: Digest, reason: str) -> None:
+        """Unpublish first: the reason is for people, and a full disk may have no room for it."""
+        self.unlink(digest)
+        with suppress(OSError):
+            write_durably(self._note(digest), reason.encode())
+
+    def detach(self, digest: Digest) -> Path:
+        """Take an object out of the store, published or not; what is returned is still to be deleted."""
+        if self.is_linked(digest):
+            os.rename(self._bundles / digest, self._order(digest))
+            fsync_dir(self._bundles)
+            fsync_dir(self._transit)
+        taken = self._take_out(digest)
+        with suppress(FileNotFoundError):
+            self._order(digest).unlink()
+            fsync_dir(self._transit)
+        return taken
+
+    def _take_out(self, digest: Digest) -> Path:
+        taken = self._temporary(digest)
+        os.rename(self.directory(digest), taken)
+        fsync_dir(self._objects)
+        fsync_dir(self._transit)
+        return taken
+
+    def record_use(self, digest: Digest, at: float) -> None:
+        os.utime(self._index(digest), (at, at))
+
+    def read_metafile(self, digest: Digest) -> bytes | None:
+        try:
+            return self.metafile(digest).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    # -- questions -------------------------------------------------------------------------------------------------
+
+    def is_linked(self, digest: Digest) -> bool:
+        try:
+            return os.readlink(self._bundles / digest) == _target(digest)
+        except OSError:
+            return False
+
+    def marks(self, digest: Digest) -> list[FileMark]:
+        return read_marks(self._index(digest))
+
+    def set_aside_reason(self, digest: Digest) -> str | None:
+        try:
+            return self._note(digest).read_text(errors="replace")
+        except FileNotFoundError:
+            return None
+
+    def written_bytes(self, digest: Digest) -> int:
+        """How much of an arriving object's content takes room on the disk already."""
+        total = 0
+        for folder, _, files in os.walk(self.arriving_content(digest)):
+            for name in files:
+                with suppress(FileNotFoundError):
+                    found = os.lstat(os.path.join(folder, name))
+                    total += min(found.st_size, found.st_blocks * 512)
+        return total
+
+
+def delete(path: Path) -> None:
+    """Remove a link or a tree, read-only directories included."""
+    if path.is_symlink() or not path.is_dir():
+        path.unlink(missing_ok=True)
+        return
+    for folder, _, _ in os.walk(path):
+        os.chmod(folder, 0o700)
+    shutil.rmtree(path)
+
+
+def _target(digest: Digest) -> str:
+    return f"../objects/{digest}"
+
+
+def _remove_torn(folder: Path) -> None:
+    for name in os.listdir(folder):
+        if _TORN.fullmatch(name):
+            (folder / name).unlink()
+
+
+def _make_writable(content: Path, temporary: Path) -> None:
+    for folder, _, files in os.walk(content):
+        os.chmod(folder, os.lstat(folder).st_mode | 0o700)
+        for name in files:
+            path = os.path.join(folder, name)
+            found = os.lstat(path)
+            if stat.S_ISLNK(found.st_mode):
+                continue
+            if found.st_nlink > 1:
+                # Somebody else has a link to it: what is repaired here must not write into that copy.
+                shutil.copyfile(path, temporary)
+                os.rename(temporary, path)
+            os.chmod(path, found.st_mode | 0o600)

@@ -1,0 +1,88 @@
+"""Which published bundles go when room is needed, or when an operator prunes.
+
+Always holds: a bundle with a claim on it (pinned, in use, the last copy) is never chosen, and nothing is chosen that
+could have stayed. Must not do: I/O, clocks or threads; the store acts on what is decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from torrentdist.model.ids import Digest
+
+
+class KeepReason(StrEnum):
+    """Why a bundle must stay."""
+
+    PINNED = "pinned"
+    ASSIGNED = "assigned"
+    """This host is told to keep it, or a worker here needs it."""
+    IN_USE = "in_use"
+    """A local user waits for it, or it is being changed."""
+    LAST_COPY = "last_copy"
+    COPIES_UNKNOWN = "copies_unknown"
+    """No master has said how many others hold it."""
+    USED_LATELY = "used_lately"
+
+
+Claims = Callable[[Digest], Collection[KeepReason]]
+"""What the caller knows about a bundle that the store cannot know; asked from any thread, must not block."""
+
+
+def claim_everything(digest: Digest) -> Collection[KeepReason]:
+    """The claims of a caller who knows nothing: whatever is there may be in use."""
+    return frozenset({KeepReason.IN_USE})
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    digest: Digest
+    size: int
+    used_at: float
+    claims: frozenset[KeepReason] = frozenset()
+
+
+def plan(entries: Sequence[Entry], *, need: int) -> list[Digest] | None:
+    """The bundles to evict so that `need` bytes come free, least recently used first.
+
+    None if even all of the unclaimed ones together are not enough: then nothing should be evicted at all.
+    """
+    if need <= 0:
+        return []
+    chosen: list[Entry] = []
+    freed = 0
+    for entry in _by_last_use(entries):
+        chosen.append(entry)
+        freed += entry.size
+        if freed >= need:
+            break
+    else:
+        return None
+    spared = set()
+    for entry in reversed(chosen):
+        if freed - entry.size >= need:
+            spared.add(entry.digest)
+            freed -= entry.size
+    return [entry.digest for entry in chosen if entry.digest not in spared]
+
+
+def plan_prune(entries: Sequence[Entry], *, older_than: float, now: float) -> list[Digest]:
+    """The unclaimed bundles that nobody used for `older_than` seconds, least recently used first."""
+    return [entry.digest for entry in _by_last_use(entries) if now - entry.used_at >= older_than]
+
+
+def reasons_to_stay(entries: Sequence[Entry], *, older_than: float, now: float) -> dict[Digest, frozenset[KeepReason]]:
+    """Why `plan_prune` does not choose the entries that it leaves."""
+    lately = {entry.digest for entry in entries if now - entry.used_at < older_than}
+    reasons = {
+        entry.digest: entry.claims | ({KeepReason.USED_LATELY} if entry.digest in lately else set())
+        for entry in entries
+    }
+    return {digest: claims for digest, claims in reasons.items() if claims}
+
+
+def _by_last_use(entries: Sequence[Entry]) -> list[Entry]:
+    unclaimed = [entry for entry in entries if not entry.claims]
+    return sorted(unclaimed, key=lambda entry: (entry.used_at, entry.digest))

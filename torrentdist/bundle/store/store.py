@@ -1,0 +1,380 @@
+"""A host's bundles on disk, each once, by digest.
+
+Always holds: what `published` tells of was verified, is durable and read-only; a crash at any point leaves a store
+that `open` makes whole; what arrives has its room reserved before its first byte; a claimed bundle is not evicted.
+Must not do: fetch or hash what arrives (who publishes has verified), or wait for the disk in a question: what only
+tells (get, published, arriving, usage, lookup...) may be called from an event loop, what changes or reads bytes belongs
+in a thread.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from torrentdist.bundle.content_check import Damage, finish_content
+from torrentdist.bundle.hashing import Progress
+from torrentdist.bundle.metafile import Metafile, parse_metafile
+from torrentdist.bundle.store.catalog import Catalog
+from torrentdist.bundle.store.disk_failures import disk_failures, free_bytes
+from torrentdist.bundle.store.object_index import Head, mark_files
+from torrentdist.bundle.store.objects import Objects, delete
+from torrentdist.bundle.store.retention import Claims, KeepReason, claim_everything
+from torrentdist.bundle.store.store_checks import StoreChecks
+from torrentdist.bundle.store.store_lock import LOCK_WAIT_SECS, StoreLock, identify
+from torrentdist.bundle.store.store_state import StoreState
+from torrentdist.bundle.store.store_values import Arrival, Pruned, StoredBundle, StoreUsage
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import BundleId, Digest, StoreId
+
+__all__ = ["Arrival", "Claims", "KeepReason", "Pruned", "Store", "StoreUsage", "StoredBundle", "claim_everything"]
+
+USE_GRANULARITY_SECS = 60.0
+"""The last use is written to disk no oftener than this: it decides about eviction only."""
+
+
+class Store:
+    """Use `Store.open`. Threads may share it; two calls about one digest take turns, others run side by side."""
+
+    def __init__(
+        self,
+        data_dir: Path,
+        lock: StoreLock,
+        *,
+        limit_bytes: int,
+        reserve_bytes: int,
+        clock: Callable[[], float],
+    ) -> None:
+        self.data_dir = data_dir
+        self.id: StoreId = identify(data_dir)
+        self._lock = lock
+        self._limit = limit_bytes
+        self._reserve = reserve_bytes
+        self._clock = clock
+        self._catalog = Catalog.open(data_dir / "catalog.json")
+        self._objects = Objects(data_dir)
+        self._state = StoreState(limit_bytes=limit_bytes)
+        self._checks = StoreChecks(self._objects, self._state, self.metafile)
+        self.before_reserving: Callable[[int], None] = lambda size: None
+        """Called when so many bytes are about to need room: what can be made anew goes for them."""
+        self._use_recorded: dict[Digest, float] = {}
+        self._begun: dict[Digest, Metafile] = {}
+        with disk_failures(data_dir):
+            self._recover()
+
+    @classmethod
+    def open(
+        cls,
+        data_dir: Path,
+        *,
+        limit_bytes: int = 0,
+        reserve_bytes: int = 0,
+        lock_wait: float = LOCK_WAIT_SECS,
+        clock: Callable[[], float] = time.time,
+    ) -> Store:
+        """The store in `data_dir`, made if there is none; `store_locked` if another process has it."""
+        with disk_failures(data_dir):
+            data_dir.mkdir(parents=True, exist_ok=True)
+            data_dir = data_dir.resolve()
+        lock = StoreLock.take(data_dir, wait=lock_wait)
+        try:
+            return cls(data_dir, lock, limit_bytes=limit_bytes, reserve_bytes=reserve_bytes, clock=clock)
+        except BaseException:
+            lock.release()
+            raise
+
+    def close(self, *, timeout: float = 10.0) -> None:
+        """Refuse what is new, wait for what runs, free the lock.
+
+        Work that is still running after `timeout` keeps the lock until the process ends: nobody else may come in
+        before it has stopped writing.
+        """
+        idle = self._state.wind_down(timeout)
+        self._catalog.close()
+        for stored in self._state.published().values():
+            if stored.used_at > self._use_recorded.get(stored.digest, 0.0):
+                self._record_use(stored.digest, stored.used_at)
+        if idle:
+            self._lock.release()
+
+    # -- what there is ---------------------------------------------------------------------------------------------
+
+    def published(self) -> dict[Digest, StoredBundle]:
+        return self._state.published()
+
+    def get(self, digest: Digest) -> StoredBundle | None:
+        return self._state.get(digest)
+
+    def arriving(self) -> list[Digest]:
+        """What was begun and is not published, found after a crash for example: `begin` it again, or `abandon` it."""
+        return list(self._state.arriving())
+
+    def arrival(self, digest: Digest) -> Arrival | None:
+        size = self._state.arriving().get(digest)
+        if size is None:
+            return None
+        with disk_failures(self.data_dir):
+            return Arrival(digest, size, self._objects.set_aside_reason(digest))
+
+    def usage(self) -> StoreUsage:
+        published = self._state.published().values()
+        arriving = self._state.arriving().values()
+        with disk_failures(self.data_dir):
+            free = free_bytes(self.data_dir)
+        return StoreUsage(
+            published=len(published),
+            published_bytes=sum(stored.size for stored in published),
+            arriving=len(arriving),
+            arriving_bytes=sum(arriving),
+            limit_bytes=self._limit,
+            reserve_bytes=self._reserve,
+            free_bytes=free,
+        )
+
+    def raw_metafile(self, digest: Digest) -> bytes | None:
+        """The metafile as it was given to `begin`, of a published or an arriving object."""
+        with disk_failures(self.data_dir):
+            return self._objects.read_metafile(digest)
+
+    def metafile(self, digest: Digest) -> Metafile | None:
+        """The same, parsed; `corrupt` if what is on disk is not the metafile of `digest`."""
+        raw = self.raw_metafile(digest)
+        if raw is None:
+            return None
+        path = str(self._objects.metafile(digest))
+        try:
+            meta = parse_metafile(raw)
+        except TorrentdistError as exc:
+            raise TorrentdistError("corrupt", path=path, detail=exc.message) from exc
+        if meta.digest != digest:
+            raise TorrentdistError("corrupt", path=path, detail=f"it is the metafile of {meta.digest}")
+        return meta
+
+    # -- arriving and published ------------------------------------------------------------------------------------
+
+    def begin(self, meta: Metafile, *, claims: Claims = claim_everything) -> Path:
+        """The object's directory, with room reserved; its bytes belong under `content/` in it.
+
+        To begin again resumes: nothing is lost and nothing reserved twice. If room lacks, unclaimed bundles go; if
+        that would not be enough, `disk_full`, and none of them goes.
+        """
+        digest = meta.digest
+        with self._state.alone(digest), disk_failures(self.data_dir, needed=meta.size):
+            directory = self._objects.directory(digest)
+            if self.get(digest) is not None:
+                return directory
+            self._reserve_room(digest, meta.size, claims)
+            try:
+                if directory.exists():
+                    self._objects.resume(digest, meta.raw)
+                else:
+                    self._objects.create(digest, meta.raw)
+            except BaseException:
+                if not directory.exists():
+                    self._state.now_gone(digest)
+                raise
+            self._begun[digest] = meta
+        return directory
+
+    def publish(self, digest: Digest) -> StoredBundle:
+        """Make an arriving object visible, for good. Whoever calls has verified every byte and closed every file."""
+        with self._state.alone(digest):
+            stored = self.get(digest)
+            if stored is not None:
+                return stored
+            meta = self._begun.get(digest) or self.metafile(digest)
+            if meta is None or digest not in self._state.arriving():
+                raise TorrentdistError("not_found", what=f"an arriving bundle {digest}")
+            content = self._objects.arriving_content(digest)
+            with disk_failures(self.data_dir, needed=meta.size):
+                finish_content(meta, content)
+                marks = mark_files(content, ((file.path, file.size) for file in meta.files))
+                head = Head(size=meta.size, files=len(meta.files), published_at=self._clock())
+                self._objects.seal(digest, head, marks)
+                self._checks.forget(digest)
+                self._objects.link(digest)
+            return self._now_published(digest, head, head.published_at)
+
+    def abandon(self, digest: Digest) -> None:
+        """Forget an arriving object and delete its bytes. One that got published meanwhile stays."""
+        with self._state.alone(digest):
+            if digest in self._state.arriving():
+                self._remove(digest)
+
+    def discard(self, digest: Digest) -> None:
+        """Unpublish and delete a bundle, pinned or not, or abandon it if it is arriving. Its names stay bound.
+
+        The decision is final once it is on disk: a deletion that is interrupted is finished by the next `open`.
+        """
+        with self._state.alone(digest):
+            if self.get(digest) is not None or digest in self._state.arriving():
+                self._remove(digest)
+                self._catalog.unpin(digest)
+
+    def set_aside(self, digest: Digest, reason: str) -> None:
+        """Unpublish a damaged bundle at once. It is arriving again: `begin` it and fetch only what is damaged."""
+        with self._state.alone(digest), disk_failures(self.data_dir):
+            stored = self.get(digest)
+            if stored is not None:
+                self._state.now_arriving(digest, stored.size)
+                self._objects.set_aside(digest, reason)
+
+    # -- damage ----------------------------------------------------------------------------------------------------
+
+    def check_quick(self, digest: Digest) -> list[Damage]:
+        """The files that are not as they were published. An index that is damaged itself is damage, too."""
+        self._require_published(digest)
+        return self._checks.check_files(digest)
+
+    def check(self, digest: Digest, paths: Collection[str] | None = None) -> list[Damage]:
+        """To be asked before anything is handed out: what of these files (None: of all) is not what was published.
+
+        Files are told by their identity, without being read; where that leaves a doubt, by their bytes.
+        """
+        self._require_published(digest)
+        return self._checks.check(digest, paths)
+
+    def is_file(self, digest: Digest, path: str) -> bool:
+        """Whether a published bundle has a file of this path; what others put beside its files does not count."""
+        self._require_published(digest)
+        return self._checks.is_file(digest, path)
+
+    def verify(self, digest: Digest, progress: Progress | None = None) -> list[Damage]:
+        """What is not as the metafile says, by reading every byte of a published bundle."""
+        self._require_published(digest)
+        return self._checks.verify(digest, progress)
+
+    # -- names, pins, use ------------------------------------------------------------------------------------------
+
+    def bind(self, bundle: BundleId, digest: Digest) -> None:
+        self._catalog.bind(bundle, digest)
+
+    def unbind(self, bundle: BundleId) -> None:
+        self._catalog.unbind(bundle)
+
+    def lookup(self, bundle: BundleId) -> Digest | None:
+        return self._catalog.lookup(bundle)
+
+    def names(self, digest: Digest) -> set[BundleId]:
+        return self._catalog.names(digest)
+
+    def bindings(self) -> Mapping[BundleId, Digest]:
+        return self._catalog.bindings()
+
+    def pin(self, digest: Digest) -> None:
+        """Never evict or prune this bundle, be it here yet or not."""
+        self._catalog.pin(digest)
+        self._state.now_pinned(self._catalog.pins())
+
+    def unpin(self, digest: Digest) -> None:
+        self._catalog.unpin(digest)
+        self._state.now_pinned(self._catalog.pins())
+
+    def touch(self, digest: Digest) -> None:
+        """The bundle is used now: it is not the next one to go. Never fails, and rarely writes."""
+        now = self._clock()
+        if self._state.now_used(digest, now) and now - self._use_recorded.get(digest, 0.0) >= USE_GRANULARITY_SECS:
+            self._record_use(digest, now)
+
+    def plan_prune(self, *, older_than: float, claims: Claims = claim_everything) -> list[StoredBundle]:
+        """What `prune` would remove now."""
+        return self._state.plan_prune(older_than=older_than, now=self._clock(), claims=claims)
+
+    def reasons_to_stay(
+        self, *, older_than: float, claims: Claims = claim_everything
+    ) -> dict[Digest, frozenset[KeepReason]]:
+        """Why `prune` would leave what it leaves."""
+        return self._state.reasons_to_stay(older_than=older_than, now=self._clock(), claims=claims)
+
+    def prune(self, *, older_than: float, claims: Claims = claim_everything) -> Pruned:
+        """Remove the unclaimed bundles that nobody used for `older_than` seconds."""
+        doomed = self._state.seize_prunable(older_than=older_than, now=self._clock(), claims=claims)
+        self._remove_seized([stored.digest for stored in doomed])
+        return Pruned(tuple(doomed), kept=len(self.published()))
+
+    # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _recover(self) -> None:
+        self._objects.prepare()
+        found = self._objects.recover()
+        for digest, (head, used_at) in found.published.items():
+            self._now_published(digest, head, used_at)
+        for digest in found.arriving:
+            self._state.now_arriving(digest, self._arriving_size(digest))
+
+    def _now_published(self, digest: Digest, head: Head, used_at: float) -> StoredBundle:
+        stored = StoredBundle(
+            digest=digest,
+            size=head.size,
+            files=head.files,
+            content=self._objects.published_content(digest),
+            pinned=digest in self._catalog.pins(),
+            used_at=used_at,
+            published_at=head.published_at,
+        )
+        self._begun.pop(digest, None)
+        self._use_recorded[digest] = used_at
+        self._state.now_published(stored)
+        return stored
+
+    def _arriving_size(self, digest: Digest) -> int:
+        try:
+            meta = self.metafile(digest)
+        except TorrentdistError:
+            return 0
+        return meta.size if meta else 0
+
+    def _require_published(self, digest: Digest) -> None:
+        if self.get(digest) is None:
+            raise TorrentdistError("not_found", what=f"a published bundle {digest}")
+
+    def _reserve_room(self, digest: Digest, size: int, claims: Claims) -> None:
+        arriving = self._state.arriving()
+        if digest in arriving:
+            self._state.now_arriving(digest, size)
+            return
+        self.before_reserving(size)
+        free = free_bytes(self.data_dir) - self._reserve
+        written: dict[Digest, int] = {}
+        if self._state.shortage(size, free, written) > 0:
+            written = {other: self._objects.written_bytes(other) for other in arriving}
+        victims = self._state.reserve(digest, size, free=free, written=written, claims=claims)
+        if victims is None:
+            lack = self._state.shortage(size, free, written)
+            raise TorrentdistError("disk_full", path=str(self.data_dir), needed=size, free=max(0, size - lack))
+        try:
+            self._remove_seized(victims)
+        except BaseException:
+            self._state.now_gone(digest)
+            raise
+
+    def _remove_seized(self, digests: Sequence[Digest]) -> None:
+        try:
+            for digest in digests:
+                self._remove(digest)
+        finally:
+            self._state.let_go(digests)
+
+    def _remove(self, digest: Digest) -> None:
+        """Take an object out and delete it. The caller has it alone."""
+        self._begun.pop(digest, None)
+        self._use_recorded.pop(digest, None)
+        self._state.now_unpublished(digest)
+        self._checks.forget(digest)
+        try:
+            with disk_failures(self.data_dir):
+                delete(self._objects.detach(digest))
+        except TorrentdistError:
+            if self._objects.directory(digest).exists():
+                self._state.now_arriving(digest, self._arriving_size(digest))
+                raise
+            self._state.now_gone(digest)
+            raise
+        self._state.now_gone(digest)
+
+    def _record_use(self, digest: Digest, at: float) -> None:
+        with suppress(OSError):
+            self._objects.record_use(digest, at)
+            self._use_recorded[digest] = at

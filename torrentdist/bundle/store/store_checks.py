@@ -1,0 +1,163 @@
+"""Whether a published bundle is still what was published: asked whenever something of it is handed out.
+
+Always: a file with the identity that it was published with is not read; one with another identity is hashed, and gets
+a new mark if its bytes are right. Damage is reported only.
+Never: mark a file anew that was written to a moment ago: another write in the same tick of the clock would not show.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from torrentdist.bundle.content_check import Damage, check_links, verify_content, verify_files
+from torrentdist.bundle.hashing import Progress
+from torrentdist.bundle.metafile import Metafile, Symlink
+from torrentdist.bundle.store.disk_failures import disk_failures
+from torrentdist.bundle.store.object_index import FileMark, changed_files, look_at_files
+from torrentdist.bundle.store.objects import Objects
+from torrentdist.bundle.store.store_state import StoreState
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import Digest
+
+REMEMBERED = 16
+"""So many bundles' marks stay in memory: an index of ten thousand files takes 30 ms to read."""
+TICK_NS = 1_000_000_000
+"""More than a step of any file system's clock."""
+
+
+@dataclass
+class _Known:
+    marks: dict[str, FileMark]
+    links: tuple[Symlink, ...] | None = None
+    """None: the metafile was not read for them yet."""
+
+
+class StoreChecks:
+    """Threads may share it."""
+
+    def __init__(self, objects: Objects, state: StoreState, metafile: Callable[[Digest], Metafile | None]) -> None:
+        self._objects = objects
+        self._state = state
+        self._metafile = metafile
+        self._lock = threading.Lock()
+        self._known: OrderedDict[Digest, _Known] = OrderedDict()
+
+    def forget(self, digest: Digest) -> None:
+        """Its index is written anew, or it goes."""
+        with self._lock:
+            self._known.pop(digest, None)
+
+    def check_files(self, digest: Digest) -> list[Damage]:
+        """Every file, but no symlink."""
+        return self._check(digest, lambda known: (known.marks.values(), False))
+
+    def check(self, digest: Digest, paths: Collection[str] | None) -> list[Damage]:
+        """These files; a path that is no file leads through symlinks, so all of those are looked at, too. None: all."""
+
+        def choose(known: _Known) -> tuple[Iterable[FileMark], bool]:
+            if paths is None:
+                return known.marks.values(), True
+            files = [known.marks[path] for path in paths if path in known.marks]
+            return files, len(files) < len(paths)
+
+        return self._check(digest, choose)
+
+    def is_file(self, digest: Digest, path: str) -> bool:
+        return path in self._recall(digest).marks
+
+    def verify(self, digest: Digest, progress: Progress | None) -> list[Damage]:
+        """Everything, by reading every byte. What is right is marked as it is now."""
+        content = self._objects.arriving_content(digest)
+        try:
+            marks = self._recall(digest).marks
+            meta = self._metafile_of(digest)
+        except TorrentdistError as exc:
+            return [_damaged_head(exc)]
+        before = look_at_files(content, marks)
+        damage = verify_content(meta, content, progress)
+        if not damage and before != marks:
+            with self._state.alone(digest):
+                self._renew(digest, content, before)
+        return damage
+
+    def _check(self, digest: Digest, choose: Callable[[_Known], tuple[Iterable[FileMark], bool]]) -> list[Damage]:
+        content = self._objects.arriving_content(digest)
+        try:
+            known = self._recall(digest)
+            marks, with_links = choose(known)
+            damage = self._link_damage(digest, known, content) if with_links else []
+            doubtful = []
+            for change in changed_files(content, marks):
+                if change.certain:
+                    damage.append(Damage(change.path, change.reason))
+                else:
+                    doubtful.append(change.path)
+            return damage if damage or not doubtful else self._read(digest, content, doubtful)
+        except TorrentdistError as exc:
+            return [_damaged_head(exc)]
+
+    def _read(self, digest: Digest, content: Path, doubtful: Collection[str]) -> list[Damage]:
+        """One thread reads the bytes; others that had the same doubt see its new marks."""
+        with self._state.alone(digest):
+            if self._state.get(digest) is None:
+                return [Damage(".", "it was set aside")]
+            known = self._recall(digest)
+            paths = {change.path for change in changed_files(content, [known.marks[path] for path in doubtful])}
+            before = look_at_files(content, paths)
+            damage = verify_files(self._metafile_of(digest), content, paths) if paths else []
+            if not damage:
+                self._renew(digest, content, before)
+            return damage
+
+    def _renew(self, digest: Digest, content: Path, before: Mapping[str, FileMark]) -> None:
+        """Mark files as they were `before` their bytes were found right, unless they were written to since then."""
+        after, latest = look_at_files(content, before), time.time_ns() - TICK_NS
+        new = {path: mark for path, mark in before.items() if after.get(path) == mark and mark.ctime_ns < latest}
+        known = self._recall(digest)
+        if self._state.get(digest) is None or new.items() <= known.marks.items():
+            return
+        marks = {**known.marks, **new}
+        with suppress(OSError):  # without room for it, the bytes are read again the next time
+            self._objects.mark_anew(digest, list(marks.values()))
+            self._remember(digest, _Known(marks, known.links))
+
+    def _link_damage(self, digest: Digest, known: _Known, content: Path) -> list[Damage]:
+        if known.links is None:
+            known.links = self._metafile_of(digest).symlinks
+        return check_links(known.links, content)
+
+    def _metafile_of(self, digest: Digest) -> Metafile:
+        meta = self._metafile(digest)
+        if meta is None:
+            raise TorrentdistError("corrupt", path="metafile", detail="it is missing")
+        return meta
+
+    def _recall(self, digest: Digest) -> _Known:
+        with self._lock:
+            if (known := self._known.get(digest)) is not None:
+                self._known.move_to_end(digest)
+                return known
+        with disk_failures(self._objects.directory(digest)):
+            found = _Known({mark.path: mark for mark in self._objects.marks(digest)})
+        self._remember(digest, found)
+        return found
+
+    def _remember(self, digest: Digest, known: _Known) -> None:
+        with self._lock:
+            self._known[digest] = known
+            self._known.move_to_end(digest)
+            while len(self._known) > REMEMBERED:
+                self._known.popitem(last=False)
+
+
+def _damaged_head(error: TorrentdistError) -> Damage:
+    """What tells about the content is damaged itself; any other error is not about this bundle."""
+    if error.code not in ("corrupt", "disk_error"):
+        raise error
+    return Damage("metafile" if error.code == "corrupt" else "index", error.message)

@@ -1,0 +1,159 @@
+"""What a running store knows without its disk: what is published, what is arriving, who is at work on what.
+
+Always holds: one thread at a time changes a digest, and room is counted and claimed in one step, so that two who begin
+at once cannot both take the last of it. Must not do: I/O. Nobody who asks a question waits for a disk here.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+
+from torrentdist.bundle.store import retention
+from torrentdist.bundle.store.retention import Claims, KeepReason
+from torrentdist.bundle.store.store_values import StoredBundle
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import Digest
+
+
+class StoreState:
+    def __init__(self, *, limit_bytes: int) -> None:
+        self._limit = limit_bytes
+        self._changed = threading.Condition()
+        self._closing = False
+        self._busy: set[Digest] = set()
+        self._published: dict[Digest, StoredBundle] = {}
+        self._arriving: dict[Digest, int] = {}
+
+    # -- questions -------------------------------------------------------------------------------------------------
+
+    def published(self) -> dict[Digest, StoredBundle]:
+        with self._changed:
+            return dict(self._published)
+
+    def get(self, digest: Digest) -> StoredBundle | None:
+        with self._changed:
+            return self._published.get(digest)
+
+    def arriving(self) -> dict[Digest, int]:
+        with self._changed:
+            return dict(self._arriving)
+
+    def shortage(self, size: int, free: int, written: Mapping[Digest, int]) -> int:
+        """How many bytes lack for `size` more, by the limit or by what is `free` on the disk, whichever is worse.
+
+        What is arriving counts in full, for the disk less what it has `written` already.
+        """
+        with self._changed:
+            to_come = sum(max(0, total - written.get(digest, 0)) for digest, total in self._arriving.items())
+            held = sum(self._arriving.values()) + sum(stored.size for stored in self._published.values())
+        by_limit = held + size - self._limit if self._limit else 0
+        return max(size + to_come - free, by_limit)
+
+    # -- changes ---------------------------------------------------------------------------------------------------
+
+    def now_published(self, stored: StoredBundle) -> None:
+        with self._changed:
+            self._arriving.pop(stored.digest, None)
+            self._published[stored.digest] = stored
+
+    def now_arriving(self, digest: Digest, size: int) -> None:
+        with self._changed:
+            self._published.pop(digest, None)
+            self._arriving[digest] = size
+
+    def now_unpublished(self, digest: Digest) -> None:
+        with self._changed:
+            self._published.pop(digest, None)
+
+    def now_gone(self, digest: Digest) -> None:
+        with self._changed:
+            self._published.pop(digest, None)
+            self._arriving.pop(digest, None)
+
+    def now_used(self, digest: Digest, at: float) -> StoredBundle | None:
+        """The bundle as it was before this use."""
+        with self._changed:
+            stored = self._published.get(digest)
+            if stored is not None:
+                self._published[digest] = replace(stored, used_at=at)
+            return stored
+
+    def now_pinned(self, pins: frozenset[Digest]) -> None:
+        with self._changed:
+            for digest, stored in self._published.items():
+                if stored.pinned != (digest in pins):
+                    self._published[digest] = replace(stored, pinned=digest in pins)
+
+    # -- taking turns ----------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def alone(self, digest: Digest) -> Iterator[None]:
+        """No other thread changes this digest meanwhile."""
+        with self._changed:
+            self._changed.wait_for(lambda: digest not in self._busy)
+            self._seize([digest])
+        try:
+            yield
+        finally:
+            self.let_go([digest])
+
+    def let_go(self, digests: Iterable[Digest]) -> None:
+        with self._changed:
+            self._busy.difference_update(digests)
+            self._changed.notify_all()
+
+    def reserve(
+        self, digest: Digest, size: int, *, free: int, written: Mapping[Digest, int], claims: Claims
+    ) -> list[Digest] | None:
+        """Count `digest` as arriving, and seize what has to go for it. None, and no change, if room cannot be had.
+
+        The caller removes what was seized and lets it go.
+        """
+        with self._changed:
+            victims = retention.plan(self._entries(claims), need=self.shortage(size, free, written))
+            if victims is not None:
+                self._seize(victims)
+                self._arriving[digest] = size
+            return victims
+
+    def plan_prune(self, *, older_than: float, now: float, claims: Claims) -> list[StoredBundle]:
+        with self._changed:
+            doomed = retention.plan_prune(self._entries(claims), older_than=older_than, now=now)
+            return [self._published[digest] for digest in doomed]
+
+    def reasons_to_stay(self, *, older_than: float, now: float, claims: Claims) -> dict[Digest, frozenset[KeepReason]]:
+        with self._changed:
+            return retention.reasons_to_stay(self._entries(claims), older_than=older_than, now=now)
+
+    def seize_prunable(self, *, older_than: float, now: float, claims: Claims) -> list[StoredBundle]:
+        with self._changed:
+            doomed = self.plan_prune(older_than=older_than, now=now, claims=claims)
+            self._seize([stored.digest for stored in doomed])
+            return doomed
+
+    def wind_down(self, timeout: float) -> bool:
+        """Let nobody begin anything more; whether all that was running ended within `timeout` seconds."""
+        with self._changed:
+            self._closing = True
+            return self._changed.wait_for(lambda: not self._busy, timeout)
+
+    def _seize(self, digests: Iterable[Digest]) -> None:
+        if self._closing:
+            raise TorrentdistError("closing", what="the store")
+        self._busy.update(digests)
+
+    def _entries(self, claims: Claims) -> list[retention.Entry]:
+        """What retention may choose from. A bundle that another thread is at work on is in use."""
+        return [
+            retention.Entry(stored.digest, stored.size, stored.used_at, self._claims_on(stored, claims))
+            for stored in self._published.values()
+        ]
+
+    def _claims_on(self, stored: StoredBundle, claims: Claims) -> frozenset[KeepReason]:
+        own = {KeepReason.PINNED} if stored.pinned else set()
+        if stored.digest in self._busy:
+            own.add(KeepReason.IN_USE)
+        return frozenset(own).union(claims(stored.digest))

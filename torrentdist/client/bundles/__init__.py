@@ -1,0 +1,1 @@
+"""Bundles from the client's side: upload, download, distribute."""

@@ -1,0 +1,74 @@
+"""An upload over HTTP, for a process that no master can dial: the bundle's bytes to the leader, resumable.
+
+Always holds: the leader's offset decides where to go on, also when another leader takes over and starts from its own;
+a file that is no longer what was hashed ends the upload. Must not do: hold more than one chunk in memory.
+"""
+
+from __future__ import annotations
+
+import os
+from asyncio import to_thread
+from collections.abc import Callable
+from pathlib import Path
+
+from torrentdist.bundle.metafile import Metafile
+from torrentdist.client.masters.master_client import MasterClient
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.wire.views import BundleView
+
+CHUNK_BYTES = 4 * 1024 * 1024
+MAX_STEPS_BACK = 100
+"""More failovers than one upload can meet; beyond it the two sides disagree for good."""
+
+
+async def send_content(
+    client: MasterClient, meta: Metafile, path: Path, progress: Callable[[int], None] = lambda offset: None
+) -> BundleView:
+    """Send what the leader lacks of the opened upload of `meta`, whose content lies at `path`, and finish it."""
+    steps_back = 0
+    while True:
+        offset = await client.upload_offset(meta.digest)
+        while offset < meta.size:
+            progress(offset)
+            before = offset
+            offset = await client.put_bytes(meta.digest, offset, await to_thread(read_chunk, meta, path, offset))
+            steps_back += offset <= before
+            if steps_back > MAX_STEPS_BACK:
+                raise TorrentdistError("internal", detail=f"the upload of {meta.digest} does not get on at {offset}")
+        progress(offset)
+        try:
+            return await client.finish_upload(meta.digest)
+        except TorrentdistError as error:
+            # A leader that has just taken over has less than the one before.
+            steps_back += 1
+            if error.code != "invalid_request" or "offset" not in error.extra or steps_back > MAX_STEPS_BACK:
+                raise
+
+
+def read_chunk(meta: Metafile, path: Path, offset: int, length: int = CHUNK_BYTES) -> bytes:
+    """Bytes of all files one after another in the metafile's order, from `offset` on."""
+    parts: list[bytes] = []
+    start = 0
+    for file in meta.files:
+        end = start + file.size
+        if offset < end and length > 0:
+            wanted = min(length, end - offset)
+            parts.append(_read(path if meta.single_file else path / file.path, offset - start, wanted))
+            offset += wanted
+            length -= wanted
+        start = end
+    return b"".join(parts)
+
+
+def _read(path: Path, offset: int, length: int) -> bytes:
+    try:
+        with open(path, "rb", buffering=0) as file:
+            file.seek(offset)
+            parts = bytearray()
+            while len(parts) < length and (part := file.read(length - len(parts))):
+                parts += part
+    except OSError as exc:
+        raise TorrentdistError("changed_while_reading", path=os.fspath(path)) from exc
+    if len(parts) < length:
+        raise TorrentdistError("changed_while_reading", path=os.fspath(path))
+    return bytes(parts)

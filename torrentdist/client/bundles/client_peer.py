@@ -1,0 +1,171 @@
+"""This process as a peer: an engine and an agent for as long as one command needs them.
+
+Always holds: connections are accepted only from addresses that a master named; whatever ends the command, the masters
+are told and the engine is closed. Must not do: know what is transferred, or why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import os
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from torrentdist.bundle.metafile import Metafile
+from torrentdist.client.masters.master_client import MasterClient
+from torrentdist.client.masters.request_exchange import Broken, Request, send
+from torrentdist.model.configuration.config import SwarmConfig
+from torrentdist.model.ids import Digest, PeerId, new_random_id
+from torrentdist.model.wire.views import PeerAddress, PeerRole, SwarmEntry, TransferPhase
+from torrentdist.swarm.agent import SwarmAgent, SwarmPicture
+from torrentdist.swarm.engine.engine import Engine, Transfer
+from torrentdist.swarm.engine.session_settings import engine_config
+
+ANNOUNCE_SECS = 0.5
+"""How long a dead master may hold up the others' news of us; they answer within milliseconds."""
+OFFER_SECS = 10.0
+
+
+class ClientPeer:
+    def __init__(self, client: MasterClient, engine: Engine) -> None:
+        self.engine = engine
+        self._client = client
+        self._ahead: dict[Digest, SwarmEntry] = {}
+        self._offers: dict[Digest, asyncio.Task[None]] = {}
+        self.agent = SwarmAgent(
+            peer=PeerId(new_random_id("client")),
+            role=PeerRole.CLIENT,
+            host="",
+            http=client.http,
+            masters=lambda: client.masters,
+            port=lambda: engine.port,
+            swarms=self._swarms,
+            on_picture=self._on_picture,
+        )
+
+    async def announce(self) -> None:
+        """Tell the masters now; those that are slow to answer hear it in the background."""
+        telling = asyncio.create_task(self.agent.announce())
+        try:
+            await asyncio.wait({telling}, timeout=ANNOUNCE_SECS)
+        finally:
+            telling.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await telling
+
+    async def find_peers(self, meta: Metafile) -> list[PeerAddress]:
+        """Who is in the swarm, asked before the engine starts: a transfer that is given its peers begins at once."""
+        self._ahead[meta.digest] = SwarmEntry(digest=meta.digest, complete=False, size=meta.size)
+        await self.announce()
+        return self.peers(meta.digest)
+
+    def fetch(self, meta: Metafile, home: Path, peers: list[PeerAddress]) -> Transfer:
+        """By the masters' plan, if many fetch at the same time."""
+        swarm = self.agent.picture.swarms.get(meta.digest)
+        transfer = self.engine.fetch(meta, home, peers, swarm.place if swarm else None)
+        self.agent.poke()
+        return transfer
+
+    def peers(self, digest: Digest) -> list[PeerAddress]:
+        swarm = self.agent.picture.swarms.get(digest)
+        return list(swarm.peers) if swarm else []
+
+    def _swarms(self) -> list[SwarmEntry]:
+        transfers = [_entry(transfer) for transfer in self.engine.transfers()]
+        begun = {entry.digest for entry in transfers}
+        return transfers + [entry for entry in self._ahead.values() if entry.digest not in begun]
+
+    def _on_picture(self, picture: SwarmPicture) -> None:
+        self._client.learn(picture.masters)
+        self.engine.allow(picture.addresses)
+        self.engine.rtt = picture.rtt
+        for digest, swarm in picture.swarms.items():
+            transfer = self.engine.transfer(digest)
+            if transfer is not None:
+                self.engine.conduct(digest, swarm.place)
+                if swarm.peers:
+                    transfer.add_peers(swarm.peers)
+        for digest in picture.wanted:
+            transfer = self.engine.transfer(digest)
+            if transfer is not None and digest not in self._offers:
+                offer = self._offers[digest] = asyncio.create_task(self._offer(transfer.meta))
+                offer.add_done_callback(lambda _, digest=digest: self._offers.pop(digest))  # type: ignore[misc]
+
+    async def _offer(self, meta: Metafile) -> None:
+        """A master cannot get the metafile from those that have it: it gets it from here."""
+        request = Request("PUT", f"/v1/metafiles/{meta.digest}", content=meta.raw, timeout=OFFER_SECS)
+        await asyncio.gather(*(self._put(url, request) for url in self._client.masters))
+
+    def stop_offering(self) -> list[asyncio.Task[None]]:
+        offers = list(self._offers.values())
+        for offer in offers:
+            offer.cancel()
+        return offers
+
+    async def _put(self, url: str, request: Request) -> None:
+        with contextlib.suppress(Broken):
+            await send(self._client.http, url, request)
+
+
+@asynccontextmanager
+async def client_peer(client: MasterClient, swarm: SwarmConfig) -> AsyncIterator[ClientPeer]:
+    engine = Engine(engine_config(swarm, listen_host(client.masters)))
+    await engine.start()
+    # Nobody, until the directory has named somebody.
+    engine.allow(())
+    peer = ClientPeer(client, engine)
+    announcing = asyncio.create_task(peer.agent.run(), name="announce")
+    try:
+        yield peer
+    finally:
+        offers = peer.stop_offering()
+        announcing.cancel()
+        await asyncio.gather(*offers, announcing, peer.agent.leave(), engine.close(), return_exceptions=True)
+
+
+def listen_host(masters: list[str]) -> str:
+    """Loopback where all masters are there too, so that a cluster on one machine opens nothing to the network."""
+    return "127.0.0.1" if all(_is_loopback(urlsplit(url).hostname or "") for url in masters) else "0.0.0.0"
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+@contextmanager
+def seeding_home(meta: Metafile, path: Path) -> Iterator[Path]:
+    """A directory as the engine wants one, whose content is what lies at `path`, in place. It blocks a little."""
+    home = Path(tempfile.mkdtemp(prefix="torrentdist-"))
+    try:
+        real = os.path.realpath(path)
+        if meta.single_file:
+            (home / "content").mkdir()
+            os.symlink(real, home / "content" / meta.name)
+        else:
+            os.symlink(real, home / "content")
+        yield home
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def _entry(transfer: Transfer) -> SwarmEntry:
+    view = transfer.view()
+    return SwarmEntry(
+        digest=view.digest,
+        complete=view.phase is TransferPhase.SEEDING,
+        done=view.done,
+        size=view.size,
+        rate=view.rate,
+        from_peers=view.sources.peers,
+        from_masters=view.sources.masters,
+        problem=view.error,
+    )

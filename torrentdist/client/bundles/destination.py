@@ -1,0 +1,230 @@
+"""Where a download goes: the part directory beside DEST while it arrives, and DEST itself once it is whole.
+
+Always holds: DEST appears complete and synced, by one rename, or not at all; what others put there stays unless the
+user said to replace it; a part directory belongs to one process at a time and is resumed by the next one. Everything
+blocks: callers use threads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from torrentdist.bundle.content_check import finish_content, same_content
+from torrentdist.bundle.files.durability import disk_failure, fsync_dir, sync_filesystem
+from torrentdist.bundle.metafile import Metafile, parse_metafile
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import BundleId, Digest
+from torrentdist.model.wire.views import PeerAddress
+
+PART_SUFFIX = ".torrentdist-part"
+_LONGEST_NAME = 200
+"""A longer DEST is shortened in the part's name, which has to fit into 255 bytes too."""
+
+
+class Memo(msgspec.Struct, frozen=True, kw_only=True):
+    """What a part directory belongs to, and who had the bundle when last heard of."""
+
+    bundle: BundleId
+    digest: Digest
+    peers: list[PeerAddress] = []
+
+
+class PartDirectory(msgspec.Struct, frozen=True):
+    """`home` is laid out as the engine wants it: content/<path of each file>."""
+
+    home: Path
+
+    @property
+    def content(self) -> Path:
+        return self.home / "content"
+
+    def memo(self) -> Memo | None:
+        try:
+            return msgspec.json.decode((self.home / "memo").read_bytes(), type=Memo)
+        except (OSError, msgspec.MsgspecError):
+            return None
+
+    def metafile(self) -> Metafile | None:
+        try:
+            return parse_metafile((self.home / "metafile").read_bytes())
+        except (OSError, TorrentdistError):
+            return None
+
+    def keep(self, memo: Memo) -> None:
+        _write(self.home / "memo", msgspec.json.encode(memo))
+
+    def begin(self, bundle_id: BundleId, meta: Metafile) -> list[PeerAddress]:
+        """Make it ready for `meta`; what is there of other content goes. The peers known from an earlier try."""
+        memo = self.memo()
+        if memo is not None and memo.digest == meta.digest:
+            if memo.bundle != bundle_id:
+                self.keep(Memo(bundle=bundle_id, digest=meta.digest, peers=memo.peers))
+            return memo.peers
+        for entry in os.scandir(self.home):
+            remove(Path(entry.path))
+        self.content.mkdir()
+        _write(self.home / "metafile", meta.raw)
+        self.keep(Memo(bundle=bundle_id, digest=meta.digest))
+        return []
+
+    def bytes_on_disk(self) -> int:
+        """What of the content takes up room already; sparse files count for what they hold."""
+        total = 0
+        for folder, _, names in os.walk(self.content):
+            for name in names:
+                with contextlib.suppress(OSError):
+                    total += os.lstat(os.path.join(folder, name)).st_blocks * 512
+        return total
+
+    def publish(self, meta: Metafile, dest: Path, *, replace: bool) -> None:
+        """Bring the verified content into its final form, to disk, and under its name."""
+        try:
+            finish_content(meta, self.content)
+            _make_writable(meta, self.content)
+            sync_filesystem(self.home)
+            built = self.content / meta.name if meta.single_file else self.content
+            if replace and os.path.lexists(dest):
+                _swap(built, dest, self.home)
+            else:
+                _refuse_other(meta, dest)
+                os.rename(built, dest)
+            fsync_dir(dest.parent)
+        except OSError as exc:
+            raise disk_failure(exc, dest, meta.size) from exc
+        shutil.rmtree(self.home, ignore_errors=True)
+
+
+def resolve(dest: str | os.PathLike[str], meta: Metafile) -> Path:
+    """DEST as `cp` would take it: a single file goes into a directory that exists or is written with a slash."""
+    text = os.fspath(dest)
+    path = Path(os.path.abspath(text))
+    if meta.single_file and (text.endswith("/") or path.is_dir()):
+        return path / meta.name
+    return path
+
+
+def check(meta: Metafile, dest: Path) -> bool:
+    """True if DEST holds the bundle already; False if it is free; `dest_exists` if something else is there."""
+    if _is_free(meta, dest):
+        return False
+    if same_content(meta, dest):
+        return True
+    raise TorrentdistError("dest_exists", path=str(dest))
+
+
+def check_room(meta: Metafile, dest: Path, there: int) -> None:
+    """`disk_full` before the first byte arrives, if the rest cannot fit."""
+    needed = max(0, meta.size - there)
+    folder = next((parent for parent in dest.parents if parent.is_dir()), dest.parent)
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise TorrentdistError("disk_full", path=str(folder), needed=needed, free=free)
+
+
+def part_path(dest: Path) -> Path:
+    name = os.fsencode(dest.name)
+    if len(name) > _LONGEST_NAME:
+        # The start alone could be that of another long name.
+        name = name[: _LONGEST_NAME - 17] + b"-" + hashlib.sha256(name).hexdigest()[:16].encode()
+    return dest.parent / os.fsdecode(b"." + name + PART_SUFFIX.encode())
+
+
+@contextmanager
+def open_part(dest: Path) -> Iterator[PartDirectory]:
+    """The part directory of DEST, made if need be, locked against a second download to the same place."""
+    home = part_path(dest)
+    try:
+        dest.parent.mkdir(parents=True, exist_ok=True)
+        home.mkdir(mode=0o700, exist_ok=True)
+        lock = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as exc:
+        raise disk_failure(exc, home) from exc
+    try:
+        _lock(lock, dest)
+        yield PartDirectory(home)
+    finally:
+        os.close(lock)
+
+
+def drop_part(dest: Path) -> None:
+    """Remove what a download left that was killed after DEST was complete."""
+    home = part_path(dest)
+    if home.is_dir() and not home.is_symlink():
+        with contextlib.suppress(TorrentdistError), open_part(dest):
+            shutil.rmtree(home, ignore_errors=True)
+
+
+def find_kept(dest: str | os.PathLike[str], bundle_id: BundleId) -> Metafile | None:
+    """The metafile that an earlier, unfinished download of this bundle to DEST left."""
+    path = Path(os.path.abspath(dest))
+    homes = [part_path(path)]
+    if path.is_dir():
+        homes += sorted(path.glob(f".*{PART_SUFFIX}"))
+    for home in homes:
+        part = PartDirectory(home)
+        memo, meta = part.memo(), part.metafile()
+        if memo is not None and meta is not None and (memo.bundle, memo.digest) == (bundle_id, meta.digest):
+            return meta
+    return None
+
+
+def _lock(fd: int, dest: Path) -> None:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as exc:
+        raise TorrentdistError("dest_busy", path=str(dest)) from exc
+
+
+def remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _is_free(meta: Metafile, dest: Path) -> bool:
+    if not os.path.lexists(dest):
+        return True
+    return not meta.single_file and not dest.is_symlink() and dest.is_dir() and not any(dest.iterdir())
+
+
+def _refuse_other(meta: Metafile, dest: Path) -> None:
+    # Long after the first look: a rename would silently replace a file that came meanwhile.
+    if not _is_free(meta, dest):
+        raise TorrentdistError("dest_exists", path=str(dest))
+
+
+def _swap(built: Path, dest: Path, home: Path) -> None:
+    """The old goes aside, the new takes its name, then the old goes; if the new cannot come, the old is back."""
+    aside = home / f"replaced-{secrets.token_hex(4)}"
+    os.rename(dest, aside)
+    try:
+        os.rename(built, dest)
+    except BaseException:
+        os.rename(aside, dest)
+        raise
+
+
+def _make_writable(meta: Metafile, content: Path) -> None:
+    """A store's files are read-only because they are shared; these belong to the user alone."""
+    for file in meta.files:
+        os.chmod(content / file.path, 0o755 if file.executable else 0o644, follow_symlinks=True)
+
+
+def _write(path: Path, data: bytes) -> None:
+    temporary = path.with_name(path.name + ".new")
+    try:
+        temporary.write_bytes(data)
+        os.replace(temporary, path)
+    except OSError as exc:
+        raise disk_failure(exc, path, len(data)) from exc

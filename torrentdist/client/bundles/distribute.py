@@ -1,0 +1,128 @@
+"""`bundle distribute`: a bundle onto every host, with the fleet's progress until enough of it is done.
+
+Always holds: what is reported are the hosts that this call asked for, each of them done, or failed with a reason; a
+cluster that is away for a while ends nothing before the deadline. Must not do: judge a host by anything but the
+masters' word.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Collection, Mapping
+
+from torrentdist.client.masters.master_client import MasterClient
+from torrentdist.model.errors import EXIT_UNAVAILABLE, TorrentdistError
+from torrentdist.model.ids import BundleId, SupervisorId
+from torrentdist.model.wire.views import DistributeView, FailedHost, FleetView, HostProgress, HostState, Sources
+
+POLL_SECS = 0.5
+LONGEST_POLL_SECS = 5.0
+HOSTS_PER_POLL = 200
+"""Up to so many hosts the period stays the shortest: an answer of theirs is about 50 KB."""
+POLLED_SHARE = 0.1
+"""The period grows with the time waited, so that many who watch take nothing from the links and processors that they
+watch; and it becomes short again as the end comes near."""
+
+_BROKEN = frozenset({HostState.FAILED, HostState.GONE, HostState.STUCK})
+
+
+def hosts_needed(share: float, hosts: int) -> int:
+    """How many of `hosts` make up `share` (0 to 1)."""
+    return min(hosts, math.ceil(share * hosts - 1e-9))
+
+
+def poll_secs(hosts: int, waited: float = 0.0, done: float = 0.0) -> float:
+    """`done`: the part that is there after `waited` seconds; the rest is expected to come as quickly."""
+    left = waited * (1 - done) / done if done else math.inf
+    period = max(POLL_SECS, min(waited * POLLED_SHARE, left / 2))
+    return min(LONGEST_POLL_SECS, period * max(1.0, hosts / HOSTS_PER_POLL))
+
+
+async def distribute(
+    client: MasterClient,
+    bundle_id: BundleId,
+    *,
+    supervisors: Collection[SupervisorId] = (),
+    labels: Mapping[str, str] | None = None,
+    wait_share: float = 0.0,
+    timeout: float = math.inf,
+    progress: Callable[[FleetView], None] = lambda fleet: None,
+) -> DistributeView:
+    """Assign the bundle, then wait until `wait_share` of these hosts hold it, or for `timeout` seconds.
+
+    Fewer hosts than wanted is no error here: `done` says how many there are, `failed` which ones are missing and why.
+    """
+    clock = asyncio.get_running_loop().time
+    began = clock()
+    fleet = await client.distribute(bundle_id, supervisors=supervisors, labels=labels)
+    ours = frozenset(supervisors) or frozenset(host.supervisor for host in fleet.hosts)
+    if not ours:
+        wanted = ", ".join(f"{name}={value}" for name, value in sorted((labels or {}).items()))
+        raise TorrentdistError("no_supervisor_matches", what=f"has the label {wanted}" if wanted else "is up")
+    fleet = _only(fleet, ours)
+    held = frozenset(host.supervisor for host in fleet.hosts if host.state is HostState.DONE)
+    progress(fleet)
+    needed = hosts_needed(wait_share, len(ours))
+    while _done(fleet) < needed and clock() - began < timeout:
+        waited = clock() - began
+        await asyncio.sleep(max(0.0, min(poll_secs(len(ours), waited, _arrived(fleet)), timeout - waited)))
+        try:
+            fleet = _only(await client.hosts(bundle_id), ours)
+        except TorrentdistError as error:
+            # The hosts go on without masters; so does the wait for them.
+            if error.exit_code != EXIT_UNAVAILABLE:
+                raise
+        progress(fleet)
+    return DistributeView(
+        id=bundle_id,
+        digest=fleet.digest,
+        hosts=len(ours),
+        done=_done(fleet),
+        failed=_failed(fleet, ours, late=_done(fleet) < needed),
+        seconds=clock() - began,
+        sources=_sources(fleet, held),
+    )
+
+
+def _only(fleet: FleetView, ours: frozenset[SupervisorId]) -> FleetView:
+    hosts = [host for host in fleet.hosts if host.supervisor in ours]
+    return FleetView(id=fleet.id, digest=fleet.digest, size=fleet.size, hosts=hosts)
+
+
+def _sources(fleet: FleetView, held: frozenset[SupervisorId]) -> Sources:
+    """What hosts that held the bundle before had fetched is no traffic of this distribution."""
+    fetching = [host for host in fleet.hosts if host.supervisor not in held]
+    masters = sum(host.from_masters for host in fetching)
+    peers = sum(host.from_peers for host in fetching)
+    plugin = sum(host.from_plugin for host in fetching)
+    everything = sum(host.done for host in fleet.hosts)
+    return Sources(masters=masters, peers=peers, plugin=plugin, local=max(0, everything - masters - peers - plugin))
+
+
+def _arrived(fleet: FleetView) -> float:
+    """The part of all bytes that is there."""
+    return sum(host.done for host in fleet.hosts) / (fleet.size * len(fleet.hosts) or 1)
+
+
+def _done(fleet: FleetView) -> int:
+    return sum(host.state is HostState.DONE for host in fleet.hosts)
+
+
+def _failed(fleet: FleetView, ours: frozenset[SupervisorId], *, late: bool) -> list[FailedHost]:
+    """Hosts that broke, and once the deadline is over also those that are merely not done."""
+    states = {host.supervisor: host for host in fleet.hosts}
+    failed = []
+    for supervisor in sorted(ours):
+        host = states.get(supervisor)
+        if host is None:
+            failed.append(FailedHost(supervisor=supervisor, reason="no master knows of it"))
+        elif host.state in _BROKEN or (late and host.state is not HostState.DONE):
+            failed.append(FailedHost(supervisor=supervisor, reason=_reason(host)))
+    return failed
+
+
+def _reason(host: HostProgress) -> str:
+    if host.state in (HostState.FETCHING, HostState.STUCK) and host.size:
+        return f"{host.state} at {100 * host.done // host.size} %" + (f": {host.reason}" if host.reason else "")
+    return f"{host.state}: {host.reason}" if host.reason else str(host.state)

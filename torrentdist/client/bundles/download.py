@@ -1,0 +1,238 @@
+"""`download`: a bundle out of the cluster to DEST, through this host's supervisor or as a peer of its own.
+
+Always holds: it ends with a complete, verified, synced DEST or with an error by its deadline, and what has arrived is
+kept for the next try; DEST that holds the bundle already is a success that moves nothing. Must not do: show a DEST
+that is not whole, or replace one that the user did not give up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from torrentdist.bundle.files.copying import place_content, replace_content
+from torrentdist.bundle.metafile import Metafile
+from torrentdist.client.bundles.client_peer import ClientPeer, client_peer, seeding_home
+from torrentdist.client.bundles.destination import (
+    Memo,
+    PartDirectory,
+    check,
+    check_room,
+    drop_part,
+    find_kept,
+    open_part,
+    part_path,
+    resolve,
+)
+from torrentdist.client.bundles.host_download import Held, NotHere, fetch_through_supervisor, is_held
+from torrentdist.client.bundles.protected_paths import refuse_protected
+from torrentdist.client.bundles.transfer_progress import TransferProgress, TransferStage, of_transfer
+from torrentdist.client.masters.master_client import MasterClient
+from torrentdist.model.configuration.config import Config
+from torrentdist.model.errors import EXIT_UNAVAILABLE, TorrentdistError
+from torrentdist.model.ids import BundleId
+from torrentdist.model.records import BundleState
+from torrentdist.model.wire.views import BundleView, DownloadView, PeerAddress, Sources
+from torrentdist.swarm.engine.engine import Transfer
+
+REFRESH_SECS = 0.25
+MAX_KEPT_PEERS = 50
+
+OnProgress = Callable[[TransferProgress], None]
+
+
+async def download(
+    client: MasterClient,
+    config: Config,
+    bundle_id: BundleId,
+    dest: str | os.PathLike[str],
+    *,
+    timeout: float = math.inf,
+    seed_for: float = 0.0,
+    force: bool = False,
+    progress: OnProgress = lambda news: None,
+) -> DownloadView:
+    """Return when DEST is there (and after `seed_for` seconds more as a peer); `timed_out` after `timeout` seconds."""
+    if not os.fspath(dest):
+        raise TorrentdistError("empty_path", what="the destination")
+    clock = asyncio.get_running_loop().time
+    work = _Download(client, config, bundle_id, os.fspath(dest), clock(), timeout, seed_for, force, progress)
+    return await work.run()
+
+
+class _Download(msgspec.Struct):
+    client: MasterClient
+    config: Config
+    id: BundleId
+    wanted_dest: str
+    began: float
+    timeout: float
+    seed_for: float
+    force: bool
+    progress: OnProgress
+
+    async def run(self) -> DownloadView:
+        try:
+            meta = await self._metafile()
+        except TorrentdistError as error:
+            if error.exit_code != EXIT_UNAVAILABLE or error.code == "bundle_lost":
+                raise
+            held = await self._held(None)
+            if held is None:
+                raise
+            return await self._from_supervisor(held)
+        dest = resolve(self.wanted_dest, meta)
+        if await self._is_there(meta, dest):
+            await asyncio.to_thread(drop_part, dest)
+            return self._view(meta, dest, Sources(local=meta.size))
+        held = await self._held(meta)
+        if held is not None:
+            return await self._from_supervisor(held)
+        return await self._as_peer(meta, dest)
+
+    async def _metafile(self) -> Metafile:
+        """From the masters; when none can give it, the one that an earlier try has kept."""
+        try:
+            record, meta = await _both(self.client, self.id)
+        except TorrentdistError as error:
+            kept = await asyncio.to_thread(find_kept, self.wanted_dest, self.id)
+            if kept is None or error.exit_code != EXIT_UNAVAILABLE:
+                raise
+            return kept
+        if record.digest != meta.digest:
+            raise TorrentdistError("corrupt", path=f"the metafile of {self.id}", detail=f"it is {meta.digest}")
+        if record.state is BundleState.LOST:
+            raise TorrentdistError("bundle_lost", id=self.id)
+        return meta
+
+    async def _is_there(self, meta: Metafile, dest: Path) -> bool:
+        try:
+            return await asyncio.to_thread(check, meta, dest)
+        except TorrentdistError as error:
+            if error.code != "dest_exists" or not self.force:
+                raise
+            await asyncio.to_thread(refuse_protected, dest)
+            return False
+
+    def _left(self) -> float:
+        return max(0.0, self.began + self.timeout - asyncio.get_running_loop().time())
+
+    def _view(self, meta: Metafile, dest: Path, sources: Sources) -> DownloadView:
+        return DownloadView(
+            id=self.id,
+            digest=meta.digest,
+            path=str(dest),
+            size=meta.size,
+            files=meta.file_count,
+            seconds=asyncio.get_running_loop().time() - self.began,
+            sources=sources,
+        )
+
+    # through the supervisor
+
+    async def _held(self, meta: Metafile | None) -> Held | None:
+        """The bundle as the supervisor has it; None where this process has to fetch it itself."""
+        url = self.config.client.supervisor
+        if not url:
+            return None
+        if meta is not None:
+            await self._expect_room(url, meta)
+        try:
+            held = await fetch_through_supervisor(url, self.id, self._left(), self.progress)
+        except NotHere:
+            return None
+        return held if meta is None or held.meta.digest == meta.digest else None
+
+    async def _expect_room(self, url: str, meta: Metafile) -> None:
+        """Nothing is fetched for a DEST without room. What the supervisor has already may need none: a reflink."""
+        try:
+            check_room(meta, resolve(self.wanted_dest, meta), 0)
+        except TorrentdistError:
+            if not await is_held(url, self.id):
+                raise
+
+    async def _from_supervisor(self, held: Held) -> DownloadView:
+        meta = held.meta
+        dest = resolve(self.wanted_dest, meta)
+        if not await self._is_there(meta, dest):
+            loop = asyncio.get_running_loop()
+
+            def placed(done: int, size: int) -> None:
+                news = TransferProgress(phase=TransferStage.FINISHING, done=done, size=size)
+                loop.call_soon_threadsafe(self.progress, news)
+
+            place = replace_content if self.force else place_content
+            dest.parent.mkdir(parents=True, exist_ok=True)
+            await asyncio.to_thread(place, meta, held.content, dest, placed)
+        return self._view(meta, dest, held.sources)
+
+    # as a peer
+
+    async def _as_peer(self, meta: Metafile, dest: Path) -> DownloadView:
+        check_room(meta, dest, await asyncio.to_thread(PartDirectory(part_path(dest)).bytes_on_disk))
+        with open_part(dest) as part:
+            known = await asyncio.to_thread(part.begin, self.id, meta)
+            async with client_peer(self.client, self.config.client_swarm) as peer:
+                transfer = await self._fetch(peer, part, meta, known)
+                sources = transfer.view().sources
+                await peer.engine.remove(meta.digest)
+                self.progress(TransferProgress(phase=TransferStage.FINISHING, done=meta.size, size=meta.size))
+                await asyncio.to_thread(part.publish, meta, dest, replace=self.force)
+                view = self._view(meta, dest, sources)
+                if self.seed_for > 0:
+                    await self._seed(peer, meta, dest)
+        return view
+
+    async def _fetch(self, peer: ClientPeer, part: PartDirectory, meta: Metafile, known: list[PeerAddress]) -> Transfer:
+        found = await peer.find_peers(meta)
+        if not found and known:
+            # No master answers: those that had it at the last try may have it still.
+            peer.engine.allow({address.host for address in known})
+        transfer = peer.fetch(meta, part.home, found or known)
+        try:
+            await self._until_done(transfer)
+        finally:
+            met = peer.peers(meta.digest)[:MAX_KEPT_PEERS] or known
+            part.keep(Memo(bundle=self.id, digest=meta.digest, peers=met))
+        return transfer
+
+    async def _until_done(self, transfer: Transfer) -> None:
+        done = asyncio.create_task(transfer.wait_done())
+        try:
+            while not done.done():
+                left = self._left()
+                if left <= 0:
+                    raise TorrentdistError("timed_out", what=f"the download of {self.id}", seconds=self.timeout)
+                await asyncio.wait({done}, timeout=min(REFRESH_SECS, left))
+                self.progress(of_transfer(transfer.view()))
+            done.result()
+        finally:
+            done.cancel()
+
+    async def _seed(self, peer: ClientPeer, meta: Metafile, dest: Path) -> None:
+        clock = asyncio.get_running_loop().time
+        until = clock() + self.seed_for
+        with seeding_home(meta, dest) as home:
+            transfer = peer.engine.seed(meta, home)
+            peer.agent.poke()
+            while (left := until - clock()) > 0:
+                await asyncio.sleep(min(REFRESH_SECS, left))
+                self.progress(of_transfer(transfer.view()))
+            await peer.engine.remove(meta.digest)
+
+
+async def _both(client: MasterClient, bundle_id: BundleId) -> tuple[BundleView, Metafile]:
+    """The record and the metafile at once; the first error, with nothing left running."""
+    record = asyncio.create_task(client.bundle(bundle_id))
+    meta = asyncio.create_task(client.metafile(bundle_id))
+    try:
+        return await record, await meta
+    finally:
+        for task in (record, meta):
+            task.cancel()
+        await asyncio.gather(record, meta, return_exceptions=True)

@@ -1,0 +1,107 @@
+"""A download through this host's supervisor: it fetches, keeps and goes on seeding; DEST becomes a copy of its bundle.
+
+Always holds: the supervisor's content is copied by the metafile that lies beside it and only if that is the bundle's
+own. Must not do: send it the cluster's token; whoever listens on that port need not be the supervisor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+from torrentdist.bundle.metafile import Metafile, parse_metafile
+from torrentdist.client.bundles.transfer_progress import TransferProgress, of_transfer
+from torrentdist.client.masters.request_exchange import Broken, Request, ask, send
+from torrentdist.http11 import Http
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import BundleId
+from torrentdist.model.wire.views import HostBundleView, HostState, Sources
+from torrentdist.model.wording import cause_text
+
+ALIVE_SECS = 0.5
+CALL_SECS = 2.0
+POLL_SECS = 1.0
+"""The progress shown is never older."""
+
+
+class NotHere(Exception):
+    """The supervisor cannot be used for this download; the process has to be a peer itself."""
+
+
+class Held:
+    """A bundle that the supervisor has published, readable by this process."""
+
+    def __init__(self, meta: Metafile, content: Path, sources: Sources) -> None:
+        self.meta = meta
+        self.content = content
+        self.sources = sources
+
+
+async def fetch_through_supervisor(
+    url: str, bundle_id: BundleId, timeout: float, progress: Callable[[TransferProgress], None]
+) -> Held:
+    """Have the supervisor fetch it. NotHere: there is none, it went away, or its files cannot be read."""
+    url = url.rstrip("/")
+    clock = asyncio.get_running_loop().time
+    deadline = clock() + timeout
+    async with Http() as http:
+        try:
+            await _check_alive(http, url)
+            path = f"/v1/host/bundles/{bundle_id}"
+            asked = Request("POST", f"{path}/fetch", params=_seconds("timeout", timeout), timeout=CALL_SECS)
+            view = await ask(http, url, asked, HostBundleView)
+            was_here = view.state is HostState.DONE
+            while view.state is not HostState.DONE:
+                _check(view, bundle_id)
+                if clock() >= deadline:
+                    raise TorrentdistError("timed_out", what=f"the download of {bundle_id}", seconds=timeout)
+                secs = min(POLL_SECS, max(0.0, deadline - clock()))
+                poll = Request("GET", path, params=_seconds("wait", secs), timeout=secs + CALL_SECS)
+                view = await ask(http, url, poll, HostBundleView)
+                if view.transfer is not None:
+                    progress(of_transfer(view.transfer))
+        except Broken as broken:
+            raise NotHere(broken.detail) from broken
+    return await asyncio.to_thread(_open, view, was_here)
+
+
+async def is_held(url: str, bundle_id: BundleId) -> bool:
+    """Whether the supervisor has the bundle already, so that nothing needs to be fetched."""
+    request = Request("GET", f"/v1/host/bundles/{bundle_id}", timeout=CALL_SECS)
+    async with Http() as http:
+        try:
+            return (await ask(http, url.rstrip("/"), request, HostBundleView)).state is HostState.DONE
+        except (Broken, TorrentdistError):
+            return False
+
+
+async def _check_alive(http: Http, url: str) -> None:
+    response = await send(http, url, Request("GET", "/livez", timeout=ALIVE_SECS))
+    if response.status_code != 200:
+        raise NotHere(f"HTTP {response.status_code}")
+
+
+def _seconds(name: str, secs: float) -> dict[str, str]:
+    return {name: f"{secs:.3f}"} if secs < 1e9 else {}
+
+
+def _check(view: HostBundleView, bundle_id: BundleId) -> None:
+    if view.state in (HostState.FAILED, HostState.GONE):
+        raise TorrentdistError("bundle_unavailable", id=bundle_id, detail=view.reason or str(view.state))
+
+
+def _open(view: HostBundleView, was_here: bool) -> Held:
+    content = Path(view.path)
+    try:
+        meta = parse_metafile((content.parent / "metafile").read_bytes())
+        for file in meta.files:
+            with open(content / file.path, "rb"):
+                pass
+    except OSError as exc:
+        raise NotHere(f"its files cannot be read: {cause_text(exc)}") from exc
+    if meta.digest != view.digest:
+        raise NotHere(f"it names {view.digest} and holds {meta.digest}")
+    if was_here:
+        return Held(meta, content, Sources(local=meta.size))
+    return Held(meta, content, Sources(plugin=meta.size) if view.transfer is None else view.transfer.sources)

@@ -1,0 +1,73 @@
+"""What a client shows of work under way: immutable pictures, made for a progress bar or a line of log.
+
+Must not do: print. Whoever is given one of these may be slow or may throw it away; the work does not depend on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+import msgspec
+
+from torrentdist.model.ids import MasterId
+from torrentdist.model.wire.views import TransferPhase, TransferView
+
+
+class TransferStage(StrEnum):
+    HASHING = "hashing"
+    CHECKING = "checking"
+    FETCHING = "fetching"
+    SEEDING = "seeding"
+    SENDING = "sending"
+    """Over HTTP, because the masters cannot reach this process."""
+    FINISHING = "finishing"
+
+
+class TransferProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """A download."""
+
+    phase: TransferStage
+    done: int
+    size: int
+    rate: float = 0.0
+    eta: float | None = None
+    from_masters: int = 0
+    from_peers: int = 0
+    peers: int = 0
+
+
+class UploadProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """An upload: `done` counts hashed bytes first, then bytes that left this process."""
+
+    phase: TransferStage
+    done: int
+    size: int
+    rate: float = 0.0
+    eta: float | None = None
+    replicas: int = 0
+    wanted: int = 0
+    peers: int = 0
+    lacking: Mapping[MasterId, str] = {}
+    """Masters without a copy, and what each waits for."""
+
+
+_PHASES = {
+    TransferPhase.CHECKING: TransferStage.CHECKING,
+    TransferPhase.FETCHING: TransferStage.FETCHING,
+    TransferPhase.SEEDING: TransferStage.SEEDING,
+    TransferPhase.FAILED: TransferStage.FETCHING,
+}
+
+
+def of_transfer(view: TransferView) -> TransferProgress:
+    return TransferProgress(
+        phase=_PHASES[view.phase],
+        done=view.done,
+        size=view.size,
+        rate=view.rate,
+        eta=view.eta,
+        from_masters=view.sources.masters,
+        from_peers=view.sources.peers,
+        peers=view.peers,
+    )

@@ -1,0 +1,230 @@
+"""`upload`: a directory or a file of this machine into the cluster, its bytes leaving this process once if possible.
+
+Always holds: what the cluster has already moves no byte; the files are used where they lie and never written to; the
+answer says how many masters hold the bundle, never more. Must not do: keep seeding once enough of them do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from torrentdist.bundle.content_difference import describe_difference
+from torrentdist.bundle.metafile import Metafile
+from torrentdist.bundle.metafile_maker import make_metafile
+from torrentdist.client.bundles.chunked_upload import send_content
+from torrentdist.client.bundles.client_peer import client_peer, seeding_home
+from torrentdist.client.bundles.transfer_progress import TransferStage, UploadProgress
+from torrentdist.client.masters.master_client import MasterClient
+from torrentdist.model.configuration.config import SwarmConfig
+from torrentdist.model.errors import EXIT_DISK, TorrentdistError
+from torrentdist.model.ids import MAX_ID_LENGTH, BundleId, Digest, MasterId
+from torrentdist.model.records import BundleState
+from torrentdist.model.wire.views import BundleView, TransferPhase, UploadView
+from torrentdist.swarm.engine.engine import Transfer
+
+REFRESH_SECS = 0.25
+STUCK_SECS = 3.0
+UNREACHABLE_SECS = 10.0
+"""No byte has left by then: no master can dial this process. It sends the bytes over HTTP instead."""
+_DIGEST_DIGITS = 12
+
+OnProgress = Callable[[UploadProgress], None]
+
+
+def default_id(path: Path, digest: Digest) -> BundleId:
+    """The name of the directory or file with the start of the digest: other content gets another id by itself."""
+    base = os.path.basename(os.path.realpath(path))
+    cleaned = re.sub(r"[^A-Za-z0-9._-]+", "-", base).lstrip("._-").rstrip("-")
+    return BundleId(f"{cleaned[: MAX_ID_LENGTH - _DIGEST_DIGITS - 1] or 'bundle'}-{digest[:_DIGEST_DIGITS]}")
+
+
+async def upload(
+    client: MasterClient,
+    path: Path,
+    bundle_id: BundleId | None = None,
+    *,
+    min_replicas: int | None = None,
+    timeout: float = math.inf,
+    progress: OnProgress = lambda news: None,
+    swarm: SwarmConfig | None = None,
+    unreachable_secs: float = UNREACHABLE_SECS,
+) -> UploadView:
+    """Return when `min_replicas` masters (default: as many as the cluster wants) hold it, or after `timeout` seconds
+    with `achieved` false; then the masters go on among themselves."""
+    clock = asyncio.get_running_loop().time
+    began = clock()
+    meta = await _hash(path, progress)
+    chosen = bundle_id or default_id(path, meta.digest)
+    there = await _there(client, chosen, meta)
+    if there is None or there.replicas < _wanted(there, min_replicas) or there.state is not BundleState.AVAILABLE:
+        work = _Upload(client, meta, path, chosen, min_replicas, began + timeout, progress, unreachable_secs)
+        there = await work.run(swarm or SwarmConfig())
+    wanted = _wanted(there, min_replicas)
+    return UploadView(
+        id=chosen,
+        digest=meta.digest,
+        size=meta.size,
+        files=meta.file_count,
+        replicas=there.replicas,
+        min_replicas=wanted,
+        achieved=there.replicas >= wanted and there.state is not BundleState.UPLOADING,
+        seconds=clock() - began,
+    )
+
+
+async def _hash(path: Path, progress: OnProgress) -> Metafile:
+    loop = asyncio.get_running_loop()
+
+    def hashed(done: int, size: int) -> None:
+        news = UploadProgress(phase=TransferStage.HASHING, done=done, size=size)
+        loop.call_soon_threadsafe(progress, news)
+
+    return await asyncio.to_thread(make_metafile, path, progress=hashed)
+
+
+async def _there(client: MasterClient, bundle_id: BundleId, meta: Metafile) -> BundleView | None:
+    """What the cluster has under this id, `conflict` if it is other content."""
+    try:
+        path, params = f"/v1/bundles/{bundle_id}", {"uploading": "true"}
+        view = await client.ask_patiently("GET", path, BundleView, params=params)
+    except TorrentdistError as error:
+        if error.code != "bundle_not_found":
+            raise
+        return None
+    if view.digest != meta.digest:
+        note = await _difference(client, bundle_id, meta)
+        raise TorrentdistError("conflict", id=bundle_id, existing=view.digest, note=note)
+    return view
+
+
+async def _difference(client: MasterClient, bundle_id: BundleId, meta: Metafile) -> str:
+    """How the content here differs from the bundle's; empty if no master has the bundle's metafile."""
+    try:
+        existing = await client.metafile(bundle_id)
+    except TorrentdistError:
+        return ""
+    return await asyncio.to_thread(describe_difference, existing, meta)
+
+
+def _wanted(view: BundleView, min_replicas: int | None) -> int:
+    return view.min_replicas if min_replicas is None else min_replicas
+
+
+@dataclass
+class _Upload:
+    client: MasterClient
+    meta: Metafile
+    path: Path
+    id: BundleId
+    min_replicas: int | None
+    deadline: float
+    progress: OnProgress
+    unreachable_secs: float
+    replicas: int = field(default=0, init=False)
+    wanted: int = field(default=0, init=False)
+    lacking: Mapping[MasterId, str] = field(default_factory=dict, init=False)
+
+    async def run(self, swarm: SwarmConfig) -> BundleView:
+        with seeding_home(self.meta, self.path) as home:
+            async with client_peer(self.client, swarm) as peer:
+                transfer = peer.engine.seed(self.meta, home)
+                await peer.announce()
+                opened = await self.client.open_upload(self.id, self.meta.raw, self.min_replicas)
+                self.replicas, self.wanted = opened.replicas, _wanted(opened, self.min_replicas)
+                peer.agent.poke()
+                return await self._until_replicated(transfer, peer.agent.poke)
+
+    async def _until_replicated(self, transfer: Transfer, announce: Callable[[], None]) -> BundleView:
+        clock = asyncio.get_running_loop().time
+        opened_at = moved_at = clock()
+        moved = (0, 0)
+        waiting = asyncio.create_task(
+            self.client.wait_replicas(self.id, self.wanted, max(0.0, self.deadline - opened_at), self._note)
+        )
+        sending: asyncio.Task[BundleView] | None = None
+        opening: asyncio.Task[BundleView] | None = None
+        try:
+            while not waiting.done():
+                await asyncio.wait({waiting}, timeout=REFRESH_SECS)
+                if sending is None:
+                    self._show(transfer)
+                    self._check_offered(transfer)
+                    if moved != (now := (self.replicas, transfer.view().uploaded)):
+                        moved, moved_at = now, clock()
+                    elif clock() - moved_at > STUCK_SECS and (opening is None or opening.done()):
+                        # The leader that took the metafile may be gone, and nobody else have it; or those who lack it
+                        # don't reach the leader, and ask whoever announces himself.
+                        moved_at = clock()
+                        announce()
+                        if opening is not None:
+                            self._check_opened(opening)
+                        opening = asyncio.create_task(self._reopen())
+                    if clock() - opened_at > self.unreachable_secs and self._nobody_came(transfer):
+                        sending = asyncio.create_task(send_content(self.client, self.meta, self.path, self._sent))
+                elif sending.done():
+                    _check_sent(sending)
+            return waiting.result()
+        finally:
+            tasks = [task for task in (waiting, sending, opening) if task is not None]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _reopen(self) -> BundleView:
+        return await self.client.open_upload(self.id, self.meta.raw, self.min_replicas)
+
+    def _check_opened(self, opening: asyncio.Task[BundleView]) -> None:
+        """The next one may succeed, and the wait's own errors end the upload; but a full disk is no passing trouble."""
+        error = opening.exception()
+        if self.replicas == 0 and isinstance(error, TorrentdistError) and error.exit_code == EXIT_DISK:
+            raise error
+
+    def _check_offered(self, transfer: Transfer) -> None:
+        if transfer.view().phase is TransferPhase.FAILED:
+            raise TorrentdistError("changed_while_reading", path=str(self.path))
+
+    def _nobody_came(self, transfer: Transfer) -> bool:
+        return self.replicas == 0 and transfer.view().uploaded == 0
+
+    def _note(self, view: BundleView) -> None:
+        self.replicas = view.replicas
+        self.lacking = view.lacking
+
+    def _show(self, transfer: Transfer) -> None:
+        view = transfer.view()
+        done = min(view.uploaded, self.meta.size)
+        rate = view.upload_rate
+        self.progress(
+            UploadProgress(
+                phase=TransferStage.SEEDING,
+                done=done,
+                size=self.meta.size,
+                rate=rate,
+                eta=(self.meta.size - done) / rate if rate > 0 else None,
+                replicas=self.replicas,
+                wanted=self.wanted,
+                peers=view.peers,
+                lacking=self.lacking,
+            )
+        )
+
+    def _sent(self, offset: int) -> None:
+        size = self.meta.size
+        self.progress(
+            UploadProgress(
+                phase=TransferStage.SENDING, done=offset, size=size, replicas=self.replicas, wanted=self.wanted
+            )
+        )
+
+
+def _check_sent(sending: asyncio.Task[BundleView]) -> None:
+    error = sending.exception()
+    # A master reached us after all and has it from the swarm: then there is no unfinished upload to add to.
+    if error is not None and not (isinstance(error, TorrentdistError) and error.code == "not_found"):
+        raise error

@@ -1,0 +1,126 @@
+"""Jobs from the client's side: a directory with a job.toml goes up as a bundle and is submitted; jobs are steered.
+
+Always holds: job.toml is checked here, with the place of an error in the file, before anything is uploaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from torrentdist.bundle.job_files import file_problem
+from torrentdist.client.bundles.transfer_progress import UploadProgress
+from torrentdist.client.bundles.upload import upload
+from torrentdist.client.masters.list_pages import all_pages
+from torrentdist.client.masters.master_client import MasterClient
+from torrentdist.model.configuration.config import SwarmConfig
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import BundleId, SupervisorId
+from torrentdist.model.jobs.job import FILE_NAME, JobSpec, parse_job, place_in
+from torrentdist.model.jobs.job_overrides import with_overrides
+from torrentdist.model.records import ENDED
+from torrentdist.model.wire.views import BundleView, JobView
+from torrentdist.model.wording import cause_text
+
+SUBMIT_SECS = 30.0
+
+
+def read_job(directory: Path) -> JobSpec:
+    """The job of a directory, checked: the file, its values, and that the program is there and can be run."""
+    path = directory / FILE_NAME
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (FileNotFoundError, NotADirectoryError):
+        raise TorrentdistError("job_file_missing", what=str(directory)) from None
+    except (OSError, UnicodeDecodeError) as exc:
+        raise TorrentdistError("job_invalid", origin=str(path), detail=cause_text(exc)) from exc
+    spec = parse_job(text, origin=str(path))
+    problem = file_problem(directory, spec)
+    if problem is not None:
+        key, detail = problem
+        raise TorrentdistError("job_invalid", origin=place_in(text, str(path), key), detail=f"{key}: {detail}")
+    return spec
+
+
+def job_in(what: str) -> JobSpec | None:
+    """The checked job of a directory; None where a bundle's id is meant, which has no slash."""
+    return read_job(Path(what)) if "/" in what or Path(what).is_dir() else None
+
+
+async def submit(
+    client: MasterClient,
+    what: str,
+    *,
+    name: str | None = None,
+    workers: int | None = None,
+    conf: Mapping[str, str] | None = None,
+    activate: bool = True,
+    swarm: SwarmConfig | None = None,
+    timeout: float = 3600.0,
+    progress: Callable[[UploadProgress], None] = lambda _: None,
+) -> JobView:
+    """Submit a directory, uploaded under its content's own id, or a bundle that is there already."""
+    bundle = what
+    spec = job_in(what)
+    if spec is not None:
+        await _expect_room_for(client, with_overrides(spec, name, workers, conf or {}))
+        view = await upload(client, Path(what), None, timeout=timeout, progress=progress, swarm=swarm)
+        bundle = view.id
+    body = {
+        "bundle": BundleId(bundle),
+        "name": name,
+        "workers": workers,
+        "conf": dict(conf or {}),
+        "activate": activate,
+    }
+    return await client.mutate("POST", "/v1/jobs", JobView, content=msgspec.json.encode(body), timeout=SUBMIT_SECS)
+
+
+async def _expect_room_for(client: MasterClient, spec: JobSpec) -> None:
+    """Refuse before the upload what the leader would refuse after it."""
+    for other in await client.ask_patiently("GET", "/v1/jobs", list[JobView], params={"any": "true"}):
+        if other.name == spec.name and other.status not in ENDED:
+            raise TorrentdistError("job_exists", id=spec.name)
+    for needed in spec.dependencies:
+        await client.ask_patiently("GET", f"/v1/bundles/{needed}", BundleView)
+
+
+async def jobs(client: MasterClient) -> list[JobView]:
+    """In the order of their names, the oldest of a name first."""
+    found = await all_pages(
+        lambda page: client.read_of_leader("/v1/jobs", list[JobView], params=page), lambda job: job.id
+    )
+    return sorted(found, key=lambda job: (job.name, job.created_at))
+
+
+async def job(client: MasterClient, name: str) -> JobView:
+    """With its story."""
+    return await client.read_of_leader(f"/v1/jobs/{name}", JobView, params={"events": "true"})
+
+
+async def activate(client: MasterClient, name: str) -> JobView:
+    return await client.mutate("POST", f"/v1/jobs/{name}/activate", JobView)
+
+
+async def deactivate(client: MasterClient, name: str) -> JobView:
+    return await client.mutate("POST", f"/v1/jobs/{name}/deactivate", JobView)
+
+
+async def rebalance(client: MasterClient, name: str, *, wait: float, workers: int | None) -> JobView:
+    params = {"wait": f"{wait:g}"} | ({} if workers is None else {"workers": str(workers)})
+    return await client.mutate("POST", f"/v1/jobs/{name}/rebalance", JobView, params=params)
+
+
+async def kill(client: MasterClient, name: str, *, wait: float | None) -> JobView:
+    params = {} if wait is None else {"wait": f"{wait:g}"}
+    return await client.mutate("DELETE", f"/v1/jobs/{name}", JobView, params=params)
+
+
+async def drain(client: MasterClient, supervisor: SupervisorId) -> None:
+    await client.mutate("PUT", f"/v1/supervisors/{supervisor}/drain", dict[str, object])
+
+
+async def undrain(client: MasterClient, supervisor: SupervisorId) -> None:
+    await client.mutate("DELETE", f"/v1/supervisors/{supervisor}/drain", dict[str, object])

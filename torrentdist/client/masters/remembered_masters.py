@@ -1,0 +1,95 @@
+"""What a user's commands know of each other, in small files of the user's cache directory: the masters that answered
+last, by the list that is configured, and the newest transaction that was seen, by the cluster.
+
+Always holds: two clusters never mix; of two commands that end at once none makes the other's transaction forgotten; a
+missing, damaged or unwritable file costs a round of asking, or the promise that one's own last change is shown. Must
+not do: raise.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import tempfile
+import time
+from pathlib import Path
+
+import msgspec
+
+from torrentdist.client.masters.leader_search import learned
+
+MAX_AGE_SECS = 24 * 3600.0
+"""Addresses that nobody confirmed for a day may belong to somebody else by now."""
+
+
+MAX_CLUSTERS = 64
+SEEN = "seen.json"
+
+
+class Remembered(msgspec.Struct, frozen=True, kw_only=True):
+    masters: list[str] = []
+    leader: str | None = None
+    cluster: str = ""
+    """Whose masters these are."""
+
+
+def cache_dir() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(base) if base.startswith("/") else Path(os.path.expanduser("~/.cache"))) / "torrentdist"
+
+
+def memory_path(configured: list[str]) -> Path:
+    key = hashlib.sha256("\n".join(sorted(configured)).encode()).hexdigest()[:16]
+    return cache_dir() / f"masters-{key}.json"
+
+
+def recall(path: Path) -> Remembered:
+    try:
+        if time.time() - path.stat().st_mtime > MAX_AGE_SECS:
+            return Remembered()
+        found = msgspec.json.decode(path.read_bytes(), type=Remembered)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return Remembered()
+    masters = list(learned(found.masters))
+    return Remembered(masters=masters, leader=found.leader, cluster=found.cluster)
+
+
+def remember(path: Path, what: Remembered) -> None:
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _replace(path, msgspec.json.encode(what))
+
+
+def recall_seen(directory: Path) -> dict[str, int]:
+    """The newest transaction seen, by cluster."""
+    try:
+        return msgspec.json.decode((directory / SEEN).read_bytes(), type=dict[str, int])
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return {}
+
+
+def remember_seen(directory: Path, cluster: str, zxid: int, instead_of: int) -> None:
+    """Unless another command has seen a newer one meanwhile. A lower one than `instead_of` takes its place: the
+    cluster's transactions are counted anew."""
+    with contextlib.suppress(OSError):
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with (directory / f"{SEEN}.lock").open("wb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            seen = recall_seen(directory)
+            if zxid < instead_of == seen.get(cluster, 0) or zxid > seen.get(cluster, 0):
+                others = [(id_, found) for id_, found in seen.items() if id_ != cluster]
+                _replace(directory / SEEN, msgspec.json.encode(dict([*others, (cluster, zxid)][-MAX_CLUSTERS:])))
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Written beside and renamed, so that another command never reads half of it."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.replace(temporary, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)

@@ -1,0 +1,1 @@
+"""Which master leads, for how long it may act, and the fence around what it changes."""

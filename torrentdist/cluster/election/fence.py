@@ -1,0 +1,50 @@
+"""The one way in which a leader, or an elected master that may not lead yet, changes ZooKeeper.
+
+Always holds: a commit happens in the epoch that the fence was made for and while the master's own election znode
+exists, or not at all; once the fence is not held nothing is even sent. What was committed is logged with its epoch: the
+record of who acted as leader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import structlog
+
+from torrentdist.cluster import paths
+from torrentdist.cluster.election.term import Term
+from torrentdist.cluster.session.znode_operations import Check, Op, Result, SessionExpired, TransactionFailed
+from torrentdist.cluster.session.zookeeper_session import ZooKeeper
+from torrentdist.model.errors import TorrentdistError
+
+log = structlog.get_logger(__name__)
+
+
+class Fence:
+    def __init__(self, zk: ZooKeeper, term: Term, held: Callable[[], bool], *, word: str = "committed") -> None:
+        self._zk = zk
+        self._term = term
+        self._held = held
+        self._word = word
+
+    @property
+    def epoch(self) -> int:
+        return self._term.epoch
+
+    async def commit(self, ops: Sequence[Op]) -> list[Result]:
+        """All of `ops` in this term, or `leadership_lost`; `TransactionFailed` if one of them was refused."""
+        if not self._held():
+            raise TorrentdistError("leadership_lost")
+        guards: list[Op] = [Check(paths.EPOCH, self._term.epoch), Check(self._term.election)]
+        try:
+            results = await self._zk.commit([*guards, *ops])
+        except TransactionFailed as exc:
+            if exc.index < len(guards):
+                raise TorrentdistError("leadership_lost") from exc
+            raise TransactionFailed(ops, exc.index - len(guards), exc.reason) from None
+        except SessionExpired as exc:
+            raise TorrentdistError("leadership_lost") from exc
+        changed = [op.path for op in ops if not isinstance(op, Check)]
+        if changed:
+            log.info(self._word, epoch=self.epoch, znodes=changed)
+        return results[len(guards) :]

@@ -1,0 +1,303 @@
+"""A member's place in a group and the barriers that it owns, as a pure state machine: which request is next, and what
+its answer means.
+
+Always holds: every write goes in one transaction with the member's own znode at a known version. So it renews the
+lease, happens at most once, and never after the place or the session is lost; and a barrier is deleted only while the
+session that owns it lives. Must not do: know what the barriers are for, or when work starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from torrentdist.cluster import paths
+from torrentdist.cluster.election.term import LEASE_SHARE, queue
+from torrentdist.cluster.paths import GroupPaths
+from torrentdist.cluster.rebalance.group_requests import (
+    Absent,
+    Answer,
+    Children,
+    Commit,
+    Content,
+    Done,
+    Ensure,
+    Errand,
+    Get,
+    Names,
+    Refused,
+    RequestKind,
+)
+from torrentdist.cluster.session.znode_operations import BadVersion, Create, Delete, NodeExists, NoNode, Op, Set
+
+RENEWAL_SHARE = 1 / 4
+"""A member writes once per this share of the session's timeout, if it has nothing else to write."""
+
+STOP_SHARE = 1 / 6
+"""How much of the session's timeout `on_stop` has, unless told otherwise."""
+
+BATCH = 500
+"""How many barriers go in one transaction: ZooKeeper takes no more than a megabyte."""
+
+_SESSION_BITS = 2**64 - 1
+NEVER = float("-inf")
+
+
+@dataclass(frozen=True)
+class BarrierLease:
+    """How long the last acknowledged write is good for."""
+
+    sent: float = NEVER
+    timeout: float = 0.0
+    stop_secs: float | None = None
+
+    @property
+    def end(self) -> float:
+        """From now on the session may be over."""
+        return self.sent + LEASE_SHARE * self.timeout
+
+    @property
+    def stop(self) -> float:
+        """From now on work has to be stopping, to have stopped at the end."""
+        return self.end - (self.timeout * STOP_SHARE if self.stop_secs is None else self.stop_secs)
+
+    @property
+    def renewal(self) -> float:
+        return self.sent + min(RENEWAL_SHARE * self.timeout, (self.stop - self.sent) / 2)
+
+
+@dataclass(frozen=True)
+class BarrierOwnership:
+    group: GroupPaths
+    unique: str
+    """How our znodes' names begin. Nobody else's do."""
+    data: bytes = b""
+    session: int | None = None
+    lease: BarrierLease = BarrierLease()
+    name: str | None = None
+    """Of our znode, when it is known to be there."""
+    version: int | None = None
+    """Of our znode; None after anything that may have changed it."""
+    prepared: bool = False
+    looked: bool = False
+    """For a znode of ours that we do not know of."""
+    entering: bool = False
+    """There may be one."""
+    doubtful: bool = False
+    """A write whose answer was lost may be on its way; the next one is its end."""
+    owned: Mapping[str, int] = field(default_factory=dict)
+    """Our barriers, with their fencing numbers."""
+    unclear: frozenset[str] = frozenset()
+    """Whether their barriers are ours has to be found out."""
+    blocked: frozenset[str] = frozenset()
+    """Others own their barriers; we are told when they go."""
+    taken: frozenset[str] | None = None
+    """Missing ones whose barriers somebody has, as far as is known; None: look."""
+
+    # events
+
+    def in_session(self, session: int | None) -> BarrierOwnership:
+        """A new session, or none: nothing that was ours is left."""
+        if session == self.session:
+            return self
+        fresh = BarrierOwnership(self.group, self.unique, self.data, session)
+        return replace(fresh, lease=replace(self.lease, sent=NEVER))
+
+    def displaced(self) -> BarrierOwnership:
+        """Our znode is gone, and the session isn't: barriers may be left, which are then ours still."""
+        fresh = self.in_session(None).in_session(self.session)
+        return replace(fresh, lease=self.lease, unclear=self.unclear | self.owned.keys())
+
+    def barrier_changed(self, resource: str) -> BarrierOwnership:
+        return replace(self, blocked=self.blocked - {resource}, taken=None)
+
+    def wants_changed(self) -> BarrierOwnership:
+        return replace(self, taken=None)
+
+    @property
+    def placed(self) -> bool:
+        return self.name is not None and self.version is not None
+
+    @property
+    def clean(self) -> bool:
+        """Nothing of ours is in ZooKeeper, as far as this session knows."""
+        return self.session is None or (self.name is None and not self.entering and not self.owned and not self.unclear)
+
+    @property
+    def prefix(self) -> str:
+        """Of our znodes of this session: one of an older session that lingers is not ours any more."""
+        assert self.session is not None
+        return f"{self.unique}.{self.session & _SESSION_BITS:x}-"
+
+    @property
+    def path(self) -> str:
+        assert self.name is not None
+        return self.group.member(self.name)
+
+    def guarded(self, *ops: Op) -> Commit:
+        """Done while our znode is there and as we know it, or not at all."""
+        assert self.version is not None
+        return Commit((Set(self.path, self.data, self.version), *ops))
+
+    # what is next
+
+    def upkeep(self, now: float, *, entering: bool) -> Errand | None:
+        """What keeps the place: it comes before everything else. `entering`: take a place if there is none."""
+        if self.session is None:
+            return None
+        if self.name is None:
+            return self._entrance(entering)
+        if self.version is None:
+            return Errand(RequestKind.CHECK, Get(self.path))
+        if self.doubtful or now >= self.lease.renewal:
+            return Errand(RequestKind.RENEW, self.guarded())
+        if self.unclear:
+            resource = min(self.unclear)
+            return Errand(RequestKind.LOOK, Get(self.group.barrier(resource)), (resource,))
+        return None
+
+    def _entrance(self, entering: bool) -> Errand | None:
+        # A place is needed too to clean up what an earlier one has left.
+        if not (entering or self.entering or self.unclear):
+            return None
+        if not self.prepared:
+            return Errand(RequestKind.PREPARE, Ensure(self.group.parts))
+        if not self.looked:
+            return Errand(RequestKind.FIND, Children(self.group.members, fresh=True))
+        return Errand(
+            RequestKind.ENTER,
+            Commit((Create(self.group.member(self.prefix), self.data, ephemeral=True, sequential=True),)),
+        )
+
+    def surrender(self, wanted: frozenset[str], in_use: frozenset[str]) -> Errand | None:
+        """Release what is ours, not wanted, and not worked on."""
+        surplus = sorted(self.owned.keys() - wanted - in_use)[:BATCH]
+        if not surplus or not self.placed:
+            return None
+        ops = [Delete(self.group.barrier(resource)) for resource in surplus]
+        return Errand(RequestKind.RELEASE, self.guarded(*ops), tuple(surplus))
+
+    def acquisition(self, wanted: frozenset[str], now: float) -> Errand | None:
+        """Take what is wanted and free; look for who has the rest."""
+        missing = wanted - self.owned.keys() - self.blocked
+        if not missing or not self.placed or now >= self.lease.stop:
+            return None
+        if self.taken is None:
+            return Errand(RequestKind.LIST, Children(self.group.barriers))
+        free = sorted(missing - self.taken)[:BATCH]
+        if not free:
+            resource = min(missing)
+            return Errand(RequestKind.LOOK, Get(self.group.barrier(resource), watch=True), (resource,))
+        mark = (self.name or "").encode()
+        ops = [Create(self.group.barrier(resource), mark, ephemeral=True) for resource in free]
+        return Errand(RequestKind.TAKE, self.guarded(*ops), tuple(free))
+
+    def departure(self) -> Errand | None:
+        if not self.placed or self.owned:
+            return None
+        assert self.version is not None
+        return Errand(RequestKind.LEAVE, Commit((Delete(self.path, self.version),)))
+
+    # what an answer means
+
+    def answered(self, errand: Errand, answer: Answer) -> BarrierOwnership:
+        match errand.kind, answer:
+            case RequestKind.PREPARE, Done():
+                return replace(self, prepared=True)
+            case RequestKind.FIND, Names(names):
+                return self._found(names)
+            case RequestKind.ENTER, _:
+                return self._entered(answer)
+            case RequestKind.CHECK, Content(_, stat) if stat.ephemeral_owner == self.session:
+                return replace(self, version=stat.version)
+            case RequestKind.CHECK, Absent() | Content():
+                return self.displaced()
+            case RequestKind.LOOK, Content(_, stat):
+                return self._seen(errand, stat.ephemeral_owner, stat.created_zxid)
+            case RequestKind.LOOK, Absent():
+                return self._seen(errand, None, 0)
+            case RequestKind.LIST, Names(names):
+                return replace(self, taken=frozenset(names), blocked=self.blocked & frozenset(names))
+            case ((RequestKind.PREPARE | RequestKind.FIND | RequestKind.LIST), (Absent() | Refused())):
+                return replace(self, prepared=False, looked=False)
+        if errand.kind is RequestKind.LEAVE:
+            return self._left(answer)
+        if isinstance(errand.request, Commit):
+            return self.committed(errand, answer)
+        return self
+
+    def _found(self, names: tuple[str, ...]) -> BarrierOwnership:
+        mine = [name for name in queue(names) if name.startswith(self.prefix)]
+        if not mine:
+            return replace(self, looked=True, entering=False)
+        return replace(self, looked=True, entering=True, name=mine[0], version=None, doubtful=True)
+
+    def _entered(self, answer: Answer) -> BarrierOwnership:
+        match answer:
+            case Done(results):
+                name = paths.name(str(results[0]))
+                # It is read before it counts: only ZooKeeper knows which session it belongs to.
+                return replace(self, name=name, version=None, entering=True)
+            case Refused():
+                return replace(self, prepared=False, looked=False)
+            case _:
+                return replace(self, looked=False, entering=True)
+
+    def _seen(self, errand: Errand, owner: int | None, created: int) -> BarrierOwnership:
+        (resource,) = errand.subject
+        clear = replace(self, unclear=self.unclear - {resource})
+        if owner is None:
+            return replace(clear, taken=None if self.taken is None else self.taken - {resource})
+        if owner == self.session:
+            return replace(clear, owned={**self.owned, resource: created})
+        if not (isinstance(errand.request, Get) and errand.request.watch):  # nobody would tell us: look once more
+            return replace(clear, taken=None if self.taken is None else self.taken | {resource})
+        return replace(clear, blocked=self.blocked | {resource})
+
+    def _left(self, answer: Answer) -> BarrierOwnership:
+        match answer:
+            case Done():
+                return self.displaced()
+            case Refused(_, reason) if isinstance(reason, NoNode):
+                return self.displaced()
+        return replace(self, version=None)
+
+    def committed(self, errand: Errand, answer: Answer) -> BarrierOwnership:
+        """What any guarded transaction has done to our place, and these kinds to the barriers."""
+        match answer:
+            case Done():
+                stat = answer.stat(0)
+                known = replace(self, version=stat.version, doubtful=False)
+                return known._changed(errand, stat.modified_zxid)
+            case Refused(0, reason) if isinstance(reason, NoNode):
+                return self.displaced()
+            case Refused(0, reason) if isinstance(reason, BadVersion):
+                return self._uncertain(errand)
+            case Refused(index, reason):
+                return self._refused(errand, index, reason)
+        return self._uncertain(errand)
+
+    def _changed(self, errand: Errand, zxid: int) -> BarrierOwnership:
+        if errand.kind is RequestKind.TAKE:
+            return replace(self, owned={**self.owned, **dict.fromkeys(errand.subject, zxid)})
+        if errand.kind is RequestKind.RELEASE:
+            return self._without(errand.subject)
+        return self
+
+    def _refused(self, errand: Errand, index: int, reason: Exception) -> BarrierOwnership:
+        if errand.kind is RequestKind.TAKE and isinstance(reason, NodeExists):
+            return replace(self, taken=(self.taken or frozenset()) | {errand.subject[index - 1]})
+        if errand.kind in (RequestKind.TAKE, RequestKind.REPORT) and index == 1 and isinstance(reason, NoNode):
+            return self.displaced()  # the folder is gone: enter anew, which makes it
+        if errand.kind is RequestKind.RELEASE:  # somebody else has deleted it
+            return self._without((errand.subject[index - 1],))
+        return self
+
+    def _uncertain(self, errand: Errand) -> BarrierOwnership:
+        lost = replace(self, version=None, doubtful=True)
+        if errand.kind in (RequestKind.TAKE, RequestKind.RELEASE):
+            return replace(lost._without(errand.subject), unclear=self.unclear | set(errand.subject))
+        return lost
+
+    def _without(self, resources: tuple[str, ...]) -> BarrierOwnership:
+        return replace(self, owned={r: fence for r, fence in self.owned.items() if r not in resources})

@@ -1,0 +1,172 @@
+"""The words in which the pure machines talk with ZooKeeper: one request at a time, one answer to each.
+
+Always holds: a request is a value, so that a model of ZooKeeper can answer it as well as the real one. Must not do:
+leave open what an answer proves. `Unsure` proves nothing: it may have been done, or be done yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+import structlog
+
+from torrentdist.cluster.session.znode_operations import Op, Result, Stat, TransactionFailed, ZNodeError
+from torrentdist.cluster.session.zookeeper_session import ZooKeeper
+from torrentdist.model.backoff import Retry
+from torrentdist.model.errors import TorrentdistError
+
+log = structlog.get_logger(__name__)
+FIRST_BREATH_SECS = 0.05
+LONGEST_BREATH_SECS = 5.0
+
+
+@dataclass(frozen=True)
+class Children:
+    path: str
+    watch: bool = False
+    fresh: bool = False
+    """At least as new as whatever was acknowledged to anybody before."""
+
+
+@dataclass(frozen=True)
+class Get:
+    path: str
+    watch: bool = False
+
+
+@dataclass(frozen=True)
+class Ensure:
+    paths: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Commit:
+    ops: tuple[Op, ...]
+
+
+Request = Children | Get | Ensure | Commit
+
+
+@dataclass(frozen=True)
+class Names:
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Content:
+    data: bytes
+    stat: Stat
+
+
+@dataclass(frozen=True)
+class Absent:
+    """There is no such znode, and no watch was left."""
+
+
+@dataclass(frozen=True)
+class Done:
+    results: tuple[Result, ...] = ()
+
+    def stat(self, index: int) -> Stat:
+        found = self.results[index]
+        assert isinstance(found, Stat)
+        return found
+
+
+@dataclass(frozen=True)
+class Refused:
+    """Nothing of it was done, because of the operation `index`."""
+
+    index: int
+    reason: ZNodeError
+
+
+@dataclass(frozen=True)
+class Unsure:
+    pass
+
+
+Answer = Names | Content | Absent | Done | Refused | Unsure
+
+
+class RequestKind(StrEnum):
+    """What a request is for."""
+
+    # a place in the group, and barriers
+    PREPARE = "prepare"
+    FIND = "find"
+    ENTER = "enter"
+    CHECK = "check"
+    RENEW = "renew"
+    LOOK = "look"
+    LIST = "list"
+    TAKE = "take"
+    RELEASE = "release"
+    LEAVE = "leave"
+    # a member
+    QUEUE = "queue"
+    WATCH = "watch"
+    STATUS = "status"
+    PLAN = "plan"
+    REPORT = "report"
+    CLEAR = "clear"
+    # the coordinator
+    EPOCH = "epoch"
+    RAISE = "raise"
+    MEMBERS = "members"
+    RESOURCES = "resources"
+    STOPPED = "stopped"
+    WRITE = "write"
+
+
+@dataclass(frozen=True)
+class Errand:
+    kind: RequestKind
+    request: Request
+    subject: tuple[str, ...] = ()
+
+
+def trouble_of_asking() -> Retry:
+    return Retry(FIRST_BREATH_SECS, LONGEST_BREATH_SECS)
+
+
+async def ask(
+    zk: ZooKeeper, session: int | None, request: Request, changed: Callable[[str], None], trouble: Retry
+) -> Answer:
+    """Put one request to ZooKeeper, in that session. `changed` is called with the path when a watch fires. `trouble`:
+    how it went for this asker until now."""
+    if session is None or session != zk.session_id:
+        return Unsure()
+    try:
+        answer = await _ask(zk, request, changed)
+        trouble.succeeded()
+        return answer
+    except TransactionFailed as exc:
+        return Refused(exc.index, exc.reason)
+    except ZNodeError as exc:
+        return Refused(0, exc)
+    except TorrentdistError as exc:
+        if trouble.failed(exc.code):
+            log.info("no answer from ZooKeeper for a resource group", reason=exc.message)
+        await zk.pause(trouble.pause_secs)
+        return Unsure()
+
+
+async def _ask(zk: ZooKeeper, request: Request, changed: Callable[[str], None]) -> Answer:
+    match request:
+        case Children(path, watch, fresh):
+            if fresh:
+                await zk.sync()
+            names = await zk.children(path, (lambda: changed(path)) if watch else None)
+            return Absent() if names is None else Names(tuple(names))
+        case Get(path, watch):
+            found = await zk.get(path, (lambda: changed(path)) if watch else None)
+            return Absent() if found is None else Content(*found)
+        case Ensure(paths):
+            for path in paths:
+                await zk.ensure(path)
+            return Done()
+        case Commit(ops):
+            return Done(tuple(await zk.commit(ops)))

@@ -1,0 +1,1 @@
+"""The cluster's records: mirrored in memory, registered, backed up and restored."""

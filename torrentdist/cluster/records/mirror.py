@@ -1,0 +1,325 @@
+"""What ZooKeeper holds, kept in memory by watches, and handed out as immutable snapshots.
+
+Always holds: what is watched is watched by the same request that reads it, so no change falls between; after a cut-off
+everything is read again; no record, however broken, stops the mirror. Must not do: write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+
+import structlog
+
+from torrentdist.cluster import paths
+from torrentdist.cluster.records.snapshot import ClusterSnapshot, ReadTree, updated
+from torrentdist.cluster.session.znode_operations import SessionState
+from torrentdist.cluster.session.zookeeper_session import ZooKeeper
+from torrentdist.model.backoff import Retry, kind_of
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import SupervisorId
+
+log = structlog.get_logger(__name__)
+
+_IN_FLIGHT = 256
+_FIRST_PAUSE_SECS = 0.5
+_LONGEST_PAUSE_SECS = 10.0
+
+
+@dataclass(frozen=True)
+class MirrorPlan:
+    """Which part of the tree is mirrored."""
+
+    records: frozenset[str]
+    lists: Mapping[str, int]
+    """Parents, and how many levels below them: 1 their children's records, 2 the grandchildren's too."""
+    unwatched: frozenset[str] = frozenset()
+    """Of all these the ones that leave no watch, with what is below them: they are read when somebody looks again."""
+
+    def roots(self) -> list[Look]:
+        return [Look(path, Aspect.DATA) for path in self.records] + [Look(p, Aspect.CHILDREN) for p in self.lists]
+
+    def is_root(self, look: Look) -> bool:
+        return look.path in self.records or look.path in self.lists
+
+    def watches(self, path: str) -> bool:
+        return path not in self.unwatched and paths.parent(path) not in self.unwatched
+
+    def below(self, parent: str, name: str) -> list[Look]:
+        """What there is to look at when a child was found."""
+        child = f"{parent}/{name}"
+        looks = [Look(child, Aspect.DATA)]
+        return [*looks, Look(child, Aspect.CHILDREN)] if self.lists.get(parent, 0) > 1 else looks
+
+
+class Aspect(Enum):
+    DATA = auto()
+    CHILDREN = auto()
+
+
+@dataclass(frozen=True)
+class Look:
+    """Something to read again. The two aspects of a znode are watched, and so read, each on its own."""
+
+    path: str
+    aspect: Aspect
+
+
+WHOLE_CLUSTER = MirrorPlan(
+    frozenset({paths.CLUSTER, paths.EPOCH}),
+    {paths.MASTERS: 1, paths.SUPERVISORS: 1, paths.ELECTION: 1, paths.ASSIGNMENTS: 1, paths.JOBS: 1, paths.BUNDLES: 2},
+)
+
+
+def of_supervisor(id_: SupervisorId) -> MirrorPlan:
+    """What a supervisor needs: its own assignment, which it watches, and where the masters are."""
+    records = frozenset({paths.CLUSTER, paths.assignment(id_)})
+    return MirrorPlan(records, {paths.MASTERS: 1}, frozenset({paths.CLUSTER, paths.MASTERS}))
+
+
+class Mirror:
+    def __init__(self, zk: ZooKeeper, plan: MirrorPlan = WHOLE_CLUSTER) -> None:
+        self._zk = zk
+        self._plan = plan
+        self._tree = ReadTree()
+        self._stale: set[Look] = set()
+        self._again: set[Look] = set()
+        """Of the stale ones those whose watch is in place."""
+        self._touched: set[str] = set()
+        self._vanished: set[str] = set()
+        """Paths that were listed, and gone when they were read."""
+        self._marks = 0
+        """How often something was found stale; a round has dealt with all marks from before it began."""
+        self._dealt_with = -1
+        self._wake = asyncio.Event()
+        self._advanced = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._complained: dict[str, str] = {}
+        self._again_after = Retry(_FIRST_PAUSE_SECS, _LONGEST_PAUSE_SECS)
+        self.snapshot = ClusterSnapshot()
+        self.applied_zxid = 0
+        """The snapshot shows every transaction up to this one."""
+
+    @property
+    def connected(self) -> bool:
+        return self._zk.state is SessionState.CONNECTED
+
+    @property
+    def fresh(self) -> bool:
+        """Connected, and nothing is known to be out of date."""
+        return self.connected and self._dealt_with >= self._marks
+
+    async def start(self, timeout: float) -> ClusterSnapshot:
+        """Read everything once and follow it from then on."""
+        if self._task is None:
+            self._zk.on_state.append(self._on_state)
+            self._mark(self._plan.roots())
+            self._task = asyncio.create_task(self._run(), name="mirror")
+        await self._until_dealt_with(self._marks, timeout)
+        return self.snapshot
+
+    async def close(self) -> None:
+        task, self._task = self._task, None
+        if task is not None:
+            self._zk.on_state.remove(self._on_state)
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    async def changed(self, since: int) -> ClusterSnapshot:
+        """The first snapshot with a later version than `since`."""
+        while self.snapshot.version <= since:
+            await self._advanced.wait()
+        return self.snapshot
+
+    async def wait_for(
+        self, predicate: Callable[[ClusterSnapshot], bool], timeout: float, what: str = "a change in the cluster"
+    ) -> ClusterSnapshot:
+        """The first snapshot of which `predicate` holds, or `timed_out`."""
+        try:
+            async with asyncio.timeout(timeout):
+                while not predicate(self.snapshot):
+                    await self._advanced.wait()
+        except TimeoutError:
+            raise TorrentdistError("timed_out", what=what, seconds=timeout) from None
+        return self.snapshot
+
+    async def sync(self, timeout: float) -> ClusterSnapshot:
+        """A snapshot that shows everything acknowledged to anybody before this call."""
+        try:
+            async with asyncio.timeout(timeout):
+                zxid = await self._zk.sync()
+                await self._until_dealt_with(self._marks, timeout)
+                self.applied_zxid = max(self.applied_zxid, zxid)
+        except TimeoutError:
+            raise TorrentdistError("zookeeper_unavailable", detail="no current view of the records") from None
+        return self.snapshot
+
+    async def sync_to(self, zxid: int, timeout: float) -> ClusterSnapshot:
+        """A snapshot that shows the transaction `zxid`; ZooKeeper is asked only if it isn't there yet."""
+        return self.snapshot if self.fresh and self.applied_zxid >= zxid else await self.sync(timeout)
+
+    async def incomplete(self) -> TorrentdistError | None:
+        """Why what is not in the tree may be somewhere all the same; None: it is a cluster's, and wholly there."""
+        if await self._zk.exists(paths.RESTORING) is not None:
+            return TorrentdistError("not_ready", detail="a backup is being restored")
+        return None if self.snapshot.present else TorrentdistError("no_cluster", chroot=self._zk.chroot)
+
+    # following
+
+    def _on_state(self, state: SessionState) -> None:
+        if state is SessionState.CONNECTED:
+            self._mark(self._everything())
+
+    def _everything(self) -> list[Look]:
+        known = [Look(path, Aspect.DATA) for path in self._tree.nodes]
+        known += [Look(path, Aspect.CHILDREN) for path in self._tree.children]
+        return [*self._plan.roots(), *known]
+
+    async def look_again(self, timeout: float) -> None:
+        """Read everything once more: what isn't watched, and the rest in case a watch was lost on the way."""
+        looks = [look for look in self._everything() if look not in self._stale]
+        self._mark(looks)
+        self._again.update(looks)
+        await self._until_dealt_with(self._marks, timeout)
+
+    def _mark(self, looks: Iterable[Look]) -> None:
+        looks = list(looks)
+        self._stale.update(looks)
+        self._again.difference_update(looks)
+        self._marks += 1
+        self._wake.set()
+
+    async def _run(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            try:
+                await self._round()
+                self._again_after.succeeded()
+            except TorrentdistError as exc:
+                if self._again_after.failed(exc.code):
+                    log.info("the mirror waits for ZooKeeper", reason=exc.message)
+                await self._recover()
+            except Exception as exc:
+                if self._again_after.failed(kind_of(exc)):
+                    log.exception("the mirror reads everything again")
+                self._stale.update(self._plan.roots())
+                await self._recover()
+
+    async def _recover(self) -> None:
+        self._wake.set()
+        await self._zk.pause(self._again_after.pause_secs)
+
+    async def _round(self) -> None:
+        """Read what is stale, and what that leads to; then hand out one new snapshot."""
+        marks = self._marks
+        room = asyncio.Semaphore(_IN_FLIGHT)
+        work, self._stale = self._stale, set()
+        while work:
+            left, found = set(work), set[Look]()
+            try:
+                async with asyncio.TaskGroup() as group:
+                    for look in work:
+                        group.create_task(self._look(look, room, left, found))
+            except ExceptionGroup as exc:
+                self._stale |= left | found
+                raise exc.exceptions[0] from None
+            work = found
+        zxid = self._zk.last_zxid
+        self._publish()
+        if not self._stale:
+            self.applied_zxid = zxid
+        self._dealt_with = marks
+        advanced, self._advanced = self._advanced, asyncio.Event()
+        advanced.set()
+
+    async def _look(self, look: Look, room: asyncio.Semaphore, left: set[Look], found: set[Look]) -> None:
+        async with room:
+            if look.aspect is Aspect.DATA:
+                await self._read_data(look)
+            else:
+                found.update(await self._read_children(look))
+        left.discard(look)
+
+    async def _read_data(self, look: Look) -> None:
+        path = look.path
+        # A leader's keep-alive writes its election znode all the time, and never changes it.
+        watch = None if paths.parent(path) == paths.ELECTION else self._watch(look)
+        node = await self._zk.get(path, watch)
+        while node is None and self._plan.is_root(look):
+            if await self._zk.exists(path, watch) is None:
+                break
+            node = await self._zk.get(path, watch)
+        self._touched.add(path)
+        if node is None:
+            self._tree.nodes.pop(path, None)
+            self._vanished.add(path)
+        else:
+            self._tree.nodes[path] = node
+            self._vanished.discard(path)
+
+    async def _read_children(self, look: Look) -> list[Look]:
+        path, watch = look.path, self._watch(look)
+        names = await self._zk.children(path, watch)
+        while names is None and self._plan.is_root(look):
+            if await self._zk.exists(path, watch) is None:
+                break
+            names = await self._zk.children(path, watch)
+        before, now = self._tree.children.get(path, frozenset()), frozenset(names or ())
+        self._touched.add(path)
+        gone = {f"{path}/{name}" for name in before - now}
+        for child in gone:
+            self._tree.drop(child)
+        self._touched |= gone
+        if gone and self._vanished:
+            self._vanished = {p for p in self._vanished if p not in gone and paths.parent(p) not in gone}
+        if names is None:
+            self._tree.children.pop(path, None)
+            self._vanished.add(path)
+        else:
+            self._tree.children[path] = now
+            self._vanished.discard(path)
+        # Also one that was there before, but gone when it was looked at: it has come back, and nothing watches it.
+        again = {paths.name(gone) for gone in self._vanished if paths.parent(gone) == path} & now
+        return [
+            look
+            for name in (now - before) | again
+            if paths.is_name(name)
+            for look in self._plan.below(path, name)
+            if name not in before or not self._known(look)
+        ]
+
+    def _known(self, look: Look) -> bool:
+        return look.path in (self._tree.nodes if look.aspect is Aspect.DATA else self._tree.children)
+
+    def _watch(self, look: Look) -> Callable[[], None] | None:
+        """None if there is none to be left, or one is in place."""
+        if look in self._again or not self._plan.watches(look.path):
+            self._again.discard(look)
+            return None
+        return lambda: self._mark([look]) if self._task else None
+
+    def _publish(self) -> None:
+        touched, self._touched, before = self._touched, set(), self.snapshot
+        self.snapshot = updated(before, self._tree, touched, self._complain)
+        if self.snapshot.present and not before.present:
+            self._zk.stir()  # whoever waits for a cluster has one now
+        if self.snapshot.present:
+            self._zk.write_in(self.snapshot.schema)
+
+    def _complain(self, path: str, error: TorrentdistError) -> None:
+        if self._complained.get(path) != error.message:
+            self._complained[path] = error.message
+            log.warning("a record is skipped", path=path, reason=error.message)
+
+    async def _until_dealt_with(self, marks: int, timeout: float) -> None:
+        try:
+            async with asyncio.timeout(timeout):
+                while self._dealt_with < marks:
+                    await self._advanced.wait()
+        except TimeoutError:
+            raise TorrentdistError("zookeeper_unavailable", detail="the records could not be read in time") from None

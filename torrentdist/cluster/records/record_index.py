@@ -1,0 +1,130 @@
+"""Answers questions about the records that would else need a walk over all of them.
+
+Always: an answer is what a walk over the snapshot that was followed last would give; to follow the next snapshot costs
+as much as what changed in between. Never: decide anything, or do I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import Generic, TypeVar
+
+from torrentdist.cluster.records.snapshot import Changes, ClusterSnapshot
+from torrentdist.model.ids import BundleId, Digest, JobId, SupervisorId
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V", bound=Hashable)
+
+PREFIX = 40
+"""Characters of a digest that a BitTorrent announce names."""
+
+
+class Follower:
+    """Says what changed since it was asked last."""
+
+    def __init__(self) -> None:
+        self._version = -1
+
+    def news(self, snapshot: ClusterSnapshot) -> Changes | None:
+        """None: everything may have changed."""
+        before, self._version = self._version, snapshot.version
+        return snapshot.changes_since(before)
+
+
+class PerBundle(Generic[V]):
+    """A value for each bundle that has one, derived from its record and its live holders alone."""
+
+    def __init__(self, derive: Callable[[ClusterSnapshot, BundleId], V | None]) -> None:
+        self._derive = derive
+        self._follower = Follower()
+        self._values: dict[BundleId, V] = {}
+
+    def of(self, snapshot: ClusterSnapshot) -> Mapping[BundleId, V]:
+        news = self._follower.news(snapshot)
+        if news is None or news.any_bundle:
+            self._values = {}
+        for bundle in snapshot.bundles if news is None or news.any_bundle else news.bundles:
+            value = self._derive(snapshot, bundle) if bundle in snapshot.bundles else None
+            if value is None:
+                self._values.pop(bundle, None)
+            else:
+                self._values[bundle] = value
+        return self._values
+
+
+class _Reverse(Generic[K, V]):
+    """Which keys name a value, where each key names several."""
+
+    def __init__(self) -> None:
+        self._named: dict[K, frozenset[V]] = {}
+        self._namers: dict[V, set[K]] = {}
+
+    def set(self, key: K, values: Iterable[V]) -> None:
+        before, now = self._named.pop(key, frozenset()), frozenset(values)
+        for value in before - now:
+            self._namers[value].discard(key)
+            if not self._namers[value]:
+                del self._namers[value]
+        for value in now - before:
+            self._namers.setdefault(value, set()).add(key)
+        if now:
+            self._named[key] = now
+
+    def namers(self, value: V) -> frozenset[K]:
+        return frozenset(self._namers.get(value, ()))
+
+    def keys(self) -> Iterable[K]:
+        return self._named.keys()
+
+
+class RecordIndex:
+    def __init__(self) -> None:
+        self._follower = Follower()
+        self._digests: _Reverse[BundleId, Digest] = _Reverse()
+        self._prefixes: _Reverse[BundleId, str] = _Reverse()
+        self._hosts: _Reverse[SupervisorId, BundleId] = _Reverse()
+        self._running: _Reverse[SupervisorId, JobId] = _Reverse()
+        self._jobs: _Reverse[JobId, BundleId] = _Reverse()
+        self._snapshot = ClusterSnapshot()
+
+    def follow(self, snapshot: ClusterSnapshot) -> Changes | None:
+        """What changed since the snapshot that was followed before; None: everything may have."""
+        news = self._follower.news(snapshot)
+        for bundle in {*self._digests.keys(), *snapshot.bundles} if news is None else news.bundles:
+            entry = snapshot.bundles.get(bundle)
+            self._digests.set(bundle, () if entry is None else (entry.record.digest,))
+            self._prefixes.set(bundle, () if entry is None else (entry.record.digest[:PREFIX],))
+        for host in (
+            {*self._hosts.keys(), *self._running.keys(), *snapshot.assignments} if news is None else news.assignments
+        ):
+            assignment = snapshot.assignments.get(host)
+            self._hosts.set(host, () if assignment is None else assignment.record.bundles)
+            workers = () if assignment is None else assignment.record.workers
+            self._running.set(host, {worker.job for worker in workers})
+        for job in {*self._jobs.keys(), *snapshot.jobs} if news is None else news.jobs:
+            found = snapshot.jobs.get(job)
+            self._jobs.set(job, found.record.needs if found is not None and found.record.live else ())
+        self._snapshot = snapshot
+        return news
+
+    def digests_like(self, prefix: str) -> set[Digest]:
+        """The digests that begin with these PREFIX characters."""
+        return {self._snapshot.bundles[bundle].record.digest for bundle in self._prefixes.namers(prefix)}
+
+    def bundles_of(self, digest: Digest) -> list[BundleId]:
+        """All bundles with this content, removed ones too."""
+        return sorted(self._digests.namers(digest))
+
+    def hosts_of(self, bundle: BundleId) -> list[SupervisorId]:
+        """The registered supervisors that are told to keep it, in the order in which their assignments were written."""
+        assignments = self._snapshot.assignments
+        hosts = self._hosts.namers(bundle) & self._snapshot.supervisors.keys()
+        return sorted(hosts, key=lambda id_: (assignments[id_].mtime, id_))
+
+    def running(self, job: JobId) -> list[SupervisorId]:
+        """The supervisors to which its workers are assigned."""
+        return sorted(self._running.namers(job))
+
+    def live_jobs_of(self, bundle: BundleId) -> list[JobId]:
+        """The jobs that need it and are not over."""
+        return sorted(self._jobs.namers(bundle))

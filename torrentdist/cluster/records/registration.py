@@ -1,0 +1,288 @@
+"""A daemon's ephemeral record in /masters or /supervisors: there while the daemon has a session, in every session.
+
+Always: one id, one daemon; a record of the same store is our own from before a crash, because whoever holds a store's
+lock is alone with it; where a cluster is named, the daemon is registered in that one only. Never: take over the record
+of another store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Callable
+from enum import Enum, auto
+from urllib.parse import urlsplit
+
+import structlog
+
+from torrentdist.cluster import paths
+from torrentdist.cluster.session.znode_operations import (
+    BadVersion,
+    Create,
+    Delete,
+    NodeExists,
+    NoNode,
+    SessionState,
+    Stat,
+    TransactionFailed,
+    ZNodeError,
+)
+from torrentdist.cluster.session.zookeeper_session import ZooKeeper
+from torrentdist.model.backoff import Retry, kind_of
+from torrentdist.model.errors import EXIT_UNAVAILABLE, TorrentdistError
+from torrentdist.model.ids import StoreId
+from torrentdist.model.records import ClusterRecord, MasterRecord, SupervisorRecord, decode, encode
+
+log = structlog.get_logger(__name__)
+
+_LONGEST_PAUSE_SECS = 10.0
+_LOOK_AGAIN_SECS = 0.2
+_PATIENCE = 1.75
+"""Of a session's timeout: ZooKeeper ends sessions at its ticks, and a tick may be half a timeout."""
+_DIAL_SECS = 1.0
+
+
+class RegistrationStep(Enum):
+    CREATE = auto()
+    KEEP = auto()
+    """It is of this session."""
+    REPLACE = auto()
+    """It is our own, left over from a session that ZooKeeper has not given up yet."""
+    TAKEN = auto()
+
+
+def claim(owner: int | None, store: StoreId | None, session: int | None, own_store: StoreId) -> RegistrationStep:
+    """What to do about the znode of our id. `owner`: its session, None if there is none; `store`: of its record."""
+    if owner is None:
+        return RegistrationStep.CREATE
+    if owner == session:
+        return RegistrationStep.KEEP
+    return RegistrationStep.REPLACE if store == own_store else RegistrationStep.TAKEN
+
+
+class OtherCluster(Exception):
+    """The tree holds another cluster than the one to register in."""
+
+
+class Registration:
+    def __init__(
+        self,
+        zk: ZooKeeper,
+        record: MasterRecord | SupervisorRecord,
+        *,
+        look_secs: float | None = None,
+        cluster: str | None = None,
+    ) -> None:
+        """`look_secs`: how often to look whether it is there, in the mean; None: it is watched.
+        `cluster`: the id of the only cluster to register in; None: any."""
+        self._cluster = cluster
+        self._zk = zk
+        self.record = record
+        self._look_secs = look_secs
+        master = isinstance(record, MasterRecord)
+        self._what = "master" if master else "supervisor"
+        self.path = paths.master(record.id) if isinstance(record, MasterRecord) else paths.supervisor(record.id)
+        self._wake = asyncio.Event()
+        self._watch: object | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._again = Retry(_LOOK_AGAIN_SECS, _LONGEST_PAUSE_SECS)
+        self.registered = False
+        self.on_change: list[Callable[[bool], None]] = []
+
+    async def start(self) -> None:
+        """Register, or fail with `id_taken` or OtherCluster; an outage meanwhile is waited for. From then on it is done
+        again whenever the record is gone.
+
+        The record of another store may be our own from before its disk was replaced: it goes with its session."""
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + self._zk.negotiated_timeout * _PATIENCE
+        while True:
+            try:
+                await self._register()
+                break
+            except (TorrentdistError, ZNodeError, TransactionFailed) as error:
+                if getattr(error, "code", "") == "id_taken":
+                    if clock() >= deadline or await self._answers():
+                        raise
+                elif isinstance(error, TorrentdistError) and error.exit_code != EXIT_UNAVAILABLE:
+                    raise
+                else:
+                    await self._wait(error)
+                    deadline = clock() + self._zk.negotiated_timeout * _PATIENCE
+            await asyncio.sleep(_LOOK_AGAIN_SECS)
+        self._zk.on_state.append(self._on_state)
+        self._zk.on_schema.append(self._wake.set)
+        self._task = asyncio.create_task(self._run(), name="registration")
+
+    async def _answers(self) -> bool:
+        """Whether somebody who isn't us is where the record says that it is: then it will not go."""
+        with contextlib.suppress(TorrentdistError):
+            found = await self._zk.get(self.path)
+            there = None if found is None else _door(decode(found[0], type(self.record), path=self.path))
+            return there is not None and there != _door(self.record) and await _opens(*there)
+        return False
+
+    async def abandon(self) -> bool:
+        """Leave the record to the session, and to whoever takes that up. False: nothing was started."""
+        task, self._task = self._task, None
+        if task is None:
+            return False
+        self._zk.on_state.remove(self._on_state)
+        self._zk.on_schema.remove(self._wake.set)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        self._tell(False)
+        return True
+
+    async def close(self) -> None:
+        """Take the record away at once, rather than with the session."""
+        if await self.abandon():
+            await self._withdraw()
+
+    async def _withdraw(self) -> None:
+        with contextlib.suppress(TorrentdistError, ZNodeError):
+            found = await self._zk.get(self.path)
+            if found is not None and found[1].ephemeral_owner == self._zk.session_id:
+                await self._zk.delete(self.path, found[1].version)
+
+    def _on_state(self, state: SessionState) -> None:
+        if state is SessionState.LOST:
+            self._watch = None
+            self._tell(False)
+        self._wake.set()
+
+    def _on_change(self, watch: object) -> None:
+        if self._watch is watch:
+            self._watch = None
+        self._wake.set()
+
+    async def _run(self) -> None:
+        while True:
+            self._wake.clear()
+            try:
+                await self._register()
+                self._again.succeeded()
+            except OtherCluster:
+                self._tell(False)
+                return
+            except (TorrentdistError, ZNodeError, TransactionFailed) as exc:
+                await self._wait(exc)
+                continue
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._look_secs and self._look_secs * random.uniform(0.75, 1.25)):
+                    await self._wake.wait()
+
+    async def _wait(self, error: Exception) -> None:
+        if self._again.failed(kind_of(error)):
+            log.warning("not registered, trying again", path=self.path, reason=str(error))
+        await self._zk.pause(self._again.pause_secs)
+
+    def look_again(self) -> None:
+        """It may be gone."""
+        self._wake.set()
+
+    async def _register(self) -> None:
+        """Make the record ours, and watch it if that is how it is kept."""
+        while True:
+            found = await self._look()
+            await self._require_cluster()  # after the look: what was registered before is in the same cluster
+            owner = None if found is None else found[1].ephemeral_owner
+            match claim(owner, None if found is None else self._store_of(found[0]), self._zk.session_id, self._store):
+                case RegistrationStep.KEEP:
+                    assert found is not None
+                    # Written by the process whose session we have taken up, or in an older schema; or we don't know
+                    # ZooKeeper's clock yet.
+                    spoken = self._zk.spoken(self.path, encode(self.record))
+                    if found[0] != spoken or self._zk.server_now() is None:
+                        await self._rewrite(found[1].version)
+                        continue
+                    self._tell(True)
+                    return
+                case RegistrationStep.TAKEN:
+                    self._tell(False)
+                    raise TorrentdistError("id_taken", what=self._what, id=self.record.id)
+                case RegistrationStep.CREATE:
+                    await self._make([])
+                case RegistrationStep.REPLACE:
+                    assert found is not None
+                    await self._make([Delete(self.path, found[1].version)])
+
+    async def _require_cluster(self) -> None:
+        if self._cluster is None:
+            return
+        found = await self._zk.get(paths.CLUSTER)
+        if found is not None and decode(found[0], ClusterRecord, path=paths.CLUSTER).id != self._cluster:
+            await self._withdraw()
+            raise OtherCluster
+
+    async def _look(self) -> tuple[bytes, Stat] | None:
+        # One watch at a time, however often this is asked. It may fire before the answer that placed it is looked at.
+        if self._watch is not None or self._look_secs is not None:
+            return await self._zk.get(self.path)
+        self._watch = watch = object()
+        found = None
+        try:
+            found = await self._zk.get(self.path, lambda: self._on_change(watch))
+        finally:
+            if found is None and self._watch is watch:
+                self._watch = None
+        return found
+
+    async def _rewrite(self, version: int) -> None:
+        """Whatever went wrong, the next look tells."""
+        try:
+            await self._zk.set(self.path, encode(self.record), version)
+        except (BadVersion, NoNode):
+            pass
+        except TorrentdistError as exc:
+            if exc.code != "outcome_unknown":
+                raise
+
+    async def _make(self, before: list[Delete]) -> None:
+        """Whatever went wrong, the next look tells."""
+        try:
+            await self._zk.commit([*before, Create(self.path, encode(self.record), ephemeral=True)])
+        except TransactionFailed as exc:
+            if isinstance(exc.reason, NoNode):
+                await self._zk.ensure(paths.parent(self.path))
+            elif not isinstance(exc.reason, NodeExists | BadVersion):
+                raise
+        except TorrentdistError as exc:
+            if exc.code != "outcome_unknown":
+                raise
+
+    @property
+    def _store(self) -> StoreId:
+        return self.record.store
+
+    def _store_of(self, data: bytes) -> StoreId | None:
+        with contextlib.suppress(TorrentdistError):
+            return decode(data, type(self.record), path=self.path).store
+        return None
+
+    def _tell(self, registered: bool) -> None:
+        if registered is not self.registered:
+            self.registered = registered
+            log.info("registered" if registered else "not registered any more", path=self.path)
+            for callback in list(self.on_change):
+                callback(registered)
+
+
+def _door(record: MasterRecord | SupervisorRecord) -> tuple[str, int] | None:
+    """Where it listens."""
+    url = urlsplit(record.url if isinstance(record, MasterRecord) else record.gateway)
+    return (url.hostname, url.port) if url.hostname and url.port else None
+
+
+async def _opens(host: str, port: int) -> bool:
+    try:
+        async with asyncio.timeout(_DIAL_SECS):
+            _, writer = await asyncio.open_connection(host, port)
+    except (OSError, TimeoutError):
+        return False
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
+    return True

@@ -1,0 +1,295 @@
+"""The cluster's records as one immutable value, and how it follows from what was read of the tree.
+
+Always holds: a replica counts only while a registered master has that very store; a record that cannot be read is as
+good as absent and hurts no other. Pure: no I/O, no clock.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from torrentdist.cluster import paths
+from torrentdist.cluster.election.term import TermRecord, queue
+from torrentdist.cluster.session.znode_operations import Stat
+from torrentdist.model import records
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import BundleId, JobId, MasterId, SupervisorId
+from torrentdist.model.records import (
+    AssignmentRecord,
+    BundleRecord,
+    ClusterRecord,
+    JobRecord,
+    MasterRecord,
+    R,
+    ReplicaRecord,
+    SupervisorRecord,
+    decode,
+)
+
+K = TypeVar("K", bound=str)
+V = TypeVar("V")
+
+
+@dataclass(frozen=True)
+class BundleEntry:
+    record: BundleRecord
+    version: int
+    mtime: float
+    """ZooKeeper's time of the record's last write."""
+    replicas: Mapping[MasterId, ReplicaRecord]
+    """As written; whether one counts, holders() says."""
+
+
+@dataclass(frozen=True)
+class AssignmentEntry:
+    record: AssignmentRecord
+    version: int
+    mtime: float = 0.0
+    """ZooKeeper's time of the record's last write."""
+
+
+@dataclass(frozen=True)
+class JobEntry:
+    record: JobRecord
+    version: int
+    mtime: float
+    """ZooKeeper's time of the record's last write."""
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Ids of the records that differ between two snapshots, or may."""
+
+    bundles: frozenset[BundleId] = frozenset()
+    jobs: frozenset[JobId] = frozenset()
+    assignments: frozenset[SupervisorId] = frozenset()
+    masters: bool = False
+    """Some master came, went or was registered anew: any replica may count or not count now."""
+    supervisors: bool = False
+    cluster: bool = False
+    """The cluster's own record changed: the tree may have come or gone."""
+
+    @property
+    def any_bundle(self) -> bool:
+        """Whether bundles may be judged otherwise whose records are as they were."""
+        return self.masters or self.cluster
+
+
+RECENT = 256
+"""So many steps are remembered. A reader that is further behind looks at everything."""
+
+
+@dataclass(frozen=True)
+class ClusterSnapshot:
+    version: int = 0
+    """Grows with every change that this process has seen."""
+    cluster: ClusterRecord | None = None
+    masters: Mapping[MasterId, MasterRecord] = field(default_factory=dict)
+    supervisors: Mapping[SupervisorId, SupervisorRecord] = field(default_factory=dict)
+    bundles: Mapping[BundleId, BundleEntry] = field(default_factory=dict)
+    assignments: Mapping[SupervisorId, AssignmentEntry] = field(default_factory=dict)
+    jobs: Mapping[JobId, JobEntry] = field(default_factory=dict)
+    election: tuple[MasterId, ...] = ()
+    """Who queues for leadership, in order. The first is elected, but leads only once it has raised the epoch."""
+    leader: MasterId | None = None
+    epoch: int = 0
+    leader_since: float = 0.0
+    """ZooKeeper's time of the epoch's last rise."""
+    recent: tuple[Changes, ...] = field(default=(), compare=False, repr=False)
+    """The steps that led to this version, the newest last."""
+
+    def changes_since(self, version: int) -> Changes | None:
+        """What changed after an earlier version; None: that is not known, and everything may have."""
+        steps = self.version - version
+        if version < 0 or not 0 <= steps <= len(self.recent):
+            return Changes() if steps == 0 else None
+        some = self.recent[len(self.recent) - steps :]
+        return Changes(
+            bundles=frozenset().union(*(step.bundles for step in some)),
+            jobs=frozenset().union(*(step.jobs for step in some)),
+            assignments=frozenset().union(*(step.assignments for step in some)),
+            masters=any(step.masters for step in some),
+            supervisors=any(step.supervisors for step in some),
+            cluster=any(step.cluster for step in some),
+        )
+
+    @property
+    def present(self) -> bool:
+        """Whether this is a cluster's tree at all. A missing or wiped one is no evidence of anything."""
+        return self.cluster is not None
+
+    @property
+    def schema(self) -> int:
+        """That all records are written in."""
+        return records.OLDEST_READABLE if self.cluster is None else self.cluster.schema
+
+    def holders(self, bundle: BundleId) -> tuple[MasterId, ...]:
+        """The live masters that hold a verified copy in the store that they run with now."""
+        entry = self.bundles.get(bundle)
+        if entry is None:
+            return ()
+        return tuple(id_ for id_, replica in sorted(entry.replicas.items()) if self._counts(entry.record, replica))
+
+    def _counts(self, bundle: BundleRecord, replica: ReplicaRecord) -> bool:
+        master = self.masters.get(replica.master)
+        return master is not None and master.store == replica.store and replica.digest == bundle.digest
+
+
+@dataclass
+class ReadTree:
+    """What was read: data with stat, and names of children, by path."""
+
+    nodes: dict[str, tuple[bytes, Stat]] = field(default_factory=dict)
+    children: dict[str, frozenset[str]] = field(default_factory=dict)
+
+    def drop(self, path: str) -> None:
+        self.nodes.pop(path, None)
+        for name in self.children.pop(path, ()):
+            self.drop(f"{path}/{name}")
+
+
+OnBad = Callable[[str, TorrentdistError], None]
+
+
+def updated(old: ClusterSnapshot, tree: ReadTree, touched: Iterable[str], on_bad: OnBad) -> ClusterSnapshot:
+    """The next snapshot; `old` itself if nothing of it changed. Only what is at the touched paths is decoded."""
+    by_section: dict[str, set[str]] = {}
+    for path in touched:
+        _, first, *rest = path.split("/")
+        by_section.setdefault("/" + first, set()).add(rest[0] if rest else "")
+    read = _Reader(tree, on_bad)
+
+    def section(
+        name: str, current: Mapping[K, V], build: Callable[[K], V | None]
+    ) -> tuple[Mapping[K, V], frozenset[K]]:
+        return _rebuilt(current, by_section.get(name, ()), build)
+
+    masters, masters_changed = section(paths.MASTERS, old.masters, read.master)
+    supervisors, supervisors_changed = section(paths.SUPERVISORS, old.supervisors, read.supervisor)
+    bundles, bundles_changed = section(paths.BUNDLES, old.bundles, read.bundle)
+    assignments, assignments_changed = section(paths.ASSIGNMENTS, old.assignments, read.assignment)
+    jobs, jobs_changed = section(paths.JOBS, old.jobs, read.job)
+    cluster = read.record(paths.CLUSTER, ClusterRecord) if paths.CLUSTER in by_section else old.cluster
+    new = dataclasses.replace(
+        old,
+        cluster=cluster,
+        masters=masters,
+        supervisors=supervisors,
+        bundles=bundles,
+        assignments=assignments,
+        jobs=jobs,
+    )
+    if paths.ELECTION in by_section or paths.EPOCH in by_section:
+        new = _with_leader(new, read)
+    step = Changes(
+        bundles_changed,
+        jobs_changed,
+        assignments_changed,
+        masters=bool(masters_changed),
+        supervisors=bool(supervisors_changed),
+        cluster=cluster != old.cluster,
+    )
+    if step == Changes() and _same_heads(old, new):
+        return old
+    return dataclasses.replace(new, version=old.version + 1, recent=(*old.recent[1 - RECENT :], step))
+
+
+def _same_heads(old: ClusterSnapshot, new: ClusterSnapshot) -> bool:
+    """Whether two snapshots agree in all that is not a record of a list."""
+    heads = [(s.election, s.leader, s.epoch, s.leader_since) for s in (old, new)]
+    return heads[0] == heads[1]
+
+
+def _with_leader(snapshot: ClusterSnapshot, read: _Reader) -> ClusterSnapshot:
+    names = queue(read.tree.children.get(paths.ELECTION, frozenset()))
+    candidates = [read.tree.nodes.get(paths.election_node(name)) for name in names]
+    node = read.tree.nodes.get(paths.EPOCH)
+    term = read.record(paths.EPOCH, TermRecord) if node and node[0] else None
+    return dataclasses.replace(
+        snapshot,
+        election=tuple(MasterId(node[0].decode(errors="replace")) for node in candidates if node is not None),
+        leader=term.leader_among(names) if term else None,
+        epoch=node[1].version if node else 0,
+        leader_since=node[1].mtime if node else 0.0,
+    )
+
+
+def _rebuilt(
+    current: Mapping[K, V], touched: Collection[str], build: Callable[[K], V | None]
+) -> tuple[Mapping[K, V], frozenset[K]]:
+    """`current` with the touched entries built anew, and which of them changed; the very same mapping if none did."""
+    changed: dict[K, V | None] = {}
+    for name in touched:
+        key: K = name  # type: ignore[assignment]  # ids are strings
+        value = build(key) if name else None  # the list itself has no name
+        if value != current.get(key):
+            changed[key] = value
+    if not changed:
+        return current, frozenset()
+    result = {**current}
+    for key, value in changed.items():
+        if value is None:
+            del result[key]
+        else:
+            result[key] = value
+    return result, frozenset(changed)
+
+
+@dataclass(frozen=True)
+class _Reader:
+    tree: ReadTree
+    on_bad: OnBad
+
+    def record(self, path: str, kind: type[R]) -> R | None:
+        node = self.tree.nodes.get(path)
+        if node is None:
+            return None
+        try:
+            return decode(node[0], kind, path=path)
+        except TorrentdistError as exc:
+            self.on_bad(path, exc)
+            return None
+
+    def named(self, path: str, kind: type[R], key: str) -> R | None:
+        """A record that says itself where it belongs; elsewhere it is somebody's mistake."""
+        record = self.record(path, kind)
+        said = getattr(record, key, None)
+        if record is not None and said != paths.name(path):
+            self.on_bad(path, TorrentdistError("invalid_request", detail=f"{path} holds the record of {said!r}"))
+            return None
+        return record
+
+    def master(self, id_: MasterId) -> MasterRecord | None:
+        return self.named(f"{paths.MASTERS}/{id_}", MasterRecord, "id")
+
+    def supervisor(self, id_: SupervisorId) -> SupervisorRecord | None:
+        return self.named(f"{paths.SUPERVISORS}/{id_}", SupervisorRecord, "id")
+
+    def assignment(self, id_: SupervisorId) -> AssignmentEntry | None:
+        path = f"{paths.ASSIGNMENTS}/{id_}"
+        record = self.record(path, AssignmentRecord)
+        if record is None:
+            return None
+        stat = self.tree.nodes[path][1]
+        return AssignmentEntry(record, stat.version, stat.mtime)
+
+    def job(self, id_: JobId) -> JobEntry | None:
+        path = f"{paths.JOBS}/{id_}"
+        record = self.named(path, JobRecord, "id")
+        if record is None:
+            return None
+        stat = self.tree.nodes[path][1]
+        return JobEntry(record, stat.version, stat.mtime)
+
+    def bundle(self, id_: BundleId) -> BundleEntry | None:
+        path = f"{paths.BUNDLES}/{id_}"
+        record = self.named(path, BundleRecord, "id")
+        if record is None:
+            return None
+        stat = self.tree.nodes[path][1]
+        names = sorted(self.tree.children.get(path, ()))
+        replicas = [self.named(f"{path}/{name}", ReplicaRecord, "master") for name in names]
+        return BundleEntry(record, stat.version, stat.mtime, {r.master: r for r in replicas if r is not None})

@@ -1,0 +1,175 @@
+"""Reads every persistent record out of ZooKeeper, and brings a backup's records back into an empty tree.
+
+Always holds: the epoch of a restored tree is above every one that the backup's cluster had, so that no leader of before
+can change it, and whoever leads the tree meanwhile is deposed by the transaction that completes it; a restore that was
+interrupted leaves its marker in the tree, and is simply run again. Must not do: write over a record of anybody else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+
+from torrentdist.cluster import paths
+from torrentdist.cluster.records.tree_restore import (
+    cluster_record,
+    creations,
+    history,
+    left_record,
+    marker,
+    obstacle,
+    occupant,
+    passing,
+    sorted_nodes,
+)
+from torrentdist.cluster.session.znode_operations import Create, Delete, NodeExists, Op, Set, TransactionFailed
+from torrentdist.cluster.session.zookeeper_session import ZooKeeper
+from torrentdist.model import records
+from torrentdist.model.backup import Backup
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.records import ClusterRecord, decode
+from torrentdist.model.wire.ha_views import RestoreView
+
+_IN_FLIGHT = 64
+_RAISES = 500
+_LATER_EPOCHS = 1000
+"""So many more the lost cluster may have had since the backup: the fencing numbers of workers must not go back."""
+_ATTEMPTS = 20
+
+
+async def read_records(zk: ZooKeeper) -> tuple[dict[str, bytes], int]:
+    """Every persistent record by path, and the epoch."""
+    found: dict[str, bytes] = {}
+    epoch = 0
+    room = asyncio.Semaphore(_IN_FLIGHT)
+
+    async def step(path: str) -> list[str]:
+        nonlocal epoch
+        async with room:
+            node = await zk.get(path)
+            if node is None or node[1].ephemeral_owner:
+                return []
+            if path == paths.EPOCH:
+                epoch = node[1].version
+            if path != paths.ROOT:
+                found[path] = node[0]
+            names = await zk.children(path) or []
+        below = [f"{path.rstrip('/')}/{name}" for name in names]
+        return [child for child in below if not passing(child)]
+
+    level = [paths.ROOT]
+    while level:
+        level = [child for children in await asyncio.gather(*map(step, level)) for child in children]
+    return found, epoch
+
+
+async def make_backup(zk: ZooKeeper) -> Backup:
+    zxid = await zk.sync()
+    found, epoch = await read_records(zk)
+    if paths.CLUSTER not in found:
+        raise TorrentdistError("not_ready", detail="there is no cluster's record to back up")
+    cluster = decode(found[paths.CLUSTER], ClusterRecord, path=paths.CLUSTER)
+    return Backup(cluster=cluster.id, epoch=epoch, zxid=zxid, made_at=time.time(), nodes=sorted_nodes(found))
+
+
+async def restore(zk: ZooKeeper, backup: Backup) -> RestoreView:
+    """`tree_not_empty` unless there is nothing but what daemons write by themselves, or what an interrupted run of the
+    same backup wrote."""
+    began = time.monotonic()
+    zk.write_in(records.SCHEMA)  # as they were
+    with zk.without_cluster():
+        epoch = await _restore(zk, backup)
+    return RestoreView(
+        cluster=backup.cluster,
+        epoch=epoch,
+        records=len(backup.nodes),
+        seconds=round(time.monotonic() - began, 3),
+    )
+
+
+async def _restore(zk: ZooKeeper, backup: Backup) -> int:
+    await zk.make_chroot()
+    await _begin(zk, backup)
+    for _ in range(_ATTEMPTS):
+        if await _filled(zk, backup):
+            return await _complete(zk, backup)
+    raise TorrentdistError("not_ready", detail="daemons write faster than the tree can be filled")
+
+
+async def _begin(zk: ZooKeeper, backup: Backup) -> None:
+    """Return with the marker of this backup in the tree."""
+    while (found := await zk.get(paths.RESTORING)) is None:
+        there, _ = await read_records(zk)
+        strange = occupant(there, backup)
+        if strange is not None:
+            raise TorrentdistError("tree_not_empty", path=strange)
+        with contextlib.suppress(NodeExists):
+            await zk.create(paths.RESTORING, marker(backup))
+    if found[0] != marker(backup):
+        raise TorrentdistError("tree_not_empty", path=f"a part of another backup ({paths.RESTORING})")
+
+
+async def _filled(zk: ZooKeeper, backup: Backup) -> bool:
+    """Whether all records are there now; False: a running daemon has made one of the parents meanwhile, look again."""
+    there, _ = await read_records(zk)
+    strange = obstacle(there, backup)
+    if strange is not None:
+        raise TorrentdistError("tree_not_empty", path=strange)
+    for path in paths.PARENTS:
+        await zk.ensure(path)
+    there, _ = await read_records(zk)
+    try:
+        for batch in creations(backup, there):
+            await zk.commit(batch)
+    except TransactionFailed as exc:
+        if isinstance(exc.reason, NodeExists):
+            return False
+        raise TorrentdistError("zookeeper_unavailable", detail=str(exc)) from exc
+    return True
+
+
+async def _complete(zk: ZooKeeper, backup: Backup) -> int:
+    """History, cluster and epoch in one transaction that ends whatever leads there; the new epoch.
+
+    Somebody may be elected at any moment, which raises the epoch too: then it is tried again.
+    """
+    for _ in range(_ATTEMPTS):
+        with contextlib.suppress(TransactionFailed):
+            if await zk.exists(paths.RESTORING) is None:  # another run of the same backup was faster
+                return (await read_records(zk))[1]
+            version = await _raise_to(zk, backup.epoch + _LATER_EPOCHS)
+            ops: list[Op] = [Set(paths.EPOCH, left_record(backup), version)]
+            exists = await zk.exists(paths.CLUSTER) is not None
+            data = cluster_record(backup)
+            ops.append(Set(paths.CLUSTER, data) if exists else Create(paths.CLUSTER, data))
+            ops += await _history(zk, backup)
+            ops.append(Delete(paths.RESTORING))
+            ops += [Delete(paths.election_node(name)) for name in await zk.children(paths.ELECTION) or ()]
+            await zk.commit(ops)
+            return version + 1
+    raise TorrentdistError("not_ready", detail="the masters elect leaders faster than the tree can be completed")
+
+
+async def _raise_to(zk: ZooKeeper, epoch: int) -> int:
+    """The version of /epoch once it is `epoch` at least: the number itself can only be counted up."""
+    while (found := await zk.exists(paths.EPOCH)) is None:
+        with contextlib.suppress(NodeExists):
+            await zk.create(paths.EPOCH)
+    version = found.version
+    while version < epoch:
+        steps = min(_RAISES, epoch - version)
+        await zk.commit([Set(paths.EPOCH, b"", version + n) for n in range(steps)])
+        version += steps
+    return version
+
+
+async def _history(zk: ZooKeeper, backup: Backup) -> list[Op]:
+    """The backup's failovers before those since; their names are ZooKeeper's, so all are written anew."""
+    names = sorted(await zk.children(paths.FAILOVERS) or (), key=lambda name: paths.sequence_of(name) or 0)
+    since = [node[0] for name in names if (node := await zk.get(paths.failover(name))) is not None]
+    before = history(backup)
+    since = [record for record in since if record not in before]
+    prefix = paths.failover_prefix()
+    again: list[Op] = [Create(prefix, data, sequential=True) for data in (*before, *since)]
+    return [*(Delete(paths.failover(name)) for name in names), *again]

@@ -1,0 +1,136 @@
+"""A backup's records back into an empty tree, as a pure plan of bounded transactions.
+
+Always holds: only a tree is filled that holds nothing but what daemons write by themselves, or what an interrupted run
+of the same backup has written, as its marker says; a bundle comes with all replica records in one transaction, or
+a master would see it without holders; nothing of anybody else is ever written over. Pure: no I/O, no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from torrentdist.cluster import paths
+from torrentdist.cluster.election.term import TermRecord, queue, read_term
+from torrentdist.cluster.session.znode_operations import Create, request_size
+from torrentdist.model.backup import Backup, Node, digest_of
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.records import ClusterRecord, decode, encode
+
+PASSING = frozenset({paths.MASTERS, paths.SUPERVISORS, paths.ELECTION, paths.REQUESTS, paths.RESTORING})
+"""What daemons write anew by themselves, or what is of no use later. Never in a backup."""
+LAST = frozenset({paths.CLUSTER, paths.EPOCH})
+MAX_OPS = 1000
+MAX_BYTES = 400_000
+
+RESTORED = "restored from a backup"
+
+
+def section(path: str) -> str:
+    return "/" + path.split("/")[1]
+
+
+def passing(path: str) -> bool:
+    """Whether it says only who is at work right now: of a resource group, all but its record and its resources."""
+    _, first, *rest = path.split("/")
+    return "/" + first in PASSING or ("/" + first == paths.GROUPS and len(rest) > 1 and rest[1] != "resources")
+
+
+def _group(path: str) -> tuple[str, ...]:
+    return tuple(path.split("/")[1:3])
+
+
+def marker(backup: Backup) -> bytes:
+    """What /restoring says: which backup is being brought back."""
+    return digest_of(backup).encode()
+
+
+def occupant(there: Mapping[str, bytes], backup: Backup) -> str | None:
+    """What keeps a tree from being empty; None if nothing does.
+
+    A cluster that `ha init` has founded and that holds nothing yet is nobody's loss, also where masters have led it.
+    The backup's own cluster is there only if it lives, or was restored before: that is not done once more.
+    """
+    if there.get(paths.CLUSTER) is not None and _cluster_id(there[paths.CLUSTER]) == backup.cluster:
+        return f"the cluster of this backup itself ({paths.CLUSTER})"
+    return stranger(there)
+
+
+def stranger(there: Iterable[str]) -> str | None:
+    """A path that daemons don't make by themselves; None if there is no such path."""
+    return next((path for path in sorted(there) if not _of_daemons(path)), None)
+
+
+def _cluster_id(data: bytes) -> str | None:
+    try:
+        return decode(data, ClusterRecord, path=paths.CLUSTER).id
+    except TorrentdistError:
+        return None
+
+
+def _of_daemons(path: str) -> bool:
+    """Whether daemons make it by themselves where there was nothing."""
+    depth = path.count("/")
+    parts = section(path) == paths.GROUPS and (depth == 2 or (depth == 3 and path.endswith("/resources")))
+    return depth == 1 or section(path) == paths.FAILOVERS or parts
+
+
+def obstacle(there: Mapping[str, bytes], backup: Backup) -> str | None:
+    """A record that is neither the daemons' nor one that an interrupted run of this backup has written."""
+    wanted = {node.path: node.data for node in backup.nodes}
+    for path, data in sorted(there.items()):
+        ours = wanted.get(path) == data
+        below_ours = len(_group(path)) == 2 and wanted.get("/" + "/".join(_group(path))) is not None
+        if not (ours or (path.count("/") > 2 and below_ours) or _of_daemons(path)):
+            return path
+    return None
+
+
+def creations(backup: Backup, there: Iterable[str]) -> Iterator[list[Create]]:
+    """Transactions that write what is missing, but for the epoch, the cluster and the history: those come last."""
+    present = set(there)
+    missing = [
+        Create(node.path, node.data)
+        for node in backup.nodes
+        if node.path not in present and node.path not in LAST and paths.parent(node.path) != paths.FAILOVERS
+    ]
+    groups: dict[tuple[str, ...], list[Create]] = {}
+    for op in missing:
+        groups.setdefault(_group(op.path), []).append(op)
+    batch: list[Create] = []
+    for _, group in sorted(groups.items(), key=lambda item: (len(item[0]), item[0])):
+        # A group that fits goes in whole; one that is too large for any transaction, record by record.
+        for part in [group] if _fits(group) else [[op] for op in group]:
+            if batch and not _fits([*batch, *part]):
+                yield batch
+                batch = []
+            batch += part
+    if batch:
+        yield batch
+
+
+def _fits(ops: list[Create]) -> bool:
+    return len(ops) <= MAX_OPS and request_size(ops) <= MAX_BYTES
+
+
+def history(backup: Backup) -> list[bytes]:
+    """The failovers, the oldest first."""
+    found = {paths.name(n.path): n.data for n in backup.nodes if paths.parent(n.path) == paths.FAILOVERS}
+    return [found[name] for name in queue(found)]
+
+
+def cluster_record(backup: Backup) -> bytes:
+    return _data(backup, paths.CLUSTER)
+
+
+def left_record(backup: Backup) -> bytes:
+    """What /epoch says until somebody leads again: whose term the backup was made in, and why it is over."""
+    last = read_term(_data(backup, paths.EPOCH))
+    return encode(TermRecord(leader=last.leader, election="", left=RESTORED)) if last is not None else b""
+
+
+def _data(backup: Backup, path: str) -> bytes:
+    return next((node.data for node in backup.nodes if node.path == path), b"")
+
+
+def sorted_nodes(found: Mapping[str, bytes]) -> tuple[Node, ...]:
+    return tuple(Node(path, data) for path, data in sorted(found.items(), key=lambda item: item[0].split("/")))

@@ -1,0 +1,1 @@
+"""A ZooKeeper session on asyncio: the kazoo client, operations, access rights, arrival in a cluster."""

@@ -1,0 +1,82 @@
+"""A daemon's first steps: a session with ZooKeeper, a tree that this release can read, and a cluster in it.
+
+Each of them may take as long as it takes. Never: write, or give up on an ensemble that does not answer yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import structlog
+
+from torrentdist.cluster import paths
+from torrentdist.cluster.records.mirror import Mirror
+from torrentdist.cluster.session.zookeeper_session import ZooKeeper
+from torrentdist.model.backoff import Retry
+from torrentdist.model.errors import EXIT_UNAVAILABLE, TorrentdistError
+from torrentdist.model.records import ClusterRecord, decode
+
+log = structlog.get_logger(__name__)
+
+CONNECT_SECS = 30.0
+FIRST_PAUSE_SECS = 0.5
+LONGEST_PAUSE_SECS = 15.0
+T = TypeVar("T")
+
+
+async def answered(zk: ZooKeeper, work: Callable[[], Awaitable[T]]) -> T:
+    """What `work` returns; it is tried again for as long as ZooKeeper does not answer."""
+    again = Retry(FIRST_PAUSE_SECS, LONGEST_PAUSE_SECS)
+    while True:
+        try:
+            return await work()
+        except TorrentdistError as error:
+            if error.exit_code != EXIT_UNAVAILABLE:
+                raise
+            await _wait(zk, again, error)
+
+
+async def enter(zk: ZooKeeper) -> None:
+    """Return once connected, whether or not there is a cluster; `later_release` if its records are of a schema that
+    this release cannot read."""
+    again = Retry(FIRST_PAUSE_SECS, LONGEST_PAUSE_SECS)
+    while True:
+        try:
+            await zk.start(CONNECT_SECS)
+            found = await zk.get(paths.CLUSTER)
+        except TorrentdistError as error:
+            await _wait(zk, again, error)
+            continue
+        if found is not None:
+            _require_readable(found[0])
+        return
+
+
+async def _wait(zk: ZooKeeper, again: Retry, error: TorrentdistError) -> None:
+    if again.failed(error.code):
+        log.warning("waiting for ZooKeeper", detail=error.message, hint=error.hint)
+    await zk.pause(again.pause_secs)
+
+
+def lacks_cluster(mirror: Mirror) -> bool:
+    """Whether ZooKeeper has just said that there is no cluster in the tree; not knowing is no such word."""
+    return mirror.fresh and not mirror.snapshot.present
+
+
+async def until_founded(mirror: Mirror) -> None:
+    """Return once there is a cluster in the tree, which only `ha init` and `ha restore` put there."""
+    snapshot = mirror.snapshot
+    if not snapshot.present:
+        log.warning("waiting for a cluster: `torrentdist ha init` founds one, `ha restore` brings one back")
+    while not snapshot.present:
+        snapshot = await mirror.changed(snapshot.version)
+
+
+def _require_readable(data: bytes) -> None:
+    try:
+        decode(data, ClusterRecord, path=paths.CLUSTER)
+    except TorrentdistError as error:
+        if error.code == "later_release":
+            raise
+        log.error("the cluster's record is damaged", reason=error.message)

@@ -1,0 +1,61 @@
+"""Founds a cluster: makes the record `/cluster` and the znodes that everything else is below, once and for all.
+
+Always: one transaction makes the cluster, so that a tree holds a whole one or none. Never: found one in a tree that
+holds records already, since those may be the remains of a cluster that a backup can bring back.
+"""
+
+from __future__ import annotations
+
+import secrets
+
+from torrentdist.cluster import paths
+from torrentdist.cluster.records.tree_backup import read_records
+from torrentdist.cluster.records.tree_restore import stranger
+from torrentdist.cluster.session.znode_operations import Create, NodeExists, TransactionFailed
+from torrentdist.cluster.session.zookeeper_session import ZooKeeper
+from torrentdist.model.configuration.config import ZooKeeperConfig
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.records import SCHEMA, ClusterRecord, decode, encode
+from torrentdist.model.wire.ha_views import FoundedView
+
+_ATTEMPTS = 5
+
+
+async def found_at(config: ZooKeeperConfig, connect_secs: float) -> FoundedView:
+    """Found a cluster by a connection of its own."""
+    zk = ZooKeeper(config)
+    try:
+        await zk.start(connect_secs)
+        return await found_cluster(zk)
+    finally:
+        await zk.close()
+
+
+async def found_cluster(zk: ZooKeeper) -> FoundedView:
+    """The id of the cluster in this tree; one is founded if there is none."""
+    for _ in range(_ATTEMPTS):
+        there = await zk.get(paths.CLUSTER)
+        if there is not None:
+            return FoundedView(cluster=decode(there[0], ClusterRecord, path=paths.CLUSTER).id, founded=False)
+        record = ClusterRecord(schema=SCHEMA, id=secrets.token_hex(8), announce_key=secrets.token_hex(16))
+        if await _founded(zk, record):
+            return FoundedView(cluster=record.id, founded=True)
+    raise TorrentdistError("zookeeper_unavailable", detail="others write into this tree all the time")
+
+
+async def _founded(zk: ZooKeeper, record: ClusterRecord) -> bool:
+    """False: somebody else has made a part of it in the same moment."""
+    found, _ = await read_records(zk)
+    strange = paths.RESTORING if await zk.exists(paths.RESTORING) is not None else stranger(found)
+    if strange is not None:
+        raise TorrentdistError("tree_not_empty", path=strange)
+    parents = [path for path in (*paths.PARENTS, paths.JOBS) if await zk.exists(path) is None]
+    with zk.without_cluster():
+        await zk.make_chroot()
+        try:
+            await zk.commit([*map(Create, parents), Create(paths.CLUSTER, encode(record))])
+        except TransactionFailed as exc:
+            if not isinstance(exc.reason, NodeExists):
+                raise
+            return False
+    return True

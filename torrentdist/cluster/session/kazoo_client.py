@@ -1,0 +1,390 @@
+"""One kazoo client as futures of an event loop. The only file that knows kazoo, which is untyped and full of traps.
+
+Always holds: answers and watches reach the loop in the order in which ZooKeeper sent them; what comes out is ours
+(operations.py) or CutOff. Must not do: kazoo recipes, kazoo's retries, deadlines (the facade's), or block the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import socket
+import ssl
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kazoo import exceptions as kazoo_errors
+from kazoo.client import KazooClient
+from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.protocol.connection import PURESASL_AVAILABLE, ConnectionHandler
+from kazoo.protocol.serialization import Connect
+from kazoo.protocol.states import KazooState, KeeperState
+from kazoo.retry import KazooRetry
+from kazoo.security import ACL, Id
+
+from torrentdist.cluster.session.acl import Acl, Credentials
+from torrentdist.cluster.session.znode_operations import (
+    BadVersion,
+    Check,
+    Create,
+    Delete,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    Op,
+    Result,
+    SessionExpired,
+    SessionId,
+    Set,
+    Stat,
+    TransactionFailed,
+    ZNodeError,
+)
+from torrentdist.model.configuration.config import ZooKeeperConfig
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.wording import cause_text
+
+SASL_AVAILABLE: bool = PURESASL_AVAILABLE
+
+_NODE_ERRORS: dict[type[Exception], type[ZNodeError]] = {
+    kazoo_errors.NoNodeError: NoNode,
+    kazoo_errors.NodeExistsError: NodeExists,
+    kazoo_errors.BadVersionError: BadVersion,
+    kazoo_errors.NotEmptyError: NotEmpty,
+}
+_REFUSED = (kazoo_errors.NoAuthError, kazoo_errors.AuthFailedError, kazoo_errors.InvalidACLError)
+_CUT_OFF = (kazoo_errors.ConnectionLoss, kazoo_errors.ConnectionClosedError, kazoo_errors.SessionMovedError)
+_ROLLED_BACK = (kazoo_errors.RolledBackError, kazoo_errors.RuntimeInconsistency)
+_ABANDON_SECS = 2.0
+_RECONNECT: dict[str, Any] = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_jitter": 0.4, "max_delay": 0.4}
+"""After an outage a host has 3 s to take its barriers again before its workers end."""
+_HANDSHAKE_SHARE = 1 / 8
+
+
+class CutOff(Exception):
+    """The connection was lost; whether the request was done is unknown."""
+
+
+@dataclass(frozen=True)
+class Connected:
+    session: SessionId
+    negotiated_timeout: float
+
+
+@dataclass(frozen=True)
+class Suspended:
+    pass
+
+
+@dataclass(frozen=True)
+class Lost:
+    """The session is over. `ended`: and so is this client; otherwise it makes a new session by itself."""
+
+    ended: bool
+
+
+SessionEvent = Connected | Suspended | Lost
+
+
+class _InOrder(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo is untyped
+    """Runs completions and watches on kazoo's connection thread, so that neither overtakes the other.
+
+    kazoo's own handler gives them a thread each; then an answer can be seen before the change that came ahead of it.
+    """
+
+    def __init__(self, connect_timeout: float, tls: ssl.SSLContext | None) -> None:
+        super().__init__()
+        self._connect_timeout = connect_timeout
+        self._tls = tls
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+    def dispatch_callback(self, callback: Any) -> None:
+        callback.func(*callback.args)
+
+    def create_connection(self, address: tuple[str, int], hostname: str, timeout: float, **_: Any) -> Any:
+        # kazoo would give one dead host the whole session's time, and so lose the session.
+        sock = super().create_connection(address, timeout=min(timeout, self._connect_timeout))
+        if self._tls is None:
+            return sock
+        sock.settimeout(self._connect_timeout)
+        try:
+            return self._tls.wrap_socket(sock, server_hostname=hostname)
+        except BaseException:
+            sock.close()
+            raise
+
+
+class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo is untyped
+    """Goes on counting its requests over all connections of a session, as ZooKeeper's own client does, and leaves a
+    server that is silent.
+
+    kazoo begins at 1 with each connection. A server tells by session and number whose commit has come in; a late one
+    from the connection before could pass for the answer to a new request. And kazoo listens for silence only while
+    nothing is sent: who asks once a second would wait for a frozen server for ever. A server that is just starting
+    accepts some connections and never answers them: kazoo would wait for as long as a session lasts.
+    """
+
+    granted = 0.0
+    """What the server granted at the last handshake, in seconds."""
+    _patience = _HANDSHAKE_SHARE
+    """The share of a session's length that the next handshake may take."""
+    _count = 0
+    _heard = 0.0
+    """When something last came from the server."""
+
+    @property
+    def _xid(self) -> int:
+        return self._count
+
+    @_xid.setter
+    def _xid(self, number: int | None) -> None:
+        self._count = number or self._count
+
+    def _connect(self, host: Any, hostip: Any, port: Any) -> Any:
+        timeouts = super()._connect(host, hostip, port)
+        self._heard = time.monotonic()
+        return timeouts
+
+    def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
+        if not isinstance(request, Connect):
+            return super()._invoke(timeout, request, xid)
+        try:
+            answer = super()._invoke(min(timeout, self._patience * request.time_out / 1000), request, xid)
+        except self.handler.timeout_exception:
+            self._patience *= 2  # it may be slow instead
+            raise
+        self._patience, self.granted = _HANDSHAKE_SHARE, answer[0].time_out / 1000
+        return answer
+
+    def _read_socket(self, read_timeout: float) -> Any:
+        self._heard = time.monotonic()
+        return super()._read_socket(read_timeout)
+
+    def _send_request(self, read_timeout: float, connect_timeout: float) -> None:
+        waits = bool(self.client._pending) or self.ping_outstanding.is_set()
+        if waits and time.monotonic() - self._heard > read_timeout:
+            raise kazoo_errors.ConnectionDropped("nothing has come from the server")
+        super()._send_request(read_timeout, connect_timeout)
+
+    def _read_response(self, header: Any, buffer: Any, offset: Any) -> Any:
+        """An answer that nobody waits for would end kazoo's thread, and the session; it is as good as a lost one."""
+        waiting = self.client._pending
+        if not waiting or waiting[0][2] != header.xid:
+            raise kazoo_errors.ConnectionDropped("an answer to another request")
+        return super()._read_response(header, buffer, offset)
+
+
+class AsyncKazoo:
+    """`on_event` is called on the loop. Paths are whole, chroot included. `resume`: a session to be taken up."""
+
+    def __init__(
+        self,
+        config: ZooKeeperConfig,
+        credentials: Credentials | None,
+        acl: Acl,
+        on_event: Callable[[AsyncKazoo, SessionEvent], None],
+        resume: SessionId | None = None,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._on_event = on_event
+        self._acl = [_kazoo_acl(acl)]
+        self._client: Any = _kazoo_client(config, credentials, resume)
+        self._client.add_listener(self._on_state)
+        self.last_zxid = 0
+        """Of the last answer that reached the loop."""
+
+    def start(self) -> None:
+        """Begin to connect, on a thread of its own; events tell the rest."""
+        self._client.start_async()
+
+    def end(self) -> None:
+        """End the session. Blocks for up to a session's length when nobody answers: call it on a thread."""
+        with contextlib.suppress(Exception):  # kazoo raises when its thread takes long; there is nothing left to do
+            self._client.stop()
+            self._client.close()
+
+    def abandon(self) -> None:
+        """Break the connection and leave the session as it is, to be taken up by another process in time."""
+        self._client._stopped.set()
+        with contextlib.suppress(Exception):  # kazoo closes its socket on its own thread
+            self._client._connection._socket.shutdown(socket.SHUT_RDWR)
+        with contextlib.suppress(Exception):
+            self._client._connection.stop(_ABANDON_SECS)
+            self._client.close()
+
+    def forget_zxid(self) -> None:
+        """An ensemble that was wiped refuses whoever has seen a later transaction than its own, and says no more."""
+        self._client.last_zxid = 0
+
+    async def get(self, path: str, watch: Callable[[], None] | None) -> tuple[bytes, Stat]:
+        data, stat = await self._answer(path, self._client.get_async(path, self._watcher(watch)))
+        return data, _stat(stat)
+
+    async def exists(self, path: str, watch: Callable[[], None] | None) -> Stat | None:
+        stat = await self._answer(path, self._client.exists_async(path, self._watcher(watch)))
+        return None if stat is None else _stat(stat)
+
+    async def children(self, path: str, watch: Callable[[], None] | None) -> list[str]:
+        names: list[str] = await self._answer(path, self._client.get_children_async(path, self._watcher(watch)))
+        return names
+
+    async def sync(self, path: str) -> None:
+        await self._answer(path, self._client.sync_async(path))
+
+    async def acls(self, path: str) -> list[Acl]:
+        found, _ = await self._answer(path, self._client.get_acls_async(path))
+        return [Acl(acl.id.scheme, acl.id.id, acl.perms) for acl in found]
+
+    async def set_acl(self, path: str) -> None:
+        await self._answer(path, self._client.set_acls_async(path, self._acl))
+
+    async def create(self, path: str, data: bytes, ephemeral: bool, sequential: bool) -> str:
+        made: str = await self._answer(
+            path, self._client.create_async(path, data, self._acl, ephemeral=ephemeral, sequence=sequential)
+        )
+        return made
+
+    async def set(self, path: str, data: bytes, version: int) -> Stat:
+        return _stat(await self._answer(path, self._client.set_async(path, data, version)))
+
+    async def delete(self, path: str, version: int) -> None:
+        await self._answer(path, self._client.delete_async(path, version))
+
+    async def commit(self, ops: Sequence[Op]) -> list[Result]:
+        transaction = self._client.transaction()
+        for op in ops:
+            match op:
+                case Create(path, data, ephemeral, sequential):
+                    transaction.create(path, data, self._acl, ephemeral, sequential)
+                case Set(path, data, version):
+                    transaction.set_data(path, data, version)
+                case Delete(path, version):
+                    transaction.delete(path, version)
+                case Check(path, version):
+                    transaction.check(path, version)
+        return _results(ops, await self._answer(ops[0].path, transaction.commit_async()))
+
+    async def _answer(self, path: str, request: Any) -> Any:
+        answer: asyncio.Future[Any] = self._loop.create_future()
+        request.rawlink(lambda done: self._post(self._settle, answer, done, self._client.last_zxid))
+        try:
+            return await answer
+        except _CUT_OFF as exc:
+            raise CutOff(str(exc)) from None
+        except kazoo_errors.KazooException as exc:
+            raise _translated(exc, path) from None
+
+    def _settle(self, answer: asyncio.Future[Any], done: Any, zxid: int) -> None:
+        failed = done.exception
+        if failed is None or isinstance(failed, tuple(_NODE_ERRORS)):
+            self.last_zxid = zxid
+        if answer.done():  # its caller has given up
+            return
+        if failed is None:
+            answer.set_result(done.value)
+        else:
+            answer.set_exception(failed)
+
+    def _watcher(self, watch: Callable[[], None] | None) -> Callable[[Any], None] | None:
+        return None if watch is None else lambda _event: self._post(watch)
+
+    def _post(self, call: Callable[..., None], *args: Any) -> None:
+        """From any thread to the loop; when the loop is gone, the process ends and nobody is interested."""
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(call, *args)
+
+    def _on_state(self, state: str) -> None:
+        """On kazoo's thread: it must only post."""
+        event: SessionEvent
+        if state == KazooState.CONNECTED:
+            event = Connected(SessionId(*self._client.client_id), self._client._connection.granted)
+        elif state == KazooState.SUSPENDED:
+            event = Suspended()
+        else:
+            event = Lost(ended=self._client.client_state in (KeeperState.CLOSED, KeeperState.AUTH_FAILED))
+        self._post(self._on_event, self, event)
+
+
+def _kazoo_client(config: ZooKeeperConfig, credentials: Credentials | None, resume: SessionId | None) -> Any:
+    quiet = logging.getLogger("torrentdist.kazoo")
+    quiet.setLevel(logging.ERROR)  # a line per attempt while ZooKeeper is away; the facade logs the session's states
+    options: dict[str, Any] = {}
+    if credentials is not None and config.sasl:
+        login = {"mechanism": "DIGEST-MD5", "username": credentials.user, "password": credentials.password}
+        options["sasl_options"] = login
+    elif credentials is not None:
+        options["auth_data"] = [("digest", f"{credentials.user}:{credentials.password}")]
+    handler = _InOrder(config.session_timeout_secs / max(1, len(config.servers)), _tls_context(config))
+    client: Any = KazooClient(
+        hosts=",".join(config.servers),
+        timeout=config.session_timeout_secs,
+        handler=handler,
+        connection_retry=KazooRetry(sleep_func=handler.sleep_func, **_RECONNECT),
+        logger=quiet,
+        client_id=None if resume is None else (resume.id, resume.password),
+        **options,
+    )
+    client._connection.__class__ = _Connection  # kazoo makes it itself, and takes no other
+    if resume is not None:  # the process before us has counted too, and may have left requests under way
+        client._connection._xid = 1 + secrets.randbelow(2**30)
+    return client
+
+
+def _tls_context(config: ZooKeeperConfig) -> ssl.SSLContext | None:
+    """With tls_ca that authority alone is trusted; kazoo would add those of the system."""
+    if not (config.tls_ca or config.tls_cert):
+        return None
+    try:
+        context = ssl.create_default_context(cafile=config.tls_ca or None)
+        if config.tls_cert:
+            context.load_cert_chain(config.tls_cert, config.tls_key or None)
+    except OSError as exc:
+        raise TorrentdistError("config_invalid", origin="zookeeper.tls_*", detail=cause_text(exc)) from exc
+    return context
+
+
+def _results(ops: Sequence[Op], answers: Sequence[Any]) -> list[Result]:
+    """kazoo returns the errors of a transaction among its results; here they are raised."""
+    for op, answer, index in zip(ops, answers, range(len(ops)), strict=False):
+        if isinstance(answer, Exception) and not isinstance(answer, _ROLLED_BACK):
+            refusal = _translated(answer, op.path)
+            raise TransactionFailed(ops, index, refusal) if isinstance(refusal, ZNodeError) else refusal
+    if len(answers) != len(ops) or any(isinstance(answer, Exception) for answer in answers):
+        raise CutOff(f"{len(ops)} operations were answered by {answers!r}")
+    return [_result(op, answer) for op, answer in zip(ops, answers, strict=True)]
+
+
+def _result(op: Op, answer: Any) -> Result:
+    match op:
+        case Create():
+            return str(answer)
+        case Set():
+            return _stat(answer)
+        case _:
+            return None
+
+
+def _kazoo_acl(acl: Acl) -> Any:
+    return ACL(acl.permissions, Id(acl.scheme, acl.identity))
+
+
+def _stat(stat: Any) -> Stat:
+    return Stat(stat.version, stat.ephemeralOwner, stat.mtime / 1000, stat.czxid, stat.mzxid, stat.pzxid)
+
+
+def _translated(exc: Exception, path: str) -> Exception:
+    kind = _NODE_ERRORS.get(type(exc))
+    if kind is not None:
+        return kind(path)
+    if isinstance(exc, kazoo_errors.SessionExpiredError):
+        return SessionExpired()
+    if isinstance(exc, _REFUSED):
+        return TorrentdistError("forbidden", detail=f"ZooKeeper refuses {path}: see zookeeper.auth_file and its ACL")
+    return TorrentdistError("zookeeper_unavailable", detail=f"{type(exc).__name__} at {path}")

@@ -1,0 +1,404 @@
+"""ZooKeeper for asyncio: one session after another with an ensemble, below the configured chroot.
+
+Always: no call outlives its deadline, connected or not; no write is repeated, or carried into a session other than the
+one in which it was decided; nothing is created or set in a tree that holds no cluster, but by whom founds or restores
+one. Never: know kazoo (driver.py does), or guess that a session is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import TypeVar, cast
+
+import structlog
+
+from torrentdist.cluster import paths
+from torrentdist.cluster.records.record_schema import spoken
+from torrentdist.cluster.session.acl import OPEN, Acl, Credentials, digest_acl, read_credentials, sasl_acl
+from torrentdist.cluster.session.kazoo_client import (
+    SASL_AVAILABLE,
+    AsyncKazoo,
+    Connected,
+    CutOff,
+    Lost,
+    SessionEvent,
+    Suspended,
+)
+from torrentdist.cluster.session.znode_operations import (
+    ANY_VERSION,
+    Check,
+    Create,
+    NodeExists,
+    NoNode,
+    Op,
+    Result,
+    SessionExpired,
+    SessionId,
+    SessionState,
+    Set,
+    Stat,
+    TransactionFailed,
+    check_size,
+    within,
+)
+from torrentdist.model import records
+from torrentdist.model.backoff import Retry
+from torrentdist.model.configuration.config import ZooKeeperConfig
+from torrentdist.model.errors import TorrentdistError
+
+__all__ = ["Create", "Op", "SessionId", "SessionState", "Set", "Stat", "TransactionFailed", "ZooKeeper"]
+
+log = structlog.get_logger(__name__)
+T = TypeVar("T")
+
+Watch = Callable[[], None]
+"""Called once on the loop: what was read has changed, or the connection was lost since. Look again."""
+
+_FIRST_REVIVAL_SECS = 1.0
+_LONGEST_REVIVAL_SECS = 30.0
+
+
+class ZooKeeper:
+    def __init__(self, config: ZooKeeperConfig, resume: SessionId | None = None) -> None:
+        """`resume`: the session of a process before us, to be taken up with everything ephemeral if it still lives."""
+        self._config = config
+        self._resume = resume
+        self._root = _checked_chroot(config.chroot)
+        self._credentials = read_credentials(config.auth_file) if config.auth_file else None
+        self.acl = _own_acl(self._credentials, config)
+        self.state = SessionState.CONNECTING
+        self.generation = 0
+        """Grows with each new session."""
+        self.session: SessionId | None = resume
+        """The session that is ours as far as we know; until we are connected, the one to be taken up."""
+        self.negotiated_timeout = config.session_timeout_secs
+        self.last_write_acknowledged: float | None = None
+        """time.monotonic() at the sending of the last write that this session got acknowledged."""
+        self.on_state: list[Callable[[SessionState], None]] = []
+        self.on_schema: list[Callable[[], None]] = []
+        self._schema = records.OLDEST_READABLE
+        """Until the cluster's is known, what everybody can read."""
+        self._guards: tuple[Op, ...] = (Check(paths.CLUSTER),)
+        self._clock: tuple[float, float] | None = None
+        self._driver: AsyncKazoo | None = None
+        self._changed = asyncio.Event()
+        self._revival = Retry(_FIRST_REVIVAL_SECS, _LONGEST_REVIVAL_SECS)
+        self._connected_at = time.monotonic()
+
+    @property
+    def chroot(self) -> str:
+        return self._root
+
+    # the session
+
+    @property
+    def session_id(self) -> int | None:
+        return None if self.session is None else self.session.id
+
+    async def start(self, timeout: float) -> None:
+        """Connect. `zookeeper_unavailable` when time is up; it goes on connecting: call again."""
+        deadline = asyncio.get_running_loop().time() + timeout
+        if self._driver is None and self.state is not SessionState.CLOSED:
+            self._launch()
+        await self._until_connected(deadline)
+
+    async def close(self) -> None:
+        """End the session, and with it everything ephemeral. Bounded also when nobody answers."""
+        driver, self._driver = self._driver, None
+        connected = self.state is SessionState.CONNECTED
+        self._enter(SessionState.CLOSED)
+        if driver is None:
+            return
+        ended = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        threading.Thread(target=_end, args=(driver, loop, ended), daemon=True).start()
+        if connected:  # else there is nobody to say goodbye to, and the thread ends by itself
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._config.operation_timeout_secs):
+                    await ended.wait()
+
+    async def abandon(self) -> None:
+        """Leave without ending the session: whoever takes it up before it times out finds everything in its place."""
+        driver, self._driver = self._driver, None
+        self._enter(SessionState.CLOSED)
+        if driver is not None:
+            await asyncio.to_thread(driver.abandon)
+
+    async def wait_connected(self, timeout: float) -> None:
+        await self._until_connected(asyncio.get_running_loop().time() + timeout)
+
+    async def pause(self, seconds: float) -> None:
+        """Wait so long before something that failed is tried again; a change of the session's state ends the wait, and
+        so does `stir`, since it may succeed now."""
+        changed = self._changed
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await changed.wait()
+
+    def stir(self) -> None:
+        """End every pause: what failed may succeed now."""
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    @property
+    def last_zxid(self) -> int:
+        """Of the last answer: everything up to it has been seen, watches included."""
+        return self._driver.last_zxid if self._driver else 0
+
+    def server_now(self) -> float | None:
+        """ZooKeeper's clock now, as told by our last acknowledged `set`; None before one."""
+        return None if self._clock is None else self._clock[0] + time.monotonic() - self._clock[1]
+
+    # reading
+
+    async def get(self, path: str, watch: Watch | None = None) -> tuple[bytes, Stat] | None:
+        """Data and stat; None, and no watch, if there is no such znode."""
+        try:
+            return await self._read(path, lambda d, p: d.get(p, watch))
+        except NoNode:
+            return None
+
+    async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
+        """The watch stays also if there is no such znode: it fires when there is."""
+        return await self._read(path, lambda d, p: d.exists(p, watch))
+
+    async def children(self, path: str, watch: Watch | None = None) -> list[str] | None:
+        """Names of children; None, and no watch, if there is no such znode. The watch fires when it is deleted too."""
+        try:
+            return await self._read(path, lambda d, p: d.children(p, watch))
+        except NoNode:
+            return None
+
+    async def sync(self) -> int:
+        """What is read from now on is at least as new as everything that was acknowledged to anybody before."""
+        await self._read(paths.ROOT, lambda d, p: d.sync(p))
+        return self.last_zxid
+
+    async def acls(self, path: str) -> list[Acl] | None:
+        try:
+            return await self._read(path, lambda d, p: d.acls(p))
+        except NoNode:
+            return None
+
+    # writing
+
+    def write_in(self, schema: int) -> None:
+        """Write records in this schema from now on: the cluster's."""
+        if schema != self._schema:
+            self._schema = schema
+            for callback in list(self.on_schema):
+                callback()
+
+    def spoken(self, path: str, data: bytes) -> bytes:
+        """A record as it is written now."""
+        return spoken(path, data, self._schema)
+
+    @contextlib.contextmanager
+    def without_cluster(self) -> Iterator[None]:
+        """Write also where there is no cluster: to found one, or to restore one."""
+        guards, self._guards = self._guards, ()
+        try:
+            yield
+        finally:
+            self._guards = guards
+
+    async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False) -> str:
+        return cast(str, await self._commit_one(Create(path, data, ephemeral=ephemeral, sequential=sequential)))
+
+    async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
+        sent = time.monotonic()
+        stat = cast(Stat, await self._commit_one(Set(path, data, version)))
+        self._clock = (stat.mtime, sent)
+        return stat
+
+    async def _commit_one(self, op: Op) -> Result:
+        try:
+            return (await self.commit([op]))[0]
+        except TransactionFailed as exc:
+            raise exc.reason from None
+
+    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        await self._write(path, lambda d, p: d.delete(p, version))
+
+    async def ensure(self, path: str) -> None:
+        """Make a znode and its parents where they are missing, below the chroot."""
+        if await self.exists(path) is not None:
+            return
+        for end in range(2, len(path) + 1):
+            if end == len(path) or path[end] == "/":
+                with contextlib.suppress(NodeExists):
+                    await self.create(path[:end])
+
+    async def make_chroot(self) -> None:
+        """Make the znode that everything else is below. No daemon does that: it would make a tree by itself."""
+        for end in range(2, len(self._root) + 1):
+            if end == len(self._root) or self._root[end] == "/":
+                await self._make_above(self._root[:end])
+
+    async def _make_above(self, full: str) -> None:
+        with contextlib.suppress(NodeExists):
+            await self._write(full, lambda d, _: d.create(full, b"", False, False))
+
+    async def commit(self, ops: Sequence[Op]) -> list[Result]:
+        """All of it or nothing. `TransactionFailed` names the operation that was refused; `no_cluster` where this tree
+        has no cluster to write for."""
+        if not ops:
+            return []
+        whole, ahead = [self._whole(op) for op in (*self._guards, *ops)], len(self._guards)
+        check_size([*self._guards, *ops])
+        try:
+            results = await self._write(ops[0].path, lambda d, _: d.commit(whole))
+        except TransactionFailed as exc:
+            if exc.index < ahead:
+                raise TorrentdistError("no_cluster", chroot=self._root) from None
+            raise within(exc, ops, ahead) from None
+        return [self._inner(result) if isinstance(result, str) else result for result in results[ahead:]]
+
+    async def secure(self, path: str) -> None:
+        """Give an existing znode the ACL that we create znodes with."""
+        with contextlib.suppress(NoNode):
+            await self._write(path, lambda d, p: d.set_acl(p))
+
+    # one request
+
+    async def _read(self, path: str, ask: Callable[[AsyncKazoo, str], Awaitable[T]]) -> T:
+        """Ask, again after a lost connection, until the deadline."""
+        deadline = self._deadline()
+        while True:
+            driver = await self._until_connected(deadline)
+            try:
+                async with asyncio.timeout_at(deadline):
+                    return await ask(driver, self._full(path))
+            except CutOff:
+                await asyncio.sleep(0)  # the state that belongs to it is on its way
+            except TimeoutError:
+                raise _unavailable(f"no answer about {path}") from None
+
+    async def _write(self, path: str, ask: Callable[[AsyncKazoo, str], Awaitable[T]]) -> T:
+        """Ask once, and only in the session in which the caller decided to."""
+        deadline, session = self._deadline(), self.session_id
+        driver = await self._until_connected(deadline)
+        if session is not None and session != self.session_id:
+            raise SessionExpired
+        sent, session = time.monotonic(), self.session_id
+        try:
+            async with asyncio.timeout_at(deadline):
+                answer = await ask(driver, self._full(path))
+        except (TimeoutError, CutOff) as exc:
+            raise TorrentdistError("outcome_unknown", detail=f"writing {path} to ZooKeeper") from exc
+        if session == self.session_id:
+            self.last_write_acknowledged = max(sent, self.last_write_acknowledged or sent)
+        return answer
+
+    def _deadline(self) -> float:
+        return asyncio.get_running_loop().time() + self._config.operation_timeout_secs
+
+    async def _until_connected(self, deadline: float) -> AsyncKazoo:
+        while self.state is not SessionState.CONNECTED or self._driver is None:
+            if self.state is SessionState.CLOSED:
+                raise TorrentdistError("closing", what="the connection to ZooKeeper")
+            changed = self._changed
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await changed.wait()
+            except TimeoutError:
+                raise _unavailable("no connection to " + ",".join(self._config.servers)) from None
+        return self._driver
+
+    def _whole(self, op: Op) -> Op:
+        if isinstance(op, Create | Set):
+            return dataclasses.replace(op, path=self._full(op.path), data=self.spoken(op.path, op.data))
+        return dataclasses.replace(op, path=self._full(op.path))
+
+    def _full(self, path: str) -> str:
+        return self._root if path == paths.ROOT else self._root + path
+
+    def _inner(self, full: str) -> str:
+        return full[len(self._root) :] or paths.ROOT
+
+    # what the driver tells
+
+    def _launch(self) -> None:
+        # Only once: a client that is started anew later has its reasons.
+        resume, self._resume = self._resume, None
+        self._driver = AsyncKazoo(self._config, self._credentials, self.acl, self._on_event, resume)
+        self._driver.start()
+
+    def _on_event(self, driver: AsyncKazoo, event: SessionEvent) -> None:
+        if driver is not self._driver:
+            return
+        loop = asyncio.get_running_loop()
+        match event:
+            case Connected(session, negotiated_timeout):
+                if session.id != self.session_id:
+                    self.generation += 1
+                    self.last_write_acknowledged = None
+                self.session = session
+                self.negotiated_timeout = negotiated_timeout
+                self._connected_at = time.monotonic()
+                self._enter(SessionState.CONNECTED)
+            case Suspended():
+                self._enter(SessionState.SUSPENDED)
+                loop.call_later(self.negotiated_timeout, self._try_any_ensemble, driver, self._changed)
+            case Lost(ended):
+                self.session, self.last_write_acknowledged = None, None
+                self._enter(SessionState.LOST)
+                if ended:  # refused, or a bug of the client's: its thread is gone
+                    if time.monotonic() - self._connected_at > _LONGEST_REVIVAL_SECS:
+                        self._revival.succeeded()
+                    if self._revival.failed("ended"):
+                        log.error("the ZooKeeper client ended, starting another one")
+                    loop.call_later(self._revival.pause_secs, self._revive, driver)
+
+    def _try_any_ensemble(self, driver: AsyncKazoo, since: asyncio.Event) -> None:
+        """Cut off for a whole session: the ensemble may have been wiped or replaced."""
+        if driver is self._driver and since is self._changed:
+            driver.forget_zxid()
+
+    def _revive(self, driver: AsyncKazoo) -> None:
+        if driver is self._driver:
+            threading.Thread(target=driver.end, daemon=True).start()
+            self._launch()
+
+    def _enter(self, state: SessionState) -> None:
+        if state is not self.state:
+            log.info("ZooKeeper session", state=state.value, session=self.session_id, generation=self.generation)
+        self.state = state
+        self.stir()
+        for callback in list(self.on_state):
+            callback(state)
+
+
+def _end(driver: AsyncKazoo, loop: asyncio.AbstractEventLoop, ended: asyncio.Event) -> None:
+    driver.end()
+    with contextlib.suppress(RuntimeError):  # the loop is gone: nobody waits any more
+        loop.call_soon_threadsafe(ended.set)
+
+
+def _checked_chroot(chroot: str) -> str:
+    """`/name` or `/name/name...`; the root of the ensemble is shared with others and never ours."""
+    names = chroot.split("/")[1:]
+    if not chroot.startswith("/") or not all(paths.is_name(name) for name in names):
+        raise TorrentdistError(
+            "config_invalid", origin="zookeeper.chroot", detail=f"{chroot!r} is not like /torrentdist"
+        )
+    return chroot
+
+
+def _own_acl(credentials: Credentials | None, config: ZooKeeperConfig) -> Acl:
+    if config.sasl and credentials is None:
+        raise TorrentdistError("config_missing", detail="zookeeper.sasl needs zookeeper.auth_file")
+    if config.sasl and not SASL_AVAILABLE:
+        raise TorrentdistError("missing_dependency", detail="zookeeper.sasl needs pure-sasl", package="pure-sasl")
+    if credentials is None:
+        return OPEN
+    return sasl_acl(credentials) if config.sasl else digest_acl(credentials)
+
+
+def _unavailable(detail: str) -> TorrentdistError:
+    return TorrentdistError("zookeeper_unavailable", detail=detail)

@@ -1,0 +1,411 @@
+"""A whole cluster on this machine, each member a real process, described by one directory.
+
+Always: `state.json` holds a random mark before the first process starts, and every process carries it in its
+environment; so `down` stops exactly these, also where `up` was killed before it could note a pid. One command at a time
+starts or stops processes of a directory. Never: guess a port; daemons take free ones and tell theirs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import msgspec
+
+from torrentdist.client.masters.request_exchange import read_token
+from torrentdist.dev.dev_processes import (
+    DevState,
+    StartedProcess,
+    birth_of,
+    has_state,
+    is_alive,
+    living,
+    locked,
+    read_state,
+    save_state,
+    send,
+    variable_of,
+    wait_gone,
+)
+from torrentdist.dev.embedded_zookeeper import EmbeddedZooKeeper
+from torrentdist.host.process.daemon_address import NAME, read_address
+from torrentdist.launcher import bare_program
+from torrentdist.model.configuration.config import ZooKeeperConfig
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.wording import counted
+
+READY_SECS = 60.0
+STOP_SECS = 15.0
+LAUNCHER = "launcher-1"
+LAUNCHER_PROGRAM = "torrentdist.launcher.launcher_server"
+GRACE_SECS = 3.0
+"""For the workers of a cluster that goes down."""
+STOP_ATTEMPTS = 3
+STOP_ORDER = ("supervisor", "master", "zookeeper")
+
+
+class DevSpec(msgspec.Struct, frozen=True, kw_only=True):
+    dir: Path
+    masters: int = 3
+    supervisors: int = 2
+    zookeepers: int = 1
+    zookeeper: str = ""
+    """HOST:PORT[,HOST:PORT] of one that runs already; then none is started."""
+    session_secs: float = 4.0
+    first_port: int = 0
+    """Masters listen from here on, gateways 10 above; 0: free ports."""
+    settings: dict[str, dict[str, object]] = {}
+    """Further configuration for every daemon, by section."""
+
+
+def default_dir() -> Path:
+    base = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    return Path(base) / "torrentdist" / "dev"
+
+
+class DevCluster:
+    def __init__(self, spec: DevSpec) -> None:
+        self.spec = msgspec.structs.replace(spec, dir=spec.dir.absolute())
+        self.dir = self.spec.dir
+        self.state = DevState(dir=str(self.dir), zookeeper=spec.zookeeper, processes=[])
+        self._children: dict[int, subprocess.Popen[bytes]] = {}
+        self._zookeeper: EmbeddedZooKeeper | None = None
+
+    # life
+
+    def up(self, say: Callable[[str], None] = lambda _: None) -> None:
+        """Return when every member is ready; after a failure nothing is left running."""
+        self.dir.mkdir(parents=True, exist_ok=True)
+        with locked(self.dir, 0.0):
+            self._claim_dir()
+            try:
+                self._start_all(say)
+            except BaseException:
+                self._stop_all()
+                raise
+
+    def _claim_dir(self) -> None:
+        """From now on `down` finds whatever is started."""
+        running = read_state(self.dir).processes if has_state(self.dir) else []
+        if running:
+            raise TorrentdistError("dev_running", dir=str(self.dir), detail=f"{len(running)} of its processes run")
+        self.state.mark = secrets.token_hex(16)
+        save_state(self.state)
+
+    def _start_all(self, say: Callable[[str], None]) -> None:
+        self._start_zookeeper()
+        say(f"ZooKeeper at {self.state.zookeeper}")
+        self._found_cluster()
+        masters = [f"master-{n + 1}" for n in range(self.spec.masters)]
+        for n, name in enumerate(masters):
+            self.write_config(name, port=self.spec.first_port + n if self.spec.first_port else 0)
+            self.start(name)
+        for name in masters:
+            self.wait_started(name)
+        self._write_client_config()
+        self.start(LAUNCHER)
+        supervisors = [f"supervisor-{n + 1}" for n in range(self.spec.supervisors)]
+        for n, name in enumerate(supervisors):
+            self.write_config(name, port=self.spec.first_port + 10 + n if self.spec.first_port else 0)
+            self.start(name)
+        for name in supervisors:
+            self.wait_started(name)
+        self._write_client_config()
+        self.wait_ready()
+        say(f"{counted(len(masters), 'master')} and {counted(len(supervisors), 'supervisor')} are ready")
+
+    def _start_zookeeper(self) -> None:
+        if self.spec.zookeeper:
+            return
+        self._zookeeper = zookeeper = EmbeddedZooKeeper(
+            self.dir / "zookeeper",
+            servers=self.spec.zookeepers,
+            within=("env", variable_of(self.state.mark, "zookeeper")),
+        )
+        zookeeper.start(READY_SECS)
+        self.state.zookeeper = ",".join(zookeeper.addresses)
+        for n in range(len(zookeeper.servers)):
+            self._remember_server(n + 1)
+
+    def _remember_server(self, number: int) -> None:
+        assert self._zookeeper is not None
+        server = self._zookeeper.servers[number - 1]
+        assert server.pid is not None
+        self._remember("zookeeper", f"zookeeper-{number}", server.pid, server.address, server.log_file)
+
+    def _found_cluster(self) -> None:
+        """As an operator does once, with `ha init`."""
+        from torrentdist.cluster.session.founding import found_at  # needs what only servers need
+
+        config = {**self.spec.settings.get("zookeeper", {}), "servers": self.state.zookeeper.split(",")}
+        with ThreadPoolExecutor(1) as thread:  # the caller may have an event loop of its own
+            thread.submit(asyncio.run, found_at(msgspec.convert(config, ZooKeeperConfig), READY_SECS)).result()
+
+    def down(self) -> int:
+        """Stop what this cluster has started; return how many processes that were. Data stays."""
+        if not has_state(self.dir):
+            return 0
+        with locked(self.dir, READY_SECS):
+            found = read_state(self.dir)
+            if found.mark != self.state.mark:  # another `dev up` has this directory now, or had it before us
+                self._reap()
+                return 0
+            self.state.processes = found.processes
+            return self._stop_all()
+
+    def _stop_all(self) -> int:
+        """Supervisors first, ZooKeeper last. A process may show up while others are stopped: look again until none."""
+        stopped: set[int] = set()
+        for _ in range(STOP_ATTEMPTS):
+            members = living(self.state)
+            if not members:
+                break
+            stopped |= {member.pid for member in members}
+            self._stop(members)
+        if self._zookeeper is not None:
+            self._zookeeper.kill()  # its first thread is gone; wait for the others too
+        self._reap()
+        self.state.processes = living(self.state)
+        save_state(self.state)
+        return len(stopped)
+
+    def _stop(self, members: list[StartedProcess]) -> None:
+        others = {member.role for member in members} - set(STOP_ORDER)
+        for role in (*others, *STOP_ORDER):
+            chosen = [member for member in members if member.role == role]
+            for member in chosen:
+                send(member, signal.SIGCONT)
+                send(member, signal.SIGTERM)
+            for member in wait_gone(chosen, STOP_SECS):
+                send(member, signal.SIGKILL)
+            wait_gone(chosen, 5.0)
+            if role == "supervisor":
+                self._end_workers()
+
+    def _end_workers(self) -> None:
+        """Supervisors leave them running, for the next one; here there is none."""
+        guardians = [g for path in self.dir.glob("*/guard/*/*/status.json") if (g := _guardian(path)) is not None]
+        for guardian in guardians:
+            send(guardian, signal.SIGTERM)
+        for guardian in wait_gone(guardians, GRACE_SECS):
+            send(guardian, signal.SIGUSR1)
+        for guardian in wait_gone(guardians, 5.0):
+            send(guardian, signal.SIGKILL)  # its run ends with it
+
+    # members
+
+    def start(self, name: str) -> None:
+        """Start a member by its name, e.g. again after a kill."""
+        role, _, number = name.partition("-")
+        if role == "zookeeper":
+            assert self._zookeeper is not None
+            server = self._zookeeper.servers[int(number) - 1]
+            server.kill()  # if its process is gone, it is not reaped yet
+            server.spawn()
+            self._remember_server(int(number))
+            return
+        if name == LAUNCHER:
+            self.launcher_socket.unlink(missing_ok=True)
+            self.start_process(name, bare_program.command(LAUNCHER_PROGRAM, "--socket", str(self.launcher_socket)))
+            self._wait_launcher()
+            return
+        (self.dir / name / NAME).unlink(missing_ok=True)
+        self.start_process(name, self.command(name))
+
+    def start_process(self, name: str, command: list[str]) -> None:
+        """Start and record a member that is a process of its own. The role is what stands before the dash in `name`."""
+        log = self.dir / f"{name}.log"
+        mark, _, value = variable_of(self.state.mark, name).partition("=")
+        with log.open("ab") as out:
+            child = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                cwd=self.dir,
+                env={**os.environ, mark: value},
+                start_new_session=True,
+            )
+        self._children[child.pid] = child
+        self._remember(name.partition("-")[0], name, child.pid, "", log)
+
+    def command(self, name: str) -> list[str]:
+        """The program of a member."""
+        return [sys.executable, "-m", "torrentdist_cli", name.partition("-")[0], "--config", str(self.config_of(name))]
+
+    @property
+    def launcher_socket(self) -> Path:
+        return self.dir / "launcher.sock"
+
+    def _wait_launcher(self) -> None:
+        deadline = time.monotonic() + READY_SECS
+        while not self.launcher_socket.exists():
+            self._require_alive(LAUNCHER)
+            if time.monotonic() > deadline:
+                raise TorrentdistError("timed_out", what=f"starting {LAUNCHER}", seconds=READY_SECS)
+            time.sleep(0.02)
+
+    def wait_started(self, name: str, timeout: float = READY_SECS) -> None:
+        """Return when it has told its address; its configuration keeps the port from then on."""
+        deadline = time.monotonic() + timeout
+        while (address := read_address(self.dir / name)) is None or address.pid != self.member(name).pid:
+            self._require_alive(name)
+            if time.monotonic() > deadline:
+                raise TorrentdistError("timed_out", what=f"starting {name}", seconds=timeout)
+            time.sleep(0.02)
+        port = int(address.url.rpartition(":")[2])
+        self.write_config(name, port=port)
+        found = self.member(name)
+        gateway = address.url if found.role == "supervisor" else ""
+        self._replace(msgspec.structs.replace(found, url=address.url, gateway=gateway))
+
+    def wait_ready(self, timeout: float = READY_SECS) -> None:
+        """Every member says that it is ready, and one master leads."""
+        deadline = time.monotonic() + timeout
+        masters = [p for p in self.state.processes if p.role == "master"]
+        waiting = {p.id: f"{p.url}/readyz" for p in self.state.processes if p.url and p.role != "zookeeper"}
+        with httpx.Client(trust_env=False, timeout=2.0, headers=self.headers()) as http:
+            while waiting or not any(_answers_ok(http, f"{m.url}/leaderz") for m in masters):
+                waiting = {name: url for name, url in waiting.items() if not _answers_ok(http, url)}
+                for name in waiting:
+                    self._require_alive(name)
+                if time.monotonic() > deadline:
+                    missing = ", ".join(waiting) or "a leader"
+                    raise TorrentdistError("timed_out", what=f"waiting for {missing}", seconds=timeout)
+                time.sleep(0.02)
+
+    def headers(self) -> dict[str, str]:
+        """What a request to a daemon has to carry."""
+        token_file = self._token_file()
+        return {"Authorization": f"Bearer {read_token(token_file)}"} if token_file else {}
+
+    def _token_file(self) -> str:
+        return str(self.spec.settings.get("api", {}).get("token_file", ""))
+
+    def member(self, name: str) -> StartedProcess:
+        return next(p for p in self.state.processes if p.id == name)
+
+    def signal(self, name: str, number: signal.Signals) -> None:
+        """Signal a member; after SIGKILL or SIGTERM, return when it is gone."""
+        member = self.member(name)
+        send(member, number)
+        if number in (signal.SIGKILL, signal.SIGTERM):
+            wait_gone([member], STOP_SECS)
+            self._reap()
+
+    def _require_alive(self, name: str) -> None:
+        member = self.member(name)
+        if not is_alive(member):
+            self._reap()
+            raise TorrentdistError("config_invalid", origin=name, detail=f"it ended at once: {_last_line(member.log)}")
+
+    def _reap(self) -> None:
+        for child in self._children.values():
+            if child.poll() is None and birth_of(child.pid) is None:  # its first thread is gone, the others soon are
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    child.wait(5.0)
+
+    def _remember(self, role: str, name: str, pid: int, url: str, log: Path) -> None:
+        birth = birth_of(pid)
+        started = StartedProcess(role=role, id=name, pid=pid, birth=birth or 0, url=url, log=str(log))
+        self._replace(started)
+
+    def _replace(self, process: StartedProcess) -> None:
+        names = [p.id for p in self.state.processes]
+        if process.id in names:
+            self.state.processes[names.index(process.id)] = process
+        else:
+            self.state.processes.append(process)
+        save_state(self.state)
+
+    # configuration files
+
+    def config_of(self, name: str) -> Path:
+        return self.dir / f"{name}.toml"
+
+    def masters(self) -> list[str]:
+        return [p.url for p in self.state.processes if p.role == "master" and p.url]
+
+    def write_config(self, name: str, *, port: int) -> None:
+        role = name.partition("-")[0]
+        sections: dict[str, dict[str, object]] = {
+            "zookeeper": {
+                "servers": self.state.zookeeper.split(","),
+                "session_timeout_secs": self.spec.session_secs,
+            },
+            "api": {"listen": "127.0.0.1"},
+            role: {"id": name, "data_dir": str(self.dir / name)},
+        }
+        if role == "master":
+            sections["api"]["port"] = port
+        else:
+            sections["supervisor"] |= {"gateway_port": port, "launcher": str(self.launcher_socket)}
+            sections["client"] = {"masters": self.masters()}
+        for section, values in self.spec.settings.items():
+            sections[section] = {**sections.get(section, {}), **values}
+        _write_toml(self.config_of(name), sections)
+
+    def _write_client_config(self) -> None:
+        gateways = [p.gateway for p in self.state.processes if p.gateway]
+        client: dict[str, object] = {"masters": self.masters(), "supervisor": gateways[0] if gateways else ""}
+        if token_file := self._token_file():
+            client["token_file"] = token_file
+        # The groups' commands and the doctor ask ZooKeeper itself.
+        zookeeper = {**self.spec.settings.get("zookeeper", {}), "servers": self.state.zookeeper.split(",")}
+        _write_toml(self.dir / "client.toml", {"client": client, "zookeeper": zookeeper})
+
+
+def _guardian(path: Path) -> StartedProcess | None:
+    """The process above a worker, if what it said last can be read."""
+    try:
+        said = json.loads(path.read_bytes())
+        return StartedProcess(
+            role="worker", id=path.parent.name, pid=said["guardian"], birth=said["guardian_birth"], url=""
+        )
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+def stop(directory: Path) -> int:
+    """Stop the cluster of this directory, whichever process has started it; return how many processes that were."""
+    cluster = DevCluster(DevSpec(dir=directory))
+    read_state(cluster.dir)
+    with locked(cluster.dir, READY_SECS):
+        cluster.state = read_state(cluster.dir)
+        return cluster._stop_all()
+
+
+def _answers_ok(http: httpx.Client, url: str) -> bool:
+    with contextlib.suppress(httpx.HTTPError):
+        return http.get(url).status_code == 200
+    return False
+
+
+def _last_line(log: str) -> str:
+    lines = Path(log).read_text(errors="replace").strip().splitlines()
+    errors = [line for line in lines if line.startswith("error[")]
+    return (errors or lines or ["it printed nothing"])[-1]
+
+
+def _write_toml(path: Path, sections: dict[str, dict[str, object]]) -> None:
+    lines: list[str] = []
+    for section, values in sections.items():
+        lines += [f"[{section}]", *(f"{key} = {_toml(value)}" for key, value in values.items()), ""]
+    path.write_text("\n".join(lines))
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{json.dumps(key)} = {_toml(inner)}" for key, inner in value.items()) + " }"
+    return json.dumps(value, ensure_ascii=False)  # a TOML string, number, boolean or array is spelt as in JSON

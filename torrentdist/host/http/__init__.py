@@ -1,0 +1,1 @@
+"""The HTTP server that both daemons run: sockets, answers, authentication, files."""

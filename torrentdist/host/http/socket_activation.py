@@ -1,0 +1,40 @@
+"""A listening socket that systemd opened for us (sd_listen_fds): nobody else can take the port while we are down.
+
+Always holds: only a socket that was meant for this very process is taken, once; what we start inherits nothing of it.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import MutableMapping
+
+from torrentdist.host.http.web import is_loopback
+from torrentdist.model.errors import TorrentdistError
+
+FIRST_FD = 3
+
+
+def inherited_socket(environ: MutableMapping[str, str], *, what: str) -> socket.socket | None:
+    """The socket that was handed over, if one was; it has to listen on loopback."""
+    pid, count = environ.pop("LISTEN_PID", ""), environ.pop("LISTEN_FDS", "")
+    environ.pop("LISTEN_FDNAMES", None)
+    if pid != str(os.getpid()) or not count.isdigit() or int(count) < 1:
+        return None
+    if int(count) > 1:
+        raise _refused(what, f"{count} sockets were handed over, and one is wanted")
+    os.set_inheritable(FIRST_FD, False)
+    try:
+        sock = socket.socket(fileno=FIRST_FD)
+    except OSError as exc:
+        raise _refused(what, f"what was handed over is no socket: {exc.strerror}") from exc
+    if sock.type is not socket.SOCK_STREAM or not sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+        raise _refused(what, "the socket that was handed over does not listen")
+    if sock.family not in (socket.AF_INET, socket.AF_INET6) or not is_loopback(sock.getsockname()[0]):
+        raise _refused(what, f"the socket that was handed over is not on loopback: {sock.getsockname()!r}")
+    sock.setblocking(False)
+    return sock
+
+
+def _refused(what: str, detail: str) -> TorrentdistError:
+    return TorrentdistError("port_in_use", what=what, address="the socket of its unit", detail=detail)

@@ -1,0 +1,1 @@
+"""The life of a daemon process: start, loops, watchdog, logs, stop."""

@@ -1,0 +1,65 @@
+"""Where a daemon can be reached, as a file in its data directory: for whoever started it, and for people.
+
+Always holds: it is written when the daemon answers, and removed when it stops cleanly; with pid, so that a leftover
+of a crash can be told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from torrentdist.bundle.files.durability import write_durably
+from torrentdist.bundle.store.disk_failures import disk_failures
+from torrentdist.model.backoff import Retry
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.wording import os_sentence
+
+log = structlog.get_logger(__name__)
+
+NAME = "daemon.json"
+FIRST_PAUSE_SECS = 1.0
+LONGEST_PAUSE_SECS = 30.0
+
+
+class DaemonAddress(msgspec.Struct, frozen=True, kw_only=True):
+    role: str
+    id: str
+    url: str
+    """The API of a master, the gateway of a supervisor."""
+    swarm_port: int
+    pid: int = msgspec.field(default_factory=os.getpid)
+
+
+def announce_address(data_dir: Path, address: DaemonAddress) -> None:
+    with disk_failures(data_dir):
+        write_durably(data_dir / NAME, msgspec.json.encode(address))
+
+
+async def announced(data_dir: Path, address: DaemonAddress) -> None:
+    """Return when it is written. A full disk keeps nobody from serving what is on it, so this waits for room."""
+    again = Retry(FIRST_PAUSE_SECS, LONGEST_PAUSE_SECS)
+    while True:
+        try:
+            return await asyncio.to_thread(announce_address, data_dir, address)
+        except TorrentdistError as error:
+            if again.failed(error.code):
+                log.warning("where this daemon can be reached is not written yet", reason=error.message)
+            await asyncio.sleep(again.pause_secs)
+
+
+def withdraw_address(data_dir: Path) -> None:
+    (data_dir / NAME).unlink(missing_ok=True)
+
+
+def read_address(data_dir: Path) -> DaemonAddress | None:
+    try:
+        return msgspec.json.decode((data_dir / NAME).read_bytes(), type=DaemonAddress)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.MsgspecError) as exc:
+        raise TorrentdistError("disk_error", path=str(data_dir / NAME), detail=os_sentence(exc)) from exc

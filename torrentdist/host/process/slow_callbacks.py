@@ -1,0 +1,107 @@
+"""Finds what holds up an event loop: callbacks that take more processor time than they may.
+
+Always: a callback is measured by the processor time of its own thread, so that a loaded machine accuses nobody.
+Never: on by default; a daemon is watched when TORRENTDIST_SLOW_CALLBACKS_SECS is set, a test when it asks for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import structlog
+
+from torrentdist.model.configuration.settings import SLOW_CALLBACKS
+
+log = structlog.get_logger(__name__)
+
+LIMIT_SECS = 0.05
+FRAMES = 8
+"""How many of the innermost frames are told."""
+
+
+@dataclass(frozen=True)
+class SlowCallback:
+    secs: float
+    callback: str
+    stack: str
+    """Where it was when it was looked at; empty if it was never seen at work."""
+
+
+class _Sampler:
+    """Looks at callbacks that run for long, from a thread of its own."""
+
+    def __init__(self, limit_secs: float) -> None:
+        self._limit_secs = limit_secs
+        self._running: dict[int, tuple[object, float]] = {}
+        self._seen: dict[int, tuple[object, str]] = {}
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._look, name="slow callbacks", daemon=True)
+        self._thread.start()
+
+    def begin(self, handle: object) -> None:
+        self._running[threading.get_ident()] = handle, time.monotonic()
+
+    def end(self, handle: object) -> str:
+        thread = threading.get_ident()
+        self._running.pop(thread, None)
+        seen = self._seen.pop(thread, None)
+        return seen[1] if seen is not None and seen[0] is handle else ""
+
+    def close(self) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self._over.wait(self._limit_secs / 3):
+            now = time.monotonic()
+            for thread, (handle, began) in list(self._running.items()):
+                frame = sys._current_frames().get(thread)
+                if frame is not None and now - began > self._limit_secs / 2 and thread not in self._seen:
+                    frames = traceback.extract_stack(frame)[-FRAMES:]
+                    self._seen[thread] = handle, " < ".join(f"{f.name}:{f.lineno}" for f in reversed(frames))
+
+
+@contextlib.contextmanager
+def watched_callbacks(tell: Callable[[SlowCallback], None], limit_secs: float = LIMIT_SECS) -> Iterator[None]:
+    """Every callback of every event loop of this process is measured meanwhile."""
+    original, sampler = asyncio.Handle._run, _Sampler(limit_secs)
+
+    def measured(handle: asyncio.Handle) -> None:
+        sampler.begin(handle)
+        began = time.thread_time()
+        try:
+            original(handle)
+        finally:
+            secs, stack = time.thread_time() - began, sampler.end(handle)
+            if secs >= limit_secs:
+                tell(SlowCallback(secs, repr(handle), stack))
+
+    asyncio.Handle._run = measured  # type: ignore[method-assign, assignment]
+    try:
+        yield
+    finally:
+        asyncio.Handle._run = original  # type: ignore[method-assign]
+        sampler.close()
+
+
+@contextlib.contextmanager
+def watched_if_asked() -> Iterator[None]:
+    """Logs slow callbacks where the environment says so."""
+    text = os.environ.get(SLOW_CALLBACKS, "")
+    if not text:
+        yield
+        return
+
+    def tell(slow: SlowCallback) -> None:
+        log.warning("slow callback", secs=round(slow.secs, 3), callback=slow.callback, stack=slow.stack)
+
+    with watched_callbacks(tell, float(text)):
+        yield

@@ -1,0 +1,24 @@
+"""The metrics that every host has: its store, its engine, its transfers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torrentdist.host.process.logs import dropped_lines
+from torrentdist.host.runtime import HostRuntime
+from torrentdist.host.telemetry.metrics import Sample
+
+
+def host_samples(runtime: HostRuntime) -> Iterator[Sample]:
+    usage = runtime.store.usage()
+    yield Sample("store_bundles", "Bundles published in this host's store", len(runtime.store.published()))
+    yield Sample("store_published_bytes", "Bytes of published bundles", usage.published_bytes)
+    yield Sample("store_arriving_bytes", "Bytes reserved for bundles that arrive", usage.arriving_bytes)
+    yield Sample("store_disk_free_bytes", "Bytes free on the store's disk", usage.free_bytes)
+    stats = runtime.engine.statistics()
+    yield Sample("swarm_torrents", "Swarms this host is in", stats.torrents)
+    yield Sample("swarm_peers", "Peers it is connected to", stats.peers)
+    yield Sample("swarm_uploaded_bytes_total", "Payload bytes sent to peers", stats.uploaded)
+    yield Sample("swarm_downloaded_bytes_total", "Payload bytes received from peers", stats.downloaded)
+    yield Sample("fetches", "Fetches under way", len(runtime.fetching()))
+    yield Sample("log_lines_dropped_total", "Lines of the log that could not be written", dropped_lines())

@@ -1,0 +1,54 @@
+"""Starts guardians, and finds out whether they can give their runs namespaces on this host.
+
+Always: a guardian is a process of its own that outlives its starter, and inherits nothing but one descriptor.
+Never: wait for a run, or remember one.
+"""
+
+import os
+import signal
+import subprocess
+
+from torrentdist.launcher import bare_program
+from torrentdist.launcher.namespaces import wrapped
+from torrentdist.launcher.privileges import User
+from torrentdist.launcher.process_tree import birth_of
+
+GUARDIAN = "torrentdist.supervisor.process.guardian"
+PROBE_SECS = 10.0
+NAMESPACES, PLAIN = "namespaces", "plain"
+
+
+def why_no_namespaces() -> str:
+    """Why this process cannot start runs in namespaces; empty if it can."""
+    command = wrapped(["true"], ["/"], privileged=os.geteuid() == 0)
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=PROBE_SECS)
+    except FileNotFoundError:
+        return "bubblewrap (bwrap) is not installed"
+    except (OSError, subprocess.TimeoutExpired) as exc:
+        return f"bwrap cannot be run: {exc}"
+    words = done.stderr.decode(errors="replace").strip()
+    return (words or f"bwrap ended with {done.returncode}") if done.returncode else ""
+
+
+def start_guardian(
+    home: str, run: str, told: int, *, caller: User, namespaces: bool, groups: str = ""
+) -> tuple[int, int]:
+    """Returns the guardian's pid and birth. `told`: a pipe that hears when the worker has been started; the guardian
+    closes it at its end at the latest. `caller`: the user whose files the guardian works with. `groups`: where
+    each run has a control group, if anywhere."""
+    how = NAMESPACES if namespaces else PLAIN
+    command = bare_program.command(GUARDIAN, home, run, how, str(caller.uid), str(caller.gid), groups)
+    pid = os.posix_spawn(
+        command[0],
+        command,
+        {"PATH": os.environ.get("PATH", os.defpath)},
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_DUP2, told, 1),
+        ],
+        setsid=True,
+        setsigdef=[signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, signal.SIGUSR1, signal.SIGPIPE],
+        setsigmask=[],
+    )
+    return pid, birth_of(pid) or 0

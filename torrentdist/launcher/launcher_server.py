@@ -1,0 +1,146 @@
+"""The launcher: a small process, one per host, that may start runs with privileges which the daemon does not have.
+
+Always: it serves one user, the daemon's, as the kernel tells who is at the other end of its socket. It keeps no state:
+when it is killed, stopped or restarted, no run changes. Never: read or write a file for the daemon with its own
+privileges, or start a program that somebody names: it starts guardians, which act as the daemon's user.
+"""
+
+import argparse
+import array
+import contextlib
+import fcntl
+import json
+import os
+import pwd
+import signal
+import socket
+import struct
+import sys
+from typing import Any
+
+from torrentdist.launcher import control_group
+from torrentdist.launcher.guardian_start import start_guardian, why_no_namespaces
+from torrentdist.launcher.privileges import User, own_user
+from torrentdist.launcher.socket_path import short_address
+
+REQUEST_SECS = 2.0
+BACKLOG = 128
+MOST_BYTES = 16 * 1024
+MOST_FDS = 4
+PEER = struct.Struct("3i")
+
+
+class RequestRefused(ValueError):
+    pass
+
+
+class Server:
+    def __init__(self, sock: socket.socket, caller: User, why_not: str, groups: str) -> None:
+        self._sock = sock
+        self._caller = caller
+        self._why_not = why_not
+        self._groups = groups
+
+    def run(self) -> None:
+        how = f"without namespaces: {self._why_not}" if self._why_not else "in namespaces"
+        print(f"launcher ready for user {self._caller.uid}, runs start {how}", file=sys.stderr, flush=True)
+        while True:
+            connection, _ = self._sock.accept()
+            with connection, contextlib.suppress(OSError):  # the other end is gone
+                connection.settimeout(REQUEST_SECS)
+                connection.send(json.dumps(self._answer(connection)).encode())
+
+    def _answer(self, connection: socket.socket) -> dict[str, Any]:
+        uid = PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size))[1]
+        size = socket.CMSG_SPACE(MOST_FDS * array.array("i").itemsize)
+        data, extra, _, _ = connection.recvmsg(MOST_BYTES, size, socket.MSG_CMSG_CLOEXEC)
+        fds = _descriptors(extra)
+        try:
+            if uid != self._caller.uid:
+                raise RequestRefused(f"user {uid} may not use this launcher")
+            return self._carry_out(json.loads(data), fds)
+        except (OSError, ValueError) as exc:
+            return {"error": str(exc)}
+        finally:
+            for fd in fds:
+                os.close(fd)
+
+    def _carry_out(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        match request:
+            case {"do": "tell"}:
+                return {"namespaces": not self._why_not, "why_not": self._why_not}
+            case {"do": "start", "home": str(home), "run": str(run)} if len(fds) == 1:
+                if not home.startswith("/") or "\0" in home + run:
+                    raise RequestRefused("a guardian needs an absolute path")
+                if self._groups:
+                    control_group.remove_empty(self._groups)
+                pid, birth = start_guardian(
+                    home, run, fds[0], caller=self._caller, namespaces=not self._why_not, groups=self._groups
+                )
+                return {"pid": pid, "birth": birth}
+            case _:
+                raise RequestRefused("not a request")
+
+
+def _descriptors(extra: list[tuple[int, int, bytes]]) -> list[int]:
+    fds = array.array("i")
+    for level, kind, data in extra:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
+    return list(fds)
+
+
+def bind(path: str, caller: User) -> socket.socket:
+    """For the caller alone. A lock beside the socket tells a launcher that lives from what a dead one left."""
+    lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise SystemExit(f"torrentdist-launcher: another one serves {path}") from None
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    before = os.umask(0o177)
+    try:
+        with short_address(path) as address:
+            sock.bind(address)
+    finally:
+        os.umask(before)
+    os.chown(path, caller.uid, caller.gid)
+    sock.listen(BACKLOG)
+    return sock
+
+
+def _user(name: str) -> User:
+    if not name:
+        return own_user()
+    try:
+        entry = pwd.getpwuid(int(name)) if name.isdigit() else pwd.getpwnam(name)
+    except KeyError:
+        raise SystemExit(f"torrentdist-launcher: there is no user {name}") from None
+    return User(entry.pw_uid, entry.pw_gid)
+
+
+def arguments_of(words: list[str] | None) -> argparse.Namespace:
+    """None: those of this process."""
+    parser = argparse.ArgumentParser("torrentdist-launcher", description="Starts workers for this host's supervisor.")
+    parser.add_argument("--socket", required=True, help="where the supervisor reaches it (supervisor.launcher)")
+    parser.add_argument("--user", default="", help="the supervisor's user; default: the user of this process")
+    parser.add_argument(
+        "--delegated",
+        action="store_true",
+        help="this process's control group is its own (Delegate=yes): each run gets one below it",
+    )
+    return parser.parse_args(words)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    given = arguments_of(arguments)
+    caller = _user(given.user)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):  # bubblewrap waits for ever where it is ignored
+        signal.signal(number, signal.SIG_DFL)
+    why_not = why_no_namespaces()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # guardians are not waited for
+    groups = control_group.own_directory() if given.delegated else ""
+    Server(bind(given.socket, caller), caller, why_not, groups).run()
+    return 0

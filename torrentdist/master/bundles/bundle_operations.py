@@ -1,0 +1,174 @@
+"""The mutations of bundles, as decisions: a snapshot in, operations out. changes.py commits them.
+
+Always holds: an id never gets other content; what is pinned or needed by a live job is not removed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from torrentdist.bundle.metafile import Metafile
+from torrentdist.cluster import paths
+from torrentdist.cluster.records.snapshot import BundleEntry, ClusterSnapshot
+from torrentdist.cluster.session.znode_operations import Check, Create, Op, Set
+from torrentdist.master.bundles.bundle_views import bundle_view, not_found, other_content
+from torrentdist.master.changes.answered_requests import Mutation
+from torrentdist.master.changes.commit import LeaderChanges, Render
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import BundleId, SupervisorId
+from torrentdist.model.records import AssignmentRecord, BundleRecord, BundleState, encode
+
+BATCH = 100
+
+
+class BundleOperations:
+    def __init__(
+        self,
+        changes: LeaderChanges,
+        default_min_replicas: Callable[[ClusterSnapshot], int],
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        """`now` is ZooKeeper's clock as far as it is known."""
+        self._now = now
+        self._changes = changes
+        self._default_min_replicas = default_min_replicas
+
+    async def open_upload(
+        self, mutation: Mutation | None, bundle: BundleId, meta: Metafile, min_replicas: int | None
+    ) -> bytes:
+        default = self._default_min_replicas
+        return await self._changes.make(
+            mutation,
+            lambda s: upload_ops(s, bundle, meta, min_replicas or default(s), self._now()),
+            lambda s: bundle_view(s, bundle),
+        )
+
+    async def finish_upload(self, mutation: Mutation | None, bundle: BundleId) -> bytes:
+        """Its bytes are published: nothing is left to change, but the answer is to be kept."""
+        return await self._changes.make(
+            mutation,
+            lambda s: [Check(paths.bundle(bundle), _live(s, bundle).version)],
+            lambda s: bundle_view(s, bundle),
+        )
+
+    async def remove(self, mutation: Mutation | None, bundle: BundleId) -> bytes:
+        """In batches, as distribute() is; the tombstone comes with the last one."""
+        return await self._changes.make_alone(
+            mutation, lambda s: removal_ops(s, bundle), lambda s: bundle_view(s, bundle), batch=BATCH
+        )
+
+    async def set_pinned(self, mutation: Mutation | None, bundle: BundleId, pinned: bool) -> bytes:
+        return await self._changes.make(
+            mutation, lambda s: _rewrite(_live(s, bundle), pinned=pinned), lambda s: bundle_view(s, bundle)
+        )
+
+    async def distribute(
+        self,
+        mutation: Mutation | None,
+        bundle: BundleId,
+        supervisors: Sequence[SupervisorId] | None,
+        labels: Mapping[str, str],
+        render: Render,
+    ) -> bytes:
+        """In batches: a transaction's size is bounded, a fleet's is not. The first one claims the request."""
+        return await self._changes.make(
+            mutation, lambda s: distribution_ops(s, bundle, supervisors, labels), render, batch=BATCH
+        )
+
+
+def _live(snapshot: ClusterSnapshot, bundle: BundleId) -> BundleEntry:
+    entry = snapshot.bundles.get(bundle)
+    if entry is None or entry.record.state is BundleState.REMOVED:
+        raise not_found(bundle, entry)
+    return entry
+
+
+def _rewrite(entry: BundleEntry, **changes: Any) -> list[Op]:
+    record = msgspec.structs.replace(entry.record, **changes)
+    if record == entry.record:
+        return []
+    return [Set(paths.bundle(record.id), encode(record), entry.version)]
+
+
+def upload_ops(
+    snapshot: ClusterSnapshot, bundle: BundleId, meta: Metafile, min_replicas: int, now: float
+) -> Sequence[Op]:
+    """Same content: nothing, or the record comes alive again. Other content under the id: `conflict`.
+
+    What nobody holds any more is uploaded anew, so the minimum of before says nothing: fewer masters may be left.
+    """
+    entry = snapshot.bundles.get(bundle)
+    if entry is not None and entry.record.digest != meta.digest:
+        raise other_content(entry.record)
+    if entry is None:
+        record = BundleRecord(
+            id=bundle,
+            digest=meta.digest,
+            size=meta.size,
+            files=len(meta.files),
+            state=BundleState.UPLOADING,
+            min_replicas=min_replicas,
+            created_at=now,
+        )
+        return [Create(paths.bundle(bundle), encode(record))]
+    if entry.record.state is BundleState.REMOVED:
+        return _rewrite(entry, state=BundleState.UPLOADING, min_replicas=min_replicas, created_at=now)
+    if entry.record.state is not BundleState.UPLOADING and not snapshot.holders(bundle):
+        return _rewrite(entry, min_replicas=min_replicas)
+    return _rewrite(entry, min_replicas=max(min_replicas, entry.record.min_replicas))
+
+
+def removal_ops(snapshot: ClusterSnapshot, bundle: BundleId) -> Sequence[Op]:
+    """The end of every assignment that names the bundle, and then the tombstone."""
+    entry = _live(snapshot, bundle)
+    if entry.record.pinned:
+        raise TorrentdistError("in_use", id=bundle, detail="it is pinned")
+    users = sorted(id_ for id_, job in snapshot.jobs.items() if job.record.live and bundle in job.record.needs)
+    if users:
+        raise TorrentdistError("in_use", id=bundle, detail=f"job {users[0]} needs it")
+    ops: list[Op] = []
+    for supervisor, assignment in snapshot.assignments.items():
+        if bundle in assignment.record.bundles:
+            left = tuple(b for b in assignment.record.bundles if b != bundle)
+            ops.append(_assign(supervisor, assignment.record, left, assignment.version))
+    return [*ops, *_rewrite(entry, state=BundleState.REMOVED)]
+
+
+def _assign(supervisor: SupervisorId, old: AssignmentRecord, bundles: tuple[BundleId, ...], version: int) -> Op:
+    record = msgspec.structs.replace(old, bundles=bundles, generation=old.generation + 1)
+    return Set(paths.assignment(supervisor), encode(record), version)
+
+
+def targets(
+    snapshot: ClusterSnapshot, supervisors: Sequence[SupervisorId] | None, labels: Mapping[str, str]
+) -> list[SupervisorId]:
+    """The supervisors that are meant: those named, or those with all the labels; an unknown name is an error."""
+    if supervisors is not None:
+        for id_ in supervisors:
+            if id_ not in snapshot.supervisors:
+                raise TorrentdistError("not_found", what=f"supervisor {id_!r}")
+        return sorted(set(supervisors))
+    return sorted(id_ for id_, s in snapshot.supervisors.items() if labels.items() <= s.labels.items())
+
+
+def distribution_ops(
+    snapshot: ClusterSnapshot,
+    bundle: BundleId,
+    supervisors: Sequence[SupervisorId] | None,
+    labels: Mapping[str, str],
+) -> Sequence[Op]:
+    entry = _live(snapshot, bundle)
+    if entry.record.state is BundleState.UPLOADING:
+        raise not_found(bundle, entry)
+    ops: list[Op] = []
+    for id_ in targets(snapshot, supervisors, labels):
+        assignment = snapshot.assignments.get(id_)
+        if assignment is None:
+            ops.append(Create(paths.assignment(id_), encode(AssignmentRecord(generation=1, bundles=(bundle,)))))
+        elif bundle not in assignment.record.bundles:
+            ops.append(_assign(id_, assignment.record, (*assignment.record.bundles, bundle), assignment.version))
+    return ops

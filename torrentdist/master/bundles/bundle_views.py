@@ -1,0 +1,217 @@
+"""The views that the API answers with, as pure functions of a snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from torrentdist.cluster.records.snapshot import BundleEntry, ClusterSnapshot
+from torrentdist.master.reads.paging import WHOLE, Page
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import BundleId, MasterId, PeerId, SupervisorId
+from torrentdist.model.records import BundleRecord, BundleState, FailoverRecord
+from torrentdist.model.wire.ha_views import FailoverView
+from torrentdist.model.wire.views import (
+    BundleCounts,
+    BundleView,
+    ClusterView,
+    FleetView,
+    HostProgress,
+    HostState,
+    MasterView,
+    SupervisorView,
+    SwarmEntry,
+)
+
+LISTED = (BundleState.AVAILABLE, BundleState.LOST)
+
+
+def entry_of(snapshot: ClusterSnapshot, bundle: BundleId, *states: BundleState) -> BundleEntry:
+    """The bundle's entry if it exists in one of these states, else `bundle_not_found`."""
+    entry = snapshot.bundles.get(bundle)
+    if entry is None or entry.record.state not in states:
+        raise not_found(bundle, entry)
+    return entry
+
+
+def not_found(bundle: BundleId, entry: BundleEntry | None) -> TorrentdistError:
+    """`bundle_not_found`, with what is known of the bundle all the same."""
+    state = None if entry is None else entry.record.state
+    notes = {BundleState.REMOVED: "it was removed", BundleState.UPLOADING: "its upload is not complete"}
+    return TorrentdistError("bundle_not_found", id=bundle, note=notes.get(state, "") if state else "")
+
+
+def other_content(record: BundleRecord) -> TorrentdistError:
+    """`conflict`: the id belongs to this record for good, even after the bundle was removed."""
+    note = "that bundle was removed, and keeps its id" if record.state is BundleState.REMOVED else ""
+    return TorrentdistError("conflict", id=record.id, existing=record.digest, note=note)
+
+
+def with_stuck(view: BundleView, said: Mapping[PeerId, SwarmEntry]) -> BundleView:
+    """`said`: what peers told the directory."""
+    stuck = {str(peer): entry.problem for peer, entry in sorted(said.items()) if entry.problem}
+    return msgspec.structs.replace(view, stuck=stuck)
+
+
+def bundle_view(snapshot: ClusterSnapshot, bundle: BundleId, now: float | None = None) -> BundleView:
+    """`now` is ZooKeeper's clock."""
+    record = snapshot.bundles[bundle].record
+    holders = sorted(snapshot.holders(bundle))
+    return BundleView(
+        id=record.id,
+        digest=record.digest,
+        size=record.size,
+        files=record.files,
+        replicas=len(holders),
+        min_replicas=record.min_replicas,
+        holders=holders,
+        created_at=record.created_at,
+        state=record.state,
+        pinned=record.pinned,
+        age_secs=None if now is None else max(0.0, now - record.created_at),
+    )
+
+
+def lacking(snapshot: ClusterSnapshot, bundle: BundleId, said: Mapping[PeerId, SwarmEntry]) -> dict[MasterId, str]:
+    """Live masters that do not hold the bundle, and what each waits for."""
+    size, holders = snapshot.bundles[bundle].record.size, snapshot.holders(bundle)
+    return {id_: _lack(said.get(PeerId(id_)), size) for id_ in sorted(snapshot.masters) if id_ not in holders}
+
+
+def _lack(entry: SwarmEntry | None, size: int) -> str:
+    if entry is None:
+        return "has not begun"
+    if entry.problem or entry.complete:
+        return entry.problem or "records its copy"
+    return "writes it to disk" if entry.done >= size else f"has {100 * entry.done // size} %"
+
+
+def replicated(snapshot: ClusterSnapshot, bundle: BundleId, replicas: int) -> bool:
+    """Whether a wait for that many holders is over: they are there and the bundle can be downloaded, or it is gone.
+
+    Until the leader has said that it is available, a leader that dies would leave an upload that was acknowledged and
+    that nobody finds.
+    """
+    entry = snapshot.bundles.get(bundle)
+    if entry is None or replicas == 0:
+        return True
+    return entry.record.state is not BundleState.UPLOADING and len(snapshot.holders(bundle)) >= replicas
+
+
+def bundle_list(snapshot: ClusterSnapshot, now: float | None = None, page: Page = WHOLE) -> list[BundleView]:
+    listed = page.of(snapshot.bundles, lambda id_: snapshot.bundles[id_].record.state in LISTED)
+    return [bundle_view(snapshot, id_, now) for id_ in listed]
+
+
+def bundle_counts(snapshot: ClusterSnapshot) -> BundleCounts:
+    states = [e.record.state for e in snapshot.bundles.values()]
+    available = [id_ for id_, e in snapshot.bundles.items() if e.record.state is BundleState.AVAILABLE]
+    return BundleCounts(
+        total=sum(state in LISTED for state in states),
+        available=len(available),
+        uploading=states.count(BundleState.UPLOADING),
+        lost=states.count(BundleState.LOST),
+        under_replicated=sum(
+            len(snapshot.holders(id_)) < snapshot.bundles[id_].record.min_replicas for id_ in available
+        ),
+    )
+
+
+def cluster_view(
+    snapshot: ClusterSnapshot,
+    leader: MasterId | None,
+    now: float,
+    silent_secs: Mapping[SupervisorId, float] | None = None,
+    held: Callable[[PeerId], int | None] = lambda peer: None,
+) -> ClusterView:
+    """`held` says how many bundles a peer has, as it announced them."""
+    masters = [
+        MasterView(
+            id=m.id,
+            host=m.host,
+            port=m.port,
+            url=m.url,
+            uptime_secs=round(max(0.0, now - m.started_at), 1),
+            is_leader=m.id == leader,
+            version=m.version,
+            swarm_port=m.swarm_port,
+        )
+        for _, m in sorted(snapshot.masters.items())
+    ]
+    return ClusterView(
+        leader=leader,
+        epoch=snapshot.epoch,
+        masters=masters,
+        supervisors=supervisor_list(snapshot, now, silent_secs, held),
+        jobs=sorted(snapshot.jobs),
+        bundles=bundle_counts(snapshot),
+    )
+
+
+def supervisor_list(
+    snapshot: ClusterSnapshot,
+    now: float,
+    silent_secs: Mapping[SupervisorId, float] | None,
+    held: Callable[[PeerId], int | None],
+) -> list[SupervisorView]:
+    views = []
+    for id_, s in sorted(snapshot.supervisors.items()):
+        assignment = snapshot.assignments.get(id_)
+        views.append(
+            SupervisorView(
+                id=s.id,
+                host=s.host,
+                gateway=s.gateway,
+                url=s.url,
+                slots=s.slots,
+                slots_used=len(assignment.record.workers) if assignment else 0,
+                labels=s.labels,
+                bundles=held(PeerId(id_)),
+                draining=assignment is not None and assignment.record.draining,
+                version=s.version,
+                swarm_port=s.swarm_port,
+                uptime_secs=round(max(0.0, now - s.started_at), 1),
+                silent_secs=None if silent_secs is None else silent_secs.get(id_, 0.0),
+            )
+        )
+    return views
+
+
+def failover_view(record: FailoverRecord) -> FailoverView:
+    return FailoverView(previous=record.previous, current=record.current, at=record.at, reason=record.reason)
+
+
+def fleet_view(snapshot: ClusterSnapshot, bundle: BundleId, said: Mapping[PeerId, SwarmEntry]) -> FleetView:
+    """How far each host is that is told to keep the bundle; `said` is what peers told the directory."""
+    record = snapshot.bundles[bundle].record
+    hosts = [
+        _host_progress(snapshot, id_, said.get(PeerId(id_)), record.size)
+        for id_, assignment in sorted(snapshot.assignments.items())
+        if bundle in assignment.record.bundles
+    ]
+    return FleetView(id=bundle, digest=record.digest, size=record.size, hosts=hosts)
+
+
+def _host_progress(snapshot: ClusterSnapshot, id_: SupervisorId, said: SwarmEntry | None, size: int) -> HostProgress:
+    if id_ not in snapshot.supervisors:
+        return HostProgress(supervisor=id_, state=HostState.GONE, size=size, reason="its supervisor is not running")
+    if said is None:
+        return HostProgress(supervisor=id_, state=HostState.WAITING, size=size)
+    if said.complete:
+        state = HostState.DONE
+    elif said.problem:
+        state = HostState.STUCK
+    else:
+        state = HostState.FETCHING
+    return HostProgress(
+        supervisor=id_,
+        state=state,
+        done=said.done,
+        size=size,
+        rate=said.rate,
+        from_peers=said.from_peers,
+        from_masters=said.from_masters,
+        from_plugin=said.from_plugin,
+        reason=said.problem,
+    )

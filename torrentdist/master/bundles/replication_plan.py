@@ -1,0 +1,141 @@
+"""Which bundles a master fetches, announces and drops: a pure plan from what ZooKeeper says and what the store has.
+
+Always holds: a replica record is published for bytes that are published in this very store, and withdrawn when they
+are not; only a tombstone drops a bundle (a record that is missing, or a tree that is, drops none).
+Must not do: I/O, or decide anything that the leader decides for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from torrentdist.cluster.records.snapshot import BundleEntry, ClusterSnapshot
+from torrentdist.model.ids import BundleId, Digest, MasterId, StoreId
+from torrentdist.model.records import BundleState
+
+
+@dataclass(frozen=True)
+class FetchReplica:
+    bundle: BundleId
+    digest: Digest
+
+
+@dataclass(frozen=True)
+class PublishReplica:
+    bundle: BundleId
+    digest: Digest
+
+
+@dataclass(frozen=True)
+class WithdrawReplica:
+    bundle: BundleId
+
+
+@dataclass(frozen=True)
+class DropReplica:
+    digest: Digest
+
+
+@dataclass(frozen=True)
+class Abandon:
+    """An upload that came to nothing: what had arrived of it goes."""
+
+    digest: Digest
+
+
+Action = Abandon | FetchReplica | PublishReplica | WithdrawReplica | DropReplica
+
+
+@dataclass(frozen=True)
+class Local:
+    """What this master has and does right now."""
+
+    me: MasterId
+    store: StoreId
+    published: frozenset[Digest]
+    arriving: frozenset[Digest]
+    fetching: frozenset[Digest]
+    stale: frozenset[Digest] = frozenset()
+    """Of what is arriving, what has not been touched for long and never was published here."""
+    not_before: Mapping[Digest, float] = field(default_factory=dict)
+    """When a failed fetch may be tried again."""
+    parallel: int = 4
+    joins_uploads: bool = True
+    """The plug-in can fetch while the uploader is the only source."""
+    leading: bool = False
+    schema: int = 0
+    """That the cluster's records are written in."""
+
+
+def plan(
+    snapshot: ClusterSnapshot, local: Local, now: float, among: Collection[BundleId] | None = None
+) -> list[Action]:
+    """`among`: the bundles to look at, if not all; the others are settled."""
+    if not snapshot.present:
+        return []
+    actions: list[Action] = []
+    wanted: list[tuple[bool, int, BundleId, Digest]] = []
+    removed: set[Digest] = set()
+    for bundle in snapshot.bundles if among is None else sorted(among):
+        entry = snapshot.bundles[bundle]
+        if entry.record.state is BundleState.REMOVED:
+            removed.add(entry.record.digest)
+            if local.me in entry.replicas:
+                actions.append(WithdrawReplica(bundle))
+        elif entry.record.digest in local.published:
+            if not _announced(entry, local):
+                actions.append(PublishReplica(bundle, entry.record.digest))
+        else:
+            if local.me in entry.replicas:
+                actions.append(WithdrawReplica(bundle))
+            if _may_fetch(entry, local, now):
+                holders = len(snapshot.holders(bundle))
+                uploading = entry.record.state is BundleState.UPLOADING
+                wanted.append((not uploading, holders, bundle, entry.record.digest))
+    removed = {digest for digest in removed if digest in local.published or digest in local.arriving}
+    if local.stale:
+        known = {entry.record.digest for entry in snapshot.bundles.values()}
+        actions += [Abandon(digest) for digest in sorted(local.stale - known - local.fetching)]
+    if removed:
+        actions += [DropReplica(digest) for digest in sorted(removed - _alive(snapshot))]
+    return actions + _chosen(wanted, local)
+
+
+def _announced(entry: BundleEntry, local: Local) -> bool:
+    mine = entry.replicas.get(local.me)
+    current = mine is not None and mine.schema >= local.schema
+    return current and mine is not None and mine.store == local.store and mine.digest == entry.record.digest
+
+
+def _may_fetch(entry: BundleEntry, local: Local, now: float) -> bool:
+    digest = entry.record.digest
+    if digest in local.fetching or local.not_before.get(digest, now) > now:
+        return False
+    return entry.record.state is not BundleState.UPLOADING or local.joins_uploads or local.leading
+
+
+def _alive(snapshot: ClusterSnapshot) -> set[Digest]:
+    """Digests of bundles that are not removed: a removed bundle may share its content with one of them."""
+    return {e.record.digest for e in snapshot.bundles.values() if e.record.state is not BundleState.REMOVED}
+
+
+def is_settled(snapshot: ClusterSnapshot, local: Local, bundle: BundleId) -> bool:
+    """Whether there is nothing to do or to wait for until its record or this master's store changes."""
+    entry = snapshot.bundles.get(bundle)
+    if entry is None:
+        return True
+    digest = entry.record.digest
+    if entry.record.state is BundleState.REMOVED:
+        return not (local.me in entry.replicas or digest in local.published or digest in local.arriving)
+    return digest in local.published and _announced(entry, local)
+
+
+def _chosen(wanted: list[tuple[bool, int, BundleId, Digest]], local: Local) -> list[Action]:
+    """Somebody waits for an upload, so these go first; then what has the fewest copies."""
+    room = max(0, local.parallel - len(local.fetching))
+    chosen: dict[Digest, Action] = {}
+    for not_uploading, _, bundle, digest in sorted(wanted):
+        if digest not in chosen and (len(chosen) < room or not not_uploading):
+            chosen[digest] = FetchReplica(bundle, digest)
+    return list(chosen.values())

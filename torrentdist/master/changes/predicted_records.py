@@ -1,0 +1,45 @@
+"""What the cluster's records will be once a transaction is done: so that its answer can be part of it.
+
+Pure. Must not do: judge whether the transaction will succeed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from torrentdist.cluster import paths
+from torrentdist.cluster.records.snapshot import AssignmentEntry, BundleEntry, ClusterSnapshot, JobEntry
+from torrentdist.cluster.session.znode_operations import Create, Op, Set
+from torrentdist.model.ids import SupervisorId
+from torrentdist.model.records import AssignmentRecord, BundleRecord, JobRecord, decode
+
+
+def foreseen(snapshot: ClusterSnapshot, ops: Sequence[Op]) -> ClusterSnapshot:
+    """The snapshot with the bundle, assignment and job records that `ops` write; everything else stays."""
+    bundles, assignments, jobs = dict(snapshot.bundles), dict(snapshot.assignments), dict(snapshot.jobs)
+    for op in ops:
+        match op:
+            case Create(path=path, data=data) | Set(path=path, data=data):
+                if paths.parent(path) == paths.BUNDLES:
+                    record = decode(data, BundleRecord, path=path)
+                    bundles[record.id] = _bundle(bundles.get(record.id), record)
+                elif paths.parent(path) == paths.ASSIGNMENTS:
+                    id_ = SupervisorId(paths.name(path))
+                    assigned = decode(data, AssignmentRecord, path=path)
+                    assignments[id_] = _assignment(assignments.get(id_), assigned)
+                elif paths.parent(path) == paths.JOBS:
+                    job = decode(data, JobRecord, path=path)
+                    known = jobs.get(job.id)
+                    jobs[job.id] = JobEntry(job, version=known.version + 1 if known else 0, mtime=0.0)
+    return dataclasses.replace(snapshot, bundles=bundles, assignments=assignments, jobs=jobs)
+
+
+def _bundle(old: BundleEntry | None, record: BundleRecord) -> BundleEntry:
+    if old is None:
+        return BundleEntry(record, version=0, mtime=0.0, replicas={})
+    return dataclasses.replace(old, record=record, version=old.version + 1)
+
+
+def _assignment(old: AssignmentEntry | None, record: AssignmentRecord) -> AssignmentEntry:
+    return AssignmentEntry(record, version=0 if old is None else old.version + 1)

@@ -1,0 +1,1 @@
+"""The HTTP API of a master: routes, request ids, the API description."""

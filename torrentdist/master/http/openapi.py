@@ -1,0 +1,98 @@
+"""The OpenAPI document, generated from the table of routes and the types of the views: it cannot lag behind them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from torrentdist import __version__
+from torrentdist.master.reads.paging import MOST
+
+_REF = "#/components/schemas/{name}"
+_ZXID = {"type": "integer", "minimum": 0}
+_SEEN = {
+    "name": "X-Zxid", "in": "header", "schema": _ZXID,
+    "description": "the highest ZooKeeper transaction that the sender has seen: the answer is no older",
+}  # fmt: skip
+_SHOWN = {"X-Zxid": {"schema": _ZXID, "description": "a ZooKeeper transaction no older than what the answer shows"}}
+_REQUEST_ID = {
+    "name": "X-Request-Id", "in": "header", "schema": {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,128}$"},
+    "description": "names this mutation: however often it is sent under one id, it is made once",
+}  # fmt: skip
+_PAGE = [
+    {
+        "name": "after", "in": "query", "schema": {"type": "string"},
+        "description": "the last id of the page before: this page begins after it",
+    },
+    {
+        "name": "limit", "in": "query", "schema": {"type": "integer", "minimum": 1, "maximum": MOST},
+        "description": "entries of the page, which is in the order of ids; without it the list is whole",
+    },
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Operation:
+    method: str
+    path: str
+    handler: str
+    answer: Any
+    """The type of the JSON answer; None: not JSON."""
+    summary: str
+    body: Any = None
+    paged: bool = False
+    """Whether the answer is a list that `after` and `limit` give in parts."""
+
+    @property
+    def remembered(self) -> bool:
+        """Whether a retry under the same request id is answered as the first time."""
+        return self.method != "GET" and self.path.startswith(
+            ("/v1/bundles", "/v1/transfer", "/v1/jobs", "/v1/supervisors", "/v1/uploads/{digest}/")
+        )
+
+
+def openapi_document(operations: Sequence[Operation]) -> dict[str, Any]:
+    types = [t for op in operations for t in (op.answer, op.body) if t is not None]
+    schemas, components = msgspec.json.schema_components(types, ref_template=_REF)
+    by_type = {repr(t): s for t, s in zip(types, schemas, strict=True)}
+    paths: dict[str, dict[str, Any]] = {}
+    for op in operations:
+        path = re.sub(r"\{(\w+):\w+\}", r"{\1}", op.path)
+        paths.setdefault(path, {})[op.method.lower()] = _operation(op, path, by_type)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "torrentdist master", "version": __version__},
+        "paths": paths,
+        "components": {"schemas": components, "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
+        "security": [{"token": []}, {}],
+    }
+
+
+def _operation(op: Operation, path: str, by_type: dict[str, Any]) -> dict[str, Any]:
+    def content(kind: Any) -> dict[str, Any]:
+        return {"content": {"application/json": {"schema": by_type[repr(kind)]}}}
+
+    document: dict[str, Any] = {
+        "operationId": f"{op.handler}_{op.method.lower()}",
+        "summary": op.summary,
+        "parameters": [
+            *(
+                {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+                for name in re.findall(r"\{(\w+)\}", path)
+            ),
+            *(_PAGE if op.paged else []),
+            *([_SEEN] if path.startswith("/v1/") else []),
+            *([_REQUEST_ID] if op.remembered else []),
+        ],
+        "responses": {
+            "200": {"description": "ok", "headers": _SHOWN, **(content(op.answer) if op.answer is not None else {})},
+            "default": {"description": "an error of the error table: error, message, hint, fields"},
+        },
+    }
+    if op.body is not None:
+        document["requestBody"] = content(op.body)
+    return document

@@ -1,0 +1,206 @@
+"""What the leader owes the jobs: replication waited for, what is due done, workers placed. Pure.
+
+Always holds: a job starts only when all of its bundles have reached their minimum, or its wait is over; a deadline is
+ZooKeeper's; a worker has one place, and changes it only when the leader has listened for a while: after an outage
+supervisors need time to register again, and run their workers by the word that nobody moves any (0008-isolation.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from torrentdist.cluster import paths
+from torrentdist.cluster.records.snapshot import AssignmentEntry, ClusterSnapshot, JobEntry
+from torrentdist.cluster.session.znode_operations import Create, Delete, Op, Set
+from torrentdist.master.changes.predicted_records import foreseen
+from torrentdist.master.jobs.job_operations import event_ops
+from torrentdist.master.jobs.job_replication import lacking, wait_ends
+from torrentdist.master.jobs.lifecycle import Due, Event, Replicated, Replicating, WorkerEnded, keeps_places, runs
+from torrentdist.master.jobs.scheduling import Demand, HostSlots, Worker, place
+from torrentdist.model.ids import JobId, SupervisorId
+from torrentdist.model.jobs.job import RestartPolicy
+from torrentdist.model.records import AssignmentRecord, JobStatus, WorkerAssignment, encode
+from torrentdist.model.wire.views import WorkerReport, WorkerState
+
+SETTLE_SECS = 4.0
+"""More than a proof of isolation is good for."""
+
+
+def settling_secs(session_secs: float) -> float:
+    """For so long a leader listens without a gap before it moves anybody: 0008-isolation.md needs it."""
+    return SETTLE_SECS + session_secs / 6
+
+
+@dataclass(frozen=True)
+class Happened:
+    """An event that the leader applies to a job."""
+
+    job: JobId
+    event: Event
+
+
+def happened(
+    snapshot: ClusterSnapshot,
+    reports: Mapping[tuple[JobId, int], WorkerReport],
+    *,
+    server_now: float,
+    max_wait_secs: float,
+    settled: bool = True,
+) -> list[Happened]:
+    """`settled`: the leader has listened for long enough to move workers. The end of a rebalance places workers, so it
+    comes alone: a plan is decided on records that show all that was placed and ended before."""
+    events = {
+        id_: _events(snapshot, entry, reports, server_now, max_wait_secs)
+        for id_, entry in sorted(snapshot.jobs.items())
+        if settled or entry.record.status is not JobStatus.REBALANCING
+    }
+    found = [Happened(id_, event) for id_, some in events.items() for event in some]
+    moves = [what for what in found if snapshot.jobs[what.job].record.status is JobStatus.REBALANCING]
+    return moves[:1] or found
+
+
+def _events(
+    snapshot: ClusterSnapshot,
+    entry: JobEntry,
+    reports: Mapping[tuple[JobId, int], WorkerReport],
+    now: float,
+    max_wait: float,
+) -> list[Event]:
+    job = entry.record
+    if job.status is JobStatus.SUBMITTED:
+        return [Replicating(now)]
+    if job.status is JobStatus.REPLICATING:
+        end = wait_ends(entry, max_wait)
+        over = end is not None and now >= end
+        return [Replicated(now)] if over or not lacking(snapshot, job) else []
+    if job.pending is not None and now >= job.pending.due:
+        return [Due(now)]
+    if job.status is JobStatus.ACTIVE and job.spec is not None and job.spec.restart.policy is not RestartPolicy.ALWAYS:
+        ended = [reports.get((job.id, k)) for k in range(job.workers) if str(k) not in job.exits]
+        for report in ended:  # one at a time: each is a change of the record
+            if report is not None and report.state is WorkerState.ENDED:
+                return [WorkerEnded(now, report.worker, report.exit_code or 0, report.application, report.detail)]
+    return []
+
+
+def next_due(snapshot: ClusterSnapshot, server_now: float, max_wait_secs: float) -> float | None:
+    """In how many seconds there is something to do though nothing changes."""
+    moments = [e.record.pending.due for e in snapshot.jobs.values() if e.record.pending is not None]
+    ends = (wait_ends(entry, max_wait_secs) for entry in snapshot.jobs.values())
+    moments += [end for end in ends if end is not None]
+    return max(0.0, min(moments) - server_now) if moments else None
+
+
+def placement(snapshot: ClusterSnapshot) -> dict[Worker, SupervisorId]:
+    return {(w.job, w.worker): id_ for id_, entry in sorted(snapshot.assignments.items()) for w in entry.record.workers}
+
+
+def assignment_ops(
+    snapshot: ClusterSnapshot,
+    respread: Collection[JobId] = (),
+    *,
+    silent: Collection[SupervisorId] = (),
+    settled: bool = True,
+) -> list[Op]:
+    """The assignments as they should be, as the changes that lead there. What is taken away stands before what is
+    given, so that a batch that is cut short leaves a worker without a place rather than with two.
+
+    `silent`: supervisors that are registered and say nothing. Until it has `settled` nobody changes places."""
+    jobs = {id_: e.record for id_, e in snapshot.jobs.items() if keeps_places(e.record)}
+    demands = [Demand(id_, job.workers, frozenset(int(k) for k in job.exits)) for id_, job in sorted(jobs.items())]
+    hosts = _hosts(snapshot, silent) if settled else _hosts_as_they_are(snapshot, silent)
+    new = place(demands, hosts, placement(snapshot), respread)
+    given: dict[SupervisorId, list[WorkerAssignment]] = {}
+    for (job, k), host in sorted(new.items()):
+        given.setdefault(host, []).append(
+            WorkerAssignment(job=job, worker=k, active=runs(jobs[job]), of=jobs[job].workers)
+        )
+    changes = [
+        _assignment_change(id_, snapshot.assignments.get(id_), tuple(given.get(id_, ())))
+        for id_ in sorted({*given, *snapshot.assignments})
+    ]
+    return [*(op for taking, _ in changes for op in taking), *(op for _, giving in changes for op in giving)]
+
+
+def _assignment_change(
+    supervisor: SupervisorId, entry: AssignmentEntry | None, workers: tuple[WorkerAssignment, ...]
+) -> tuple[list[Op], list[Op]]:
+    """The writes that take workers from a supervisor, and those that give it some. A supervisor that loses one worker
+    and gains another is written twice: a single write would give before every other supervisor has lost its own."""
+    before = entry.record if entry else AssignmentRecord()
+    if workers == before.workers:
+        return [], []
+    had, has = ({(w.job, w.worker) for w in some} for some in (before.workers, workers))
+    taking: list[Op] = []
+    giving: list[Op] = []
+    version, generation, path = entry.version if entry else None, before.generation, paths.assignment(supervisor)
+    for ops, due, kept in ((taking, not has > had, has & had), (giving, bool(has - had), has)):
+        if due:
+            generation += 1
+            remaining = tuple(w for w in workers if (w.job, w.worker) in kept)
+            data = encode(msgspec.structs.replace(before, workers=remaining, generation=generation))
+            ops.append(Create(path, data) if version is None else Set(path, data, version))
+            version = 0 if version is None else version + 1
+    return taking, giving
+
+
+def _hosts(snapshot: ClusterSnapshot, silent: Collection[SupervisorId]) -> list[HostSlots]:
+    return [
+        HostSlots(id_, record.slots, draining=_draining(snapshot, id_), silent=id_ in silent)
+        for id_, record in sorted(snapshot.supervisors.items())
+    ]
+
+
+def _hosts_as_they_are(snapshot: ClusterSnapshot, silent: Collection[SupervisorId]) -> list[HostSlots]:
+    """So that every worker stays where it is, and only hosts that take part get more."""
+    open_hosts = {host.id: host.slots for host in _hosts(snapshot, silent) if not (host.draining or host.silent)}
+    used = {id_: len(entry.record.workers) for id_, entry in snapshot.assignments.items()}
+    return [HostSlots(id_, max(open_hosts.get(id_, 0), used.get(id_, 0))) for id_ in sorted({*open_hosts, *used})]
+
+
+def ops_of(snapshot: ClusterSnapshot, what: Happened, *, silent: Collection[SupervisorId] = ()) -> list[Op]:
+    """What an event changes. The end of a rebalance moves workers first and is noted last: a leader that dies in the
+    middle leaves it pending for the next one."""
+    ops = [*event_ops(snapshot, what.job, what.event)]
+    before = snapshot.jobs[what.job].record
+    if ops and isinstance(what.event, Due) and before.status is JobStatus.REBALANCING:
+        return [*assignment_ops(foreseen(snapshot, ops), [what.job], silent=silent), *ops]
+    return ops
+
+
+def cleanup_ops(snapshot: ClusterSnapshot, server_now: float, keep_secs: float) -> list[Op]:
+    """Nobody needs them any more: jobs that ended long ago, and assignments of nothing to supervisors that are gone."""
+    old = server_now - keep_secs
+    ended = [
+        Delete(paths.job(id_), entry.version)
+        for id_, entry in sorted(snapshot.jobs.items())
+        if not entry.record.live and entry.mtime < old
+    ]
+    orphans = [
+        Delete(paths.assignment(id_), entry.version)
+        for id_, entry in sorted(snapshot.assignments.items())
+        if id_ not in snapshot.supervisors and _is_empty(entry.record) and entry.mtime < old
+    ]
+    return [*ended, *orphans]
+
+
+def _is_empty(record: AssignmentRecord) -> bool:
+    return not (record.workers or record.bundles or record.draining)
+
+
+def _draining(snapshot: ClusterSnapshot, supervisor: SupervisorId) -> bool:
+    entry = snapshot.assignments.get(supervisor)
+    return entry is not None and entry.record.draining
+
+
+def drain_ops(snapshot: ClusterSnapshot, supervisor: SupervisorId, draining: bool) -> Sequence[Op]:
+    entry = snapshot.assignments.get(supervisor)
+    record = entry.record if entry else AssignmentRecord()
+    if record.draining is draining:
+        return []
+    changed = msgspec.structs.replace(record, draining=draining, generation=record.generation + 1)
+    path = paths.assignment(supervisor)
+    return [Set(path, encode(changed), entry.version) if entry else Create(path, encode(changed))]

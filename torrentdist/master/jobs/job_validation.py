@@ -1,0 +1,95 @@
+"""What a job has to be before it is recorded: completed with the cluster's defaults, and not refused by its plug-in.
+
+Always holds: job.toml alone is checked first, so that an error names its place in that file; a plug-in that fails or
+takes too long refuses, it doesn't let pass; defaults that no job could have are found when the master starts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from torrentdist.model.configuration.config import JobsConfig
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.jobs.job import JobSpec, parse_job, problems_of, spelled_out
+
+VALIDATE_SECS = 20.0
+DEFAULTS_ORIGIN = "jobs.defaults"
+
+
+class JobValidator(Protocol):
+    """What `jobs.validator` names: a class without arguments."""
+
+    def validate(self, job: Mapping[str, Any], bundle: str) -> Iterable[str]:
+        """What is wrong with the job (job.toml, completed) whose bundle lies in that directory; nothing if it may run.
+        It is called in a thread, several at once."""
+        ...
+
+
+class Validation:
+    def __init__(self, config: JobsConfig) -> None:
+        self._defaults = spelled_out(config.defaults)
+        self._name = config.validator
+        self._validate = _load(config.validator) if config.validator else None
+        if config.defaults:
+            _completed({"name": "a-job", "command": ["true"]}, self._defaults)
+
+    def parse(self, text: str, origin: str) -> JobSpec:
+        """The job of a job.toml with the cluster's defaults."""
+        spec = parse_job(text, origin=origin)
+        return _completed(spelled_out(tomllib.loads(text)), self._defaults) if self._defaults else spec
+
+    async def check(self, spec: JobSpec, bundle: Path) -> None:
+        """`job_refused` unless the plug-in lets it pass."""
+        if self._validate is None:
+            return
+        document = msgspec.to_builtins(spec)
+        try:
+            async with asyncio.timeout(VALIDATE_SECS):
+                problems = await asyncio.to_thread(_ask, self._validate, document, str(bundle))
+        except TimeoutError:
+            problems = [f"{self._name} has said nothing for {VALIDATE_SECS:g} s"]
+        except Exception as exc:
+            problems = [f"{self._name} raised {type(exc).__name__}: {exc}"]
+        if problems:
+            raise TorrentdistError("job_refused", id=spec.name, detail="; ".join(problems))
+
+
+def _ask(validate: Callable[..., Iterable[str]], document: Mapping[str, Any], bundle: str) -> list[str]:
+    return [str(problem) for problem in validate(document, bundle) or ()]
+
+
+def _completed(document: Mapping[str, Any], defaults: Mapping[str, Any]) -> JobSpec:
+    try:
+        spec = msgspec.convert(_over(defaults, document), JobSpec)
+    except msgspec.ValidationError as exc:
+        raise TorrentdistError("config_invalid", origin=DEFAULTS_ORIGIN, detail=str(exc)) from None
+    for key, detail in problems_of(spec):
+        raise TorrentdistError("config_invalid", origin=DEFAULTS_ORIGIN, detail=f"{key}: {detail}")
+    return spec
+
+
+def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Key by key, also within tables."""
+    merged = dict(below)
+    for key, value in above.items():
+        under = merged.get(key)
+        merged[key] = _over(under, value) if isinstance(under, dict) and isinstance(value, dict) else value
+    return merged
+
+
+def _load(name: str) -> Callable[..., Iterable[str]]:
+    module, _, attribute = name.partition(":")
+    try:
+        validate = getattr(importlib.import_module(module), attribute)().validate
+    except Exception as exc:
+        raise TorrentdistError("validator_invalid", name=name, detail=f"{type(exc).__name__}: {exc}") from exc
+    if not callable(validate):
+        raise TorrentdistError("validator_invalid", name=name, detail="validate is no method")
+    return validate  # type: ignore[no-any-return]

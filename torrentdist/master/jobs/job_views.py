@@ -1,0 +1,126 @@
+"""Jobs as users see them: the record, the places, and what the supervisors last said. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping
+
+from torrentdist.cluster.records.snapshot import ClusterSnapshot, JobEntry
+from torrentdist.master.jobs.job_duties import placement
+from torrentdist.master.jobs.job_replication import lacking
+from torrentdist.master.jobs.lifecycle import keeps_places
+from torrentdist.master.jobs.scheduling import Placement
+from torrentdist.master.reads.paging import WHOLE, Page
+from torrentdist.model.ids import JobId, SupervisorId
+from torrentdist.model.records import JobRecord
+from torrentdist.model.wire.views import JobView, WorkerReport, WorkerState, WorkerView
+
+Reports = Mapping[tuple[JobId, int], WorkerReport]
+"""Of each worker, by the host that has it now."""
+
+
+def of_the_places(
+    heard: Mapping[SupervisorId, Iterable[WorkerReport]], places: Mapping[tuple[JobId, int], SupervisorId]
+) -> Reports:
+    """What is said of workers by those who have them now: a host that died, or has lost one, is heard for a while."""
+    return {
+        (report.job, report.worker): report
+        for host, reports in heard.items()
+        for report in reports
+        if places.get((report.job, report.worker)) == host
+    }
+
+
+def job_view(
+    snapshot: ClusterSnapshot,
+    entry: JobEntry,
+    reports: Reports,
+    heard: Container[SupervisorId],
+    server_now: float | None,
+    places: Placement | None = None,
+) -> JobView:
+    """`heard`: supervisors that have told this master what their workers do; of others' workers nothing is known.
+    `places`: of all workers, if known."""
+    job = entry.record
+    places = placement(snapshot) if places is None else places
+    workers = [_worker_view(job, k, places.get((job.id, k)), reports, heard) for k in range(job.workers)]
+    due_in = max(0.0, job.pending.due - server_now) if job.pending is not None and server_now is not None else None
+    return JobView(
+        id=job.id,
+        name=job.name,
+        status=job.status,
+        bundle=job.bundle,
+        dependencies=list(job.dependencies),
+        wanted=job.workers,
+        workers=workers,
+        created_at=job.created_at,
+        due_in=due_in,
+        reason=job.reason or _note(snapshot, job, workers),
+        spec=job.spec,
+    )
+
+
+def job_list(
+    snapshot: ClusterSnapshot,
+    reports: Reports,
+    heard: Container[SupervisorId],
+    server_now: float | None,
+    page: Page = WHOLE,
+) -> list[JobView]:
+    """A page is in the order of ids, the whole list in that of names and ages."""
+    entries = [snapshot.jobs[id_] for id_ in page.of(snapshot.jobs)]
+    if page == WHOLE:
+        entries.sort(key=lambda entry: (entry.record.name, entry.record.created_at))
+    places = placement(snapshot)
+    return [job_view(snapshot, entry, reports, heard, server_now, places) for entry in entries]
+
+
+def _note(snapshot: ClusterSnapshot, job: JobRecord, workers: list[WorkerView]) -> str:
+    """What keeps the job from being as it was asked to be."""
+    of_workers = [_shortage(workers), _failing(workers)] if keeps_places(job) else []
+    return "; ".join(filter(None, [*of_workers, lacking(snapshot, job) if job.live else ""]))
+
+
+def _failing(workers: list[WorkerView]) -> str:
+    """Why workers wait before they are started again: the first one's reason stands for all."""
+    failing = [worker for worker in workers if worker.state is WorkerState.BACKOFF]
+    if not failing:
+        return ""
+    first = failing[0]
+    code = "" if first.exit_code is None else f"exit code {first.exit_code}"
+    others = f" and {len(failing) - 1} more" if len(failing) > 1 else ""
+    why = ": ".join(filter(None, (code, first.detail)))
+    return f"worker {first.worker}{others} ended and will be started again" + (f": {why}" if why else "")
+
+
+def _shortage(workers: list[WorkerView]) -> str:
+    without = sum(worker.state is WorkerState.UNASSIGNED for worker in workers)
+    return f"{without} of {len(workers)} workers have no slot" if without else ""
+
+
+def _worker_view(
+    job: JobRecord, k: int, place: SupervisorId | None, reports: Reports, heard: Container[SupervisorId]
+) -> WorkerView:
+    if (code := job.exits.get(str(k))) is not None:
+        application = job.applications.get(str(k), "")
+        return WorkerView(
+            worker=k, supervisor=None, slot=0, state=WorkerState.ENDED, pid=0, exit_code=code, application=application
+        )
+    if place is None:
+        return WorkerView(worker=k, supervisor=None, slot=0, state=WorkerState.UNASSIGNED, pid=0)
+    report = reports.get((job.id, k))
+    if report is None and place not in heard:
+        return WorkerView(worker=k, supervisor=place, slot=None, state=None, pid=None, restarts=None)
+    if report is None:
+        return WorkerView(worker=k, supervisor=place, slot=0, state=WorkerState.WAITING, pid=0)
+    return WorkerView(
+        worker=k,
+        supervisor=place,
+        slot=report.slot,
+        state=report.state,
+        pid=report.pid,
+        exit_code=report.exit_code,
+        restarts=report.restarts,
+        detail=report.detail,
+        application=report.application,
+        ui=report.ui,
+    )

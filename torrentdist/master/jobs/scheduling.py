@@ -1,0 +1,96 @@
+"""Which supervisor runs which worker. Pure.
+
+Always holds: no supervisor gets more workers than it has slots; a worker that runs stays where it is while its
+supervisor is there and takes part; what must move goes where the fewest workers are, of its own job first. With too
+few slots the rest stays without a place, and nobody is moved for it; those of a silent supervisor stay with it then.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from torrentdist.model.ids import JobId, SupervisorId
+
+Worker = tuple[JobId, int]
+Placement = Mapping[Worker, SupervisorId]
+
+
+@dataclass(frozen=True)
+class HostSlots:
+    id: SupervisorId
+    slots: int
+    draining: bool = False
+    silent: bool = False
+    """It is there, and nothing is heard from it."""
+
+
+@dataclass(frozen=True)
+class Demand:
+    job: JobId
+    workers: int
+    ended: frozenset[int] = frozenset()
+    """Workers of a batch job that need no place any more."""
+
+    def wanted(self) -> list[Worker]:
+        return [(self.job, k) for k in range(self.workers) if k not in self.ended]
+
+
+def place(
+    demands: Sequence[Demand], hosts: Sequence[HostSlots], current: Placement, respread: Collection[JobId] = ()
+) -> dict[Worker, SupervisorId]:
+    """The new placement. `respread`: jobs that are being rebalanced; only these give up places for an even spread."""
+    free = {host.id: host.slots for host in hosts if not (host.draining or host.silent)}
+    silent = {host.id: host.slots for host in hosts if host.silent and not host.draining}
+    per_job: dict[JobId, Counter[SupervisorId]] = {demand.job: Counter() for demand in demands}
+    placed: dict[Worker, SupervisorId] = {}
+    waiting: list[Worker] = []
+
+    def put(worker: Worker, host: SupervisorId) -> None:
+        placed[worker] = host
+        free[host] -= 1
+        per_job[worker[0]][host] += 1
+
+    for worker in (w for demand in demands for w in demand.wanted()):
+        host = current.get(worker)
+        if host is not None and free.get(host, 0) > 0:
+            put(worker, host)
+        else:
+            waiting.append(worker)
+    for worker in waiting:
+        best = _best(worker[0], free, per_job)
+        before = current.get(worker)
+        if best is not None:
+            put(worker, best)
+        elif before is not None and silent.get(before, 0) > 0:
+            placed[worker] = before
+            silent[before] -= 1
+    for job in sorted(respread):
+        _even_out(job, placed, free, per_job.get(job, Counter()))
+    return placed
+
+
+def _best(job: JobId, free: Mapping[SupervisorId, int], per_job: Mapping[JobId, Counter[SupervisorId]]) -> (
+    SupervisorId | None
+):  # fmt: skip
+    """Fewest of this job, then most free slots, then by name, so that every leader decides alike."""
+    open_hosts = [host for host, slots in free.items() if slots > 0]
+    return min(open_hosts, key=lambda host: (per_job[job][host], -free[host], host), default=None)
+
+
+def _even_out(
+    job: JobId, placed: dict[Worker, SupervisorId], free: dict[SupervisorId, int], counts: Counter[SupervisorId]
+) -> None:
+    """Move workers of this job, one at a time, while that brings two hosts nearer to each other."""
+    while True:
+        fullest = max((h for h in free if counts[h]), key=lambda h: (counts[h], h), default=None)
+        emptiest = min((h for h in free if free[h] > 0), key=lambda h: (counts[h], -free[h], h), default=None)
+        if fullest is None or emptiest is None or counts[fullest] - counts[emptiest] < 2:
+            return
+        worker = max(w for w, host in placed.items() if w[0] == job and host == fullest)
+        placed[worker] = emptiest
+        free[fullest] += 1
+        free[emptiest] -= 1
+        counts[fullest] -= 1
+        counts[emptiest] += 1

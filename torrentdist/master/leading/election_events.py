@@ -1,0 +1,59 @@
+"""Elections as events: who leads now, who did before, and for how long this master saw nobody lead.
+
+Always holds: the time without a leader is measured on one clock, that of the master that ended it. Must not do: have a
+say in any election.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+
+from torrentdist.cluster.records.mirror import Mirror
+from torrentdist.cluster.session.znode_operations import ZNodeError
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.events import Fact, LeaderElected
+from torrentdist.model.records import FailoverRecord
+
+
+class Elections:
+    def __init__(
+        self, mirror: Mirror, tell: Callable[[Fact], None], last: Callable[[], Awaitable[list[FailoverRecord]]]
+    ) -> None:
+        self._mirror = mirror
+        self._tell = tell
+        self._last_failover = last
+        self._vacant_since: float | None = None
+        self._won: asyncio.Queue[tuple[int, float | None]] = asyncio.Queue()
+
+    def won(self, epoch: int) -> None:
+        vacant = None if self._vacant_since is None else time.monotonic() - self._vacant_since
+        self._won.put_nowait((epoch, vacant))
+
+    async def run(self) -> None:
+        watching = asyncio.create_task(self._watch(), name="vacancies")
+        try:
+            while True:
+                epoch, vacant = await self._won.get()
+                await self._tell_won(epoch, vacant)
+        finally:
+            watching.cancel()
+
+    async def _watch(self) -> None:
+        while True:
+            snapshot = self._mirror.snapshot
+            if snapshot.leader is not None or not snapshot.present:
+                self._vacant_since = None
+            elif self._vacant_since is None:
+                self._vacant_since = time.monotonic()
+            await self._mirror.changed(snapshot.version)
+
+    async def _tell_won(self, epoch: int, vacant: float | None) -> None:
+        try:
+            found = await self._last_failover()
+        except (TorrentdistError, ZNodeError):  # told without what cannot be read now
+            found = []
+        last = found[0] if found else None
+        previous, reason = ("", "") if last is None else (last.previous or "", last.reason)
+        self._tell(LeaderElected(epoch=epoch, previous=previous, reason=reason, vacant_secs=vacant))

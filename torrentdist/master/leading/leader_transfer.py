@@ -1,0 +1,80 @@
+"""Leadership given to a named master, by the leader and for good reason only.
+
+Always holds: a target that is unknown, not ready or not in the queue is refused before anything has changed; the
+answer says who leads afterwards. Asked for again under the same request id it is not made again. Must not do: elect;
+the queue does.
+"""
+
+from __future__ import annotations
+
+import time
+
+import msgspec
+
+from torrentdist.cluster import paths
+from torrentdist.cluster.records.mirror import Mirror
+from torrentdist.cluster.session.znode_operations import Check
+from torrentdist.master.changes.answered_requests import Mutation
+from torrentdist.master.changes.commit import LeaderChanges
+from torrentdist.master.leading.leadership import Leadership
+from torrentdist.master.leading.roles import Roles
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import MasterId
+from torrentdist.model.wire.ha_views import LeaderTransferView, MasterState, RoleView
+from torrentdist.model.wording import counted
+
+HAND_OVER_SECS = 5.0
+
+
+def objection(role: RoleView) -> str | None:
+    """Why a master that says this of itself cannot take over; None if it can."""
+    if role.failing or not role.ready:
+        return "; ".join(f"{check}: {why}" for check, why in role.failing.items()) or "it is not ready"
+    if role.lag is None:
+        return "it does not say which bundles it lacks"
+    if role.lag > 0:
+        return f"it lacks {counted(role.lag, 'bundle')}"
+    if role.state is not MasterState.STANDBY:
+        return f"it is {role.state.value}, not a standby"
+    return None
+
+
+async def transfer(
+    me: MasterId,
+    target: MasterId,
+    mutation: Mutation | None,
+    leadership: Leadership,
+    mirror: Mirror,
+    roles: Roles,
+    changes: LeaderChanges,
+) -> bytes:
+    before = await changes.recall(mutation)  # only the leader can give it away
+    if before is not None:
+        if target != me:
+            raise TorrentdistError("target_not_ready", id=target, detail=f"{me} leads instead")
+        return before
+    began = time.monotonic()
+    record = mirror.snapshot.masters.get(target)
+    if record is None:
+        raise TorrentdistError("not_found", what=f"master {target!r}")
+    if target != me:
+        against = objection(await roles.ask(record))
+        if against is not None:
+            raise TorrentdistError("target_not_ready", id=target, detail=against)
+        promised = LeaderTransferView(previous=me, leader=target, seconds=0.0)
+        await changes.make(mutation, lambda s: [Check(paths.master(target))], lambda s: promised)
+        if not await leadership.hand_over(target):
+            raise TorrentdistError("target_not_ready", id=target, detail="it is not in the election's queue")
+        await _until_another_leads(me, target, mirror)
+    view = LeaderTransferView(previous=me, leader=target, seconds=round(time.monotonic() - began, 3))
+    return msgspec.json.encode(view)
+
+
+async def _until_another_leads(me: MasterId, target: MasterId, mirror: Mirror) -> None:
+    epoch = mirror.snapshot.epoch
+    snapshot = await mirror.wait_for(
+        lambda s: s.epoch > epoch and s.leader is not None, HAND_OVER_SECS, f"handing over to {target}"
+    )
+    if snapshot.leader != target:
+        detail = f"{snapshot.leader} leads instead"
+        raise TorrentdistError("target_not_ready", id=target, detail=detail)

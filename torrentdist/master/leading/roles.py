@@ -1,0 +1,88 @@
+"""What each master says of itself: its state, its epoch, what it still lacks.
+
+Always holds: a master that is dead or slow delays the answer by one short deadline, however many there are. Soft: asked
+of each one over HTTP when somebody wants to know, and kept nowhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Container
+
+import msgspec
+
+from torrentdist.cluster.election.term import ElectionPhase
+from torrentdist.cluster.records.snapshot import ClusterSnapshot
+from torrentdist.http11 import Http, HttpError
+from torrentdist.model.ids import Digest, MasterId
+from torrentdist.model.records import BundleState, MasterRecord
+from torrentdist.model.wire.ha_views import DialView, MasterState, RoleView
+from torrentdist.model.wording import cause_text
+
+ANSWER_SECS = 1.0
+
+_STATES = {
+    ElectionPhase.OUT: MasterState.OUT,
+    ElectionPhase.QUEUED: MasterState.STANDBY,
+    ElectionPhase.ELECTED: MasterState.ELECTED,
+    ElectionPhase.LEADING: MasterState.STANDBY,  # its lease is over, whatever it will be next
+    ElectionPhase.PAUSED: MasterState.PAUSED,
+}
+
+
+def state_of(phase: ElectionPhase, leads: bool) -> MasterState:
+    return MasterState.LEADER if leads else _STATES[phase]
+
+
+def lag(snapshot: ClusterSnapshot, published: Container[Digest]) -> int:
+    """How many bundles a master lacks that it should have."""
+    wanted = {e.record.digest for e in snapshot.bundles.values() if e.record.state is BundleState.AVAILABLE}
+    return sum(digest not in published for digest in wanted)
+
+
+class Roles:
+    def __init__(self, http: Http, snapshot: Callable[[], ClusterSnapshot], own: Callable[[], RoleView]) -> None:
+        self._http = http
+        self._snapshot = snapshot
+        self._own = own
+
+    async def all(self) -> list[RoleView]:
+        """Every registered master, and this one."""
+        own = self._own()
+        others = [m for id_, m in sorted(self._snapshot().masters.items()) if id_ != own.id]
+        views = [own, *await asyncio.gather(*(self.ask(master) for master in others))]
+        return sorted(views, key=lambda view: view.id)
+
+    async def ask(self, master: MasterRecord) -> RoleView:
+        try:
+            async with asyncio.timeout(ANSWER_SECS):
+                response = await self._http.get(f"{master.url}/v1/role")
+            if response.status_code == 200:
+                view = msgspec.json.decode(response.content, type=RoleView)
+                if view.id == master.id:
+                    return view
+            return _unreachable(master, f"it answered {response.status_code}")
+        except (HttpError, TimeoutError, msgspec.MsgspecError) as exc:
+            return _unreachable(master, cause_text(exc) or f"no answer within {ANSWER_SECS:g} s")
+
+
+async def dial(host: str, port: int) -> DialView:
+    """Whether somebody listens there, as seen from this host."""
+    try:
+        async with asyncio.timeout(ANSWER_SECS):
+            _, writer = await asyncio.open_connection(host, port)
+    except (OSError, TimeoutError) as exc:
+        detail = cause_text(exc) or f"no connection within {ANSWER_SECS:g} s"
+        return DialView(host=host, port=port, reachable=False, detail=detail)
+    writer.close()
+    return DialView(host=host, port=port, reachable=True)
+
+
+def _unreachable(master: MasterRecord, why: str) -> RoleView:
+    return RoleView(
+        id=MasterId(master.id),
+        url=master.url,
+        state=MasterState.UNREACHABLE,
+        version=master.version,
+        failing={"reachable": why},
+    )

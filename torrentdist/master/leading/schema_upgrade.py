@@ -1,0 +1,84 @@
+"""The end of a rolling upgrade: once every registered daemon is of the newer release, the leader raises the cluster's
+schema, and has the records of the older one written anew.
+
+Always holds: the schema is raised when all have been of the newer release for a while, so that one that is only being
+restarted is waited for; it never falls. Every step goes through the fence. Must not do: change what a record says.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from itertools import islice
+
+import msgspec
+import structlog
+
+from torrentdist.cluster import paths
+from torrentdist.cluster.election.fence import Fence
+from torrentdist.cluster.records.record_schema import newest_for_all
+from torrentdist.cluster.records.snapshot import Changes, ClusterSnapshot
+from torrentdist.cluster.session.znode_operations import Op, Set
+from torrentdist.cluster.session.zookeeper_session import ZooKeeper
+from torrentdist.model.records import ClusterRecord, decode, encode
+
+log = structlog.get_logger(__name__)
+
+BATCH = 100
+
+
+def outdated(snapshot: ClusterSnapshot, news: Changes | None = None) -> Iterator[Op]:
+    """Writes anew what is of an older schema than the cluster, and changes nothing of it. Replica records are left to
+    their masters. `news`: look only at what changed."""
+    everything = news is None or news.cluster
+    for id_ in sorted(snapshot.bundles if everything or news is None else news.bundles & snapshot.bundles.keys()):
+        bundle = snapshot.bundles[id_]
+        if bundle.record.schema < snapshot.schema:
+            yield Set(paths.bundle(id_), encode(bundle.record), bundle.version)
+    for job_id in sorted(snapshot.jobs if everything or news is None else news.jobs & snapshot.jobs.keys()):
+        job = snapshot.jobs[job_id]
+        if job.record.schema < snapshot.schema:
+            yield Set(paths.job(job_id), encode(job.record), job.version)
+    hosts = snapshot.assignments if everything or news is None else news.assignments & snapshot.assignments.keys()
+    for host in sorted(hosts):
+        assignment = snapshot.assignments[host]
+        if assignment.record.schema < snapshot.schema:
+            yield Set(paths.assignment(host), encode(assignment.record), assignment.version)
+
+
+class Upgrade:
+    def __init__(self, zookeeper: ZooKeeper, settle_secs: float) -> None:
+        self._zookeeper = zookeeper
+        self._settle_secs = settle_secs
+        self._newer_since: float | None = None
+        self._clean_at = -1
+        """The last version of the records in which nothing was outdated."""
+
+    async def step(self, snapshot: ClusterSnapshot, fence: Fence) -> float:
+        """What is due now; in how many seconds to look again."""
+        if not snapshot.present:
+            return self._settle_secs
+        ops = list(islice(outdated(snapshot, snapshot.changes_since(self._clean_at)), BATCH))
+        if not ops:
+            self._clean_at = snapshot.version
+        else:
+            await fence.commit(ops)
+            log.info("records written in the cluster's schema", schema=snapshot.schema, records=len(ops))
+            return 0.0
+        newest = newest_for_all(snapshot.masters.values(), snapshot.supervisors.values())
+        if newest <= snapshot.schema:
+            self._newer_since = None
+            return self._settle_secs
+        now = time.monotonic()
+        self._newer_since = since = now if self._newer_since is None else self._newer_since
+        if now - since < self._settle_secs:
+            return since + self._settle_secs - now
+        await self._raise_to(newest, fence)
+        return 0.0
+
+    async def _raise_to(self, schema: int, fence: Fence) -> None:
+        found = await self._zookeeper.get(paths.CLUSTER)
+        if found is not None:
+            record = msgspec.structs.replace(decode(found[0], ClusterRecord, path=paths.CLUSTER), schema=schema)
+            await fence.commit([Set(paths.CLUSTER, msgspec.json.encode(record), found[1].version)])
+            log.info("every daemon is of this release: the records' schema is raised", schema=schema)

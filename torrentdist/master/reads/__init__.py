@@ -1,0 +1,1 @@
+"""What a master answers reads from, and how old that is."""

@@ -1,0 +1,235 @@
+"""The cluster's records as this master saw them last, in a file of its own: what it answers reads by when it starts and
+ZooKeeper is away.
+
+Always holds: the file is whole, of a schema that this release reads and never older than the one before it, or it is
+refused, removed and made anew; it is looked at only until ZooKeeper's own records have been read, or while it holds no
+cluster, and never mixed with them. Must not do: decide or change anything by what the file says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import hashlib
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from torrentdist.bundle.files.durability import write_durably
+from torrentdist.cluster.records.mirror import Mirror
+from torrentdist.cluster.records.snapshot import ClusterSnapshot
+from torrentdist.cluster.session.arrival import lacks_cluster
+from torrentdist.cluster.session.znode_operations import SessionState
+from torrentdist.cluster.session.zookeeper_session import ZooKeeper
+from torrentdist.http11 import Http, HttpError
+from torrentdist.model.backoff import Retry
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import MasterId
+from torrentdist.model.records import OLDEST_READABLE, SCHEMA
+
+log = structlog.get_logger(__name__)
+
+NAME = "cluster.snapshot"
+FORMAT = 1
+FROM_FILE = -2
+"""The revision of a snapshot that came from a file: no mirror's."""
+LOOK_SECS = 1.0
+LONGEST_PAUSE_SECS = 60.0
+DOWNLOAD_SECS = 5.0
+
+
+class SavedRecords(msgspec.Struct, frozen=True, kw_only=True):
+    format: int = FORMAT
+    schema: int = SCHEMA
+    """Of the records in it."""
+    zxid: int
+    """It shows every transaction up to this one."""
+    saved_at: float
+    """The wall clock of who wrote it, for its age."""
+    snapshot: ClusterSnapshot
+
+    def at_least_as_new_as(self, other: SavedRecords | None) -> bool:
+        """Transactions count anew in another tree, but the epoch of a restored one is higher than before."""
+        if other is None or other.snapshot.cluster != self.snapshot.cluster:
+            return True
+        return (self.snapshot.epoch, self.zxid) >= (other.snapshot.epoch, other.zxid)
+
+
+class _Header(msgspec.Struct, frozen=True):
+    format: int
+    schema: int
+
+
+def encode_saved(saved: SavedRecords) -> bytes:
+    body = msgspec.json.encode(saved)
+    return hashlib.sha256(body).hexdigest().encode() + b"\n" + body
+
+
+def decode_saved(data: bytes, path: str) -> SavedRecords:
+    """What was saved, or `corrupt` that says why it is refused."""
+    checksum, _, body = data.partition(b"\n")
+    if hashlib.sha256(body).hexdigest().encode() != checksum:
+        raise TorrentdistError("corrupt", path=path, detail="its checksum is another one")
+    try:
+        header = msgspec.json.decode(body, type=_Header)
+        if header.format != FORMAT or not OLDEST_READABLE <= header.schema <= SCHEMA:
+            detail = f"its format {header.format}, schema {header.schema} is not one that this release reads"
+            raise TorrentdistError("corrupt", path=path, detail=detail)
+        return msgspec.json.decode(body, type=SavedRecords)
+    except msgspec.MsgspecError as exc:
+        raise TorrentdistError("corrupt", path=path, detail=str(exc)) from exc
+
+
+@dataclasses.dataclass(frozen=True)
+class SavingPace:
+    """When to write: after so many changes or so many seconds with a change, spread by a quarter either way."""
+
+    changes: int
+    secs: float
+    jitter: float = 0.5
+    """From 0 to 1, drawn once a master, so that they don't write in step."""
+
+    def due(self, changes: int, elapsed: float) -> bool:
+        spread = 0.75 + 0.5 * self.jitter
+        return changes > 0 and (changes >= self.changes * spread or elapsed >= self.secs * spread)
+
+
+def source(snapshot: ClusterSnapshot, me: MasterId, leads: bool) -> list[str] | None:
+    """Where a new file comes from: None, from our own records; else from one of these standbys.
+
+    Writing is theirs, so that the leader spends nothing on it; a leader that is alone has nobody to leave it to.
+    """
+    others = [master.url for id_, master in sorted(snapshot.masters.items()) if id_ != me]
+    return others if leads and others else None
+
+
+class Records:
+    """What this master answers reads by: the mirror, or the file until there is a mirror."""
+
+    def __init__(
+        self, me: MasterId, data_dir: Path, zookeeper: ZooKeeper, mirror: Mirror, http: Http, pace: SavingPace
+    ) -> None:
+        self._me = me
+        self._path = data_dir / NAME
+        self._zookeeper = zookeeper
+        self._mirror = mirror
+        self._http = http
+        self._pace = pace
+        self._mirrored = False
+        self._on_disk: SavedRecords | None = None
+        self._written: tuple[int, float] = (0, float("-inf"))
+        """The revision that was written last, and when."""
+        self._unwritten = Retry(LOOK_SECS, LONGEST_PAUSE_SECS)
+        self._cut_off_at = None if zookeeper.state is SessionState.CONNECTED else time.monotonic()
+        zookeeper.on_state.append(self._on_state)
+
+    async def load(self) -> None:
+        try:
+            data = await asyncio.to_thread(self._path.read_bytes)
+            self._on_disk = await asyncio.to_thread(decode_saved, data, str(self._path))
+        except FileNotFoundError:
+            return
+        except (OSError, TorrentdistError) as exc:
+            log.warning("the saved records are refused and removed", path=str(self._path), reason=str(exc))
+            await asyncio.to_thread(self._path.unlink, missing_ok=True)
+            return
+        log.info("saved records at hand", zxid=self._on_disk.zxid, bundles=len(self._on_disk.snapshot.bundles))
+
+    # what others ask
+
+    def snapshot(self) -> ClusterSnapshot:
+        if self.from_file() and self._on_disk is not None:
+            return dataclasses.replace(self._on_disk.snapshot, version=FROM_FILE, leader=None, election=())
+        return self._mirror.snapshot
+
+    def zxid(self) -> int:
+        """Every transaction up to this one is in the answers."""
+        if self.from_file():
+            return self._on_disk.zxid if self._on_disk is not None else 0
+        return self._mirror.applied_zxid
+
+    def from_file(self) -> bool:
+        if lacks_cluster(self._mirror):  # a wiped tree tells less than what was known last
+            self._mirrored = False
+        self._mirrored = self._mirrored or self._mirror.snapshot.present
+        return not self._mirrored
+
+    def stale_secs(self) -> float | None:
+        """How old the answers are; None: as fresh as can be, or there is nothing to be old."""
+        if self.from_file():
+            return max(0.0, time.time() - self._on_disk.saved_at) if self._on_disk is not None else None
+        return None if self._cut_off_at is None else self.cut_off_secs()
+
+    def cut_off_secs(self) -> float:
+        """For how long ZooKeeper has been out of reach."""
+        return 0.0 if self._cut_off_at is None else time.monotonic() - self._cut_off_at
+
+    def file(self) -> bytes:
+        """For a leader, who leaves the writing to others."""
+        if self._on_disk is None:
+            raise TorrentdistError("not_found", what="a snapshot of the records on this master")
+        return encode_saved(self._on_disk)
+
+    def _on_state(self, state: SessionState) -> None:
+        if state is SessionState.CONNECTED:
+            self._cut_off_at = None
+        elif self._cut_off_at is None:
+            self._cut_off_at = time.monotonic()
+
+    # saving
+
+    async def run(self, leads: Callable[[], bool]) -> None:
+        while True:
+            revision, at = self._written
+            now = time.monotonic()
+            if self._mirror.snapshot.present and self._pace.due(self._mirror.snapshot.version - revision, now - at):
+                await self._renew(leads())
+            await asyncio.sleep(self._unwritten.pause_secs)
+
+    async def save(self) -> None:
+        """Write what is known now, unless the file shows it already."""
+        snapshot = self._mirror.snapshot
+        if snapshot.present and snapshot.version != self._written[0]:
+            records = dataclasses.replace(snapshot, recent=())
+            saved = SavedRecords(zxid=self._mirror.applied_zxid, saved_at=time.time(), snapshot=records)
+            await self._write(saved, snapshot.version)
+
+    async def _renew(self, leads: bool) -> None:
+        snapshot = self._mirror.snapshot
+        standbys = source(snapshot, self._me, leads)
+        if standbys is None:
+            await self.save()
+            return
+        # Unless it shows all that we know, it is looked for again in its time.
+        self._written = snapshot.version - 1, time.monotonic()
+        for url in random.sample(standbys, len(standbys)):
+            with contextlib.suppress(HttpError, TimeoutError, TorrentdistError):
+                async with asyncio.timeout(DOWNLOAD_SECS):
+                    response = await self._http.get(f"{url}/v1/snapshot")
+                if response.status_code == 200:
+                    saved = await asyncio.to_thread(decode_saved, response.content, url)
+                    if saved.snapshot.cluster == snapshot.cluster:
+                        same = dataclasses.replace(saved.snapshot, version=snapshot.version) == snapshot
+                        await self._write(saved, snapshot.version if same else snapshot.version - 1)
+                        return
+
+    async def _write(self, saved: SavedRecords, revision: int) -> None:
+        if not saved.at_least_as_new_as(self._on_disk):
+            log.info("older records than those on disk are not saved", zxid=saved.zxid)
+            return
+        data = await asyncio.to_thread(encode_saved, saved)
+        try:
+            await asyncio.to_thread(write_durably, self._path, data, 0o600)
+        except OSError as exc:
+            if self._unwritten.failed(str(exc.errno)):
+                log.warning("the records could not be saved", path=str(self._path), reason=str(exc))
+            return
+        self._unwritten.succeeded()
+        self._on_disk = saved
+        self._written = revision, time.monotonic()
+        log.debug("records saved", zxid=saved.zxid, size=len(data))

@@ -1,0 +1,1 @@
+"""The directory of swarms at work in a master."""

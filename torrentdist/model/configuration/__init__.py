@@ -1,0 +1,1 @@
+"""The configuration: its keys, where values come from, and what they must satisfy."""

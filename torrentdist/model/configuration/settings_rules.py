@@ -1,0 +1,157 @@
+"""What the values of a configuration must satisfy, beyond their types: one rule a key, and a few between keys.
+
+Pure: looks at no file and no network, so that a daemon and `config show` judge the same configuration alike.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from torrentdist.model.configuration.config import Config
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import master_id, supervisor_id
+
+_PLUGIN = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", re.ASCII)
+LOG_LEVELS = ("debug", "info", "warning", "error")
+LOG_FORMATS = ("auto", "console", "json")
+
+
+class Problem(NamedTuple):
+    origin: str
+    detail: str
+
+
+class Rule(NamedTuple):
+    holds: Callable[[Any], bool]
+    sentence: str
+    """What the value must be, after 'must be'."""
+
+
+def _is_port(value: int) -> bool:
+    return 0 <= value <= 65535
+
+
+def _is_url(value: str) -> bool:
+    try:
+        parts = urlsplit(value)
+        right = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+        return right and parts.path in ("", "/") and not (parts.query or parts.fragment)
+    except ValueError:
+        return False
+
+
+def _is_host_port(value: str) -> bool:
+    try:
+        parts = urlsplit(f"//{value}")
+        return bool(parts.hostname) and bool(parts.port) and not parts.path
+    except ValueError:
+        return False
+
+
+def _is_id(check: Callable[[str], str]) -> Callable[[str], bool]:
+    def holds(value: str) -> bool:
+        try:
+            return not value or bool(check(value))
+        except TorrentdistError:
+            return False
+
+    return holds
+
+
+PORT = Rule(_is_port, "a port, 0 to 65535")
+SIZE = Rule(lambda value: value >= 0, "0 or more")
+COUNT = Rule(lambda value: value >= 1, "1 or more")
+PERIOD = Rule(lambda value: math.isfinite(value) and value > 0, "a number of seconds above 0")
+SECONDS = Rule(lambda value: math.isfinite(value) and value >= 0, "a number of seconds, 0 or more")
+WAIT = Rule(
+    lambda value: math.isfinite(value) and (value >= 0 or value == -1), "a number of seconds, or -1 for no limit"
+)
+NOT_EMPTY = Rule(bool, "given")
+
+RULES: dict[str, Rule] = {
+    "client.masters": Rule(
+        lambda urls: bool(urls) and all(map(_is_url, urls)), "a list of http(s)://HOST:PORT URLs, without a path"
+    ),
+    "client.supervisor": Rule(
+        lambda url: not url or _is_url(url), "a URL without a path, http(s)://HOST:PORT, or empty"
+    ),
+    "client.deadline_secs": PERIOD,
+    "master.id": Rule(_is_id(master_id), "a valid id: letters, digits, '.', '_' and '-'"),
+    "master.data_dir": NOT_EMPTY,
+    "master.upgrade_after_secs": SECONDS,
+    "master.snapshot_changes": COUNT,
+    "master.snapshot_secs": PERIOD,
+    "supervisor.id": Rule(_is_id(supervisor_id), "a valid id: letters, digits, '.', '_' and '-'"),
+    "supervisor.data_dir": NOT_EMPTY,
+    "supervisor.slots": SIZE,
+    "supervisor.gateway_port": PORT,
+    "supervisor.port": PORT,
+    "supervisor.log_keep_secs": SECONDS,
+    "supervisor.read_stall_secs": PERIOD,
+    "supervisor.seed_secs": WAIT,
+    "api.listen": NOT_EMPTY,
+    "api.port": PORT,
+    "api.max_request_bytes": COUNT,
+    "api.shutdown_secs": SECONDS,
+    "zookeeper.servers": Rule(
+        lambda servers: bool(servers) and all(map(_is_host_port, servers)), "a list of HOST:PORT"
+    ),
+    "zookeeper.chroot": Rule(lambda path: path.startswith("/") and "//" not in path, "a path that starts with /"),
+    "zookeeper.session_timeout_secs": PERIOD,
+    "zookeeper.operation_timeout_secs": PERIOD,
+    "swarm.port": PORT,
+    "swarm.upload_limit": SIZE,
+    "swarm.download_limit": SIZE,
+    "swarm.fetching_secs": PERIOD,
+    "swarm.seeding_secs": PERIOD,
+    "swarm.nice": Rule(lambda nice: 0 <= nice <= 19, "from 0 to 19"),
+    "store.limit_bytes": SIZE,
+    "store.reserve_bytes": SIZE,
+    "store.scrub_secs": SECONDS,
+    "replication.min_count": COUNT,
+    "replication.max_wait_secs": WAIT,
+    "replication.sync_secs": PERIOD,
+    "replication.parallel_fetches": COUNT,
+    "replication.catch_up_limit": SIZE,
+    "replication.abandon_secs": PERIOD,
+    "replication.lost_secs": PERIOD,
+    "replication.tombstone_secs": PERIOD,
+    "requests.keep_secs": PERIOD,
+    "jobs.validator": Rule(lambda name: not name or bool(_PLUGIN.fullmatch(name)), "package.module:Class, or empty"),
+    "jobs.silent_secs": Rule(
+        lambda value: value == 0 or (math.isfinite(value) and value >= 5), "5 seconds or more, or 0 for never"
+    ),
+    "jobs.keep_secs": PERIOD,
+    "codedistributor.class": Rule(lambda name: bool(_PLUGIN.fullmatch(name)), "package.module:Class"),
+    "events.file_bytes": COUNT,
+    "events.file_secs": PERIOD,
+    "events.keep_bytes": SIZE,
+    "events.keep_secs": SECONDS,
+    "events.progress_secs": PERIOD,
+    "log.level": Rule(lambda level: level in LOG_LEVELS, f"one of {', '.join(LOG_LEVELS)}"),
+    "log.format": Rule(lambda name: name in LOG_FORMATS, f"one of {', '.join(LOG_FORMATS)}"),
+}
+
+
+def value_of(config: Config, key: str) -> Any:
+    """The value of a dotted key."""
+    section, _, name = key.partition(".")
+    part = getattr(config, section)
+    return getattr(part, "class_" if name == "class" else name)
+
+
+def problems_of(config: Config) -> Iterator[tuple[str, str]]:
+    """Every rule that this configuration breaks: the key to blame, and what is wrong."""
+    for key, rule in RULES.items():
+        value = value_of(config, key)
+        if not rule.holds(value):
+            yield key, f"{key} must be {rule.sentence}, not {value!r}"
+    zookeeper = config.zookeeper
+    if zookeeper.sasl and not zookeeper.auth_file:
+        yield "zookeeper.sasl", "zookeeper.sasl needs zookeeper.auth_file, which holds user:password"
+    if bool(zookeeper.tls_cert) != bool(zookeeper.tls_key):
+        yield "zookeeper.tls_cert", "zookeeper.tls_cert and zookeeper.tls_key are given together or not at all"

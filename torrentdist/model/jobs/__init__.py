@@ -1,0 +1,1 @@
+"""What a job is: job.toml, its Spark table, and what flags may override."""

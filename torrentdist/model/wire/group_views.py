@@ -1,0 +1,38 @@
+"""What the `group` commands show of resource groups."""
+
+from __future__ import annotations
+
+from torrentdist.model.wire.views import View
+
+
+class GroupMemberView(View, frozen=True, kw_only=True):
+    member: str
+    """The name of its znode."""
+    id: str
+    coordinator: bool
+    resources: list[str]
+    """What the plan gives it."""
+
+
+class GroupLineView(View, frozen=True, kw_only=True):
+    group: str
+    algorithm: str | None
+    """None: its first member will choose."""
+    members: int
+    resources: int
+
+
+class GroupView(View, frozen=True, kw_only=True):
+    group: str
+    algorithm: str | None
+    state: str
+    """`assigned`, or `stopping` while the global barrier waits for every member to stop."""
+    members: list[GroupMemberView]
+    resources: list[str]
+    unassigned: list[str]
+
+
+class GroupChangeView(View, frozen=True, kw_only=True):
+    group: str
+    changed: list[str]
+    """Resources that were added or removed now."""

@@ -1,0 +1,1 @@
+"""`torrentdist report`: from files of events to tables and one page."""

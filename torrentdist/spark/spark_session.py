@@ -1,0 +1,146 @@
+"""The Spark session of our commands: as the user configured it, quiet, and with a clear word when there is no Spark.
+
+Must not do: import pyspark before it is known to be installed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.spark.spark_masters import require_master
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOCAL = "local[*]"
+WRITERS = "spark.sql.maxConcurrentOutputFileWriters"
+"""More than there are kinds of events: a task then writes to a file of each, and need not sort all its rows first."""
+_FOR_FEW = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "1",
+    # A broadcast is a job of its own; rows that are in one partition are joined where they are.
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
+    "spark.sql.optimizer.disableHints": "true",
+}
+_BRIEF_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For a JVM that lives for seconds: its best compiler would cost more than it gains."""
+_JVM_OPTIONS = "spark.driver.extraJavaOptions"
+
+
+def require_spark() -> None:
+    if find_spec("pyspark") is None:
+        raise TorrentdistError("missing_dependency", detail="this command needs PySpark", package="torrentdist[spark]")
+    home = os.environ.get("JAVA_HOME")
+    if not (home and (Path(home) / "bin" / "java").exists()) and shutil.which("java") is None:
+        raise TorrentdistError("java_missing", what="Spark")
+
+
+@contextlib.contextmanager
+def spark_session(
+    name: str, *, master: str = "", conf: Mapping[str, str] | None = None, log: bool = False, brief: bool = False
+) -> Iterator[SparkSession]:
+    """Ours, from start to end. `conf` is laid over the user's spark-defaults.conf; without any master: all cores here.
+
+    `log`: let the JVM write to stderr; else that is only looked at when it doesn't start. `brief`: it has little to do.
+    """
+    require_spark()
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    master = master or (conf or {}).get("spark.master", "") or configured("spark.master") or LOCAL
+    require_master(master)
+    with tempfile.TemporaryDirectory(prefix="torrentdist-spark-") as work:
+        options = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.master": master}
+        # Which line of ours made which column is asked of Python for each of them.
+        options["spark.python.sql.dataFrameDebugging.enabled"] = "false"
+        if master.startswith("local["):
+            options |= _for_this_machine(work)
+        options |= {key: value for key, value in (conf or {}).items() if key != "spark.master"}
+        if brief:
+            options[_JVM_OPTIONS] = f"{_BRIEF_JVM} {options.get(_JVM_OPTIONS) or configured(_JVM_OPTIONS)}".strip()
+        # What tables mean does not depend on where they are made.
+        options["spark.sql.session.timeZone"] = "UTC"
+        options.setdefault(WRITERS, "32")
+        builder = SparkSession.builder.appName(name)
+        for key, value in options.items():
+            builder = builder.config(key, value)
+        said = Path(work) / "spark.log"
+        try:
+            with contextlib.nullcontext() if log else _stderr_to(said):
+                spark = builder.getOrCreate()
+        except (PySparkException, RuntimeError, OSError) as exc:
+            raise TorrentdistError("spark_failed", detail=_last_line(said) or str(exc)) from exc
+        try:
+            yield spark
+        finally:
+            spark.stop()
+
+
+@contextlib.contextmanager
+def suited_to_few(spark: SparkSession) -> Iterator[None]:
+    """Of a few lines, compiling a query, and planning it anew in the middle, takes longer than running it."""
+    before = {key: spark.conf.get(key, None) for key in _FOR_FEW}
+    for key, value in _FOR_FEW.items():
+        spark.conf.set(key, value)
+    try:
+        yield
+    finally:
+        for key, old in before.items():
+            spark.conf.unset(key) if old is None else spark.conf.set(key, old)
+
+
+def configured(key: str) -> str:
+    """What the user's spark-defaults.conf says; empty: nothing."""
+    home = os.environ.get("SPARK_HOME", "")
+    directory = os.environ.get("SPARK_CONF_DIR") or (f"{home}/conf" if home else "")
+    defaults = Path(directory) / "spark-defaults.conf"
+    if not directory or not defaults.is_file():
+        return ""
+    # As java.util.Properties reads it: a key and its value are parted by blanks, by = or by :
+    found = re.findall(
+        rf"(?m)^[ \t]*{re.escape(key)}(?:[ \t]*[=:][ \t]*|[ \t]+)(\S.*)", defaults.read_text(errors="replace")
+    )
+    return found[-1].strip() if found else ""
+
+
+def _for_this_machine(work: str) -> dict[str, str]:
+    """Shuffles for so many cores (Spark joins small parts), nothing left behind, nothing to be reached from outside."""
+    return {
+        "spark.sql.shuffle.partitions": str(8 * (os.cpu_count() or 1)),
+        "spark.local.dir": work,
+        "spark.sql.warehouse.dir": f"{work}/warehouse",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+    }
+
+
+@contextlib.contextmanager
+def _stderr_to(path: Path) -> Iterator[None]:
+    """What is started meanwhile keeps this as its stderr."""
+    sys.stderr.flush()
+    ours = os.dup(2)
+    try:
+        with path.open("ab") as file:
+            os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        os.dup2(ours, 2)
+        os.close(ours)
+
+
+def _last_line(path: Path) -> str:
+    lines = path.read_text(errors="replace").split("\n") if path.exists() else []
+    said = [line.strip() for line in lines if line.strip() and not line.startswith(("\t", "WARNING: Using incubator"))]
+    return next((line for line in said if "Exception" in line or "rror" in line), said[-1] if said else "")

@@ -1,0 +1,1 @@
+"""Which bundles this host keeps, and reading them."""

@@ -1,0 +1,276 @@
+"""The loop that makes a host's store match what it should keep: the plan of keeping.py, carried out.
+
+Always holds: one fetch per bundle; a failed one is tried again with growing waits for as long as it is wanted; who
+asked locally hears of success and failure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Collection
+
+import msgspec
+import structlog
+
+from torrentdist.bundle.metafile import Metafile
+from torrentdist.bundle.store.store import KeepReason, StoredBundle
+from torrentdist.host.hand_outs import HandOuts
+from torrentdist.host.master_links import MasterLinks
+from torrentdist.host.process.heavy_work import in_heavy_thread
+from torrentdist.host.runtime import HostRuntime
+from torrentdist.model.backoff import pause_secs
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import BundleId, Digest
+from torrentdist.model.wire.views import HostBundleView, HostState, TransferView
+from torrentdist.supervisor.bundles import keeping_plan
+from torrentdist.supervisor.bundles.keeping_plan import DropBundle, FetchBundle, StopSeeding
+
+log = structlog.get_logger(__name__)
+
+LOOK_SECS = 10.0
+"""It looks again this often even when nothing happened."""
+
+
+class Keeper:
+    def __init__(
+        self, runtime: HostRuntime, hand_outs: HandOuts, links: MasterLinks, *, joins_uploads: bool, seed_secs: float
+    ) -> None:
+        self._runtime = runtime
+        self._hand_outs = hand_outs
+        hand_outs.on_damage = self.poke
+        self._links = links
+        self._plain_metafile = joins_uploads
+        self._seed_secs = seed_secs
+        self._assigned: frozenset[BundleId] = frozenset()
+        self._requested: set[BundleId] = set()
+        self._removed: set[Digest] = set()
+        self._fetches: dict[BundleId, asyncio.Task[None]] = {}
+        self._failures: dict[BundleId, int] = {}
+        self._errors: dict[BundleId, TorrentdistError] = {}
+        self._not_before: dict[BundleId, float] = {}
+        self._undone: set[keeping_plan.Action] = set()
+        """What failed and will be tried again, said once."""
+        self._wake = asyncio.Event()
+        self._changed = asyncio.Condition()
+
+    def assign(self, bundles: frozenset[BundleId]) -> None:
+        self._assigned = bundles
+        self._wake.set()
+
+    def poke(self) -> None:
+        self._wake.set()
+
+    def hear_removed(self, removed: frozenset[Digest]) -> None:
+        if removed - self._removed:
+            self._wake.set()
+        self._removed = set(removed)
+
+    def request(self, bundle: BundleId) -> None:
+        """A local user wants it now, whatever failed before. What is here needs no fetch, so nothing keeps it."""
+        if not self._is_here(bundle):
+            self._requested.add(bundle)
+        self._not_before.pop(bundle, None)
+        self._errors.pop(bundle, None)
+        self._wake.set()
+
+    async def checked(self, bundle: BundleId, paths: Collection[str] | None = None) -> StoredBundle | None:
+        """The bundle if it is here and these files (None: all) are as they were published. If they are not, it is asked
+        for again."""
+        digest = self._runtime.store.lookup(bundle)
+        if digest is None or self._runtime.store.get(digest) is None:
+            return None
+        stored = await self._hand_outs.checked(digest, paths)
+        if stored is None:
+            self.request(bundle)
+        return stored
+
+    async def checked_file(self, bundle: BundleId, digest: Digest, relative: str) -> str | None:
+        """The same for the one file that `relative` names: where it lies in the content. See HandOuts.file."""
+        path = await self._hand_outs.file(digest, relative)
+        if path is None:
+            self.request(bundle)
+        return path
+
+    async def checked_view(self, bundle: BundleId) -> HostBundleView:
+        """The view, of a bundle that its reader is going to read from disk."""
+        await self.checked(bundle)
+        return await self.view(bundle)
+
+    def _is_here(self, bundle: BundleId) -> bool:
+        digest = self._runtime.store.lookup(bundle)
+        return digest is not None and digest not in self._removed and self._runtime.store.get(digest) is not None
+
+    def assigned(self) -> frozenset[BundleId]:
+        return self._assigned
+
+    def claims(self, digest: Digest) -> frozenset[KeepReason]:
+        """Why a digest must not go for room, besides what the store knows itself."""
+        claims = set()
+        names = self._runtime.store.names(digest)
+        if names & self._assigned:
+            claims.add(KeepReason.ASSIGNED)
+        if names & self._requested:
+            claims.add(KeepReason.IN_USE)
+        if self._runtime.pinned(digest):
+            claims.add(KeepReason.PINNED)
+        elsewhere = self._runtime.replicas_elsewhere(digest)
+        if not elsewhere:
+            claims.add(KeepReason.COPIES_UNKNOWN if elsewhere is None else KeepReason.LAST_COPY)
+        return frozenset(claims)
+
+    async def run(self) -> None:
+        try:
+            await self._keep()
+        finally:
+            fetches = list(self._fetches.values())
+            for fetch in fetches:
+                fetch.cancel()
+            await asyncio.gather(*fetches, return_exceptions=True)  # what they need is closed after us
+
+    async def _keep(self) -> None:
+        while True:
+            actions = keeping_plan.plan(self._state(), time.monotonic())
+            self._undone.intersection_update(actions)
+            for action in actions:
+                try:
+                    await self._carry_out(action)
+                    self._undone.discard(action)
+                except TorrentdistError as error:  # a full disk; the next round sees it again
+                    if action not in self._undone:
+                        log.warning("not done yet", what=type(action).__name__, error=error.code, detail=error.message)
+                    self._undone.add(action)
+            try:
+                async with asyncio.timeout(self._until_next_retry()):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+            self._wake.clear()
+
+    def _until_next_retry(self) -> float:
+        due = min((t - time.monotonic() for t in self._not_before.values()), default=LOOK_SECS)
+        return min(LOOK_SECS, max(0.05, due))
+
+    def _state(self) -> keeping_plan.KeepingState:
+        store, engine = self._runtime.store, self._runtime.engine
+        return keeping_plan.KeepingState(
+            assigned=self._assigned,
+            requested=frozenset(self._requested),
+            bindings=store.bindings(),
+            idle_secs={d: max(0.0, time.time() - s.used_at) for d, s in store.published().items()},
+            seeding=frozenset(t.digest for t in engine.transfers()),
+            fetching=frozenset(self._fetches),
+            removed=frozenset(self._removed),
+            not_before=dict(self._not_before),
+            seed_secs=self._seed_secs,
+        )
+
+    async def _carry_out(self, action: keeping_plan.Action) -> None:
+        match action:
+            case FetchBundle(bundle):
+                self._fetches[bundle] = asyncio.create_task(self._fetch(bundle), name=f"keep {bundle}")
+            case DropBundle(digest):
+                log.info("bundle removed", digest=digest)
+                names = self._runtime.store.names(digest)
+                self._requested -= names
+                await self._runtime.drop(digest)  # first: what it frees may be what the names need
+                for bundle in names:
+                    await asyncio.to_thread(self._runtime.store.unbind, bundle)
+            case StopSeeding(digest):
+                await self._runtime.stop_seeding(digest)
+
+    async def _fetch(self, bundle: BundleId) -> None:
+        try:
+            meta = await self._metafile(bundle)
+            plugin = None if self._plain_metafile else await self._links.plugin_metafile(meta.digest)
+            await self._runtime.fetch(bundle, meta, plugin_metafile=plugin)
+            self._failures.pop(bundle, None)
+            self._not_before.pop(bundle, None)
+            self._errors.pop(bundle, None)
+            # What was only asked for once need not be asked for again: it is cached, not kept.
+            self._requested.discard(bundle)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            self._failed(bundle, TorrentdistError("bundle_not_found", id=bundle))  # it was removed meanwhile
+        except TorrentdistError as error:
+            self._failed(bundle, error)
+        finally:
+            self._fetches.pop(bundle, None)
+            self._wake.set()
+            async with self._changed:
+                self._changed.notify_all()
+
+    def _failed(self, bundle: BundleId, error: TorrentdistError) -> None:
+        failures = self._failures.get(bundle, 0) + 1
+        self._failures[bundle] = failures
+        self._errors[bundle] = error
+        self._not_before[bundle] = time.monotonic() + pause_secs(
+            failures, keeping_plan.FIRST_RETRY_SECS, keeping_plan.LONGEST_RETRY_SECS, random.random()
+        )
+        if bundle not in self._assigned:
+            self._requested.discard(bundle)
+            self._not_before.pop(bundle, None)
+        log.warning("fetch failed", bundle=bundle, error=error.code, detail=error.message, failures=failures)
+
+    async def _metafile(self, bundle: BundleId) -> Metafile:
+        """From a master; when none answers, the one that is here already."""
+        try:
+            return await self._links.metafile(bundle)
+        except TorrentdistError as error:
+            digest = self._runtime.store.lookup(bundle)
+            meta = await in_heavy_thread(self._runtime.store.metafile, digest) if digest else None
+            if meta is None or error.code not in ("unreachable", "not_ready", "zookeeper_unavailable"):
+                raise
+            return meta
+
+    async def view(self, bundle: BundleId) -> HostBundleView:
+        view = self._view(bundle)
+        if view.files != 1 or view.digest is None:
+            return view
+        meta = await in_heavy_thread(self._runtime.store.metafile, view.digest)
+        return msgspec.structs.replace(view, single_file=meta is not None and meta.single_file)
+
+    def _view(self, bundle: BundleId) -> HostBundleView:
+        """Without `single_file`, which is in the metafile alone."""
+        store = self._runtime.store
+        digest = store.lookup(bundle)
+        stored = store.get(digest) if digest else None
+        if stored is not None:
+            return HostBundleView(
+                id=bundle,
+                digest=digest,
+                state=HostState.DONE,
+                path=str(stored.content),
+                size=stored.size,
+                files=stored.files,
+                transfer=self._transfer(digest),
+            )
+        error = self._errors.get(bundle)
+        if bundle in self._fetches:
+            return HostBundleView(id=bundle, digest=digest, state=HostState.FETCHING, transfer=self._transfer(digest))
+        if error is not None:
+            return HostBundleView(id=bundle, digest=digest, state=HostState.FAILED, reason=error.message)
+        if bundle in self._assigned or bundle in self._requested:
+            return HostBundleView(id=bundle, digest=digest, state=HostState.WAITING)
+        raise TorrentdistError("bundle_not_found", id=bundle)
+
+    def fetching(self, bundle: BundleId) -> bool:
+        return bundle in self._fetches
+
+    def error(self, bundle: BundleId) -> TorrentdistError | None:
+        return self._errors.get(bundle)
+
+    def _transfer(self, digest: Digest | None) -> TransferView | None:
+        return self._runtime.transfer_view(digest) if digest else None
+
+    async def wait(self, bundle: BundleId, timeout: float) -> HostBundleView:
+        """The view as soon as the bundle is done or failed, or after the time."""
+        try:
+            async with asyncio.timeout(timeout), self._changed:
+                await self._changed.wait_for(lambda: self._view(bundle).state in (HostState.DONE, HostState.FAILED))
+        except TimeoutError:
+            pass
+        return await self.view(bundle)

@@ -1,0 +1,93 @@
+"""The file by which every guardian of this host knows how long its worker may run.
+
+Always holds: it is never later than barriers and proofs allow; a job that runs on when isolated is given time only by a
+supervisor that lives. Nobody reads it often: a guardian does so when the time that it knew of is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from torrentdist.model.ids import MasterId
+from torrentdist.model.jobs.job import OnIsolation
+from torrentdist.supervisor.process.guardian import clock, write_whole
+from torrentdist.supervisor.worker.worker_plan import NEVER, Run, RunLease
+
+
+class ToProve(msgspec.Struct, frozen=True):
+    """What it takes to prove that workers may run on for longer."""
+
+    timeout: float = 0.0
+    """Of the session."""
+    masters: dict[MasterId, tuple[str, float]] = {}
+    """Whom to ask: the URL, and when it was last registered, on the host's clock."""
+    informed: bool = False
+    """These are all masters that were registered at the session's last write."""
+
+
+class _Orders(msgspec.Struct, frozen=True):
+    session: int | None
+    kept: tuple[float, float]
+    """Of what is behind its barrier in this session."""
+    runs: dict[str, tuple[float, float]]
+    proven: float = 0.0
+    to_prove: ToProve = ToProve()
+
+
+class Inherited(msgspec.Struct, frozen=True, kw_only=True):
+    """What the process before us allowed in its session, on the host's clock."""
+
+    stop: float = NEVER
+    kill: float = NEVER
+    proven: float = NEVER
+    to_prove: ToProve = ToProve()
+
+
+class LeaseFile:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def read(self, session: int) -> Inherited:
+        """A proof holds across sessions."""
+        try:
+            orders = msgspec.json.decode(self._path.read_bytes(), type=_Orders)
+        except (OSError, msgspec.MsgspecError):
+            return Inherited()
+        stop, kill = orders.kept if orders.session == session else (NEVER, NEVER)
+        return Inherited(stop=stop, kill=kill, proven=orders.proven, to_prove=orders.to_prove)
+
+    def write(
+        self,
+        lease: RunLease,
+        extent: float,
+        runs: Mapping[str, tuple[Run, bool]],
+        to_prove: ToProve,
+    ) -> None:
+        """`lease`: on the host's clock. `runs`: each with whether it is assigned. `extent`: how long one that runs on
+        when isolated does so without hearing of us."""
+        until = {id_: _limits(lease, extent, run, assigned) for id_, (run, assigned) in runs.items()}
+        kept = max(lease.stop, lease.proven), max(lease.kill, lease.proven + lease.ending)
+        orders = _Orders(
+            lease.session,
+            _written(kept),
+            {id_: _written(limits) for id_, limits in until.items()},
+            max(0.0, lease.proven),
+            to_prove,
+        )
+        self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o750)
+        write_whole(str(self._path), msgspec.json.encode(orders))
+
+
+def _limits(lease: RunLease, extent: float, run: Run, assigned: bool) -> tuple[float, float]:
+    stop, kill = lease.limits(run, assigned=assigned)
+    if run.on_isolation is OnIsolation.STOP or run.session != lease.session:
+        return stop, kill
+    return max(stop, clock() + extent), max(kill, clock() + extent + lease.ending)
+
+
+def _written(limits: tuple[float, float]) -> tuple[float, float]:
+    """JSON has no infinity; nothing runs before the host was booted."""
+    return max(0.0, limits[0]), max(0.0, limits[1])

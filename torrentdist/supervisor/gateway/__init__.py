@@ -1,0 +1,1 @@
+"""The loopback gateway: bundles for the programs on this host, and what other hosts may read."""

@@ -1,0 +1,220 @@
+"""Archives of bundles on this host's disk: each made once, read while it grows, gone when a bundle needs the room.
+
+Always holds: together with the bundles they stay within the store's limits, and never is a bundle refused for their
+sake; a reader gets a whole archive or an error. Nothing here outlives the process: what a crash left is of no use.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import threading
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+import structlog
+
+from torrentdist.bundle.store.store import StoreUsage
+from torrentdist.host.http.file_answers import CHUNK
+from torrentdist.host.process.heavy_work import in_heavy_thread
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import Digest
+from torrentdist.supervisor.bundles.host_content import HostContent
+from torrentdist.supervisor.gateway.archives import ArchiveFormat, archive, room_for, size_of
+
+log = structlog.get_logger(__name__)
+
+Name = tuple[Digest, ArchiveFormat]
+
+
+def allowance(usage: StoreUsage, held: int, coming: int) -> int:
+    """What archives may hold in all when `coming` bytes of a bundle are to come; they hold `held` now."""
+    taken = usage.arriving_bytes + coming
+    room = held + usage.free_bytes - usage.reserve_bytes - taken
+    if usage.limit_bytes:
+        room = min(room, usage.limit_bytes - usage.published_bytes - taken)
+    return max(0, room)
+
+
+@dataclass
+class Growing:
+    """An archive that is being made, or is whole."""
+
+    path: Path
+    reserved: int
+    size: int | None = None
+    """Of the whole; None: known only at its end."""
+    begun: bool = False
+    written: int = 0
+    whole: bool = False
+    identity: tuple[int, int, int] | None = None
+    """Size, mtime and ctime when it was whole: what others write into it is not handed out."""
+    error: TorrentdistError | None = None
+    changed: asyncio.Condition = field(default_factory=asyncio.Condition)
+
+    async def follow(self) -> AsyncIterator[bytes]:
+        """Its bytes, from the first to the last, at the pace at which it is made."""
+        async with self.changed:
+            while not self.begun and self.error is None:
+                await self.changed.wait()
+        if self.error is not None:
+            raise self.error
+        try:
+            stream = await asyncio.to_thread(open, self.path, "rb")
+        except OSError as exc:
+            raise _disk_error(self.path, exc) from exc
+        with stream:
+            done = 0
+            while True:
+                async with self.changed:
+                    while self.written == done and not self.whole and self.error is None:
+                        await self.changed.wait()
+                if self.error is not None:
+                    raise self.error
+                while done < self.written:
+                    data = await asyncio.to_thread(os.pread, stream.fileno(), min(CHUNK, self.written - done), done)
+                    yield data
+                    done += len(data)
+                if self.whole and done == self.written:
+                    return
+
+
+class ArchiveCache:
+    def __init__(self, directory: Path, usage: Callable[[], StoreUsage]) -> None:
+        self._directory = directory
+        self._usage = usage
+        self._lock = threading.Lock()
+        self._archives: OrderedDict[Name, Growing] = OrderedDict()
+        """The one that was used last is the last."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._beginning = asyncio.Lock()
+        """To begin one takes time, and many ask for the same one at once."""
+
+    async def open(self) -> None:
+        await asyncio.to_thread(shutil.rmtree, self._directory, ignore_errors=True)
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.open()
+
+    async def get(self, content: HostContent, kind: ArchiveFormat) -> Growing | None:
+        """The archive, begun unless it is there; None if there is no room to keep one."""
+        name = (content.meta.digest, kind)
+        async with self._beginning:
+            found = self._known(name)
+            return found if found is not None else await self._begin(name, content)
+
+    async def _begin(self, name: Name, content: HostContent) -> Growing | None:
+        meta, kind = content.meta, name[1]
+        usage = await asyncio.to_thread(self._usage)
+        room, size = await in_heavy_thread(lambda: (room_for(meta), size_of(meta, kind)))
+        growing = Growing(self._directory / f"{name[0]}.{kind}", room, size)
+        with self._lock:
+            if not self._fits(usage, growing.reserved):
+                return None
+            self._archives[name] = growing
+        task = asyncio.create_task(self._make(name, growing, content), name=f"archive {name}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return growing
+
+    def make_room(self, coming: int) -> None:
+        """A bundle of so many bytes is about to arrive: it goes before any archive. Blocks."""
+        usage = self._usage()
+        with self._lock:
+            self._shrink(allowance(usage, self._held(), coming))
+
+    def _known(self, name: Name) -> Growing | None:
+        with self._lock:
+            found = self._archives.get(name)
+            if found is not None:
+                self._archives.move_to_end(name)
+        if found is not None and found.whole and _identity(found.path) != found.identity:
+            self._drop(name, found)
+            return None
+        return found
+
+    def _held(self) -> int:
+        return sum(growing.reserved for growing in self._archives.values())
+
+    def _fits(self, usage: StoreUsage, size: int) -> bool:
+        allowed = allowance(usage, self._held(), 0)
+        if size > allowed:
+            return False
+        self._shrink(allowed - size)
+        return self._held() + size <= allowed
+
+    def _shrink(self, allowed: int) -> None:
+        """Drop what was used longest ago until no more than `allowed` is held. Who reads one reads on."""
+        for name, growing in list(self._archives.items()):
+            if self._held() <= allowed:
+                return
+            if growing.whole:
+                del self._archives[name]
+                growing.path.unlink(missing_ok=True)
+
+    def _drop(self, name: Name, growing: Growing) -> None:
+        with self._lock:
+            if self._archives.get(name) is growing:
+                del self._archives[name]
+        with suppress(OSError):
+            growing.path.unlink(missing_ok=True)
+
+    async def _make(self, name: Name, growing: Growing, content: HostContent) -> None:
+        try:
+            with await asyncio.to_thread(_create, growing.path) as stream:
+                growing.begun = True
+                await _tell(growing, 0)
+                async for data in archive(content.meta, name[1], content.read_all):
+                    await asyncio.to_thread(_append, stream.fileno(), data)
+                    await _tell(growing, len(data))
+                growing.identity = await asyncio.to_thread(_identity, growing.path)
+            growing.whole, growing.reserved = True, growing.written
+        except TorrentdistError as error:
+            growing.error = error
+        except OSError as exc:
+            growing.error = _disk_error(growing.path, exc)
+        except asyncio.CancelledError:
+            growing.error = TorrentdistError("closing", what="the gateway")
+            raise
+        finally:
+            if growing.error is not None:
+                self._drop(name, growing)
+                log.warning("archive not made", digest=name[0], kind=name[1], error=growing.error.message)
+            await _tell(growing, 0)
+
+
+async def _tell(growing: Growing, more: int) -> None:
+    async with growing.changed:
+        growing.written += more
+        growing.changed.notify_all()
+
+
+def _create(path: Path) -> IO[bytes]:
+    path.parent.mkdir(mode=0o750, exist_ok=True)
+    path.unlink(missing_ok=True)  # whoever reads the one before reads on
+    return open(path, "xb")
+
+
+def _identity(path: Path) -> tuple[int, int, int] | None:
+    with suppress(OSError):
+        found = path.stat()
+        return found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    return None
+
+
+def _append(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def _disk_error(path: Path, exc: OSError) -> TorrentdistError:
+    return TorrentdistError("disk_error", path=str(path), detail=exc.strerror or str(exc))

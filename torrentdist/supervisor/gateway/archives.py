@@ -1,0 +1,172 @@
+"""A bundle as one archive, made of its files in the order of its metafile.
+
+Always holds: the bytes depend on the bundle alone, so that every host makes the same ones; sizes of the tar kinds are
+known beforehand. Nothing is compressed: an archive never leaves its host, and so it is as fast as the disk.
+Must not do: open files; whoever calls has the content.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import stat
+import struct
+import tarfile
+import zipfile
+import zlib
+from collections.abc import AsyncIterator, Callable, Iterator
+from enum import StrEnum
+
+from torrentdist.bundle.metafile import FileEntry, Metafile
+
+Read = Callable[[FileEntry], AsyncIterator[bytes]]
+"""The content of one file, as it comes."""
+
+FILE_MODE, EXECUTABLE_MODE, DIRECTORY_MODE = 0o644, 0o755, 0o755
+_GZIP_HEAD = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
+_STORED = 65535
+"""What a stored block of deflate holds."""
+_ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
+
+
+class ArchiveFormat(StrEnum):
+    TAR = "tar"
+    TAR_GZ = "tar.gz"
+    ZIP = "zip"
+
+    @property
+    def media_type(self) -> str:
+        return {"tar": "application/x-tar", "tar.gz": "application/gzip", "zip": "application/zip"}[self]
+
+
+def archive(meta: Metafile, kind: ArchiveFormat, read: Read) -> AsyncIterator[bytes]:
+    if kind is ArchiveFormat.ZIP:
+        return _zip(meta, read)
+    tar = _tar(meta, read)
+    return tar if kind is ArchiveFormat.TAR else _gzip(tar)
+
+
+def size_of(meta: Metafile, kind: ArchiveFormat) -> int | None:
+    """Its bytes; None if they are only known at the end."""
+    if kind is ArchiveFormat.ZIP:
+        return None
+    size = sum(len(_header(info)) + _padded(info.size) for info, _ in _members(meta)) + 2 * tarfile.BLOCKSIZE
+    if kind is ArchiveFormat.TAR:
+        return size
+    return len(_GZIP_HEAD) + size + 5 * (-(-size // _STORED) + 1) + 8
+
+
+def room_for(meta: Metafile) -> int:
+    """What an archive of any kind takes at most: zip's entries are smaller than tar's."""
+    size = size_of(meta, ArchiveFormat.TAR_GZ)
+    assert size is not None
+    return size
+
+
+def _members(meta: Metafile) -> Iterator[tuple[tarfile.TarInfo, FileEntry | None]]:
+    for path in meta.directories:
+        yield _member(path, DIRECTORY_MODE, tarfile.DIRTYPE), None
+    for link in meta.symlinks:
+        info = _member(link.path, 0o777, tarfile.SYMTYPE)
+        info.linkname = link.target
+        yield info, None
+    for file in meta.files:
+        info = _member(file.path, EXECUTABLE_MODE if file.executable else FILE_MODE, tarfile.REGTYPE)
+        info.size = file.size
+        yield info, file
+
+
+def _member(path: str, mode: int, kind: bytes) -> tarfile.TarInfo:
+    info = tarfile.TarInfo(path)
+    info.mode, info.type = mode, kind
+    return info
+
+
+def _header(info: tarfile.TarInfo) -> bytes:
+    return info.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
+
+
+def _padded(size: int) -> int:
+    return -(-size // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE
+
+
+async def _tar(meta: Metafile, read: Read) -> AsyncIterator[bytes]:
+    for info, file in _members(meta):
+        yield _header(info)
+        if file is not None:
+            async for data in read(file):
+                yield data
+            yield bytes(_padded(file.size) - file.size)
+    yield bytes(2 * tarfile.BLOCKSIZE)
+
+
+async def _gzip(plain: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    yield _GZIP_HEAD
+    check = size = 0
+    async for data in _portions(plain):
+        check, size = zlib.crc32(data, check), size + len(data)
+        yield b"".join(_stored(data[i : i + _STORED]) for i in range(0, len(data), _STORED))
+    yield b"\x01\x00\x00\xff\xff" + struct.pack("<II", check, size & 0xFFFFFFFF)
+
+
+async def _portions(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The same in whole blocks but for the last one: what is made of them doesn't depend on what came when."""
+    rest = bytearray()
+    async for data in stream:
+        rest += data
+        whole = len(rest) - len(rest) % _STORED
+        if whole:
+            yield bytes(rest[:whole])
+            del rest[:whole]
+    if rest:
+        yield bytes(rest)
+
+
+def _stored(block: bytes) -> bytes:
+    return struct.pack("<BHH", 0, len(block), len(block) ^ 0xFFFF) + block
+
+
+class _Sink(io.RawIOBase):
+    """Takes what zipfile writes, until it is fetched. Not seekable: lengths follow the data then."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: object) -> int:
+        part = bytes(data)  # type: ignore[call-overload]
+        self._parts.append(part)
+        return len(part)
+
+    def take(self) -> bytes:
+        taken = b"".join(self._parts)
+        self._parts.clear()
+        return taken
+
+
+async def _zip(meta: Metafile, read: Read) -> AsyncIterator[bytes]:
+    sink = _Sink()
+    made = zipfile.ZipFile(sink, "w")
+    try:
+        for member, file in _members(meta):
+            info = zipfile.ZipInfo(member.name + "/" * member.isdir(), _ZIP_EPOCH)
+            info.create_system = 3
+            # Deflate without compression: unlike what is only stored, it tells a reader of a stream where it ends.
+            info.compress_type, info._compresslevel = zipfile.ZIP_DEFLATED, 0  # type: ignore[attr-defined]
+            kinds = {tarfile.DIRTYPE: stat.S_IFDIR, tarfile.SYMTYPE: stat.S_IFLNK}
+            info.external_attr = (kinds.get(member.type, stat.S_IFREG) | member.mode) << 16
+            info.file_size = member.size
+            with made.open(info, "w", force_zip64=member.size > 1 << 30) as entry:
+                if member.issym():
+                    entry.write(member.linkname.encode())
+                elif file is not None:
+                    async for data in _portions(read(file)):
+                        for start in range(0, len(data), _STORED):
+                            entry.write(data[start : start + _STORED])
+                        yield sink.take()
+            yield sink.take()
+    finally:
+        await asyncio.to_thread(made.close)  # it lists all the members
+    yield sink.take()

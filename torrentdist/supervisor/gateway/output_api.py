@@ -1,0 +1,85 @@
+"""What workers of this host have printed, over HTTP: for its own users on the gateway, for other hosts on api.listen.
+
+Must not do: read anything but the files that guardians keep of their workers' output.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from torrentdist.host.http.web import json_response, number_parameter
+from torrentdist.model import ids
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.wire.views import WorkerOutput
+from torrentdist.supervisor.process.launching import Homes
+from torrentdist.supervisor.process.output_files import Stream, read_output, span_of
+from torrentdist.supervisor.worker.worker_plan import Key
+
+LONGEST_POLL = 2.0
+MOST_POLL = 30.0
+"""What may be asked for all the same."""
+FOLLOW_LOOK_SECS = 0.1
+
+
+class OutputApi:
+    """`here`: the workers that have a place on this host now."""
+
+    def __init__(self, homes: Homes, here: Callable[[], frozenset[Key]]) -> None:
+        self._homes = homes
+        self._here = here
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/v1/host/jobs/{job}/logs", self.listing),
+            Route("/v1/host/jobs/{job}/{worker:int}/log", self.output),
+        ]
+
+    async def listing(self, request: Request) -> Response:
+        """Of one job: what is kept here."""
+        job, here = ids.job_id(request.path_params["job"]), self._here()
+
+        def look() -> list[WorkerOutput]:
+            return [
+                WorkerOutput(worker=key[1], stream=stream, begin=span.begin, end=span.end, at=span.at, here=key in here)
+                for key, home in self._homes.guards(job)
+                for stream in Stream
+                if (span := span_of(home, stream)) is not None
+            ]
+
+        return json_response(await asyncio.to_thread(look))
+
+    async def output(self, request: Request) -> Response:
+        """From `offset` on, a negative one from the end; with `follow`, as soon as there is something more."""
+        home = self._home(request)
+        stream = _stream(request)
+        offset = int(number_parameter(request, "offset", 0, low=-1e15, high=1e15))
+        follow = number_parameter(request, "follow", 0.0, low=0.0, high=MOST_POLL)
+        deadline = time.monotonic() + min(LONGEST_POLL, follow)
+        piece = await asyncio.to_thread(read_output, home, stream, offset)
+        while not piece.data and time.monotonic() < deadline:
+            await asyncio.sleep(FOLLOW_LOOK_SECS)
+            piece = await asyncio.to_thread(read_output, home, stream, piece.end)
+        headers = {"X-Offset": str(piece.start), "X-Next-Offset": str(piece.end)}
+        return Response(piece.data, media_type="application/octet-stream", headers=headers)
+
+    def _home(self, request: Request) -> Path:
+        job, worker = ids.job_id(request.path_params["job"]), request.path_params["worker"]
+        home = self._homes.guard((job, worker))
+        if not home.is_dir():
+            raise TorrentdistError("not_found", what=f"output of worker {worker} of {job} on this host")
+        return home
+
+
+def _stream(request: Request) -> Stream:
+    text = request.query_params.get("stream", Stream.STDOUT)
+    try:
+        return Stream(text)
+    except ValueError:
+        raise TorrentdistError("invalid_request", detail=f"stream={text!r} is neither stdout nor stderr") from None

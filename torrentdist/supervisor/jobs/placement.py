@@ -1,0 +1,132 @@
+"""How an assignment and a job's facts change what this host should run: pure steps from one local state to the next.
+
+Always holds: a worker that is not assigned any more keeps its place until it is forgotten; a job of the same name but
+another incarnation starts its workers' lives anew. Pure: no I/O, no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from torrentdist.model.ids import BundleId, JobId
+from torrentdist.model.records import AssignmentRecord
+from torrentdist.supervisor.jobs.local_state import JobFacts, LocalState, RunRecord, WorkerPlace
+from torrentdist.supervisor.worker.worker_plan import Key, Life, free_slot
+
+replace = msgspec.structs.replace
+
+
+def place_of(state: LocalState, key: Key) -> WorkerPlace | None:
+    return next((place for place in state.places if place.key == key), None)
+
+
+def changed(state: LocalState, key: Key, change: Callable[[WorkerPlace], WorkerPlace]) -> LocalState:
+    return replace(state, places=tuple(change(p) if p.key == key else p for p in state.places))
+
+
+def follow(state: LocalState, record: AssignmentRecord) -> LocalState:
+    """The state in which exactly these workers are assigned."""
+    told = {(worker.job, worker.worker): worker for worker in record.workers}
+    places = []
+    for place in state.places:
+        worker = told.pop(place.key, None)
+        if worker is None:
+            places.append(replace(place, assigned=False))
+        else:
+            places.append(replace(place, assigned=True, active=worker.active, of=worker.of))
+    for key, worker in told.items():
+        slot = free_slot({place.slot for place in places})
+        places.append(WorkerPlace(job=key[0], worker=key[1], slot=slot, active=worker.active, of=worker.of))
+    return _with_jobs(replace(state, generation=record.generation, places=tuple(places)))
+
+
+def informed(state: LocalState, job: JobId, facts: JobFacts) -> LocalState:
+    """A master told about a job."""
+    places = tuple(_renewed(place, facts) if place.job == job else place for place in state.places)
+    return _with_jobs(replace(state, places=places, jobs={**state.jobs, job: facts}))
+
+
+def _renewed(place: WorkerPlace, facts: JobFacts) -> WorkerPlace:
+    if place.incarnation == facts.incarnation:
+        return place
+    fresh = WorkerPlace(job=place.job, worker=place.worker, slot=place.slot, of=place.of)
+    return replace(
+        fresh,
+        assigned=place.assigned,
+        active=place.active,
+        incarnation=facts.incarnation,
+        run=place.run,
+        fencing=place.fencing,
+    )
+
+
+def forgotten(state: LocalState, key: Key) -> LocalState:
+    return _with_jobs(replace(state, places=tuple(p for p in state.places if p.key != key)))
+
+
+def _with_jobs(state: LocalState) -> LocalState:
+    named = {place.job for place in state.places}
+    return replace(state, jobs={job: facts for job, facts in state.jobs.items() if job in named})
+
+
+def started(state: LocalState, key: Key, run: RunRecord) -> LocalState:
+    return changed(state, key, lambda place: replace(place, run=run, fencing=run.fencing, detail=""))
+
+
+def carried(state: LocalState, sessions: Mapping[Key, int]) -> LocalState:
+    """What runs in these places belongs to these sessions now."""
+
+    def moved(place: WorkerPlace) -> WorkerPlace:
+        session = sessions.get(place.key)
+        if place.run is None or session is None:
+            return place
+        return replace(place, run=replace(place.run, session=session))
+
+    return replace(state, places=tuple(map(moved, state.places)))
+
+
+def not_started(state: LocalState, key: Key, detail: str, not_before: float) -> LocalState:
+    return changed(state, key, lambda place: replace(place, run=None, detail=detail, not_before=not_before))
+
+
+def fetched(state: LocalState, key: Key, at: float) -> LocalState:
+    return changed(state, key, lambda place: replace(place, fetched_at=place.fetched_at or at))
+
+
+def lived(state: LocalState, key: Key, life: Life, detail: str, at: float) -> LocalState:
+    """It has ended at that time, and this is what it has behind it."""
+
+    def change(place: WorkerPlace) -> WorkerPlace:
+        return replace(
+            place,
+            run=None,
+            restarts=life.restarts,
+            in_a_row=life.in_a_row,
+            exit_code=life.exit_code,
+            ended=life.ended,
+            ended_at=at,
+            not_before=life.not_before,
+            detail=detail,
+        )
+
+    return changed(state, key, change)
+
+
+def life_of(place: WorkerPlace, clock_ahead: float = 0.0) -> Life:
+    """`clock_ahead`: by how much the host's clock is ahead of the one that the life is to be told by."""
+    not_before = place.not_before - clock_ahead if place.not_before else 0.0
+    return Life(place.restarts, place.in_a_row, not_before, place.exit_code, place.ended)
+
+
+def needs(state: LocalState) -> frozenset[BundleId]:
+    """The bundles without which what is assigned cannot run, and those of what still runs."""
+    wanted: set[BundleId] = set()
+    for place in state.places:
+        facts = state.jobs.get(place.job)
+        if facts is not None and place.assigned:
+            wanted |= facts.needs
+        if place.run is not None:
+            wanted |= set(place.run.needs)
+    return frozenset(wanted)

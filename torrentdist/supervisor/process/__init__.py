@@ -1,0 +1,1 @@
+"""The processes of workers: prepared, started, watched over, and their output."""

@@ -1,0 +1,155 @@
+"""Guardians as the supervisor sees them: started, found again by lock and birth, signalled, and known to be gone.
+
+Always holds: a signal reaches the process that was meant, never another one with its pid; "gone" is said of a worker
+only on positive evidence: its guardian said so, or none lives and no process of that run is left. It blocks briefly.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from torrentdist.supervisor.process.guardian import LOCK, RUN_MARK, SPEC, STATUS, birth_of
+
+
+class GuardianStatus(msgspec.Struct, frozen=True):
+    """What the guardian says."""
+
+    run: str
+    state: str
+    guardian: int
+    guardian_birth: int
+    init: int = 0
+    """The first process of the run."""
+    init_birth: int | None = None
+    pid: int = 0
+    """The worker itself."""
+    namespaces: bool = False
+    exit_code: int | None = None
+    reason: str = ""
+    """Why it was ended: stop, kill or lease; empty if it ended by itself."""
+    detail: str = ""
+    at: float = 0.0
+
+    @property
+    def gone(self) -> bool:
+        return self.state == "gone"
+
+
+@dataclass(frozen=True)
+class Living:
+    """A guardian that lives."""
+
+    pid: int
+    birth: int
+
+
+def boot_id() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+
+
+def read_status(home: Path, run: str) -> GuardianStatus | None:
+    """What the guardian of this very run has said last."""
+    try:
+        status = msgspec.json.decode((home / STATUS).read_bytes(), type=GuardianStatus)
+    except (OSError, msgspec.MsgspecError):
+        return None
+    return status if status.run == run else None
+
+
+def living(home: Path, run: str) -> Living | None:
+    """The guardian that a supervisor before us has started."""
+    status = read_status(home, run)
+    if status is None or status.gone or birth_of(status.guardian) != status.guardian_birth:
+        return None
+    return Living(status.guardian, status.guardian_birth)
+
+
+def close_door(home: Path) -> bool:
+    """See to it that no guardian of this home starts anything any more. False: one is at work."""
+    if not home.is_dir():
+        return True
+    try:
+        fd = os.open(home / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as exc:
+        if exc.errno in (errno.ENOSPC, errno.EDQUOT):  # nobody can be sure yet
+            return False
+        raise
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        (home / SPEC).unlink(missing_ok=True)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(fd)
+    return True
+
+
+def pidfd_of(process: Living) -> int | None:
+    """Readable as soon as the process has ended; None if it has. The caller closes it."""
+    try:
+        fd = os.pidfd_open(process.pid)
+    except ProcessLookupError:
+        return None
+    if birth_of(process.pid) == process.birth:
+        return fd
+    os.close(fd)
+    return None
+
+
+def send(process: Living, number: signal.Signals) -> None:
+    fd = pidfd_of(process)
+    if fd is None:
+        return
+    with contextlib.suppress(ProcessLookupError):
+        signal.pidfd_send_signal(fd, number)
+    os.close(fd)
+
+
+def reap(process: Living) -> None:
+    """If it was our own child, let its entry go."""
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(process.pid, os.WNOHANG)
+
+
+def left_of(run: str, status: GuardianStatus | None = None) -> list[int]:
+    """Processes of a run whose guardian is gone: by the mark in their environment, the worker's session, or the init,
+    after whose end there are none in its namespace."""
+    mark = f"{RUN_MARK}={run}".encode()
+    session = 0 if status is None else status.pid
+    found = [pid for pid in _pids() if _is_of(pid, mark, session)]
+    if status is not None and status.init_birth is not None and birth_of(status.init) == status.init_birth:
+        found.append(status.init)
+    return found
+
+
+def sweep(run: str, status: GuardianStatus | None = None) -> bool:
+    """Kill what is left of a run; True when nothing is. The kernel ends what belongs to another user."""
+    left = left_of(run, status)
+    for pid in left:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+    return not left
+
+
+def _pids() -> Iterator[int]:
+    return (int(name) for name in os.listdir("/proc") if name.isdigit())
+
+
+def _is_of(pid: int, mark: bytes, session: int) -> bool:
+    if pid == os.getpid() or birth_of(pid) is None:
+        return False
+    try:
+        if session and os.getsid(pid) == session:
+            return True
+        return mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return False

@@ -1,0 +1,210 @@
+"""The guardians that work for this supervisor: started or found again, told to end, waited for.
+
+Always holds: `ended` is called once per run, and only when nothing of it is left on this host. Must not do: decide, or
+look at barriers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from torrentdist.launcher.launcher_client import NoLauncherAnswer, Starter
+from torrentdist.supervisor.jobs.local_state import RunRecord
+from torrentdist.supervisor.process import guardian_processes
+from torrentdist.supervisor.process.guardian_processes import GuardianStatus, Living
+from torrentdist.supervisor.worker.worker_plan import Key, Measure
+
+log = structlog.get_logger(__name__)
+
+LOOK_SECS = 0.02
+
+Ended = Callable[[Key, RunRecord, GuardianStatus | None], Awaitable[None]]
+
+
+@dataclass
+class Handle:
+    """One run, as far as this process is concerned."""
+
+    run: RunRecord
+    home: Path
+    living: Living | None = None
+    """None while it is being started, or looked for."""
+    pid: int = 0
+    """Of the worker itself."""
+    measure: Measure = Measure.NONE
+    measured_at: float = 0.0
+
+
+class Running:
+    def __init__(self, starter: Starter, ended: Ended, on_change: Callable[[], None]) -> None:
+        self._starter = starter
+        self._ended = ended
+        self._on_change = on_change
+        self._handles: dict[Key, Handle] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def get(self, key: Key) -> Handle | None:
+        return self._handles.get(key)
+
+    def keys(self) -> frozenset[Key]:
+        return frozenset(self._handles)
+
+    async def close(self) -> None:
+        """Let go of all, and leave them running."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # beginning
+
+    def begin(self, key: Key, run: RunRecord, home: Path) -> None:
+        """From now on it counts as running."""
+        self._handles[key] = Handle(run, home)
+
+    async def launch(self, key: Key) -> None:
+        """What `begin` announced; its orders are on disk. Raises OSError if it was not started, and will not be."""
+        handle = self._handles[key]
+        read, write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            handle.living = await asyncio.to_thread(self._start, handle, write)
+        except BaseException:
+            os.close(read)
+            raise
+        finally:
+            os.close(write)
+        if handle.living is None:
+            os.close(read)
+            self._spawn(f"adoption of {key}", self._adopt(key, handle))
+            return
+        self._spawn(f"start of {key}", self._hear_of_start(handle, read))
+        self._spawn(f"guardian of {key}", self._follow(key, handle))
+
+    def _start(self, handle: Handle, told: int) -> Living | None:
+        """None: the launcher did not answer in time, and has started it all the same."""
+        try:
+            return Living(*self._starter.start(str(handle.home), handle.run.id, told))
+        except NoLauncherAnswer:
+            if guardian_processes.close_door(handle.home):
+                raise
+            return None
+
+    def adopt(self, key: Key, run: RunRecord, home: Path) -> None:
+        """It was started by a process before us, and may still run."""
+        self.begin(key, run, home)
+        self._spawn(f"adoption of {key}", self._adopt(key, self._handles[key]))
+
+    def carry_over(self, key: Key, session: int) -> None:
+        handle = self._handles[key]
+        handle.run = msgspec.structs.replace(handle.run, session=session)
+
+    def abort(self, key: Key) -> None:
+        """What `begin` announced was not launched."""
+        del self._handles[key]
+
+    # ending
+
+    def stop(self, key: Key) -> None:
+        self._take(key, Measure.STOP, signal.SIGTERM)
+
+    def kill(self, key: Key) -> None:
+        self._take(key, Measure.KILL, signal.SIGUSR1)
+
+    def destroy(self, key: Key) -> None:
+        self._take(key, Measure.DESTROY, signal.SIGKILL)
+
+    def _take(self, key: Key, measure: Measure, number: signal.Signals) -> None:
+        handle = self._handles[key]
+        if handle.living is None:  # the next plan comes back to it
+            return
+        handle.measure, handle.measured_at = measure, time.monotonic()
+        guardian_processes.send(handle.living, number)
+
+    # following
+
+    def _spawn(self, name: str, work: Awaitable[None]) -> None:
+        async def guarded() -> None:
+            try:
+                await work
+            except Exception:
+                log.exception("a worker is lost sight of", task=name)
+
+        task = asyncio.create_task(guarded(), name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _hear_of_start(self, handle: Handle, told: int) -> None:
+        try:
+            await _readable(told)
+        finally:
+            os.close(told)
+        self._note_pid(handle)
+
+    def _note_pid(self, handle: Handle) -> None:
+        status = guardian_processes.read_status(handle.home, handle.run.id)
+        if status is not None:
+            handle.pid = status.pid
+            self._on_change()
+
+    async def _adopt(self, key: Key, handle: Handle) -> None:
+        while (living := guardian_processes.living(handle.home, handle.run.id)) is None:
+            if guardian_processes.close_door(handle.home):
+                break
+            await asyncio.sleep(LOOK_SECS)  # its guardian is about to say who it is
+        handle.living = living
+        if living is not None:
+            self._note_pid(handle)
+            log.info("worker adopted", job=key[0], worker=key[1], pid=handle.pid)
+        await self._follow(key, handle)
+
+    async def _follow(self, key: Key, handle: Handle) -> None:
+        if handle.living is not None:
+            await _end_of(handle.living)
+        status = await self._nothing_left(handle)
+        await self._ended(key, handle.run, status)
+        del self._handles[key]  # not before its end is accounted for, or it would be started again without
+        self._on_change()
+
+    async def _nothing_left(self, handle: Handle) -> GuardianStatus | None:
+        """What the guardian said at its end; None if it could not, and then we have ended what it left."""
+        while not guardian_processes.close_door(handle.home):  # noqa: ASYNC110  # its guardian is another process
+            await asyncio.sleep(LOOK_SECS)
+        status = guardian_processes.read_status(handle.home, handle.run.id)
+        if status is not None and status.gone:
+            return status
+        if status is not None and handle.living is None:
+            # A session's number is nobody else's yet only if we have just seen its guardian end.
+            status = msgspec.structs.replace(status, pid=0)
+        while not await asyncio.to_thread(guardian_processes.sweep, handle.run.id, status):  # noqa: ASYNC110  # others again
+            await asyncio.sleep(LOOK_SECS)
+        return None
+
+
+async def _readable(fd: int) -> None:
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
+    loop.add_reader(fd, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(fd)
+
+
+async def _end_of(process: Living) -> None:
+    fd = guardian_processes.pidfd_of(process)
+    if fd is not None:
+        try:
+            await _readable(fd)
+        finally:
+            os.close(fd)
+    with contextlib.suppress(ProcessLookupError):
+        guardian_processes.reap(process)

@@ -1,0 +1,113 @@
+"""The Spark applications of the drivers on this host: their ids and where their pages are.
+
+Always holds: what is told of a driver comes from a port that this very process listens on. A driver that shows no
+pages has no id here, and runs all the same. Must not do: ask other ports, which would confuse whoever listens there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from torrentdist.http11 import Http, HttpError
+from torrentdist.supervisor.worker.worker_plan import Key
+
+LOOK_SECS = 1.0
+ANSWER_SECS = 2.0
+RETRIES = 16
+"""Spark's own: how many ports after the first it tries."""
+_LISTENING = "0A"
+_NAME = r"(?:[A-Za-z_$][\w$]*\.)*(?:[A-Z][\w$]*)?(?:Error|Exception)"
+_REASON = re.compile(rf'^(?:Exception in thread "[^"]*" |Caused by: |: )?({_NAME}(?::.*)?)$', re.MULTILINE)
+_ANY = ("0.0.0.0", "::", "127.0.0.1", "::1")
+
+
+@dataclass(frozen=True)
+class SparkDriver:
+    key: Key
+    run: str
+    pid: int
+    first_port: int
+
+
+@dataclass(frozen=True)
+class Application:
+    id: str = ""
+    ui: str = ""
+
+
+class Applications:
+    def __init__(self, host: str, on_change: Callable[[], None]) -> None:
+        self._host = host
+        self._on_change = on_change
+        self._known: dict[Key, tuple[str, Application]] = {}
+
+    def of(self, key: Key) -> Application:
+        return self._known[key][1] if key in self._known else Application()
+
+    async def run(self, drivers: Callable[[], Iterable[SparkDriver]]) -> None:
+        async with Http(connect_secs=ANSWER_SECS, silence_secs=ANSWER_SECS) as http:  # without a token
+            while True:
+                for driver in drivers():
+                    if self._known.get(driver.key, ("", None))[0] != driver.run and driver.pid:
+                        await self._look(driver, http)
+                await asyncio.sleep(LOOK_SECS)
+
+    async def _look(self, driver: SparkDriver, http: Http) -> None:
+        ports = range(driver.first_port, driver.first_port + RETRIES + 1)
+        for host, port in await asyncio.to_thread(listening, driver.pid):
+            if port in ports and (id_ := await _ask(host, port, http)):
+                shown = self._host if host in _ANY else host
+                self._known[driver.key] = driver.run, Application(id_, f"http://{shown}:{port}")
+                self._on_change()
+
+
+def reason_in(stderr: str) -> str:
+    """What a driver says it failed of: the last error that it names, of Python or Java; empty if it names none."""
+    found = _REASON.findall(stderr)
+    return found[-1].strip() if found else ""
+
+
+async def _ask(host: str, port: int, http: Http) -> str:
+    """The id of the application whose pages these are; empty if they are no such pages."""
+    where = "127.0.0.1" if host in _ANY else host
+    with contextlib.suppress(HttpError, ValueError, KeyError, IndexError, TypeError):
+        # Before its scheduler is up an application has pages, and no id.
+        answer = await http.get(f"http://{where}:{port}/api/v1/applications")
+        return msgspec.json.decode(answer.content)[0]["id"] or ""
+    return ""
+
+
+def listening(pid: int) -> list[tuple[str, int]]:
+    """Where a process listens; nothing if it is gone or another user's."""
+    inodes = set()
+    with contextlib.suppress(OSError):
+        for name in os.listdir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(OSError):
+                inodes.add(os.readlink(f"/proc/{pid}/fd/{name}").removeprefix("socket:[").removesuffix("]"))
+    found = []
+    for table in ("tcp", "tcp6"):
+        with contextlib.suppress(OSError):
+            for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+                fields = line.split()
+                if fields[3] == _LISTENING and fields[9] in inodes:
+                    address, _, port = fields[1].partition(":")
+                    found.append((_address(address), int(port, 16)))
+    return found
+
+
+def _address(text: str) -> str:
+    """From the kernel's words of 32 bits in this machine's order."""
+    words = (int(text[i : i + 8], 16).to_bytes(4, sys.byteorder) for i in range(0, len(text), 8))
+    ip = ipaddress.ip_address(b"".join(words))
+    mapped = getattr(ip, "ipv4_mapped", None)
+    return str(mapped or ip)

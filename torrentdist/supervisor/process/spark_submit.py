@@ -1,0 +1,79 @@
+"""The command that runs a Spark job's driver on this host: spark-submit in client mode.
+
+Always holds: the driver is this process's to follow and to end; executors get the job's files from the gateways of
+their own hosts, unless the job says otherwise. Must not do: start anything.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import quote
+
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import BundleId
+from torrentdist.model.jobs.job import JobSpec
+from torrentdist.model.jobs.spark_job import Delivery
+
+GATEWAY = "TORRENTDIST_GATEWAY"
+
+
+class Submit(NamedTuple):
+    program: str
+    python: str
+    """That belongs to it, if it came with one."""
+
+
+def find_submit(environ: Mapping[str, str]) -> Submit:
+    """As SPARK_HOME says, else on the PATH, else of the pyspark that is installed beside us."""
+    home = environ.get("SPARK_HOME")
+    if home and (Path(home) / "bin/spark-submit").is_file():
+        return Submit(str(Path(home) / "bin/spark-submit"), "")
+    found = None if home else shutil.which("spark-submit", path=environ.get("PATH"))
+    if found:
+        python = Path(found).parent / "python"
+        return Submit(found, str(python) if python.exists() else "")
+    spec = None if home else importlib.util.find_spec("pyspark")
+    if spec is not None and spec.origin is not None:
+        return Submit(str(Path(spec.origin).parent / "bin/spark-submit"), sys.executable)
+    detail = f"SPARK_HOME is {home}, and has no bin/spark-submit" if home else "this host has no spark-submit"
+    raise TorrentdistError("missing_dependency", detail=detail, package="torrentdist[spark]")
+
+
+def spark_command(spec: JobSpec, bundle: BundleId, content: Path, gateway: str, submit: Submit) -> list[str]:
+    """`content`: where the job's bundle lies here; `gateway`: the URL of this host's, the same on every other host."""
+    spark = spec.spark
+    by_swarm = spark.delivery is Delivery.SWARM and not spark.is_local
+
+    def place(path: str) -> str:
+        name, alias, rest = path.partition("#")
+        where = f"{gateway}/bundles/{bundle}/files/{quote(name)}" if by_swarm else str(content / name)
+        return where + alias + rest
+
+    main, *arguments = spec.command
+    options = ["--master", spark.master, "--deploy-mode", "client"]
+    if spark.class_:
+        options += ["--class", spark.class_]
+    for name, paths in (("--py-files", spark.py_files), ("--archives", spark.archives), ("--jars", spark.packages)):
+        if paths:
+            options += [name, ",".join(map(place, paths))]
+    for key, value in _conf(spec, gateway):
+        options += ["--conf", f"{key}={value}"]
+    # Executors need the jar of the main class, and only the driver the main file of Python.
+    return [submit.program, *options, place(main) if main.endswith(".jar") else str(content / main), *arguments]
+
+
+def _conf(spec: JobSpec, gateway: str) -> Iterator[tuple[str, str]]:
+    ours = {"spark.app.name": spec.name, f"spark.executorEnv.{GATEWAY}": gateway}
+    for key, value in (ours | spec.spark.conf).items():
+        yield key, str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def spark_environment(environ: Mapping[str, str], submit: Submit) -> dict[str, str]:
+    """What the driver needs besides: the Python that its Spark was installed with, if none is chosen."""
+    chosen = "PYSPARK_PYTHON" in environ or "PYSPARK_DRIVER_PYTHON" in environ
+    return {} if chosen or not submit.python else {"PYSPARK_PYTHON": submit.python}

@@ -1,0 +1,127 @@
+"""What this host learns from ZooKeeper: its assignment, which it watches, and the masters, which it looks at.
+
+Always holds: `known_at` is no later than what is known of the masters. A look is sent right behind each write that
+keeps the host's lease, so whoever may count on the lease knows every master that was registered when it was written
+(docs/decisions/0008-isolation.md). Must not do: leave a watch on anything but the assignment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import time
+from collections.abc import Callable, Mapping
+
+import structlog
+
+from torrentdist.cluster import paths
+from torrentdist.cluster.records.mirror import Mirror, of_supervisor
+from torrentdist.cluster.session.arrival import lacks_cluster, until_founded
+from torrentdist.cluster.session.zookeeper_session import ZooKeeper
+from torrentdist.model.backoff import Retry
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import MasterId, SupervisorId
+from torrentdist.model.records import AssignmentRecord
+from torrentdist.supervisor.process.guardian import NEVER
+
+log = structlog.get_logger(__name__)
+
+LOOK_SECS = 10.0
+"""How often it looks at everything, whatever the watch says; in the mean, since hosts that had news at the same moment
+must not all look at the same moment ever after."""
+NO_CLUSTER_LOOK_SECS = 1.0
+"""While there is no cluster: nothing tells when there is one."""
+READ_SECS = 5.0
+FIRST_PAUSE_SECS = 0.5
+LONGEST_PAUSE_SECS = 10.0
+
+
+class Lookout:
+    def __init__(self, zk: ZooKeeper, supervisor: SupervisorId) -> None:
+        self._zk = zk
+        self._supervisor = supervisor
+        self._mirror = Mirror(zk, of_supervisor(supervisor))
+        self._masters_zxid = -1
+        """Of the last change in who is registered that was read."""
+        self._around_due = NEVER
+        self._wake = asyncio.Event()
+        self.known_at = NEVER
+        """When it was asked for what is known of the masters; monotonic."""
+        self.on_look: Callable[[], None] = lambda: None
+        """Called when `known_at` has changed."""
+
+    def masters(self) -> Mapping[MasterId, str]:
+        """The URLs of those that are registered."""
+        return {master.id: master.url for master in self._mirror.snapshot.masters.values()}
+
+    def assignment(self) -> AssignmentRecord | None:
+        entry = self._mirror.snapshot.assignments.get(self._supervisor)
+        return None if entry is None else entry.record
+
+    def lacks_cluster(self) -> bool:
+        return lacks_cluster(self._mirror)
+
+    def cluster(self) -> str | None:
+        """The id of the cluster in the tree; None if there is none, or nobody has told yet."""
+        cluster = self._mirror.snapshot.cluster
+        return None if cluster is None else cluster.id
+
+    async def founded(self) -> str:
+        """The id of the cluster in the tree, once there is one."""
+        await until_founded(self._mirror)
+        return self.cluster() or await self.founded()
+
+    @property
+    def version(self) -> int:
+        return self._mirror.snapshot.version
+
+    async def changed(self, since: int) -> None:
+        """Return when there is a later version, or after the time to look again."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_SECS):
+                await self._mirror.changed(since)
+
+    def look(self) -> None:
+        """See who the masters are now."""
+        self._wake.set()
+
+    def look_around(self) -> None:
+        """Look at everything now."""
+        self._around_due = NEVER
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Once there is a session."""
+        with contextlib.suppress(TorrentdistError):
+            await self._mirror.start(READ_SECS)
+        again = Retry(FIRST_PAUSE_SECS, LONGEST_PAUSE_SECS)
+        while True:
+            self._wake.clear()
+            try:
+                await self._look()
+                again.succeeded()
+            except TorrentdistError as error:
+                if again.failed(error.code):
+                    log.info("cannot look at the masters", reason=error.message)
+                await self._zk.pause(again.pause_secs)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, self._around_due - time.monotonic())):
+                    await self._wake.wait()
+
+    async def close(self) -> None:
+        await self._mirror.close()
+
+    async def _look(self) -> None:
+        asked = time.monotonic()
+        stat = await self._zk.exists(paths.MASTERS)
+        changed = stat is None or stat.children_zxid != self._masters_zxid
+        if changed or asked >= self._around_due:
+            spread = random.uniform(0.75, 1.25)
+            self._around_due = asked + LOOK_SECS * spread
+            await self._mirror.look_again(READ_SECS)
+            if self.lacks_cluster():
+                self._around_due = asked + NO_CLUSTER_LOOK_SECS * spread
+        if stat is not None:
+            self._masters_zxid, self.known_at = stat.children_zxid, asked
+            self.on_look()

@@ -1,0 +1,151 @@
+"""The peers of one swarm, and how some of them are drawn for one that asks.
+
+Always holds: joining, leaving and drawing one peer cost the same however many there are; the order of a draw depends on
+its seed alone; one draw gives no address twice, never the asker's own, and nobody who has been silent for too long.
+Must not do: read a clock, or know more than one swarm. directory.py is its only user.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from ipaddress import IPv6Address, ip_address
+from itertools import islice
+from math import gcd
+from typing import Final
+
+import msgspec
+
+from torrentdist.model.ids import Digest, PeerId
+from torrentdist.model.wire.views import PeerAddress, PeerRole, SwarmEntry
+from torrentdist.swarm.plan.conductor import Progress
+from torrentdist.swarm.plan.crowd import Crowd
+
+COMPLETE_NEIGHBOURS: Final = 8
+HOLDERS: Final = 8
+
+
+class Peer(msgspec.Struct, eq=False):
+    id: PeerId
+    role: PeerRole
+    host: str
+    port: int
+    heard_at: float
+    period: float = 0.0
+    alive_until: float = 0.0
+    fetching: bool = False
+    entries: dict[Digest, SwarmEntry] = msgspec.field(default_factory=dict)
+    named: frozenset[Digest] = frozenset()
+    """The swarms that it named itself when it came last; of a master the records tell the others."""
+
+    def address(self, *, complete: bool) -> PeerAddress:
+        return PeerAddress(host=self.host, port=self.port, role=self.role, complete=complete)
+
+
+class Roster:
+    """Peers in no particular order, each at most once."""
+
+    def __init__(self) -> None:
+        self._order: list[Peer] = []
+        self._place: dict[PeerId, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def __contains__(self, peer: PeerId) -> bool:
+        return peer in self._place
+
+    def add(self, peer: Peer) -> None:
+        if peer.id not in self._place:
+            self._place[peer.id] = len(self._order)
+            self._order.append(peer)
+
+    def get(self, peer: PeerId) -> Peer | None:
+        place = self._place.get(peer)
+        return None if place is None else self._order[place]
+
+    def discard(self, peer: Peer) -> None:
+        place = self._place.pop(peer.id, None)
+        if place is None:
+            return
+        last = self._order.pop()
+        if last is not peer:
+            self._order[place] = last
+            self._place[last.id] = place
+
+    def drawn(self, seed: int) -> Iterator[Peer]:
+        """Everybody once, in an order that depends on the seed: strides around a circle, so that nothing is sorted."""
+        size = len(self._order)
+        if not size:
+            return
+        start, step = seed % size, 1 + (seed >> 32) % size
+        while gcd(step, size) != 1:
+            step += 1
+        for turn in range(size):
+            yield self._order[(start + turn * step) % size]
+
+
+class Swarm:
+    def __init__(self, digest: Digest) -> None:
+        self.digest = digest
+        self.masters = {True: Roster(), False: Roster()}
+        """By whether they are complete."""
+        self.others = {True: Roster(), False: Roster()}
+        self.crowd = Crowd()
+
+    def near(self, asker: Peer, draw: Draw, seed: int, now: float) -> list[PeerAddress] | None:
+        """Whom one of many receivers may dial: its neighbours, a few that have it all, and holders if it has a share.
+        None: they are few, or it is no receiver."""
+        neighbours = self.crowd.neighbours(asker.id, self.others[False].__contains__, now)
+        if neighbours is None or asker.id not in self.others[False]:
+            return None
+        there = (self.others[False].get(peer) for peer in neighbours)
+        known = list(draw.addresses((peer for peer in there if peer is not None), complete=False))
+        known += islice(draw.addresses(self.others[True].drawn(seed), complete=True), COMPLETE_NEIGHBOURS)
+        if self.crowd.needs_holders(asker.id, asker.entries[self.digest].done, now):
+            known += islice(draw.addresses(self.masters[True].drawn(seed), complete=True), HOLDERS)
+        return known
+
+    def progress(self) -> dict[PeerId, Progress]:
+        """Of everybody but masters that lacks something."""
+        said = ((peer.id, peer.entries[self.digest]) for peer in self.others[False].drawn(0))
+        return {peer: Progress(entry.done, entry.size) for peer, entry in said}
+
+    def roster(self, role: PeerRole, *, complete: bool) -> Roster:
+        return (self.masters if role is PeerRole.MASTER else self.others)[complete]
+
+    def count(self, *, complete: bool) -> int:
+        return len(self.masters[complete]) + len(self.others[complete])
+
+    def __len__(self) -> int:
+        return self.count(complete=True) + self.count(complete=False)
+
+
+class Draw:
+    """One handout: remembers what it gave, across the groups that it draws from."""
+
+    def __init__(self, asker: Peer | None, now: float) -> None:
+        self._now = now
+        self._given = {(asker.host, asker.port)} if asker else set()
+
+    def addresses(self, peers: Iterable[Peer], *, complete: bool) -> Iterator[PeerAddress]:
+        for peer in peers:
+            place = (peer.host, peer.port)
+            if not peer.port or peer.alive_until < self._now or place in self._given:
+                continue
+            self._given.add(place)
+            yield peer.address(complete=complete)
+
+
+def address_of(text: str) -> str:
+    """The one spelling of an IP address that a peer can have; empty for everything else."""
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return ""
+    if isinstance(address, IPv6Address):
+        if address.scope_id:
+            return ""
+        address = address.ipv4_mapped or address
+    if address.is_unspecified or address.is_multicast or str(address) == "255.255.255.255":
+        return ""
+    return str(address)

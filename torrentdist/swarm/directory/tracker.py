@@ -1,0 +1,176 @@
+"""The standard BitTorrent HTTP announce, answered from the same directory, so that a stock v2 client can take part.
+
+Always holds: an answer is given for a known digest under the key that belongs to it, and for nothing else, and neither
+tells which of the two was wrong; a client is known by the address that its request came from, never by one it names.
+Must not do: read a clock, do I/O, or keep any state of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from ipaddress import ip_address
+from math import ceil
+from urllib.parse import unquote_to_bytes
+
+from torrentdist.bundle import bencode
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import Digest, PeerId
+from torrentdist.model.wire.views import PeerAddress, PeerRole, SwarmAnnounce, SwarmEntry
+from torrentdist.swarm.directory.directory import SwarmDirectory
+
+MAX_QUERY_BYTES = 4096
+TRUNCATED_BYTES = 20
+"""A v2 info-hash travels cut to the length of a v1 one."""
+MIN_INTERVAL_SECS = 5
+"""A client that runs out of peers may come this early."""
+_KEY_BYTES = 16
+
+
+class AnnounceEvent(StrEnum):
+    NONE = ""
+    STARTED = "started"
+    STOPPED = "stopped"
+    COMPLETED = "completed"
+    PAUSED = "paused"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StockAnnounce:
+    """What a client's query says, checked."""
+
+    info_hash: bytes
+    peer: bytes
+    port: int
+    left: int | None
+    event: AnnounceEvent
+    compact: bool
+    wanted: int | None
+
+
+def announce_key(secret: str, digest: Digest) -> str:
+    """The last part of a digest's tracker URL, `<master url>/announce/<key>`: who has it may ask about this digest."""
+    return hmac.new(secret.encode(), bytes.fromhex(digest), hashlib.sha256).digest()[:_KEY_BYTES].hex()
+
+
+def parse_query(query: bytes) -> StockAnnounce:
+    """The raw query string of an announce, or an `invalid_request` that says what is wrong with it."""
+    if len(query) > MAX_QUERY_BYTES:
+        raise _refused("the query is too long")
+    fields: dict[bytes, bytes] = {}
+    for part in query.split(b"&"):
+        name, _, value = part.partition(b"=")
+        if name == b"info_hash" and name in fields:
+            raise _refused("info_hash is given twice")
+        fields[name] = unquote_to_bytes(value.replace(b"+", b" "))
+    info_hash, peer = fields.get(b"info_hash", b""), fields.get(b"peer_id", b"")
+    if len(info_hash) != TRUNCATED_BYTES:
+        raise _refused("info_hash is not 20 bytes")
+    if len(peer) != TRUNCATED_BYTES:
+        raise _refused("peer_id is not 20 bytes")
+    try:
+        event = AnnounceEvent(fields.get(b"event", b"").decode("ascii", "replace"))
+    except ValueError:
+        event = AnnounceEvent.NONE
+    port = _number(fields, b"port")
+    if port is None or not 1 <= port <= 65535:
+        raise _refused("port is missing or impossible")
+    return StockAnnounce(
+        info_hash=info_hash,
+        peer=peer,
+        port=port,
+        left=_number(fields, b"left"),
+        event=event,
+        compact=fields.get(b"compact", b"1") != b"0",
+        wanted=_number(fields, b"numwant"),
+    )
+
+
+class Tracker:
+    """`digests` names the bundles that may be asked about and begin so: those that the cluster knows."""
+
+    def __init__(self, directory: SwarmDirectory, *, secret: str, digests: Callable[[str], Iterable[Digest]]) -> None:
+        self._directory = directory
+        self._secret = secret
+        self._digests = digests
+
+    def answer(self, query: bytes, *, key: str, source_host: str, now: float) -> bytes:
+        """The bencoded body for one announce. A refusal is a body too: HTTP has no part in this protocol's errors."""
+        try:
+            said = parse_query(query)
+            return self._answer(said, self._digest(said.info_hash, key), source_host, now)
+        except TorrentdistError as refusal:
+            return bencode.encode({b"failure reason": refusal.message.encode()})
+
+    def _digest(self, info_hash: bytes, key: str) -> Digest:
+        prefix, claimed = info_hash.hex(), key.encode(errors="replace")
+        for digest in self._digests(prefix):
+            if not digest.startswith(prefix):
+                continue
+            if hmac.compare_digest(announce_key(self._secret, digest).encode(), claimed):
+                return digest
+        raise _refused("no such info_hash under this key")
+
+    def _answer(self, said: StockAnnounce, digest: Digest, source_host: str, now: float) -> bytes:
+        complete = said.left == 0
+        peer = stock_peer(said.peer, digest, source_host)
+        request = SwarmAnnounce(
+            peer=peer,
+            role=PeerRole.STOCK,
+            port=said.port,
+            swarms=[SwarmEntry(digest=digest, complete=complete)],
+            left=said.event is AnnounceEvent.STOPPED,
+        )
+        _, interval = self._directory.hear(request, source_host=source_host, now=now)
+        peers: list[PeerAddress] = []
+        if not request.left:
+            choose = self._directory.lacking if complete else self._directory.handout
+            peers = choose(digest, peer, now=now, wanted=said.wanted)
+        counts = self._directory.counts(digest)
+        body: dict[bytes, bencode.Value] = {
+            b"complete": counts.complete,
+            b"incomplete": counts.incomplete,
+            b"interval": ceil(interval),
+            b"min interval": min(MIN_INTERVAL_SECS, ceil(interval)),
+        }
+        body.update(_compact(peers) if said.compact else {b"peers": _listed(peers)})
+        return bencode.encode(body)
+
+
+def stock_peer(peer: bytes, digest: Digest, source_host: str) -> PeerId:
+    """A client announces each of its torrents by itself, so it is a peer of its own in each. The address is part of
+    the id, so that no other host can speak for it."""
+    name = b"\0".join((peer, digest.encode(), source_host.encode()))
+    return PeerId(f"stock-{hashlib.sha256(name).hexdigest()[:32]}")
+
+
+def _compact(peers: Iterable[PeerAddress]) -> dict[bytes, bencode.Value]:
+    four: list[bytes] = []
+    six: list[bytes] = []
+    for peer in peers:
+        packed = ip_address(peer.host).packed + peer.port.to_bytes(2)
+        (four if len(packed) == 6 else six).append(packed)
+    body: dict[bytes, bencode.Value] = {b"peers": b"".join(four)}
+    if six:
+        body[b"peers6"] = b"".join(six)
+    return body
+
+
+def _listed(peers: Iterable[PeerAddress]) -> list[bencode.Value]:
+    """No `peer id` is in it, whether `no_peer_id` is given or not: our peers choose theirs per connection."""
+    return [{b"ip": peer.host.encode(), b"port": peer.port} for peer in peers]
+
+
+def _number(fields: dict[bytes, bytes], name: bytes) -> int | None:
+    """The number of a field; None if it is absent or, as some clients send for "any", negative."""
+    text = fields.get(name, b"")
+    if text and (len(text) > 20 or not text.removeprefix(b"-").isdigit()):
+        raise _refused(f"{name.decode('ascii', 'replace')} is no number")
+    return int(text) if text and not text.startswith(b"-") else None
+
+
+def _refused(detail: str) -> TorrentdistError:
+    return TorrentdistError("invalid_request", detail=detail)

@@ -1,0 +1,1 @@
+"""The BitTorrent engine: one libtorrent session and its transfers, with asyncio outside."""

@@ -1,0 +1,193 @@
+"""The settings of our libtorrent session, each with the reason why it is not the default.
+
+Always holds: what is set here is the same in every process of a cluster. What differs from host to host is in
+EngineConfig, or follows from its processors. Must not do: hold a value without a reason.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+from typing import Any, Final, NamedTuple
+
+import libtorrent as lt
+import msgspec
+
+import torrentdist
+from torrentdist.model.configuration.config import SwarmConfig
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.swarm.engine.request_limits import MOST_ALLOWED, MOST_ASKED
+
+DISK_IO: Final = "pread_disk_io_constructor"
+"""mmap counts a whole bundle as resident memory; posix does the disk's work in the network thread, so a slow disk
+stalls every peer. pread has threads, and memory bounded by max_queued_disk_bytes."""
+
+MiB: Final = 1024 * 1024
+SEND_BUFFER: Final = 2 * MiB
+
+
+class EngineConfig(msgspec.Struct, frozen=True):
+    listen_host: str = "127.0.0.1"
+    """0.0.0.0 or :: listen on all addresses. A specific one is the source of our own connections too, because
+    others accept us by the address that the directory names."""
+    port: int = 0
+    """0: any free port."""
+    upload_limit: int = 0
+    """Bytes per second, 0: none. Holds on loopback and private addresses too."""
+    download_limit: int = 0
+    nice: int = 0
+    """Of libtorrent's threads."""
+
+
+def engine_config(swarm: SwarmConfig, listen_host: str) -> EngineConfig:
+    """`listen_host`: where the configuration names none."""
+    return EngineConfig(
+        listen_host=swarm.listen or listen_host,
+        port=swarm.port,
+        upload_limit=swarm.upload_limit,
+        download_limit=swarm.download_limit,
+        nice=swarm.nice,
+    )
+
+
+class Setting(NamedTuple):
+    key: str
+    value: int | bool | str
+    reason: str
+
+
+SETTINGS: Final[tuple[Setting, ...]] = (
+    # Peers come from the directory and nowhere else.
+    Setting("enable_dht", False, "the directory knows the peers; nothing about a cluster leaves it"),
+    Setting("enable_lsd", False, "no multicast into the host's network"),
+    Setting("enable_upnp", False, "no port is opened on a router"),
+    Setting("enable_natpmp", False, "no port is opened on a router"),
+    Setting("enable_ip_notifier", False, "a changing interface must not reopen the listening socket on another port"),
+    Setting("listen_system_port_fallback", False, "a port that is taken is an error, not another port"),
+    Setting("max_retry_port_bind", 0, "a port that is taken is an error, not another port"),
+    # One TCP connection between two hosts, plain.
+    Setting("enable_outgoing_utp", False, "uTP alone makes a loopback transfer 30 times slower"),
+    Setting("enable_incoming_utp", False, "uTP alone makes a loopback transfer 30 times slower"),
+    Setting("in_enc_policy", int(lt.enc_policy.disabled), "it is obfuscation and costs a handshake"),
+    Setting("out_enc_policy", int(lt.enc_policy.disabled), "it is obfuscation and costs a handshake"),
+    Setting("allow_multiple_connections_per_ip", True, "several peers of one host, as in dev, or behind one address"),
+    Setting("allow_multiple_connections_per_pid", False, "two peers that dial each other keep one connection"),
+    Setting("rate_limit_ip_overhead", False, "a limit means the bytes of the protocol, as an operator measures them"),
+    # Connecting.
+    Setting("min_reconnect_time", 1, "60 s by default; a peer that was not ready yet is dialled again at once"),
+    Setting("listen_queue_size", 512, "5 by default; hundreds of hosts dial a seeder in the same moment"),
+    Setting("connections_limit", 4000, "200 by default is less than the hosts of a cluster"),
+    Setting("connection_speed", 200, "30 a second by default; a swarm of hundreds starts in one moment"),
+    Setting("torrent_connect_boost", 200, "every peer that a new transfer is given is dialled at once"),
+    Setting("smooth_connects", False, "dial at once, do not spread the dials over time"),
+    Setting("handshake_timeout", 5, "a peer that accepts and says nothing holds a place for 5 s, not 10"),
+    Setting("peer_connect_timeout", 5, "hosts of one network answer at once or are down"),
+    Setting(
+        "peer_timeout", 5, "60 s by default; the pieces of a host without power are asked of others within seconds"
+    ),
+    Setting("tick_interval", 100, "500 ms by default show in every connection; each tick costs whatever is idle too"),
+    Setting("close_redundant_connections", False, "peers whose wanted pieces are complete will need each other later"),
+    # Sharing.
+    Setting("unchoke_slots_limit", -1, "every host of a cluster is wanted to be done; nobody has to earn its bytes"),
+    Setting("send_redundant_have", True, "the default, and needed: a seeder learns by it that a peer is complete"),
+    Setting("seed_time_limit", -1, "how long something is seeded is not for libtorrent to decide"),
+    Setting("share_ratio_limit", -1, "how long something is seeded is not for libtorrent to decide"),
+    # Keeping the link full.
+    Setting("send_buffer_watermark", SEND_BUFFER, "the disk is asked early enough to keep a 10 Gbit/s link full"),
+    Setting("send_buffer_low_watermark", 512 * 1024, "the same for a transfer that has just begun"),
+    Setting("send_buffer_watermark_factor", 150, "the same while the rate is still rising"),
+    Setting("request_queue_time", 1, "3 by default; short queues let a receiver change its mind (measured 1.6 to 1.8)"),
+    Setting("max_out_request_queue", MOST_ASKED, "500 by default are 8 MiB under way: too few at 1 GiB/s"),
+    Setting("max_allowed_in_request_queue", MOST_ALLOWED, "never refuse what max_out_request_queue of others allows"),
+    Setting(
+        "whole_pieces_threshold", 0, "20 s by default: a fast peer is asked for neighbours, whatever their priority"
+    ),
+    # Disk.
+    Setting(
+        "max_queued_disk_bytes", 4 * MiB, "bounds the memory of a download, which overshoots it; more was not faster"
+    ),
+    Setting("file_pool_size", 256, "40 by default open and close the files of a bundle of small ones all the time"),
+    Setting("checking_mem_usage", 256, "blocks of 16 KiB held while checking"),
+    # Limits that a large bundle must not meet.
+    Setting("max_piece_count", 1 << 21, "as many pieces as a metafile of ours may have"),
+    Setting("alert_queue_size", 100_000, "2000 by default drop alerts when a master starts 500 seeds at once"),
+)
+
+ALERTS: Final = (
+    lt.alert_category.error
+    | lt.alert_category.status
+    | lt.alert_category.storage
+    | lt.alert_category.connect
+    | lt.alert_category.ip_block
+)
+"""Nothing per block or piece: the interpreter would be busy with it."""
+
+
+def listen_interface(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def port_in_use(config: EngineConfig, detail: str) -> TorrentdistError:
+    address = listen_interface(config.listen_host, config.port)
+    return TorrentdistError("port_in_use", what="the swarm", address=address, detail=detail)
+
+
+def user_agent(port: int) -> str:
+    """Tells the others our listening port: the remote port of a connection that they accept says nothing."""
+    return f"torrentdist/{torrentdist.__version__} ({port})"
+
+
+def port_of_user_agent(client: bytes) -> int | None:
+    """The listening port that a peer of ours told, or None."""
+    name, _, rest = client.partition(b" (")
+    digits = rest.removesuffix(b")")
+    return int(digits) if name.startswith(b"torrentdist/") and digits.isdigit() and len(digits) < 6 else None
+
+
+def one_port(host: str) -> int:
+    """A free port for all addresses of this machine; 0 for a specific one, where libtorrent finds one by itself. On all
+    of them it takes another port for each address, and only one of those is told to the others."""
+    address = ipaddress.ip_address(host)
+    if not address.is_unspecified:
+        return 0
+    with socket.create_server((host, 0), family=socket.AF_INET6 if address.version == 6 else socket.AF_INET) as probe:
+        return int(probe.getsockname()[1])
+
+
+def disk_threads(processors: int) -> dict[str, int]:
+    """10 and 1 by default. libtorrent wakes all of them for every block: of 48 hosts on two processors each had 2,900
+    turns for its disk threads with 4 and 2 of them, and 1,500 with 2 and 1. One alone would wait for a disk that
+    hangs, and one alone is too few to check what is already there where there are processors for more."""
+    return {"aio_threads": min(max(2, processors), 4), "hashing_threads": 2 if processors >= 4 else 1}
+
+
+def session_params(config: EngineConfig, host: str) -> lt.session_params:
+    port = config.port or one_port(host)
+    pack: Any = disk_threads(len(os.sched_getaffinity(0))) | {setting.key: setting.value for setting in SETTINGS}
+    pack["alert_mask"] = ALERTS
+    pack["user_agent"] = user_agent(port)
+    pack["listen_interfaces"] = listen_interface(host, port)
+    if not ipaddress.ip_address(host).is_unspecified:
+        pack["outgoing_interfaces"] = host
+    if config.upload_limit:
+        # libtorrent waits until the limit allows all that the buffer holds: more than a tick's worth comes in bursts.
+        tick = min(SEND_BUFFER, max(32 * 1024, config.upload_limit // 16))
+        pack["send_buffer_watermark"] = pack["send_buffer_low_watermark"] = tick
+    pack["upload_rate_limit"] = config.upload_limit
+    pack["download_rate_limit"] = config.download_limit
+    params: lt.session_params = lt.session_params(pack)
+    params.disk_io_constructor = DISK_IO
+    return params
+
+
+def limit_everybody(session: lt.session) -> None:
+    """Put every address into the one peer class that the session's rate limits hold for.
+
+    libtorrent puts loopback and private addresses into a class of its own without limits.
+    """
+    everybody = 1 << session.global_peer_class_id
+    classes = lt.ip_filter()
+    classes.add_rule("0.0.0.0", "255.255.255.255", everybody)
+    classes.add_rule("::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", everybody)
+    session.set_peer_class_filter(classes)

@@ -1,0 +1,1 @@
+"""Which peer fetches which piece first, and who connects to whom. Pure."""

@@ -1,0 +1,257 @@
+"""Decides which pieces a receiver fetches first, so that a broadcast takes about one link time.
+
+Always: a piece that only holders have is fetched from them by the one receiver whose share it is
+in. A receiver that falls behind gives pieces away; one that is done helps the others. When nothing
+moves, everybody fetches everything, so that no plan can keep a swarm from finishing.
+Never: I/O, reading a clock, or trusting the plan more than what the receiver sees.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from itertools import chain
+from typing import Final
+
+import msgspec
+
+from torrentdist.model.ids import PeerId
+from torrentdist.swarm.plan.request_window import BLOCK, window
+
+OWN: Final = 7
+"""libtorrent's highest priority: the next pieces of the receiver's own share."""
+FOLLOWS: Final = 6
+"""The rest of its share, and pieces taken over from the end of another share."""
+PLAIN: Final = 4
+LATER: Final = 1
+"""Pieces of other shares. Never 0: libtorrent calls a torrent finished when no missing piece has a priority."""
+RESHARE_SECS: Final = 0.5
+"""After this long without a piece leaving the holders, helpers take over the last ones too. It is
+longer if the holders need longer to send what each receiver has asked for."""
+LONGEST_RESHARE_SECS: Final = 10.0
+"""The most that RESHARE_SECS can become: a fetch that gets nothing for a minute is given up."""
+STALLS: Final = 4
+"""After this many times that wait, the plan is over and everybody fetches everything."""
+SHARES: Final = 24
+"""Receivers with a share. The others get their pieces from these alone: a holder that serves
+hundreds at a time finishes no piece early."""
+CLASSES: Final = 2048
+"""Pieces are shared out by their number modulo this."""
+BEHIND: Final = 2
+"""A receiver with this many pieces more left than the average gives the surplus away. Some
+connections carry half of what others carry for as long as a transfer takes."""
+SCATTER: Final = 2654435761
+LOOK_SECS: Final = 0.1
+LOOK_SECS_PER_PIECE: Final = 0.0001
+"""A look costs about 1 µs for each piece, so this bounds it to about a hundredth of a processor."""
+NEWS: Final = 8
+"""Look again after this many new pieces, ..."""
+PART: Final = 64
+"""... or after this part of all pieces, if that is fewer, ..."""
+LONGEST_LOOK_SECS: Final = 0.5
+"""... or after this time at the latest."""
+IDLE_LOOK_SECS: Final = 1.0
+"""The same for receivers without a share: they ask no holder, and follow rarest first alone."""
+SLOW: Final = 0.4
+"""A receiver is slow if its pace is less than this part of the median receiver's."""
+TELLING: Final = 0.03
+"""Nobody is called slow before the median receiver has this part of the bundle."""
+SETTLED_SECS: Final = 1.5
+"""A receiver that arrived more recently may still be connecting."""
+JUDGED_SECS: Final = 3.0
+"""Nobody is called slow earlier: on busy processors the first pieces come late, and what is known
+of them is a second old."""
+
+
+class PlanPlace(msgspec.Struct, frozen=True):
+    """A receiver's place in the plan: number `number` of `receivers`. Numbers from SHARES on have no share."""
+
+    number: int
+    receivers: int
+
+    @property
+    def shares(self) -> int:
+        return min(self.receivers, SHARES)
+
+    @property
+    def has_share(self) -> bool:
+        return self.number < self.shares
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """How much of the bundle a receiver has, and for how long it has been in the swarm."""
+
+    done: int
+    size: int
+    secs: float = SETTLED_SECS
+
+    @property
+    def pace(self) -> float:
+        return self.done / max(self.secs, SETTLED_SECS)
+
+
+@cache
+def owners(shares: int) -> Sequence[int]:
+    """Maps each class of pieces to the receiver that fetches it from the holders."""
+    whose = [0] * CLASSES
+    for number, classes in enumerate(_classes(shares)):
+        for each in classes:
+            whose[each] = number
+    return whose
+
+
+@cache
+def _classes(shares: int) -> Sequence[Sequence[int]]:
+    """The classes of each receiver. A newcomer takes a little from everybody and nothing else changes
+    hands, so that requests under way stay valid."""
+    if shares <= 1:
+        return [range(CLASSES)]
+    before = [list(classes) for classes in _classes(shares - 1)]
+    taken = [each for number, classes in enumerate(before) for each in classes[number::shares]]
+    for number, classes in enumerate(before):
+        del classes[number::shares]
+    return [*before, sorted(taken)]
+
+
+def look_secs(pieces: int, pace: float, *, has_share: bool = True) -> float:
+    """Seconds until the next look at the peers' pieces, from the number of pieces and their rate of arrival."""
+    if not has_share:
+        return max(IDLE_LOOK_SECS, pieces * LOOK_SECS_PER_PIECE)
+    news = min(min(NEWS, pieces / PART) / pace, LONGEST_LOOK_SECS) if pace else 0.0
+    return max(LOOK_SECS, pieces * LOOK_SECS_PER_PIECE, news)
+
+
+def places_of(lacking: Mapping[PeerId, Progress], expected: Iterable[PeerId]) -> dict[PeerId, PlanPlace]:
+    """Gives every receiver a place: the expected ones in their order, then the others in the order of `lacking`.
+
+    Newcomers are appended, so that they don't move anybody. Slow receivers get places without a share. A receiver
+    that is alone gets none, since there is nobody to share with.
+    """
+    slow = _slow(lacking)
+    quick = [peer for peer in dict.fromkeys([*expected, *lacking]) if peer not in slow]
+    last = max(SHARES, len(quick))
+    places = {peer: PlanPlace(last, last) for peer in slow}
+    if len(quick) > 1:
+        places.update({peer: PlanPlace(number, len(quick)) for number, peer in enumerate(quick)})
+    return places
+
+
+def _slow(lacking: Mapping[PeerId, Progress]) -> set[PeerId]:
+    known = {peer: progress for peer, progress in lacking.items() if progress.secs >= JUDGED_SECS}
+    if len(known) < 3:
+        return set()
+    middle = sorted(known.values(), key=lambda progress: progress.pace)[len(known) // 2]
+    if middle.done <= TELLING * middle.size:
+        return set()
+    return {peer for peer, progress in known.items() if progress.pace < SLOW * middle.pace}
+
+
+class SwarmView(msgspec.Struct, frozen=True):
+    """What a receiver sees of its swarm."""
+
+    have: Sequence[bool]
+    copies: Sequence[int]
+    """How many connected peers have each piece."""
+    seeds: int
+    """Connected peers that have everything."""
+    piece_length: int
+    received: int = 0
+    """Bytes so far, including pieces that are not complete yet."""
+
+
+class Conductor(msgspec.Struct):
+    """One receiver's part in one swarm.
+
+    It remembers how many pieces have left the holders since it began, and when the last one did. That is how it
+    estimates what the holders can give.
+    """
+
+    place: PlanPlace | None = None
+    _began_at: float = 0.0
+    _moved_at: float = 0.0
+    _fresh: int = -1
+    _left: int = 0
+    """Pieces that have left the holders."""
+    _received: int = 0
+
+    def priorities(self, sight: SwarmView, now: float) -> list[int]:
+        """The priority of every piece for libtorrent."""
+        fresh = [p for p, copies in enumerate(sight.copies) if copies <= sight.seeds and not sight.have[p]]
+        self._look(len(fresh), sight.received, now)
+        wanted = [PLAIN] * len(sight.copies)
+        place = self.place
+        if place is None or not fresh or not sight.seeds:
+            return wanted
+        under_way = max(1, window(place.receivers) * BLOCK // sight.piece_length)
+        shares = _shares(fresh, place)
+        patience = self._patience(sum(min(len(left), under_way) for left in shares.values()), now)
+        idle = now - self._moved_at
+        if idle > STALLS * patience:
+            return wanted
+        own = shares.pop(place.number, [])
+        for position, piece in enumerate(own):
+            wanted[piece] = OWN if position <= under_way else FOLLOWS
+        if len(own) > under_way:
+            return wanted  # ask the holders for nothing else while the own share is large
+        for piece in chain.from_iterable(shares.values()):
+            wanted[piece] = LATER
+        if place.has_share and not own:
+            begun = 0 if idle > patience else under_way
+            helpers = [number for number in range(place.shares) if number not in shares]
+            for piece in spare(shares.values(), begun)[helpers.index(place.number) :: len(helpers)][:under_way]:
+                wanted[piece] = FOLLOWS
+        return wanted
+
+    def _look(self, fresh: int, received: int, now: float) -> None:
+        if self._fresh < 0:
+            self._began_at = now
+        if fresh != self._fresh or (received != self._received and not self._left):  # first bytes: from holders
+            self._moved_at = now
+        self._left += max(0, self._fresh - fresh)
+        self._fresh, self._received = fresh, received
+
+    def _patience(self, asked: int, now: float) -> float:
+        """Seconds until the next piece should have left the holders, when they are asked for `asked` pieces at a time.
+
+        All of those may be completed in the same moment; on average half of each has left already.
+        """
+        if not self._left:
+            return RESHARE_SECS
+        needed = asked * (now - self._began_at) / (self._left + asked / 2)
+        return min(max(RESHARE_SECS, needed), LONGEST_RESHARE_SECS)
+
+
+def _shares(fresh: Iterable[int], place: PlanPlace) -> dict[int, list[int]]:
+    """The pieces left of each share, without the shares that are done."""
+    whose = owners(place.shares)
+    shares: dict[int, list[int]] = {}
+    for piece in fresh:
+        shares.setdefault(whose[piece % CLASSES], []).append(piece)
+    return levelled(shares, place.shares)
+
+
+def levelled(shares: Mapping[int, list[int]], count: int) -> dict[int, list[int]]:
+    """The pieces left of each of `count` shares, after those far behind gave their last pieces away.
+
+    The taker of a piece depends almost only on the piece's number, because no two receivers see quite the same.
+    """
+    most = math.ceil(sum(map(len, shares.values())) / count) + BEHIND
+    level = {number: left[:most] for number, left in shares.items()}
+    behind = {number for number, left in shares.items() if len(left) > most}
+    for number in behind:
+        for piece in shares[number][most:]:
+            taker = (piece * SCATTER >> 16) % count
+            while taker in behind:
+                taker = (taker + 1) % count
+            level.setdefault(taker, []).append(piece)
+    return level
+
+
+def spare(shares: Iterable[Sequence[int]], begun: int) -> list[int]:
+    """The pieces that helpers take over: the others' shares without the first `begun` of each, which are under way.
+
+    The last pieces of the largest share come first, so that all shares end at the same time.
+    """
+    behind = [(place, piece) for left in shares for place, piece in enumerate(left) if place >= begun]
+    return [piece for _, piece in sorted(behind, reverse=True)]

@@ -1,0 +1,215 @@
+"""Some hosts on loopback that lend a plug-in what a daemon lends it, with real HTTP servers and real swarms.
+
+Always holds: a host that is crashed answers nobody, and stays a named holder until it is withdrawn, as a master does
+until its session expires. Must not do: verify or publish what a plug-in downloads; a test looks at the bare result.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import shutil
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+
+import httpx
+
+from torrentdist.bundle.metafile import Metafile, parse_metafile
+from torrentdist.bundle.metafile_maker import make_metafile
+from torrentdist.distributor.protocol import Holder
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import Digest, MasterId
+from torrentdist.testing.file_server import FileFault, FileServer
+from torrentdist.testing.loop_thread import BackgroundLoop
+from torrentdist.testing.loopback_swarm import LoopbackSwarm
+from torrentdist.testing.sample_trees import Tree, write_tree
+
+
+class LoopbackHosts:
+    """The cluster as far as a plug-in sees it: which bundles there are, and who holds them. A context manager."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._loop = BackgroundLoop()
+        self._swarm = LoopbackSwarm(self._loop)
+        self._token = secrets.token_hex(8)
+        self._hosts: dict[str, LoopbackHost] = {}
+        self._metafiles: dict[str, Metafile] = {}
+        self._removed: set[str] = set()
+        self._holders: dict[str, list[LoopbackHost]] = {}
+
+    def __enter__(self) -> LoopbackHosts:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def start(self, name: str) -> LoopbackHost:
+        """A new host, with a file server and a place in swarms."""
+        host = LoopbackHost(self, name, self._directory / name, self._loop, self._swarm, self._token)
+        self._hosts[name] = host
+        return host
+
+    def close(self) -> None:
+        self._loop.run(self._stop_servers())
+        for host in self._hosts.values():
+            host.close()
+        self._loop.close()
+
+    async def _stop_servers(self) -> None:
+        """All at once: each takes a moment to notice."""
+        await asyncio.gather(*(host.stop_server() for host in self._hosts.values()))
+
+    def forget(self, bundle_id: str) -> None:
+        """The bundle is removed: nobody holds it, and its metafile is not known any more."""
+        self._holders.pop(bundle_id, None)
+        self._removed.add(bundle_id)
+
+    def learn(self, bundle_id: str, metafile: Metafile) -> None:
+        self._metafiles[bundle_id] = metafile
+        self._removed.discard(bundle_id)
+
+    def add_holder(self, bundle_id: str, host: LoopbackHost) -> None:
+        holders = self._holders.setdefault(bundle_id, [])
+        if host not in holders:
+            holders.append(host)
+
+    def remove_holder(self, bundle_id: str, host: LoopbackHost) -> None:
+        with suppress(ValueError):
+            self._holders.get(bundle_id, []).remove(host)
+
+    def holders(self, bundle_id: str) -> list[LoopbackHost]:
+        return list(self._holders.get(bundle_id, []))
+
+    def metafile(self, bundle_id: str) -> Metafile:
+        if bundle_id in self._removed or bundle_id not in self._metafiles:
+            raise TorrentdistError("bundle_not_found", id=bundle_id)
+        return self._metafiles[bundle_id]
+
+    def digest(self, bundle_id: str) -> Digest:
+        """What the id stood for last, also after its removal."""
+        return self._metafiles[bundle_id].digest
+
+
+class LoopbackHost:
+    """One host: HostServices for its plug-in, and for the test what the daemon would do around the plug-in."""
+
+    def __init__(
+        self, hosts: LoopbackHosts, name: str, directory: Path, loop: BackgroundLoop, swarm: LoopbackSwarm, token: str
+    ) -> None:
+        self.id = MasterId(name)
+        self.directory = directory
+        self._hosts = hosts
+        self._loop = loop
+        self._swarm = swarm
+        self._server = FileServer(self._find_file, token)
+        self._client = httpx.Client(headers={"Authorization": f"Bearer {token}"}, timeout=10.0, trust_env=False)
+        self._loop.run(self._server.start())
+
+    # HostServices
+
+    def holders(self, bundle_id: str) -> list[Holder]:
+        return [Holder(host.id, host.url) for host in self._hosts.holders(bundle_id)]
+
+    def http(self) -> httpx.Client:
+        return self._client
+
+    def metafile(self, bundle_id: str) -> bytes:
+        return self._hosts.metafile(bundle_id).raw
+
+    def fetch_by_swarm(self, metafile: bytes, dest_dir: Path, *, stall_secs: float) -> None:
+        self._swarm.fetch(self.id, parse_metafile(metafile), dest_dir, stall_secs)
+
+    def seed(self, metafile: bytes, content_dir: Path) -> None:
+        self._swarm.seed(self.id, parse_metafile(metafile), content_dir)
+
+    def stop_seeding(self, digest: Digest) -> None:
+        self._swarm.leave(self.id, digest)
+
+    # What a test does with a host
+
+    @property
+    def url(self) -> str:
+        return self._server.url
+
+    def plugin_dir(self) -> Path:
+        """The directory that is the plug-in's own: `data_dir` of its configuration."""
+        path = self.directory / "plugin"
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def content_dir(self, digest: Digest) -> Path:
+        """Where this host has the files of a bundle, or puts them."""
+        path = self.directory / "objects" / digest / "content"
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def take_directory(self, bundle_id: str, tree: Tree) -> Path:
+        """A bundle arrives on this host as a directory; returns its content directory, for upload()."""
+        arrived = self._arrive(tree)
+        return self._take(bundle_id, make_metafile(arrived), arrived)
+
+    def take_single_file(self, bundle_id: str, tree: Tree) -> Path:
+        """A bundle arrives on this host as a single file; returns its content directory, for upload()."""
+        arrived = self._arrive(tree)
+        (file,) = arrived.iterdir()
+        return self._take(bundle_id, make_metafile(file), arrived)
+
+    def publish(self, bundle_id: str) -> None:
+        """This host has verified its copy: it is a holder and serves the files."""
+        self._hosts.add_holder(bundle_id, self)
+
+    def withdraw(self, bundle_id: str) -> None:
+        self._hosts.remove_holder(bundle_id, self)
+
+    def crash(self) -> None:
+        """Nobody gets an answer any more, and what was under way is broken off."""
+        self._loop.run(self._server.stop())
+        self._swarm.crash(self.id)
+
+    def restart(self) -> None:
+        """Back at the same address, seeding what was seeded before."""
+        self._loop.run(self._server.start())
+        self._swarm.restart(self.id)
+
+    def spoil_files(self, fault: FileFault) -> None:
+        """How this host's file server fails from now on."""
+        self._server.fault = fault
+
+    async def stop_server(self) -> None:
+        await self._server.stop()
+
+    def asked_files(self) -> list[tuple[str, str | None]]:
+        """The paths that this host's file server was asked for, each with the range."""
+        return list(self._server.asked)
+
+    def close(self) -> None:
+        self.crash()
+        self._client.close()
+
+    def _arrive(self, tree: Tree) -> Path:
+        arrived = self.directory / "arriving"
+        shutil.rmtree(arrived, ignore_errors=True)
+        arrived.mkdir(parents=True)
+        write_tree(arrived, tree)
+        return arrived
+
+    def _take(self, bundle_id: str, metafile: Metafile, arrived: Path) -> Path:
+        self._hosts.learn(bundle_id, metafile)
+        content = self.content_dir(metafile.digest)
+        if any(content.iterdir()):
+            shutil.rmtree(arrived)
+        else:
+            arrived.rename(content)
+        return content
+
+    def _find_file(self, bundle_id: str, path: str) -> Path:
+        if self not in self._hosts.holders(bundle_id):
+            raise TorrentdistError("bundle_unavailable", id=bundle_id, detail="this master does not hold it")
+        metafile = self._hosts.metafile(bundle_id)
+        if all(file.path != path for file in metafile.files):
+            raise TorrentdistError("not_found", what=f"file {path!r}")
+        return self.content_dir(metafile.digest) / path
