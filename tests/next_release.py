@@ -12,7 +12,7 @@ from torrentdist.model import records
 THIS = records.SCHEMA
 records.SCHEMA, records.OLDEST_READABLE = THIS + 1, THIS  # before anybody else looks at them
 
-from torrentdist.cluster.records import record_schema
+from torrentdist.cluster.records import record_schema  # noqa: E402
 from torrentdist_cli.main import main  # noqa: E402
 
 record_schema.ADDED["/code-distributor/*"] = {"pinned": THIS + 1}

@@ -1,8 +1,9 @@
 """Long cables for the lab, where the kernel has no netem: each is two taps with this process between them.
 
-`python -m bench.lab.cable_delay SECONDS`; a line `HOST LINK` on stdin makes a cable from eth0 of that host's namespace to the
-interface LINK, and is answered with `ready`. Always holds: every frame is passed on whole, in order, SECONDS after it
-came. Must not do: lose any, or limit the rate; that is for tc.
+`python -m bench.lab.cable_delay SECONDS`; a line `HOST LINK` on stdin makes a cable from eth0 of that host's namespace
+to the interface LINK, and is answered with `ready`.
+Always: every frame is passed on whole, in order, SECONDS after it came.
+Never: lose a frame, or limit the rate; tc does that.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a large fleet takes: its time in the simulator, and what each master hears, says and computes meanwhile.
 
-`python -m bench.scale.large_fleet` prints the tables; `--check` holds the simulator against the lab's last recorded runs, and
-`--shares` tells what it would be worth to share out more or less where holders can give more.
+`python -m bench.scale.large_fleet` prints the tables; `--check` compares the simulator with the lab's last
+recorded runs, and `--shares` tells what it would be worth to share out more or less where holders can give more.
 Always holds: times are of the product's own decisions on a virtual clock, sizes are of real encoded messages, and
 processor time is of the product's directory on this machine.
 """

@@ -1,4 +1,4 @@
-"""The driver of bench/spark/spark_run.py: for each URI that it reads, lets every executor fetch it, and tells how long that took.
+"""The driver of bench/spark/spark_run.py: lets every executor fetch each URI, and prints the time.
 
 Always holds: executors are there and warm before the first URI. No Python runs in executors.
 """

@@ -1,4 +1,6 @@
-"""`python -m bench.spark.report_time --events 1000000,2000000`: how long `torrentdist report` takes, and how much memory, by size.
+"""Measures the time and memory of `torrentdist report` by the number of events.
+
+`python -m bench.spark.report_time --events 1000000,2000000`.
 
 Not a part of `make bench`: 50 million events want half an hour and 20 GB of disk. Always holds:
 each size has a Spark of its own, so that none profits from what another one warmed up.

@@ -1,7 +1,8 @@
 """Spark's own --archives beside our gateway: hosts on links of their own, an executor each, the same archive.
 
-`python -m bench.spark.spark_run --hosts 2,4,8`. Every executor runs and has worked before; the clock runs from the start of the
-tasks that need the archive, which is when executors fetch it, to the end of the last one. Needs root.
+`python -m bench.spark.spark_run --hosts 2,4,8`. Every executor runs and has worked before. The clock runs
+from the start of the tasks that need the archive, which is when executors fetch it, to the end of the last one.
+Needs root.
 
 `local` is the same archive from a plain server on each host: no link, no swarm, nothing of ours. What all these
 executors need then is the share of this machine, whose two cores are the processors of all hosts.

@@ -94,9 +94,9 @@ def album(pictures: Path) -> str:
     there = [(key, case.what) for key, case in CASES.items() if (pictures / f"{key}.svg").exists()]
     head = """# How every host got on
 
-Drawn by `python -m bench.swarm.lab_run --table DIR`, of the run in the middle. One line is one host, a dot is its published
-directory, a cross a host that lost power; T is one plain HTTP transfer over one link. A line that runs on at the top
-has more than one bundle's bytes: headers, and what came twice.
+Drawn by `python -m bench.swarm.lab_run --table DIR`, of the run in the middle. One line is one host, a dot is its
+published directory, a cross a host that lost power; T is one plain HTTP transfer over one link. A line that runs on at
+the top has more than one bundle's bytes: headers, and what came twice.
 """
     return "\n".join([head, *(f"## {key}: {what}\n\n![{what}]({key}.svg)\n" for key, what in there)])
 

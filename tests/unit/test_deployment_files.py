@@ -204,7 +204,8 @@ def test_an_example_of_a_supervisor_has_what_a_closed_cluster_asks_for(page: str
 @pytest.mark.parametrize(
     "limit",
     [
-        safe_paths.MAX_NAME_BYTES, safe_paths.MAX_PATH_BYTES, safe_paths.MAX_DEPTH, safe_paths.MAX_TARGET_BYTES, safe_paths.MAX_LINK_HOPS,
+        safe_paths.MAX_NAME_BYTES, safe_paths.MAX_PATH_BYTES, safe_paths.MAX_DEPTH, safe_paths.MAX_TARGET_BYTES,
+        safe_paths.MAX_LINK_HOPS,
         safe_paths.MAX_ENTRIES, safe_paths.MAX_ALL_PATHS_BYTES, metafile.MAX_PIECES, metafile.MAX_METAFILE_BYTES,
         ids.MAX_ID_LENGTH, znode_operations.MAX_REQUEST_BYTES, group_records.MAX_RESOURCES,
     ],

@@ -1,7 +1,8 @@
 """In which schema records are written: the one that the cluster has agreed on, which is that of its /cluster record.
 
 Always holds: while a daemon of the release before is registered, everything is written as it would be by that release;
-the leader alone raises the schema (master/leading/schema_upgrade.py). Pure: no I/O, no clock. Must not do: know the records' types.
+the leader alone raises the schema (master/leading/schema_upgrade.py). Pure: no I/O, no clock.
+Never: know the types of the records.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The configuration as values: every key, its default and its meaning. Reading files is model/configuration/settings.py's job.
+"""The configuration as values: every key, its default and its meaning. settings.py reads the files.
 
 Unknown keys are errors (forbid_unknown_fields); secrets are never values here, only the names of files that hold them.
 """

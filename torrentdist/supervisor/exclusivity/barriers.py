@@ -1,4 +1,4 @@
-"""The barriers of this host's workers in ZooKeeper: the resource groups' own (cluster/rebalance/barrier_ownership.py), at work.
+"""The barriers of this host's workers in ZooKeeper, owned by cluster/rebalance/barrier_ownership.py.
 
 Always holds: a barrier is deleted only by us, when the plan gave it back; the lease counts from before the sending of
 the last acknowledged write of this session; a session counts only when it was saved, to be taken up after a crash, if
