@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from importlib.metadata import version
 
 import pytest
 from pyspark.sql.types import ArrayType, LongType, MapType, StringType, StructType
@@ -51,3 +52,8 @@ def test_an_error_is_a_sentence_and_a_hint() -> None:
     assert "Check client.masters" in str(caught.value)
     assert 1 == told.count("Traceback")
     assert len(told.splitlines()) <= 8
+
+
+def test_pyspark_has_a_pandas_that_it_doesnt_warn_of() -> None:
+    """With pandas 3 the first thing that a user's job said was a warning."""
+    assert version("pandas") < "3"
