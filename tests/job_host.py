@@ -161,11 +161,12 @@ class JobHost:
     def launcher_socket(self) -> Path:
         return self.dir / "launcher.sock"
 
-    async def start_launcher(self) -> None:
+    async def start_launcher(self, *, bubblewrap: bool = True) -> None:
         """From now on the supervisor's workers are started by it. Before `open`."""
         self.dir.mkdir(parents=True, exist_ok=True)
         command = bare_program.command("torrentdist.launcher.launcher_server", "--socket", str(self.launcher_socket))
-        self.launcher = self._run(command, self.dir / "launcher.log")
+        path = os.environ["PATH"] if bubblewrap else str(self.dir / "nothing")
+        self.launcher = self._run(["env", f"PATH={path}", *command], self.dir / "launcher.log")
         await eventually(self.launcher_socket.exists, START_SECS)
 
     # the supervisor
@@ -283,13 +284,18 @@ async def new_host(
     hosts: list[JobHost] = []
 
     async def make(
-        name: str = "s1", oracle: Oracle | None = None, session_secs: float = SESSION_SECS, *, launcher: bool = False
+        name: str = "s1",
+        oracle: Oracle | None = None,
+        session_secs: float = SESSION_SECS,
+        *,
+        launcher: bool = False,
+        bubblewrap: bool = True,
     ) -> JobHost:
         host = JobHost(tmp_path, await connect(), zookeeper.addresses, chroot, name)
         host.session_secs = session_secs
         hosts.append(host)
         if launcher:
-            await host.start_launcher()
+            await host.start_launcher(bubblewrap=bubblewrap)
         await host.open(oracle)
         return host
 

@@ -19,6 +19,7 @@ import pytest
 from job_host import JobHost, NewHost
 from zookeeper_fixtures import eventually
 
+from torrentdist.launcher.guardian_start import why_no_namespaces
 from torrentdist.supervisor.process.guardian_processes import left_of
 
 pytestmark = pytest.mark.anyio
@@ -102,11 +103,23 @@ def host_env(host: JobHost) -> dict[str, str]:
 @pytest.mark.parametrize("supervisor", ["", "kill", "stop"], ids=lambda how: f"supervisor-{how or 'well'}")
 async def test_no_two_faults_make_a_worker_run_twice(new_host: NewHost, supervisor: str, launcher: str) -> None:
     """If this fails, a worker runs on beside the one that takes its place, and nothing reports it."""
-    first = await new_host("s1", launcher=True)
-    second = await new_host("s2", first.oracle, launcher=True)
+    await fight(new_host, supervisor, launcher)
+
+
+@pytest.mark.case("G1")
+@pytest.mark.parametrize("supervisor", ["kill", "stop"])
+async def test_the_same_holds_without_namespaces(new_host: NewHost, supervisor: str) -> None:
+    """If this fails, a host or container that allows no namespaces runs workers twice."""
+    await fight(new_host, supervisor, "", bubblewrap=False)
+
+
+async def fight(new_host: NewHost, supervisor: str, launcher: str, *, bubblewrap: bool = True) -> None:
+    first = await new_host("s1", launcher=True, bubblewrap=bubblewrap)
+    second = await new_host("s2", first.oracle, launcher=True, bubblewrap=bubblewrap)
     field = Field(first, second)
     await field.open(len(list(filter(None, (supervisor, launcher)))))
     assert first.launcher is not None
+    assert {bubblewrap and not why_no_namespaces()} == {said["namespaces"] for said in field.statuses()}
     try:
         field.strike_runs()
         for pid, how in ((first.pid, supervisor), (first.launcher.pid, launcher)):
