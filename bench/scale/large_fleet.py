@@ -211,11 +211,11 @@ def check() -> str:
 
 
 def keep_check(table: str) -> None:
-    """In its place in docs/swarm.md."""
-    page = ROOT / "docs" / "swarm.md"
+    """In its place in docs/performance.md."""
+    page = ROOT / "docs" / "performance.md"
     before, begin, rest = page.read_text().partition("<!-- check -->\n")
     _, end, after = rest.partition("<!-- end of check -->")
-    assert end, "docs/swarm.md has no place for it"
+    assert end, "docs/performance.md has no place for it"
     page.write_text(f"{before}{begin}{table}\n{end}{after}")
 
 

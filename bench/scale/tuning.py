@@ -3,7 +3,7 @@
 `python -m bench.scale.tuning TABLE`: `ours` (8 hosts on slow links), `pieces` (their length, by the bundle's size),
 `pair` (two processes without a limit), `bare` (the search for the settings of tuned libtorrent). Always holds: a table
 has the settings as they are among its rows, measured like the others. Must not do: change two things at once; `bare`
-keeps what was better, since it is a search. What was found is kept in docs/tuning.md, line by line.
+keeps what was better, since it is a search. What was found is kept in bench/tuning.md, line by line.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ def keep(table: str, lines: list[str]) -> None:
             when = tables[key]["conditions"]
             under = f"{when['date']}, {when['cores']} processors, libtorrent {when['libtorrent']}."
             parts.append("\n".join([f"## {title}", "", *tables[key]["lines"], "", under, ""]))
-    (ROOT / "docs" / "tuning.md").write_text("\n".join(parts))
+    (ROOT / "bench" / "tuning.md").write_text("\n".join(parts))
 
 
 def main() -> int:
