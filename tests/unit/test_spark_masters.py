@@ -61,7 +61,12 @@ def test_a_report_does_not_wait_for_a_master_that_is_dead(
     if configured:
         (tmp_path / "spark-defaults.conf").write_text(f"# mine\nspark.master {master}\n")
         monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
-    code = main(["report", str(tmp_path), *([] if configured else ["--spark-master", master])])
+    events = tmp_path / "events"
+    events.mkdir()
+    (events / "events.jsonl").write_text("{}\n")
+    code = main(
+        ["report", str(events), "--out", str(tmp_path / "out"), *([] if configured else ["--spark-master", master])]
+    )
 
     said = capsys.readouterr().err
     assert 5 == code
