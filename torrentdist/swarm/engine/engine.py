@@ -65,6 +65,8 @@ class Engine:
         self._session: lt.session | None = None
         self._pump: AlertPump | None = None
         self._transfers: dict[Digest, Transfer] = {}
+        self._awake: dict[Digest, Transfer] = {}
+        """The transfers that may not be at rest. What happens every second looks at these alone."""
         self._removals: dict[Digest, asyncio.Future[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._listening: asyncio.Future[int] | None = None
@@ -128,7 +130,7 @@ class Engine:
             self.crowd(meta.digest, place.receivers)  # before anybody is dialled
         self._set_queues()
         transfer = Transfer(meta, save_dir, self, phase=TransferPhase.FETCHING if empty else TransferPhase.CHECKING)
-        self._transfers[meta.digest] = transfer
+        self._transfers[meta.digest] = self._awake[meta.digest] = transfer
         transfer.add_peers(peers)
         if empty and not params.have_pieces:
             self._add(transfer, params, local=0)
@@ -148,6 +150,7 @@ class Engine:
         """Until it is out of the session and its files are closed. Its files stay."""
         self.crowd(digest, None)
         transfer = self._transfers.pop(digest, None)
+        self._awake.pop(digest, None)
         if transfer is not None:
             transfer.fail(TorrentdistError("closing", what="the transfer"))
             if self._session is not None and transfer.handle is not None:
@@ -169,7 +172,7 @@ class Engine:
             return
         self._open_session().set_ip_filter(address_filter.filter_for(allowed))
         self._allowed = allowed
-        for transfer in self._transfers.values():
+        for transfer in self._moving().values():
             if transfer.active:
                 transfer.dial(transfer.endpoints())
 
@@ -281,9 +284,14 @@ class Engine:
         if self._pulse is None and not self._closed:
             self._pulse = asyncio.get_running_loop().call_later(PULSE_SECS, self._on_pulse)
 
+    def _moving(self) -> dict[Digest, Transfer]:
+        """The transfers that are not at rest. Costs nothing for the many bundles that nobody fetches."""
+        self._awake = {digest: transfer for digest, transfer in self._awake.items() if not transfer.at_rest}
+        return self._awake
+
     def _conduct(self) -> None:
         self._conducting = None
-        conducted = [transfer for transfer in self._transfers.values() if transfer.conducted]
+        conducted = [transfer for transfer in self._moving().values() if transfer.conducted]
         for transfer in conducted:
             transfer.conduct()
         if conducted and not self._closed:
@@ -293,7 +301,7 @@ class Engine:
             self._conducting = asyncio.get_running_loop().call_later(secs, self._conduct)
 
     async def _look_at_peers(self) -> None:
-        for transfer in [transfer for transfer in self._transfers.values() if transfer.active]:
+        for transfer in [transfer for transfer in self._moving().values() if transfer.active]:
             transfer.count_peers(await asyncio.to_thread(transfer.seen_peers))
 
     def _on_pulse(self) -> None:
@@ -301,14 +309,14 @@ class Engine:
         if self._session is None:
             return
         self.refresh()
-        for transfer in self._transfers.values():
+        for transfer in self._moving().values():
             if transfer.active:
                 transfer.save()
             transfer.part()
         if (self._looking is None or self._looking.done()) and time.monotonic() - self._peers_at >= PEERS_SECS:
             self._peers_at = time.monotonic()
             self._looking = asyncio.get_running_loop().create_task(self._look_at_peers())
-        busy = any(transfer.active or transfer.wants_to_part for transfer in self._transfers.values())
+        busy = any(transfer.active or transfer.wants_to_part for transfer in self._awake.values())
         self._quiet = 0 if busy else self._quiet + 1
         if self._quiet < QUIET_PULSES:
             self._pulse = asyncio.get_running_loop().call_later(PULSE_SECS, self._on_pulse)
@@ -354,6 +362,8 @@ class Engine:
         for status in alert.status:
             if (transfer := self._transfers.get(_digest(status.info_hashes))) is not None:
                 transfer.on_status(status)
+                if not transfer.at_rest:
+                    self._awake[transfer.digest] = transfer
 
     def _on_state_changed(self, alert: lt.state_changed_alert) -> None:
         if alert.state not in (lt.torrent_status.finished, lt.torrent_status.seeding):
@@ -390,7 +400,7 @@ class Engine:
 
     def _on_session_stats(self, alert: lt.session_stats_alert) -> None:
         self._statistics = later(self._statistics, alert.values, len(self._transfers), time.monotonic())
-        quick = self._queues.outgrown(self._statistics, {d: t.pace() for d, t in self._transfers.items()})
+        quick = self._queues.outgrown(self._statistics, {d: t.pace() for d, t in self._moving().items()})
         self._set_queues()
         if quick and not self._closed:
             self._spawn(self._reconnect(quick))

@@ -90,6 +90,11 @@ class Transfer:
     def active(self) -> bool:
         return self.phase in (TransferPhase.CHECKING, TransferPhase.FETCHING)
 
+    @property
+    def at_rest(self) -> bool:
+        """True if nothing is fetched or sent and no connection is to be closed."""
+        return not (self.active or self.wants_to_part or self._view.rate or self._view.upload_rate)
+
     def view(self) -> TransferView:
         """The last picture; asking for it renews it. While something is fetched it is hardly older than a second."""
         self._owner.refresh()
@@ -322,7 +327,7 @@ class Transfer:
     def fail(self, error: TorrentdistError) -> None:
         if self.phase is TransferPhase.FAILED:
             return
-        self._error = error
+        self._error, self._only_seeds_since = error, None
         self._view = self._changed(
             phase=TransferPhase.FAILED, error=error.message, rate=0.0, upload_rate=0.0, eta=None, peers=0
         )
