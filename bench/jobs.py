@@ -24,7 +24,7 @@ from torrentdist.client import job_client
 from torrentdist.client.masters.master_client import MasterClient
 from torrentdist.dev.dev_cluster import DevCluster
 from torrentdist.model.configuration.config import ClientConfig
-from torrentdist.model.wire.views import WorkerView
+from torrentdist.model.wire.job_messages import WorkerView
 
 SESSION_SECS = 4.0
 SUBMIT_BAR = 2.0

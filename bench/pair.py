@@ -29,7 +29,7 @@ from torrentdist.bundle.files.durability import sync_filesystem
 from torrentdist.bundle.metafile import parse_metafile
 from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.model.configuration.config import SwarmConfig
-from torrentdist.model.wire.views import PeerAddress, PeerRole
+from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole
 from torrentdist.swarm.engine.engine import Engine
 from torrentdist.swarm.engine.session_settings import engine_config
 

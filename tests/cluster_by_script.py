@@ -13,7 +13,7 @@ import pytest
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest, MasterId
 from torrentdist.model.records import BundleState
-from torrentdist.model.wire.views import BundleView
+from torrentdist.model.wire.bundle_messages import BundleView
 
 Answers = dict[str, object]
 

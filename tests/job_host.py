@@ -39,8 +39,7 @@ from torrentdist.model.ids import BundleId, JobId, MasterId, StoreId, Supervisor
 from torrentdist.model.jobs.job import JobSpec
 from torrentdist.model.records import AssignmentRecord, JobStatus, MasterRecord, WorkerAssignment, encode
 from torrentdist.model.wire.ha_views import SightView
-from torrentdist.model.wire.views import HeartbeatBody, JobView, WorkerReport
-from torrentdist.supervisor.jobs.reporting import HeartbeatAnswer
+from torrentdist.model.wire.job_messages import HeartbeatAnswer, HeartbeatBody, JobView, WorkerReport
 from torrentdist.supervisor.process.guardian import birth_of
 from torrentdist.supervisor.process.guardian_processes import left_of
 

@@ -17,7 +17,7 @@ import msgspec
 from torrentdist.bundle.metafile import Metafile, parse_metafile
 from torrentdist.http11 import Http
 from torrentdist.model.ids import PeerId
-from torrentdist.model.wire.views import PeerRole, SwarmEntry
+from torrentdist.model.wire.swarm_messages import PeerRole, SwarmEntry
 from torrentdist.swarm.agent import SwarmAgent
 
 HANDSHAKE = 68

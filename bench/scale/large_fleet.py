@@ -26,7 +26,7 @@ from bench.lab.namespaces import ROOT
 from bench.scale.simulation import World, crowd
 from bench.swarm.swarm_results import HERE
 from torrentdist.model.ids import Digest, PeerId
-from torrentdist.model.wire.views import PeerRole, SwarmAnnounce, SwarmEntry
+from torrentdist.model.wire.swarm_messages import PeerRole, SwarmAnnounce, SwarmEntry
 from torrentdist.swarm.directory.announce_delta import brief
 from torrentdist.swarm.directory.directory import Limits, Periods, SwarmDirectory
 from torrentdist.swarm.plan import conductor

@@ -19,7 +19,7 @@ from torrentdist.host.http.web import WebServer, bind_socket, decode_body, json_
 from torrentdist.http11 import Http
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest, PeerId
-from torrentdist.model.wire.views import PeerRole, SwarmAnnounce, SwarmEntry
+from torrentdist.model.wire.swarm_messages import PeerRole, SwarmAnnounce, SwarmEntry
 from torrentdist.swarm.agent import POKE_SPACING_SECS, SwarmAgent, SwarmPicture
 from torrentdist.swarm.directory.directory import Periods, SwarmDirectory
 

@@ -27,7 +27,8 @@ from torrentdist.host.http.web import WebServer, bind_socket, json_response, on_
 from torrentdist.model.configuration.config import ClientConfig, Config
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId
-from torrentdist.model.wire.views import DownloadView, HostBundleView, HostState, Sources, TransferPhase, TransferView
+from torrentdist.model.wire.fleet_messages import HostBundleView, HostState
+from torrentdist.model.wire.transfer_messages import DownloadView, Sources, TransferPhase, TransferView
 
 ID = BundleId("etl-1")
 

@@ -31,16 +31,9 @@ from torrentdist.model.configuration.config import ClientConfig, Config, SwarmCo
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, MasterId, PeerId
 from torrentdist.model.records import BundleState
-from torrentdist.model.wire.views import (
-    BundleView,
-    DownloadView,
-    PeerAddress,
-    PeerRole,
-    Sources,
-    SwarmAnnounce,
-    SwarmEntry,
-    UploadView,
-)
+from torrentdist.model.wire.bundle_messages import BundleView
+from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole, SwarmAnnounce, SwarmEntry
+from torrentdist.model.wire.transfer_messages import DownloadView, Sources, UploadView
 from torrentdist.swarm.directory.directory import Periods, SwarmDirectory
 from torrentdist.swarm.engine.engine import Engine, EngineConfig
 from torrentdist.testing.sample_trees import NESTED, write_tree

@@ -19,7 +19,8 @@ from torrentdist.bundle.content_check import finish_content, verify_content
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.wire.views import PeerAddress, PeerRole, Sources, TransferPhase
+from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole
+from torrentdist.model.wire.transfer_messages import Sources, TransferPhase
 from torrentdist.swarm.engine.engine import Engine, EngineConfig, Transfer
 from torrentdist.testing.sample_trees import NESTED, ODD_NAMES, SINGLE_FILE, SMALL, Tree, some_bytes, write_tree
 

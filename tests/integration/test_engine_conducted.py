@@ -16,7 +16,8 @@ from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.model.events import Fact, PeerConnected, PeerDropped
 from torrentdist.model.swarm_place import SwarmPlace
-from torrentdist.model.wire.views import PeerAddress, PeerRole, TransferPhase
+from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole
+from torrentdist.model.wire.transfer_messages import TransferPhase
 from torrentdist.swarm.engine.engine import Engine, EngineConfig
 from torrentdist.swarm.engine.transfer import Transfer
 from torrentdist.swarm.plan import conductor

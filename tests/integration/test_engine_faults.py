@@ -19,7 +19,8 @@ from torrentdist.bundle.content_check import finish_content, verify_content
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.wire.views import PeerAddress, PeerRole, TransferPhase
+from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole
+from torrentdist.model.wire.transfer_messages import TransferPhase
 from torrentdist.swarm.engine.engine import Engine, EngineConfig
 from torrentdist.testing.sample_trees import SMALL, Tree, some_bytes, write_tree
 
@@ -31,7 +32,7 @@ import asyncio, resource, sys
 from pathlib import Path
 from torrentdist.bundle.metafile import parse_metafile
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.wire.views import PeerAddress, PeerRole
+from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole
 from torrentdist.swarm.engine.engine import Engine, EngineConfig
 
 async def main(metafile: str, home: str, port: str, limit: str, largest_file: str) -> None:

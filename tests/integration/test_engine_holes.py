@@ -13,7 +13,8 @@ import pytest
 from torrentdist.bundle.content_check import finish_content, verify_content
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.metafile_maker import make_metafile
-from torrentdist.model.wire.views import PeerAddress, PeerRole, Sources, TransferPhase
+from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole
+from torrentdist.model.wire.transfer_messages import Sources, TransferPhase
 from torrentdist.swarm.engine.engine import Engine, EngineConfig
 
 MIB = 1024 * 1024

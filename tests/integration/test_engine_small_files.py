@@ -21,7 +21,7 @@ FETCHER = """
 import asyncio, sys
 from pathlib import Path
 from torrentdist.bundle.metafile import parse_metafile
-from torrentdist.model.wire.views import PeerAddress, PeerRole
+from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole
 from torrentdist.swarm.engine.engine import Engine, EngineConfig
 
 async def main(metafile, home, *ports):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from torrentdist.bundle.metafile_maker import make_metafile
-from torrentdist.model.wire.views import PeerAddress, PeerRole
+from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole
 from torrentdist.swarm.engine.engine import Engine, EngineConfig
 from torrentdist.testing.sample_trees import some_bytes, write_tree
 

@@ -20,7 +20,7 @@ from torrentdist.master.http.master_api import MasterApi
 from torrentdist.master.swarm.newer_records import NewerRecords, knows_more
 from torrentdist.model.ids import Digest, PeerId, SupervisorId
 from torrentdist.model.records import encode
-from torrentdist.model.wire.views import PeerRole, SwarmAnnounce, SwarmAnswer, SwarmEntry
+from torrentdist.model.wire.swarm_messages import PeerRole, SwarmAnnounce, SwarmAnswer, SwarmEntry
 
 pytestmark = pytest.mark.anyio
 FLEET = [SupervisorId(f"s{n}") for n in range(4)]

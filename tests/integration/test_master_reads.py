@@ -15,10 +15,11 @@ from torrentdist.cluster import paths
 from torrentdist.host.http.web import json_response
 from torrentdist.http11 import Http
 from torrentdist.master.bundles import bundle_views
-from torrentdist.master.reads.answer_freshness import CLUSTER, ZXID, Fresh, confirmed
+from torrentdist.master.reads.answer_freshness import Fresh, confirmed
 from torrentdist.master.reads.saved_records import Records, SavingPace
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, MasterId
+from torrentdist.model.wire.headers import CLUSTER, ZXID
 
 ME, NOWHERE = MasterId("m"), Path("/nowhere")
 pytestmark = pytest.mark.anyio

@@ -13,8 +13,7 @@ from zookeeper_fixtures import eventually, eventually_async
 
 from torrentdist.model.ids import BundleId, JobId
 from torrentdist.model.jobs.job import Restart, RestartPolicy
-from torrentdist.model.wire.views import WorkerState
-from torrentdist.supervisor.jobs.reporting import HeartbeatAnswer
+from torrentdist.model.wire.job_messages import HeartbeatAnswer, WorkerState
 from torrentdist.supervisor.process.guardian import clock
 
 pytestmark = pytest.mark.anyio

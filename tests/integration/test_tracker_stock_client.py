@@ -20,7 +20,7 @@ from torrentdist.bundle.metafile import Metafile, with_trackers
 from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.host.http.web import WebServer, bind_socket
 from torrentdist.model.ids import PeerId
-from torrentdist.model.wire.views import PeerRole, SwarmAnnounce, SwarmEntry
+from torrentdist.model.wire.swarm_messages import PeerRole, SwarmAnnounce, SwarmEntry
 from torrentdist.swarm.directory.directory import SwarmDirectory
 from torrentdist.swarm.directory.tracker import Tracker, announce_key
 

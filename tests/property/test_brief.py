@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from torrentdist.model.ids import Digest, PeerId
 from torrentdist.model.swarm_place import SwarmPlace
-from torrentdist.model.wire.views import PeerAddress, PeerRole, SwarmAnnounce, SwarmAnswer, SwarmPeers
+from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole, SwarmAnnounce, SwarmAnswer, SwarmPeers
 from torrentdist.swarm.directory.announce_delta import brief, whole
 
 DIGESTS = [Digest("a" * 64), Digest("b" * 64)]

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from property_size import examples
 
 from torrentdist.model.ids import Digest, PeerId
-from torrentdist.model.wire.views import PeerRole, SwarmAnnounce, SwarmEntry
+from torrentdist.model.wire.swarm_messages import PeerRole, SwarmAnnounce, SwarmEntry
 from torrentdist.swarm.directory.directory import Limits, Periods, SwarmDirectory
 
 DIGESTS = [Digest(letter * 64) for letter in "abc"]

@@ -27,7 +27,7 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, JobId, SupervisorId
 from torrentdist.model.jobs.job import JobSpec, Restart, RestartPolicy
 from torrentdist.model.records import JobStatus, SupervisorRecord
-from torrentdist.model.wire.views import WorkerReport, WorkerState
+from torrentdist.model.wire.job_messages import WorkerReport, WorkerState
 
 NAMES = ["a", "b"]
 HOSTS = [SupervisorId(name) for name in ("h1", "h2", "h3")]

@@ -12,7 +12,7 @@ import pytest
 from torrentdist.http11 import Http
 from torrentdist.model.ids import Digest, PeerId
 from torrentdist.model.swarm_place import SwarmPlace
-from torrentdist.model.wire.views import PeerAddress, PeerRole, SwarmAnswer, SwarmEntry, SwarmPeers
+from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole, SwarmAnswer, SwarmEntry, SwarmPeers
 from torrentdist.swarm.agent import SwarmAgent, SwarmPicture, merge
 
 D1, D2 = Digest("1" * 64), Digest("2" * 64)

@@ -13,7 +13,7 @@ from cluster_by_script import BUNDLE, Answers
 
 from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.wire.views import FleetView, HostBundleView, HostState
+from torrentdist.model.wire.fleet_messages import FleetView, HostBundleView, HostState
 from torrentdist_cli.main import main
 
 Capture = pytest.CaptureFixture[str]

@@ -14,7 +14,7 @@ from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.client.bundles.destination import Memo, check, drop_part, find_kept, open_part, part_path, resolve
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId
-from torrentdist.model.wire.views import PeerAddress, PeerRole
+from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole
 
 ID = BundleId("etl-1")
 

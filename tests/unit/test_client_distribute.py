@@ -18,7 +18,8 @@ from torrentdist.client.masters.master_client import MasterClient
 from torrentdist.model.configuration.config import ClientConfig
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, supervisor_id
-from torrentdist.model.wire.views import DistributeView, FailedHost, FleetView, Sources
+from torrentdist.model.wire.fleet_messages import DistributeView, FailedHost, FleetView
+from torrentdist.model.wire.transfer_messages import Sources
 
 ETL = BundleId("etl-1")
 Hosts = dict[str, dict[str, Any]]

@@ -20,7 +20,7 @@ from torrentdist.client.masters.master_client import MasterClient
 from torrentdist.model.configuration.config import ClientConfig, Config
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId
-from torrentdist.model.wire.views import Sources
+from torrentdist.model.wire.transfer_messages import Sources
 
 ID = BundleId("etl-1")
 CONFIG = Config(client=ClientConfig(masters=["http://127.0.0.1:7060"], supervisor="", deadline_secs=0.1))

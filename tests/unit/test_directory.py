@@ -8,7 +8,7 @@ import pytest
 
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest, PeerId
-from torrentdist.model.wire.views import PeerAddress, PeerRole, SwarmAnnounce, SwarmAnswer, SwarmEntry
+from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole, SwarmAnnounce, SwarmAnswer, SwarmEntry
 from torrentdist.swarm.directory.directory import Periods, SwarmDirectory, SwarmFacts
 
 D1, D2 = Digest("1" * 64), Digest("2" * 64)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from torrentdist.model.ids import Digest, PeerId
-from torrentdist.model.wire.views import PeerAddress, PeerRole, SwarmAnnounce, SwarmAnswer, SwarmEntry
+from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole, SwarmAnnounce, SwarmAnswer, SwarmEntry
 from torrentdist.swarm.directory.directory import Limits, SwarmDirectory
 
 D1 = Digest("1" * 64)

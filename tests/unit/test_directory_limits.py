@@ -8,7 +8,7 @@ import pytest
 
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest, PeerId
-from torrentdist.model.wire.views import PeerRole, SwarmAnnounce, SwarmAnswer, SwarmEntry
+from torrentdist.model.wire.swarm_messages import PeerRole, SwarmAnnounce, SwarmAnswer, SwarmEntry
 from torrentdist.swarm.directory.directory import MAX_PROBLEM_LENGTH, Limits, SwarmDirectory
 
 D1, D2 = Digest("1" * 64), Digest("2" * 64)

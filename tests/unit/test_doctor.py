@@ -32,9 +32,9 @@ from torrentdist.client.zookeeper_probe import Door, NotUnderstood, door_in
 from torrentdist.model.configuration.config import Config, ZooKeeperConfig
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import MasterId
+from torrentdist.model.wire.cluster_messages import BundleCounts, ClusterView
 from torrentdist.model.wire.doctor_views import Finding, IsolationView, Verdict, exit_code, worst
 from torrentdist.model.wire.ha_views import DialView, MasterState, RoleView
-from torrentdist.model.wire.views import BundleCounts, ClusterView
 
 OK, WARN, FAIL = Verdict.OK, Verdict.WARN, Verdict.FAIL
 CLUSTER = ClusterView(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from torrentdist.model.wire.views import PeerAddress, PeerRole, Sources
+from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole
+from torrentdist.model.wire.transfer_messages import Sources
 from torrentdist.swarm.engine.byte_sources import SeenPeer, SourceLedger, ours_alone
 
 MASTER = PeerAddress(host="10.0.0.1", port=7000, role=PeerRole.MASTER)

@@ -13,7 +13,7 @@ import pytest
 from torrentdist.host.telemetry.event_log import MAX_PER_SECOND, EventLog, _Closed, surplus
 from torrentdist.model.configuration.config import EventsConfig
 from torrentdist.model.events import KINDS, NAMES, HashFailed
-from torrentdist.model.wire.views import WorkerReport, WorkerState
+from torrentdist.model.wire.job_messages import WorkerReport, WorkerState
 from torrentdist.supervisor.jobs.reporting import transitions
 
 FACT = HashFailed(digest="d" * 64, piece=3)

@@ -10,7 +10,7 @@ from records_of import job
 from torrentdist.master.jobs.job_story import MOST_EVENTS, Places, Reports, continued
 from torrentdist.model.ids import JobId, SupervisorId
 from torrentdist.model.records import JobEventKind, JobStatus, StoryRecord
-from torrentdist.model.wire.views import WorkerReport, WorkerState
+from torrentdist.model.wire.job_messages import WorkerReport, WorkerState
 
 H1, H2 = SupervisorId("h1"), SupervisorId("h2")
 K = JobEventKind

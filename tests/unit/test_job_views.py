@@ -12,7 +12,7 @@ from torrentdist.cluster.records.snapshot import AssignmentEntry
 from torrentdist.master.jobs.job_views import job_view, of_the_places
 from torrentdist.model.ids import JobId, SupervisorId
 from torrentdist.model.records import AssignmentRecord, JobStatus, WorkerAssignment
-from torrentdist.model.wire.views import WorkerReport, WorkerState
+from torrentdist.model.wire.job_messages import WorkerReport, WorkerState
 
 J, H1, H2, H3 = JobId("j"), SupervisorId("h1"), SupervisorId("h2"), SupervisorId("h3")
 

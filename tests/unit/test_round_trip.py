@@ -10,7 +10,7 @@ import pytest
 
 from torrentdist.http11 import Answer, Http
 from torrentdist.model.ids import PeerId
-from torrentdist.model.wire.views import PeerRole, SwarmAnswer
+from torrentdist.model.wire.swarm_messages import PeerRole, SwarmAnswer
 from torrentdist.swarm.agent import SwarmAgent
 from torrentdist.swarm.round_trip import round_trip
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from torrentdist.bundle import bencode
 from torrentdist.model.ids import Digest, PeerId
-from torrentdist.model.wire.views import PeerRole, SwarmAnnounce, SwarmEntry
+from torrentdist.model.wire.swarm_messages import PeerRole, SwarmAnnounce, SwarmEntry
 from torrentdist.swarm.directory.directory import Periods, SwarmDirectory
 from torrentdist.swarm.directory.tracker import AnnounceEvent, Tracker, announce_key, parse_query
 

@@ -11,7 +11,7 @@ from records_of import bundle, snapshot, supervisor
 from torrentdist.master.bundles.bundle_views import bundle_view, cluster_view, lacking, replicated, with_stuck
 from torrentdist.model.ids import BundleId, PeerId
 from torrentdist.model.records import BundleState
-from torrentdist.model.wire.views import SwarmEntry
+from torrentdist.model.wire.swarm_messages import SwarmEntry
 
 B = BundleId("b")
 

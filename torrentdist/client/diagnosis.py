@@ -18,9 +18,9 @@ from torrentdist.model.errors import (
     EXIT_USAGE,
     TorrentdistError,
 )
+from torrentdist.model.wire.cluster_messages import ClusterView
 from torrentdist.model.wire.doctor_views import Finding, IsolationView, Verdict
 from torrentdist.model.wire.ha_views import DialView, MasterState, RoleView
-from torrentdist.model.wire.views import ClusterView
 from torrentdist.model.wording import counted
 
 LEAST_FILES = 1024

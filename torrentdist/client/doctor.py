@@ -31,9 +31,10 @@ from torrentdist.http11 import Http, HttpError
 from torrentdist.model.configuration.config import Config, ZooKeeperConfig
 from torrentdist.model.configuration.settings import DEFAULT_ORIGIN
 from torrentdist.model.errors import EXIT_UNAVAILABLE, EXIT_USAGE, TorrentdistError
+from torrentdist.model.wire.cluster_messages import ClusterView, HealthView
 from torrentdist.model.wire.doctor_views import Finding, IsolationView, Verdict
+from torrentdist.model.wire.fleet_messages import HostProblem
 from torrentdist.model.wire.ha_views import DialView, RoleView
-from torrentdist.model.wire.views import ClusterView, HealthView, HostProblem
 from torrentdist.model.wording import cause_text
 
 T = TypeVar("T")

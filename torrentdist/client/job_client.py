@@ -17,11 +17,12 @@ from torrentdist.client.masters.list_pages import all_pages
 from torrentdist.client.masters.master_client import MasterClient
 from torrentdist.model.configuration.config import SwarmConfig
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.ids import BundleId, SupervisorId
+from torrentdist.model.ids import SupervisorId
 from torrentdist.model.jobs.job import FILE_NAME, JobSpec, parse_job, place_in
 from torrentdist.model.jobs.job_overrides import with_overrides
 from torrentdist.model.records import ENDED
-from torrentdist.model.wire.views import BundleView, JobView
+from torrentdist.model.wire.bundle_messages import BundleView
+from torrentdist.model.wire.job_messages import JobView, SubmitBody
 from torrentdist.model.wording import cause_text
 
 SUBMIT_SECS = 30.0
@@ -68,13 +69,7 @@ async def submit(
         await _expect_room_for(client, with_overrides(spec, name, workers, conf or {}))
         view = await upload(client, Path(what), None, timeout=timeout, progress=progress, swarm=swarm)
         bundle = view.id
-    body = {
-        "bundle": BundleId(bundle),
-        "name": name,
-        "workers": workers,
-        "conf": dict(conf or {}),
-        "activate": activate,
-    }
+    body = SubmitBody(bundle=bundle, name=name, workers=workers, conf=dict(conf or {}), activate=activate)
     return await client.mutate("POST", "/v1/jobs", JobView, content=msgspec.json.encode(body), timeout=SUBMIT_SECS)
 
 

@@ -17,7 +17,9 @@ from torrentdist.client.masters.request_exchange import Broken, Request, ask, er
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import JobId, SupervisorId
 from torrentdist.model.records import ENDED
-from torrentdist.model.wire.views import JobView, SupervisorView, WorkerOutput
+from torrentdist.model.wire.cluster_messages import SupervisorView
+from torrentdist.model.wire.headers import NEXT_OFFSET
+from torrentdist.model.wire.job_messages import JobView, WorkerOutput
 
 STREAMS = ("stdout", "stderr")
 ASK_SECS = 1.0
@@ -120,7 +122,7 @@ class _Reader:
         error = error_in(response)
         if error is not None:
             raise error
-        source.offset = int(response.headers["X-Next-Offset"])
+        source.offset = int(response.headers[NEXT_OFFSET])
         for line in source.lines(response.content):
             self.emit(line)
         return bool(response.content)

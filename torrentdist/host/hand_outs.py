@@ -20,7 +20,7 @@ from torrentdist.host.runtime import HostRuntime
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.events import Fact, PeerDropped
 from torrentdist.model.ids import Digest
-from torrentdist.model.wire.views import TransferPhase
+from torrentdist.model.wire.transfer_messages import TransferPhase
 
 log = structlog.get_logger(__name__)
 

@@ -19,7 +19,9 @@ from torrentdist.http11 import Answer, Http, HttpError
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
 from torrentdist.model.rendezvous import rendezvous
-from torrentdist.model.wire.views import BundleView, ClusterView
+from torrentdist.model.wire.bundle_messages import BundleView
+from torrentdist.model.wire.cluster_messages import ClusterView
+from torrentdist.model.wire.headers import DIGEST
 
 T = TypeVar("T")
 
@@ -116,7 +118,7 @@ def _metafile_in(response: Answer) -> Metafile:
 
 def _digest(response: Answer) -> str:
     """Of the metafile that a master means to give."""
-    return str(response.headers.get("x-digest", ""))
+    return str(response.headers.get(DIGEST, ""))
 
 
 def _error_of(response: Answer) -> TorrentdistError:

@@ -28,7 +28,8 @@ from torrentdist.host.telemetry.download_story import Download, told
 from torrentdist.host.telemetry.event_log import EventLog
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
-from torrentdist.model.wire.views import PeerAddress, SwarmEntry, TransferPhase, TransferView
+from torrentdist.model.wire.swarm_messages import PeerAddress, SwarmEntry
+from torrentdist.model.wire.transfer_messages import TransferPhase, TransferView
 from torrentdist.model.wording import os_sentence
 from torrentdist.swarm.agent import SwarmPicture
 from torrentdist.swarm.engine.engine import Engine, Transfer

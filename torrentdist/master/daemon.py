@@ -65,8 +65,9 @@ from torrentdist.model.errors import NO_CLUSTER, TorrentdistError
 from torrentdist.model.events import DaemonStarted
 from torrentdist.model.ids import BundleId, Digest, MasterId, PeerId
 from torrentdist.model.records import SCHEMA, MasterRecord
+from torrentdist.model.wire.fleet_messages import FleetView
 from torrentdist.model.wire.ha_views import RoleView
-from torrentdist.model.wire.views import FleetView, PeerRole
+from torrentdist.model.wire.swarm_messages import PeerRole
 from torrentdist.swarm.agent import SwarmAgent
 
 log = structlog.get_logger(__name__)

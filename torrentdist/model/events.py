@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from torrentdist.model.wire.views import WorkerState
+from torrentdist.model.wire.job_messages import WorkerState
 
 SCHEMA_VERSION = 1
 

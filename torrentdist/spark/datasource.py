@@ -20,7 +20,7 @@ from torrentdist.client import job_client
 from torrentdist.client.masters.master_client import MasterClient
 from torrentdist.model.configuration.settings import load
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.wire.views import JobView, WorkerState
+from torrentdist.model.wire.job_messages import JobView, WorkerState
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

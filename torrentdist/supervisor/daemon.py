@@ -42,7 +42,7 @@ from torrentdist.model.errors import NO_CLUSTER
 from torrentdist.model.events import DaemonStarted
 from torrentdist.model.ids import BundleId, Digest, PeerId, SupervisorId
 from torrentdist.model.records import SCHEMA, SupervisorRecord
-from torrentdist.model.wire.views import PeerRole
+from torrentdist.model.wire.swarm_messages import PeerRole
 from torrentdist.supervisor.bundles.keeper import Keeper
 from torrentdist.supervisor.exclusivity.isolation import Isolation
 from torrentdist.supervisor.gateway.archive_cache import ArchiveCache

@@ -25,7 +25,14 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest, PeerId
 from torrentdist.model.rendezvous import rendezvous
 from torrentdist.model.swarm_place import SwarmPlace
-from torrentdist.model.wire.views import PeerAddress, PeerRole, SwarmAnnounce, SwarmAnswer, SwarmEntry, SwarmPeers
+from torrentdist.model.wire.swarm_messages import (
+    PeerAddress,
+    PeerRole,
+    SwarmAnnounce,
+    SwarmAnswer,
+    SwarmEntry,
+    SwarmPeers,
+)
 from torrentdist.swarm.directory.announce_delta import whole
 from torrentdist.swarm.directory.roster import address_of
 from torrentdist.swarm.round_trip import round_trip

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest, MasterId
-from torrentdist.model.wire.views import PeerAddress, PeerRole
+from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole
 from torrentdist.swarm.engine.engine import Engine, EngineConfig, Transfer
 from torrentdist.testing.loop_thread import BackgroundLoop
 

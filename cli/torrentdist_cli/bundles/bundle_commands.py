@@ -9,7 +9,7 @@ import click
 
 from torrentdist.client.masters.master_client import MasterClient
 from torrentdist.model.ids import BundleId, bundle_id
-from torrentdist.model.wire.views import BundleView
+from torrentdist.model.wire.bundle_messages import BundleView
 from torrentdist_cli.frame.command import Command, Group, Lazy
 from torrentdist_cli.frame.interruption import run
 from torrentdist_cli.frame.invocation import Session

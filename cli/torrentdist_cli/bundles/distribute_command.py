@@ -8,7 +8,7 @@ from torrentdist.client.bundles.distribute import distribute as distribute_bundl
 from torrentdist.client.bundles.distribute import hosts_needed
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import SupervisorId, bundle_id, supervisor_id
-from torrentdist.model.wire.views import DistributeView
+from torrentdist.model.wire.fleet_messages import DistributeView
 from torrentdist.model.wording import counted
 from torrentdist_cli.bundles.fleet_picture import fleet_display
 from torrentdist_cli.frame.command import Command

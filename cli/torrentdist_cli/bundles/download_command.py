@@ -9,7 +9,7 @@ import click
 
 from torrentdist.client.bundles.download import download as download_bundle
 from torrentdist.model.ids import BundleId, bundle_id
-from torrentdist.model.wire.views import DownloadView
+from torrentdist.model.wire.transfer_messages import DownloadView
 from torrentdist.model.wording import counted
 from torrentdist_cli.frame.command import Command
 from torrentdist_cli.frame.interruption import run

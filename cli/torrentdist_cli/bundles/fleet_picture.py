@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from torrentdist.model.ids import SupervisorId
-from torrentdist.model.wire.views import FleetView, HostProgress, HostState
+from torrentdist.model.wire.fleet_messages import FleetView, HostProgress, HostState
 from torrentdist.model.wording import counted, printable
 from torrentdist_cli.frame.invocation import Session
 from torrentdist_cli.frame.progress_bar import paced, stderr_console

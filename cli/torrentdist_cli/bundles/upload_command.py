@@ -10,7 +10,7 @@ from torrentdist.client.bundles.upload import upload as upload_bundle
 from torrentdist.client.masters.master_client import MasterClient
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, MasterId, bundle_id
-from torrentdist.model.wire.views import UploadView
+from torrentdist.model.wire.transfer_messages import UploadView
 from torrentdist.model.wording import counted
 from torrentdist_cli.frame.command import Command
 from torrentdist_cli.frame.interruption import run

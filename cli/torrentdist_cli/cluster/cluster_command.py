@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from torrentdist.model.wire.views import BundleCounts, ClusterView, SupervisorView
+from torrentdist.model.wire.cluster_messages import BundleCounts, ClusterView, SupervisorView
 from torrentdist_cli.frame.command import Command
 from torrentdist_cli.frame.interruption import run
 from torrentdist_cli.frame.invocation import Session

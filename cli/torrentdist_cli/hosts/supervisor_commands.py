@@ -34,7 +34,7 @@ def ls(session: Session) -> None:
 
     With -q: their ids.
     """
-    from torrentdist.model.wire.views import ClusterView
+    from torrentdist.model.wire.cluster_messages import ClusterView
     from torrentdist_cli.cluster.cluster_command import supervisors_table
     from torrentdist_cli.frame.interruption import run
     from torrentdist_cli.frame.reads import masters

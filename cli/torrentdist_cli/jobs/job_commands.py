@@ -12,7 +12,7 @@ import click
 from torrentdist.client import job_client as client_jobs
 from torrentdist.client.masters.master_client import MasterClient
 from torrentdist.model.ids import job_id
-from torrentdist.model.wire.views import JobView, WorkerState, WorkerView
+from torrentdist.model.wire.job_messages import JobView, WorkerState, WorkerView
 from torrentdist_cli.frame.command import Command, Group, Lazy
 from torrentdist_cli.frame.interruption import run
 from torrentdist_cli.frame.invocation import Session

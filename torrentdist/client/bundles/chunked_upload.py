@@ -14,7 +14,7 @@ from pathlib import Path
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.client.masters.master_client import MasterClient
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.wire.views import BundleView
+from torrentdist.model.wire.bundle_messages import BundleView
 
 CHUNK_BYTES = 4 * 1024 * 1024
 MAX_STEPS_BACK = 100

@@ -22,7 +22,8 @@ from torrentdist.client.masters.master_client import MasterClient
 from torrentdist.client.masters.request_exchange import Broken, Request, send
 from torrentdist.model.configuration.config import SwarmConfig
 from torrentdist.model.ids import Digest, PeerId, new_random_id
-from torrentdist.model.wire.views import PeerAddress, PeerRole, SwarmEntry, TransferPhase
+from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole, SwarmEntry
+from torrentdist.model.wire.transfer_messages import TransferPhase
 from torrentdist.swarm.agent import SwarmAgent, SwarmPicture
 from torrentdist.swarm.engine.engine import Engine, Transfer
 from torrentdist.swarm.engine.session_settings import engine_config

@@ -24,7 +24,7 @@ from torrentdist.bundle.files.durability import disk_failure, fsync_dir, sync_fi
 from torrentdist.bundle.metafile import Metafile, parse_metafile
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
-from torrentdist.model.wire.views import PeerAddress
+from torrentdist.model.wire.swarm_messages import PeerAddress
 
 PART_SUFFIX = ".torrentdist-part"
 _LONGEST_NAME = 200

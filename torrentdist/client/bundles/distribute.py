@@ -14,7 +14,8 @@ from collections.abc import Callable, Collection, Mapping
 from torrentdist.client.masters.master_client import MasterClient
 from torrentdist.model.errors import EXIT_UNAVAILABLE, TorrentdistError
 from torrentdist.model.ids import BundleId, SupervisorId
-from torrentdist.model.wire.views import DistributeView, FailedHost, FleetView, HostProgress, HostState, Sources
+from torrentdist.model.wire.fleet_messages import DistributeView, FailedHost, FleetView, HostProgress, HostState
+from torrentdist.model.wire.transfer_messages import Sources
 
 POLL_SECS = 0.5
 LONGEST_POLL_SECS = 5.0

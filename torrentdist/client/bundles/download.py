@@ -37,7 +37,9 @@ from torrentdist.model.configuration.config import Config
 from torrentdist.model.errors import EXIT_UNAVAILABLE, TorrentdistError
 from torrentdist.model.ids import BundleId
 from torrentdist.model.records import BundleState
-from torrentdist.model.wire.views import BundleView, DownloadView, PeerAddress, Sources
+from torrentdist.model.wire.bundle_messages import BundleView
+from torrentdist.model.wire.swarm_messages import PeerAddress
+from torrentdist.model.wire.transfer_messages import DownloadView, Sources
 from torrentdist.swarm.engine.engine import Transfer
 
 REFRESH_SECS = 0.25

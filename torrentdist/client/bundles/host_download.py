@@ -16,7 +16,8 @@ from torrentdist.client.masters.request_exchange import Broken, Request, ask, se
 from torrentdist.http11 import Http
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId
-from torrentdist.model.wire.views import HostBundleView, HostState, Sources
+from torrentdist.model.wire.fleet_messages import HostBundleView, HostState
+from torrentdist.model.wire.transfer_messages import Sources
 from torrentdist.model.wording import cause_text
 
 ALIVE_SECS = 0.5

@@ -11,7 +11,7 @@ from enum import StrEnum
 import msgspec
 
 from torrentdist.model.ids import MasterId
-from torrentdist.model.wire.views import TransferPhase, TransferView
+from torrentdist.model.wire.transfer_messages import TransferPhase, TransferView
 
 
 class TransferStage(StrEnum):

@@ -25,7 +25,8 @@ from torrentdist.model.configuration.config import SwarmConfig
 from torrentdist.model.errors import EXIT_DISK, TorrentdistError
 from torrentdist.model.ids import MAX_ID_LENGTH, BundleId, Digest, MasterId
 from torrentdist.model.records import BundleState
-from torrentdist.model.wire.views import BundleView, TransferPhase, UploadView
+from torrentdist.model.wire.bundle_messages import BundleView
+from torrentdist.model.wire.transfer_messages import TransferPhase, UploadView
 from torrentdist.swarm.engine.engine import Transfer
 
 REFRESH_SECS = 0.25

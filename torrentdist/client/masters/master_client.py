@@ -25,8 +25,6 @@ from torrentdist.client.masters.list_pages import all_pages
 from torrentdist.client.masters.read_race import LEADER_SECS, READ_SECS, NoAnswer, Passed, first_answer
 from torrentdist.client.masters.remembered_masters import Remembered, cache_dir, memory_path, recall, remember
 from torrentdist.client.masters.request_exchange import (
-    REQUEST_ID_HEADER,
-    STALE_HEADER,
     Broken,
     Request,
     decode,
@@ -42,8 +40,11 @@ from torrentdist.model.configuration.config import ClientConfig
 from torrentdist.model.errors import EXIT_UNAVAILABLE, TorrentdistError
 from torrentdist.model.ids import BundleId, Digest, MasterId, SupervisorId, new_random_id
 from torrentdist.model.records import BundleState
-from torrentdist.model.wire.ha_views import FailoverView, LeaderTransferView, LeaderView, RoleView
-from torrentdist.model.wire.views import BundleView, ClusterView, FleetView
+from torrentdist.model.wire.bundle_messages import BundleView, UploadOffset
+from torrentdist.model.wire.cluster_messages import ClusterView
+from torrentdist.model.wire.fleet_messages import DistributeBody, FleetView
+from torrentdist.model.wire.ha_views import FailoverView, LeaderTransferView, LeaderView, RoleView, TransferBody
+from torrentdist.model.wire.headers import DIGEST, REQUEST_ID
 
 T = TypeVar("T")
 
@@ -67,10 +68,6 @@ _ANOTHER_MAY_KNOW = frozenset(
     {"not_ready", "zookeeper_unavailable", "closing", "not_leader", "bundle_unavailable", "internal"}
 )
 _ANOTHER_MAY_LEAD = frozenset({"no_leader", "zookeeper_unavailable", "leadership_lost", "closing", "outcome_unknown"})
-
-
-class Upload(msgspec.Struct, frozen=True):
-    offset: int
 
 
 class MasterClient:
@@ -146,7 +143,7 @@ class MasterClient:
         return await self.read("GET", "/v1/failovers", list[FailoverView], params={"n": str(count)})
 
     async def transfer(self, master: MasterId) -> LeaderTransferView:
-        content = msgspec.json.encode({"master": master})
+        content = msgspec.json.encode(TransferBody(master))
         return await self.mutate("POST", "/v1/transfer", LeaderTransferView, content=content)
 
     async def backup(self) -> bytes:
@@ -171,7 +168,7 @@ class MasterClient:
 
         def parse(response: Answer) -> Metafile:
             try:
-                return metafile_of(response.content, response.headers.get("X-Digest", ""))
+                return metafile_of(response.content, response.headers.get(DIGEST, ""))
             except TorrentdistError as exc:
                 damaged[:] = [exc]
                 raise Broken(exc.message, sent=True) from exc
@@ -231,16 +228,11 @@ class MasterClient:
         self, bundle_id: BundleId, *, supervisors: Iterable[SupervisorId] = (), labels: Mapping[str, str] | None = None
     ) -> FleetView:
         """Put the bundle into the assignments of these supervisors, of those with the labels, or of all."""
-        body: dict[str, object] = {}
-        if chosen := list(supervisors):
-            body["supervisors"] = chosen
-        if labels:
-            body["labels"] = dict(labels)
-        content = msgspec.json.encode(body)
+        content = msgspec.json.encode(DistributeBody(supervisors=list(supervisors) or None, labels=dict(labels or {})))
         return await self.mutate("POST", f"/v1/bundles/{bundle_id}/distribute", FleetView, content=content)
 
     async def upload_offset(self, digest: Digest) -> int:
-        return (await self.mutate("GET", f"/v1/uploads/{digest}", Upload)).offset
+        return (await self.mutate("GET", f"/v1/uploads/{digest}", UploadOffset)).offset
 
     async def put_bytes(self, digest: Digest, offset: int, data: bytes) -> int:
         """Append to an opened upload; the offset to go on from, which after a failover may be an earlier one."""
@@ -248,7 +240,7 @@ class MasterClient:
         headers = {"Content-Type": "application/octet-stream"}
         try:
             answer = await self.mutate(
-                "PUT", f"/v1/uploads/{digest}", Upload, params=params, content=data, headers=headers,
+                "PUT", f"/v1/uploads/{digest}", UploadOffset, params=params, content=data, headers=headers,
                 timeout=CHUNK_SECS,
             )  # fmt: skip
         except TorrentdistError as error:
@@ -340,7 +332,7 @@ class MasterClient:
         silence: float = ANSWER_SECS,
     ) -> T:
         """Have the leader do it, once, however often it has to be looked for."""
-        headers = {REQUEST_ID_HEADER: new_random_id("req"), **(headers or {})}
+        headers = {REQUEST_ID: new_random_id("req"), **(headers or {})}
         request = Request(
             method, path, params=params or {}, content=content, headers=headers, timeout=timeout, silence=silence
         )
@@ -401,14 +393,7 @@ class MasterClient:
             told = self._seen.hear(demand, response.headers, answers=succeeded and not content)
             if told or request.method != "GET":
                 break
-        return response, _stale(response, content and self._seen.behind(response.headers))
-
-
-def _stale(response: Answer, behind: bool) -> Stale | None:
-    age = response.headers.get(STALE_HEADER, "")
-    if age.isascii() and age.isdigit():
-        return Stale(float(age), behind)
-    return Stale(None, behind) if behind else None
+        return response, self._seen.warning(response.headers, takes_old=content)
 
 
 def _judge_read(error: TorrentdistError) -> Reply:

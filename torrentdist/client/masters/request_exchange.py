@@ -23,13 +23,6 @@ T = TypeVar("T")
 CONNECT_SECS = (0.25, 0.25, 0.25, 0.25, 1.0)
 """A live host takes a connection at once; a dead one behind a firewall never does. On a full link the first packets of
 a connection are often lost, and the system would send them again only after 1 s, 2 s, 4 s."""
-SEEN_HEADER = "X-Zxid"
-"""The highest ZooKeeper transaction that an answer shows, and that a client has seen."""
-CLUSTER_HEADER = "X-Cluster"
-"""Whose transaction that is."""
-STALE_HEADER = "X-Stale"
-"""How many seconds old the records are that an answer is made of, while its master sees no ZooKeeper."""
-REQUEST_ID_HEADER = "X-Request-Id"
 
 
 class Request(msgspec.Struct, frozen=True):

@@ -1,7 +1,8 @@
-"""What a client has seen of its cluster, so that no master shows it the past unnoticed.
+"""What a client has seen of its cluster, and how old an answer is compared with that.
 
-Always holds: a number is compared only with numbers of the same cluster; it falls only when an answer that had to show
-it shows less, which means that ZooKeeper counts anew. Must not do: ask.
+Always: transactions are compared within one cluster only. Always: the number that we have seen falls only when a
+master that was obliged to show it shows a lower one, which means that ZooKeeper counts from the beginning again.
+Never: ask a master.
 """
 
 from __future__ import annotations
@@ -12,16 +13,16 @@ from pathlib import Path
 import msgspec
 
 from torrentdist.client.masters.remembered_masters import recall_seen, remember_seen
-from torrentdist.client.masters.request_exchange import CLUSTER_HEADER, SEEN_HEADER, STALE_HEADER
+from torrentdist.model.wire.headers import CLUSTER, ZXID, AnswerAge, age_in
 
 
 class Stale(msgspec.Struct, frozen=True):
-    """An answer that may be of the past."""
+    """A warning that an answer may be outdated."""
 
     secs: float | None
-    """So old its records are; None: its master doesn't know that they are."""
+    """Age of the answer's records in seconds. None: its master does not know that they are old."""
     behind: bool
-    """What we have seen may be missing in it."""
+    """Whether the answer may lack something that we have seen."""
 
     def sentence(self) -> str:
         age = "may be old" if self.secs is None else f"are {self.secs:.0f} s old"
@@ -30,8 +31,10 @@ class Stale(msgspec.Struct, frozen=True):
 
 
 class Seen:
+    """The newest transaction that this user's commands have seen, by cluster."""
+
     def __init__(self, directory: Path, cluster: str) -> None:
-        """`cluster`: that of the masters which are about to be asked, as far as we know; or empty."""
+        """`cluster` is the cluster of the masters that are about to be asked; empty if it is not known yet."""
         self.cluster = cluster
         self._directory = directory
         self._recalled = recall_seen(directory)
@@ -42,34 +45,36 @@ class Seen:
         return self._now.get(self.cluster, 0)
 
     def demand(self) -> dict[str, str]:
-        """The headers that oblige a master to show what we have seen."""
+        """Returns the headers that oblige a master to show what we have seen."""
         if not self.zxid:
             return {}
-        return {SEEN_HEADER: str(self.zxid)} | ({CLUSTER_HEADER: self.cluster} if self.cluster else {})
+        return {ZXID: str(self.zxid)} | ({CLUSTER: self.cluster} if self.cluster else {})
 
     def hear(self, demanded: Mapping[str, str], headers: Mapping[str, str], *, answers: bool) -> bool:
-        """Take note of an answer; False: it lacks what we have seen, and its master wasn't told. `answers`: it shows
-        records, of which ours was demanded."""
-        self.cluster = headers.get(CLUSTER_HEADER, self.cluster)
-        shown = _number(headers.get(SEEN_HEADER, ""))
-        if shown is None:
+        """Takes note of an answer's age. `answers` says whether the answer shows records that we demanded to be new.
+
+        Returns False if the answer lacks something that we have seen, and its master was not told of it.
+        """
+        age = age_in(headers)
+        self.cluster = self.cluster if age.cluster is None else age.cluster
+        if age.zxid is None:
             return True
-        if answers and shown < self.zxid and STALE_HEADER not in headers:
+        if answers and age.zxid < self.zxid and age.stale_secs is None:
             if demanded != self.demand():
                 return False
-            self._now[self.cluster] = shown
-        self._now[self.cluster] = max(self.zxid, shown)
+            self._now[self.cluster] = age.zxid
+        self._now[self.cluster] = max(self.zxid, age.zxid)
         return True
 
-    def behind(self, headers: Mapping[str, str]) -> bool:
-        return (_number(headers.get(SEEN_HEADER, "")) or 0) < self.zxid
+    def warning(self, headers: Mapping[str, str], *, takes_old: bool) -> Stale | None:
+        """Returns what the user must be told about an answer's age. `takes_old`: we did not demand a new one."""
+        age: AnswerAge = age_in(headers)
+        behind = takes_old and (age.zxid or 0) < self.zxid
+        return Stale(age.stale_secs, behind) if behind or age.stale_secs is not None else None
 
     def keep(self) -> None:
+        """Saves what was seen, for the user's next command."""
         for cluster, zxid in self._now.items():
             before = self._recalled.get(cluster, 0)
             if cluster and zxid != before:
                 remember_seen(self._directory, cluster, zxid, before)
-
-
-def _number(text: str) -> int | None:
-    return int(text[:20]) if text.isascii() and text.isdigit() else None

@@ -31,6 +31,7 @@ from torrentdist.host.http.http_conditions import (
 from torrentdist.host.http.web import json_response
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest
+from torrentdist.model.wire.headers import DIGEST
 
 FILE_TYPE = "application/octet-stream"
 CHUNK = 1024 * 1024
@@ -72,7 +73,7 @@ def select(request: Request, shown: Representation, digest: Digest) -> Selection
 
 def _head(shown: Representation, digest: Digest) -> dict[str, str]:
     now = time.time()
-    head = {"etag": f'"{shown.tag}"', "x-digest": digest, "date": formatdate(now, usegmt=True)}
+    head = {"etag": f'"{shown.tag}"', DIGEST.lower(): digest, "date": formatdate(now, usegmt=True)}
     if shown.modified is not None:
         head["last-modified"] = formatdate(min(shown.modified, now), usegmt=True)
     return head if shown.size is None else head | {"accept-ranges": "bytes"}

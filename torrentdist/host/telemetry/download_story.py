@@ -24,7 +24,7 @@ from torrentdist.model.events import (
     Source,
 )
 from torrentdist.model.ids import BundleId
-from torrentdist.model.wire.views import TransferPhase, TransferView
+from torrentdist.model.wire.transfer_messages import TransferPhase, TransferView
 from torrentdist.model.wording import cause_text
 from torrentdist.swarm.engine.engine import Transfer
 

@@ -11,18 +11,11 @@ from torrentdist.master.reads.paging import WHOLE, Page
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, MasterId, PeerId, SupervisorId
 from torrentdist.model.records import BundleRecord, BundleState, FailoverRecord
+from torrentdist.model.wire.bundle_messages import BundleView
+from torrentdist.model.wire.cluster_messages import BundleCounts, ClusterView, MasterView, SupervisorView
+from torrentdist.model.wire.fleet_messages import FleetView, HostProgress, HostState
 from torrentdist.model.wire.ha_views import FailoverView
-from torrentdist.model.wire.views import (
-    BundleCounts,
-    BundleView,
-    ClusterView,
-    FleetView,
-    HostProgress,
-    HostState,
-    MasterView,
-    SupervisorView,
-    SwarmEntry,
-)
+from torrentdist.model.wire.swarm_messages import SwarmEntry
 
 LISTED = (BundleState.AVAILABLE, BundleState.LOST)
 

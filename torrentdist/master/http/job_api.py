@@ -11,12 +11,11 @@ from torrentdist.host.http.web import decode_body, json_response, number_paramet
 from torrentdist.master.http.mutation_requests import answered, mutation_of, page_of
 from torrentdist.master.http.openapi import Operation
 from torrentdist.master.jobs.job_operations import find_job
-from torrentdist.master.jobs.job_service import HeartbeatAnswer, SubmitBody
 from torrentdist.master.jobs.lifecycle import Activate, Deactivate, Kill, Rebalance
 from torrentdist.model import ids
 from torrentdist.model.wire.ha_views import SightView
+from torrentdist.model.wire.job_messages import HeartbeatAnswer, HeartbeatBody, JobView, SubmitBody
 from torrentdist.model.wire.prune_views import UnusedView
-from torrentdist.model.wire.views import HeartbeatBody, JobView
 
 if TYPE_CHECKING:
     from torrentdist.master.daemon import Master

@@ -44,21 +44,24 @@ from torrentdist.master.http.openapi import Operation, openapi_document
 from torrentdist.master.leading.leader_transfer import transfer
 from torrentdist.master.leading.roles import dial
 from torrentdist.master.reads.answer_freshness import CATCH_UP_SECS, Fresh, confirmed
-from torrentdist.master.reads.stale_answers_mark import MarkStale
 from torrentdist.model import ids
 from torrentdist.model.backup import Backup
 from torrentdist.model.errors import EXIT_DISK, NO_CLUSTER, TorrentdistError
 from torrentdist.model.ids import BundleId
 from torrentdist.model.records import BundleState
-from torrentdist.model.wire.ha_views import DialView, FailoverView, LeaderTransferView, LeaderView, RoleView
-from torrentdist.model.wire.views import (
-    BundleView,
-    ClusterView,
-    FleetView,
-    HealthView,
-    SwarmAnnounce,
-    SwarmAnswer,
+from torrentdist.model.wire.bundle_messages import BundleView, UploadOffset
+from torrentdist.model.wire.cluster_messages import ClusterView, HealthView
+from torrentdist.model.wire.fleet_messages import DistributeBody, FleetView
+from torrentdist.model.wire.ha_views import (
+    DialView,
+    FailoverView,
+    LeaderTransferView,
+    LeaderView,
+    RoleView,
+    TransferBody,
 )
+from torrentdist.model.wire.headers import DIGEST
+from torrentdist.model.wire.swarm_messages import SwarmAnnounce, SwarmAnswer
 
 if TYPE_CHECKING:
     from torrentdist.master.daemon import Master
@@ -73,19 +76,6 @@ MOST_POLL = 30.0
 ARRIVES_SECS = 2
 """A host that was told who else gives it a metafile waits so long for that one to have it."""
 DEFAULT_FAILOVERS = 10
-
-
-class DistributeBody(msgspec.Struct, forbid_unknown_fields=True):
-    supervisors: list[str] | None = None
-    labels: dict[str, str] = {}
-
-
-class TransferBody(msgspec.Struct, forbid_unknown_fields=True):
-    master: str
-
-
-class UploadOffset(msgspec.Struct, frozen=True):
-    offset: int
 
 
 def _bundle(request: Request) -> BundleId:
@@ -208,7 +198,7 @@ class MasterApi:
         asker = request.query_params.get("for", "")
         if asker and (giver := self._m.swarms.giver(digest, len(raw), asker)) is not None:
             where = f"{giver}/v1/metafiles/{digest}?wait={ARRIVES_SECS}"
-            return RedirectResponse(where, headers={"X-Digest": digest})
+            return RedirectResponse(where, headers={DIGEST: digest})
         if request.query_params.get("tracker") == "true":
             raw = await in_heavy_thread(with_trackers, raw, self._m.swarms.tracker_urls(digest))
         return await _metafile_response(request, raw, digest)
@@ -331,7 +321,7 @@ def _source(request: Request) -> str:
 
 
 async def _metafile_response(request: Request, raw: bytes, digest: str) -> Response:
-    headers = {"X-Digest": digest, "Vary": "Accept-Encoding"}
+    headers = {DIGEST: digest, "Vary": "Accept-Encoding"}
     if "gzip" in request.headers.get("accept-encoding", ""):
         raw = await in_heavy_thread(gzip.compress, raw, 3)
         headers["Content-Encoding"] = "gzip"
@@ -393,5 +383,5 @@ def master_app(master: Master, token: str | None) -> ASGIApp:
             Exception: on_unexpected_error,
         },
     )
-    fresh = MarkStale(Fresh(app, master.mirror, master.records, master.leadership.is_leader), master.records.stale_secs)
+    fresh = Fresh(app, master.mirror, master.records, master.leadership.is_leader)
     return BearerAuth(fresh, token, ("/livez", "/announce/")) if token is not None else fresh

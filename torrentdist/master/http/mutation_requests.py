@@ -15,8 +15,7 @@ from torrentdist.host.http.web import number_parameter
 from torrentdist.master.changes.answered_requests import Mutation, mutation
 from torrentdist.master.reads.paging import MOST, Page
 from torrentdist.model import ids
-
-REQUEST_ID = "X-Request-Id"
+from torrentdist.model.wire.headers import REQUEST_ID
 
 
 async def mutation_of(request: Request, body: bytes = b"") -> Mutation | None:

@@ -11,16 +11,17 @@ import msgspec
 
 from torrentdist import __version__
 from torrentdist.master.reads.paging import MOST
+from torrentdist.model.wire.headers import REQUEST_ID, ZXID
 
 _REF = "#/components/schemas/{name}"
 _ZXID = {"type": "integer", "minimum": 0}
 _SEEN = {
-    "name": "X-Zxid", "in": "header", "schema": _ZXID,
+    "name": ZXID, "in": "header", "schema": _ZXID,
     "description": "the highest ZooKeeper transaction that the sender has seen: the answer is no older",
 }  # fmt: skip
-_SHOWN = {"X-Zxid": {"schema": _ZXID, "description": "a ZooKeeper transaction no older than what the answer shows"}}
+_SHOWN = {ZXID: {"schema": _ZXID, "description": "a ZooKeeper transaction no older than what the answer shows"}}
 _REQUEST_ID = {
-    "name": "X-Request-Id", "in": "header", "schema": {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,128}$"},
+    "name": REQUEST_ID, "in": "header", "schema": {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,128}$"},
     "description": "names this mutation: however often it is sent under one id, it is made once",
 }  # fmt: skip
 _PAGE = [

@@ -23,7 +23,7 @@ from torrentdist.master.jobs.scheduling import Demand, HostSlots, Worker, place
 from torrentdist.model.ids import JobId, SupervisorId
 from torrentdist.model.jobs.job import RestartPolicy
 from torrentdist.model.records import AssignmentRecord, JobStatus, WorkerAssignment, encode
-from torrentdist.model.wire.views import WorkerReport, WorkerState
+from torrentdist.model.wire.job_messages import WorkerReport, WorkerState
 
 SETTLE_SECS = 4.0
 """More than a proof of isolation is good for."""

@@ -55,8 +55,8 @@ from torrentdist.model.jobs.job import FILE_NAME, JobSpec
 from torrentdist.model.jobs.job_overrides import with_overrides
 from torrentdist.model.records import BundleState
 from torrentdist.model.wire.ha_views import SightView
+from torrentdist.model.wire.job_messages import HeartbeatAnswer, HeartbeatBody, JobView, SubmitBody
 from torrentdist.model.wire.prune_views import UnusedView
-from torrentdist.model.wire.views import HeartbeatBody, JobView
 
 log = structlog.get_logger(__name__)
 
@@ -67,20 +67,6 @@ FIRST_PAUSE_SECS = 0.01
 OWED_AFTER = 3
 """A heartbeat is owed after so many of their periods."""
 FORGET_REPORTS_SECS = 60.0
-
-
-class SubmitBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    bundle: str
-    name: str | None = None
-    workers: int | None = None
-    conf: dict[str, str] = {}
-    activate: bool = True
-
-
-class HeartbeatAnswer(msgspec.Struct, frozen=True):
-    interval: float
-    peers: dict[JobId, dict[str, str]]
-    """For each job of the asking supervisor: the host of each of its workers."""
 
 
 class JobService:
@@ -213,7 +199,7 @@ class JobService:
             for worker in snapshot.assignments[id_].record.workers:
                 if worker.job in peers and host is not None:
                     peers[worker.job][str(worker.worker)] = host.host
-        return HeartbeatAnswer(self._silence.heartbeat_secs(len(snapshot.supervisors)), peers)
+        return HeartbeatAnswer(interval=self._silence.heartbeat_secs(len(snapshot.supervisors)), peers=peers)
 
     async def sight(self, supervisor: SupervisorId, within: float) -> SightView:
         """What a supervisor that sees no ZooKeeper has to know to let its workers run on."""

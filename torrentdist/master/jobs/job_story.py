@@ -12,7 +12,7 @@ from torrentdist.cluster.records.snapshot import JobEntry
 from torrentdist.master.jobs.lifecycle import keeps_places
 from torrentdist.model.ids import SupervisorId
 from torrentdist.model.records import JobEvent, JobEventKind, JobRecord, JobStatus, StoryRecord
-from torrentdist.model.wire.views import WorkerReport
+from torrentdist.model.wire.job_messages import WorkerReport
 from torrentdist.model.wording import counted
 
 MOST_EVENTS = 300

@@ -12,7 +12,7 @@ from torrentdist.master.jobs.scheduling import Placement
 from torrentdist.master.reads.paging import WHOLE, Page
 from torrentdist.model.ids import JobId, SupervisorId
 from torrentdist.model.records import JobRecord
-from torrentdist.model.wire.views import JobView, WorkerReport, WorkerState, WorkerView
+from torrentdist.model.wire.job_messages import JobView, WorkerReport, WorkerState, WorkerView
 
 Reports = Mapping[tuple[JobId, int], WorkerReport]
 """Of each worker, by the host that has it now."""

@@ -23,7 +23,7 @@ from torrentdist.master.jobs.job_story import continued
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import JobId, SupervisorId
 from torrentdist.model.records import JobEvent, StoryRecord, decode, encode
-from torrentdist.model.wire.views import WorkerReport
+from torrentdist.model.wire.job_messages import WorkerReport
 
 log = structlog.get_logger(__name__)
 

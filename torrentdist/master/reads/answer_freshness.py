@@ -1,9 +1,9 @@
-"""Who has seen a change sees it at every master: answers carry the ZooKeeper transaction that they show, requests bring
-the highest one that their sender has seen.
+"""Keeps a master's answers as new as their reader needs, and says in each answer how old it is.
 
-Always holds: a request is answered from records that show at least what it brings, or is told that this master is
-behind; nothing is called missing by records that may be old. Must not do: hold up a mutation at a standby, which
-refuses it anyway and says where to go.
+An answer carries the newest ZooKeeper transaction that it shows; a request carries the newest that its sender has seen.
+Always: a request is answered from records that show what its sender has seen, or is refused with `not_ready`. Always:
+this master checks the newest records before it calls something missing.
+Never: a standby delays a change; it refuses the change at once and names the leader.
 """
 
 from __future__ import annotations
@@ -20,13 +20,11 @@ from torrentdist.cluster.session.arrival import lacks_cluster
 from torrentdist.host.http.web import json_response
 from torrentdist.master.reads.saved_records import Records
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.wire.headers import CLUSTER, ZXID, AnswerAge, zxid_in
 
-ZXID = "X-Zxid"
-CLUSTER = "X-Cluster"
 CATCH_UP_SECS = 0.6
-"""Less than a client waits for an answer, so that it can ask another master, or for old records. A master that has been
-cut off from ZooKeeper for longer does not try."""
-_MAX_ZXID = 2**63 - 1
+"""Longest time to wait for newer records. It is shorter than a client's patience, so the client can still ask another
+master or ask for old records. A master that has been cut off from ZooKeeper for longer does not try."""
 _GATED = "/v1/"
 _LEADERS = "/v1/uploads/"
 _NOT_THERE = ("bundle_not_found", "job_not_found")
@@ -35,22 +33,26 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 def seen(header: str | None) -> int:
-    """The transaction that a sender says it has seen; 0 if it says nothing."""
+    """Returns the transaction that a sender says it has seen; 0 if it says nothing."""
     if header is None:
         return 0
-    if not (header.isascii() and header.isdigit() and len(header) <= 19 and int(header) <= _MAX_ZXID):
+    zxid = zxid_in(header)
+    if zxid is None:
         raise TorrentdistError("invalid_request", detail=f"{ZXID}: {header[:40]!r} is no ZooKeeper transaction id")
-    return int(header)
+    return zxid
 
 
 def answered_here(method: str, path: str, leads: bool) -> bool:
-    """Whether this master answers it from its records."""
+    """Whether this master answers the request from its records, rather than refusing it."""
     return path.startswith(_GATED) and (leads or (method in ("GET", "HEAD") and not path.startswith(_LEADERS)))
 
 
 def confirmed(handler: Handler, mirror: Mirror, records: Records) -> Handler:
-    """Whoever is about to say that something is not there looks at the newest records first: who asks may have seen
-    nothing, and heard of it from somebody else. What would change something is not begun twice, but asked for again."""
+    """Wraps a handler so that it calls something missing only after a look at the newest records.
+
+    The sender may have heard of it from somebody else, without having seen any record itself. A read is then handled
+    again. A change is never begun twice: its sender is told to repeat it.
+    """
 
     async def handle(request: Request) -> Response:
         try:
@@ -78,13 +80,13 @@ def confirmed(handler: Handler, mirror: Mirror, records: Records) -> Handler:
 
 
 def _knows(mirror: Mirror, missing: TorrentdistError) -> bool:
-    """Whether there is a record, be it a tombstone."""
+    """Whether the mirror has a record of it, a tombstone included."""
     id_ = missing.fields.get("id")
     return id_ in mirror.snapshot.bundles or id_ in mirror.snapshot.jobs
 
 
 class Fresh:
-    """`leads`: whether this master leads now."""
+    """Refuses requests that these records are too old for, and adds the age of the records to every answer."""
 
     def __init__(self, app: ASGIApp, mirror: Mirror, records: Records, leads: Callable[[], bool]) -> None:
         self._app = app
@@ -97,13 +99,11 @@ class Fresh:
             await self._app(scope, receive, send)
             return
 
-        async def with_zxid(message: Message) -> None:
-            # At least what the answer shows: a higher one than that asks for more than is needed, never for less.
-            if message["type"] == "http.response.start" and (shown := self._records.zxid()):
-                headers = MutableHeaders(scope=message)
-                headers[ZXID] = str(shown)
-                if cluster := self._records.snapshot().cluster:
-                    headers[CLUSTER] = cluster.id
+        stale_secs = self._records.stale_secs() if scope["path"].startswith(_GATED) else None
+
+        async def with_age(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(self._age(stale_secs).to_headers())
             await send(message)
 
         headers = Headers(scope=scope)
@@ -111,12 +111,20 @@ class Fresh:
             if answered_here(scope["method"], scope["path"], self._leads()):
                 await self._catch_up(seen(headers.get(ZXID)), headers.get(CLUSTER))
         except TorrentdistError as error:
-            await json_response(error.to_wire(), status=error.http_status)(scope, receive, with_zxid)
+            await json_response(error.to_wire(), status=error.http_status)(scope, receive, with_age)
             return
-        await self._app(scope, receive, with_zxid)
+        await self._app(scope, receive, with_age)
+
+    def _age(self, stale_secs: float | None) -> AnswerAge:
+        """Returns the age of the records now. Its transaction may be newer than the answer, never older."""
+        cluster = self._records.snapshot().cluster
+        return AnswerAge(
+            zxid=self._records.zxid() or None, cluster=cluster.id if cluster else None, stale_secs=stale_secs
+        )
 
     async def _catch_up(self, zxid: int, cluster: str | None) -> None:
-        """After a sync all is there that anybody has seen; what is asked for beyond is of another, lost ensemble."""
+        """Waits until the records show `zxid`. After a sync they show all that this cluster's clients have seen, so a
+        higher number comes from another ensemble, which was lost."""
         own = self._records.snapshot().cluster
         if zxid <= self._records.zxid() or (cluster and own and cluster != own.id):
             return

@@ -16,7 +16,7 @@ from torrentdist.cluster.records.mirror import Mirror
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest, PeerId, SupervisorId
-from torrentdist.model.wire.views import PeerRole, SwarmAnnounce
+from torrentdist.model.wire.swarm_messages import PeerRole, SwarmAnnounce
 
 LONGEST_SECS: Final = 0.5
 Listed = Callable[[PeerId, Digest], bool]

@@ -19,7 +19,7 @@ from torrentdist.model.configuration.config import SwarmConfig
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest, PeerId
 from torrentdist.model.records import BundleState
-from torrentdist.model.wire.views import PeerAddress, PeerRole, SwarmAnnounce, SwarmAnswer, SwarmEntry
+from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole, SwarmAnnounce, SwarmAnswer, SwarmEntry
 from torrentdist.swarm.directory.announce_delta import brief
 from torrentdist.swarm.directory.directory import Periods, SwarmDirectory, SwarmFacts, SwarmMember
 from torrentdist.swarm.directory.metafile_relay import MetafileRelay

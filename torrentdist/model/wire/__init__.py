@@ -1,1 +1,1 @@
-"""What masters, supervisors and clients send each other: the JSON of requests and answers, defined once."""
+"""What masters, supervisors and clients send each other: headers, bodies and answers, each defined once."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from enum import StrEnum
 
 from torrentdist.model.errors import EXIT_OK
-from torrentdist.model.wire.views import View
+from torrentdist.model.wire.view import View
 
 
 class Verdict(StrEnum):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torrentdist.model.wire.views import View
+from torrentdist.model.wire.view import View
 
 
 class GroupMemberView(View, frozen=True, kw_only=True):

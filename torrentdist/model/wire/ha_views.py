@@ -10,7 +10,7 @@ from enum import StrEnum
 import msgspec
 
 from torrentdist.model.ids import MasterId
-from torrentdist.model.wire.views import View
+from torrentdist.model.wire.view import View
 
 
 class MasterState(StrEnum):
@@ -75,6 +75,13 @@ class LeaderView(View, frozen=True, kw_only=True):
     since: float
     stale_secs: float | None = None
     """Who answers has been cut off from ZooKeeper for so long: this was the leader then. None: it leads."""
+
+
+class TransferBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """POST /v1/transfer"""
+
+    master: str
+    """The master that is to lead."""
 
 
 class FailoverView(View, frozen=True, kw_only=True):

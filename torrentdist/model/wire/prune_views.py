@@ -6,7 +6,7 @@ These keys are promised in docs/protocol.md. A key may be added; none changes it
 from __future__ import annotations
 
 from torrentdist.model.ids import BundleId, Digest
-from torrentdist.model.wire.views import View
+from torrentdist.model.wire.view import View
 
 
 class KeptView(View, frozen=True, kw_only=True):

@@ -23,7 +23,8 @@ from torrentdist.host.runtime import HostRuntime
 from torrentdist.model.backoff import pause_secs
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
-from torrentdist.model.wire.views import HostBundleView, HostState, TransferView
+from torrentdist.model.wire.fleet_messages import HostBundleView, HostState
+from torrentdist.model.wire.transfer_messages import TransferView
 from torrentdist.supervisor.bundles import keeping_plan
 from torrentdist.supervisor.bundles.keeping_plan import DropBundle, FetchBundle, StopSeeding
 

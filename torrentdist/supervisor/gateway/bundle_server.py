@@ -26,7 +26,7 @@ from torrentdist.model import ids
 from torrentdist.model.errors import ERRORS, TorrentdistError
 from torrentdist.model.events import ReadStalled
 from torrentdist.model.ids import BundleId, Digest
-from torrentdist.model.wire.views import HostState
+from torrentdist.model.wire.fleet_messages import HostState
 from torrentdist.supervisor.bundles.host_content import HostContent
 from torrentdist.supervisor.gateway.archive_cache import ArchiveCache
 from torrentdist.supervisor.gateway.archives import ArchiveFormat, archive, size_of

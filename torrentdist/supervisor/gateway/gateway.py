@@ -27,8 +27,9 @@ from torrentdist.host.http.web import (
 from torrentdist.model import ids
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId
+from torrentdist.model.wire.cluster_messages import HealthView
+from torrentdist.model.wire.fleet_messages import HostProblem, HostState
 from torrentdist.model.wire.prune_views import KeptView, PruneView
-from torrentdist.model.wire.views import HealthView, HostProblem, HostState
 from torrentdist.supervisor.gateway.bundle_server import on_bundle_error, told_error
 from torrentdist.supervisor.gateway.callers import OnlyUsers, user_ids
 

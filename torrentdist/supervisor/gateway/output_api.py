@@ -17,7 +17,8 @@ from starlette.routing import Route
 from torrentdist.host.http.web import json_response, number_parameter
 from torrentdist.model import ids
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.wire.views import WorkerOutput
+from torrentdist.model.wire.headers import NEXT_OFFSET, OFFSET
+from torrentdist.model.wire.job_messages import WorkerOutput
 from torrentdist.supervisor.process.launching import Homes
 from torrentdist.supervisor.process.output_files import Stream, read_output, span_of
 from torrentdist.supervisor.worker.worker_plan import Key
@@ -66,7 +67,7 @@ class OutputApi:
         while not piece.data and time.monotonic() < deadline:
             await asyncio.sleep(FOLLOW_LOOK_SECS)
             piece = await asyncio.to_thread(read_output, home, stream, piece.end)
-        headers = {"X-Offset": str(piece.start), "X-Next-Offset": str(piece.end)}
+        headers = {OFFSET: str(piece.start), NEXT_OFFSET: str(piece.end)}
         return Response(piece.data, media_type="application/octet-stream", headers=headers)
 
     def _home(self, request: Request) -> Path:

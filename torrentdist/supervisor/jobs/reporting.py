@@ -19,7 +19,7 @@ from torrentdist.http11 import Http, HttpError
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.events import Fact, WorkerChanged
 from torrentdist.model.ids import JobId, SupervisorId
-from torrentdist.model.wire.views import HeartbeatBody, JobView, WorkerReport
+from torrentdist.model.wire.job_messages import HeartbeatAnswer, HeartbeatBody, JobView, WorkerReport
 from torrentdist.supervisor.jobs.local_state import JobFacts
 from torrentdist.supervisor.jobs.worker_loop import WorkerLoop
 from torrentdist.supervisor.process.launching import write_peers
@@ -31,15 +31,6 @@ LONGEST_INTERVAL_SECS = 30.0
 SETTLE_SECS = 0.05
 """Changes that come this close together are told together."""
 V = TypeVar("V")
-
-
-class HeartbeatAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Of POST /v1/heartbeat."""
-
-    interval: float = FIRST_INTERVAL_SECS
-    """Seconds until the next one is expected, unless something changes."""
-    peers: dict[JobId, dict[str, str]] = {}
-    """Of each job with a worker on this host: the host of every worker that runs, by worker number."""
 
 
 async def ask_any(http: Http, urls: Sequence[str], path: str, kind: type[V]) -> V:

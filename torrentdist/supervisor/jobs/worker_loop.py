@@ -24,7 +24,7 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId
 from torrentdist.model.jobs.job import JobKind, OnIsolation
 from torrentdist.model.wire.doctor_views import IsolationView
-from torrentdist.model.wire.views import WorkerReport
+from torrentdist.model.wire.job_messages import WorkerReport
 from torrentdist.supervisor.exclusivity.barriers import Barriers, Seat, resource_of
 from torrentdist.supervisor.exclusivity.isolation import Isolation
 from torrentdist.supervisor.exclusivity.lease_file import Inherited, LeaseFile

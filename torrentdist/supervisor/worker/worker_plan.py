@@ -14,7 +14,7 @@ from enum import StrEnum
 from torrentdist.model.backoff import pause_secs
 from torrentdist.model.ids import JobId
 from torrentdist.model.jobs.job import OnIsolation, Restart, RestartPolicy
-from torrentdist.model.wire.views import WorkerState
+from torrentdist.model.wire.job_messages import WorkerState
 
 Key = tuple[JobId, int]
 NEVER = float("-inf")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torrentdist.model.wire.views import WorkerReport
+from torrentdist.model.wire.job_messages import WorkerReport
 from torrentdist.supervisor.jobs.local_state import WorkerPlace
 from torrentdist.supervisor.process.running import Handle
 from torrentdist.supervisor.process.spark_applications import Application

@@ -13,7 +13,7 @@ from operator import attrgetter
 import msgspec
 from msgspec.structs import replace
 
-from torrentdist.model.wire.views import SwarmAnnounce, SwarmAnswer
+from torrentdist.model.wire.swarm_messages import SwarmAnnounce, SwarmAnswer
 
 
 def brief(answer: SwarmAnswer, heard: SwarmAnnounce) -> SwarmAnswer:

@@ -21,7 +21,7 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest, PeerId, peer_id
 from torrentdist.model.ids import digest as checked_digest
 from torrentdist.model.swarm_place import SwarmPlace
-from torrentdist.model.wire.views import (
+from torrentdist.model.wire.swarm_messages import (
     PeerAddress,
     PeerRole,
     SwarmAnnounce,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from torrentdist.model.ids import Digest, PeerId
-from torrentdist.model.wire.views import PeerRole, SwarmEntry
+from torrentdist.model.wire.swarm_messages import PeerRole, SwarmEntry
 
 
 class SwarmFacts(NamedTuple):

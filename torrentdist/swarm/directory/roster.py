@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from torrentdist.model.ids import Digest, PeerId
-from torrentdist.model.wire.views import PeerAddress, PeerRole, SwarmEntry
+from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole, SwarmEntry
 from torrentdist.swarm.plan.conductor import Progress
 from torrentdist.swarm.plan.crowd import Crowd
 

@@ -19,7 +19,7 @@ from urllib.parse import unquote_to_bytes
 from torrentdist.bundle import bencode
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest, PeerId
-from torrentdist.model.wire.views import PeerAddress, PeerRole, SwarmAnnounce, SwarmEntry
+from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole, SwarmAnnounce, SwarmEntry
 from torrentdist.swarm.directory.directory import SwarmDirectory
 
 MAX_QUERY_BYTES = 4096

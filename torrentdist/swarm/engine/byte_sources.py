@@ -10,7 +10,8 @@ from collections.abc import Iterable
 
 import msgspec
 
-from torrentdist.model.wire.views import PeerAddress, PeerRole, Sources
+from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole
+from torrentdist.model.wire.transfer_messages import Sources
 
 Endpoint = tuple[str, int]
 

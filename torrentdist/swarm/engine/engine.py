@@ -21,7 +21,8 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.events import Fact, HashFailed, PeerConnected, PeerDropped
 from torrentdist.model.ids import Digest
 from torrentdist.model.swarm_place import SwarmPlace
-from torrentdist.model.wire.views import PeerAddress, TransferPhase
+from torrentdist.model.wire.swarm_messages import PeerAddress
+from torrentdist.model.wire.transfer_messages import TransferPhase
 from torrentdist.swarm.engine import address_filter, native_process, session_settings, target_files, torrent_parameters
 from torrentdist.swarm.engine.alerts import AlertPump
 from torrentdist.swarm.engine.byte_sources import Endpoint, ours_alone

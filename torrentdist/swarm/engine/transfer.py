@@ -22,7 +22,8 @@ from torrentdist.bundle.metafile import Metafile
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest
 from torrentdist.model.swarm_place import SwarmPlace
-from torrentdist.model.wire.views import PeerAddress, TransferPhase, TransferView
+from torrentdist.model.wire.swarm_messages import PeerAddress
+from torrentdist.model.wire.transfer_messages import TransferPhase, TransferView
 from torrentdist.swarm.engine.address_filter import canonical_address
 from torrentdist.swarm.engine.byte_sources import Endpoint, SeenPeer, SourceLedger
 from torrentdist.swarm.engine.request_limits import TransferPace

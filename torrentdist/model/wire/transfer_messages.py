@@ -1,0 +1,73 @@
+"""What one host tells about the bytes it moves: running transfers, and the results of `upload` and `download`."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from torrentdist.model.ids import BundleId, Digest
+from torrentdist.model.wire.view import View
+
+
+class Sources(View, frozen=True, kw_only=True):
+    """Bytes by where they came from."""
+
+    masters: int = 0
+    peers: int = 0
+    local: int = 0
+    """Bytes that were on this host already."""
+    plugin: int = 0
+    """Bytes that a plug-in fetched by another way than a swarm."""
+
+
+class TransferPhase(StrEnum):
+    CHECKING = "checking"
+    FETCHING = "fetching"
+    SEEDING = "seeding"
+    FAILED = "failed"
+
+
+class TransferView(View, frozen=True, kw_only=True):
+    """An immutable picture of one transfer in the engine."""
+
+    digest: Digest
+    phase: TransferPhase
+    size: int
+    done: int
+    """Verified bytes on disk."""
+    rate: float = 0.0
+    """Payload bytes per second that arrive."""
+    upload_rate: float = 0.0
+    """Payload bytes per second that leave."""
+    eta: float | None = None
+    """Estimated seconds until the transfer is complete."""
+    uploaded: int = 0
+    sources: Sources = Sources()
+    peers: int = 0
+    hash_failures: int = 0
+    error: str = ""
+
+
+class UploadView(View, frozen=True, kw_only=True):
+    """`upload`"""
+
+    id: BundleId
+    digest: Digest
+    size: int
+    files: int
+    replicas: int
+    min_replicas: int
+    achieved: bool
+    """Whether at least `min_replicas` masters hold the bundle."""
+    seconds: float
+
+
+class DownloadView(View, frozen=True, kw_only=True):
+    """`download`"""
+
+    id: BundleId
+    digest: Digest
+    path: str
+    size: int
+    files: int
+    seconds: float
+    sources: Sources
