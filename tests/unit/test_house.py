@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import string
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -164,6 +165,21 @@ def test_a_wheel_contains_every_package_of_ours_and_no_bare_cli() -> None:
 
     assert on_disk | {"pyspark_torrentdist"} == set(packages)
     assert [] == [name for name in packages if not folder_of(name, places).is_dir()]
+
+
+def test_the_pages_name_files_that_exist() -> None:
+    """A page that names a file which has moved sends its reader to nowhere."""
+    pages = [ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")]
+    pages += sorted((ROOT / "docs").rglob("*.md"))
+    roots = (ROOT, ROOT / "torrentdist", ROOT / "cli", ROOT / "tests")
+    gone = [
+        f"{page.relative_to(ROOT)}: {path}"
+        for page in pages
+        for path in re.findall(r"`([a-z_][\w/]*/\w+\.py)`", page.read_text(encoding="utf-8"))
+        if not any((root / path).is_file() for root in roots)
+    ]
+
+    assert [] == gone
 
 
 def test_text_reaches_the_terminal_in_one_place() -> None:
