@@ -315,6 +315,11 @@ def test_a_batch_job_ends_as_its_workers_do(cluster: Cluster, oracle: Oracle, tm
         "good": [0, 0],
         "bad": [3, 3],
     }
+    for name, view in views.items():
+        told = {event["worker"]: event["supervisor"] for event in view["events"] if event["event"] == "exited"}
+        assert {w["worker"]: w["supervisor"] for w in view["workers"]} == told, name
+        assert len(told) == 2
+        assert all(told.values())
     assert views["bad"]["reason"] == "worker 0 ended with exit code 3"
     assert views["bad"]["events"][-1]["event"] == "failed"
     assert printed == []

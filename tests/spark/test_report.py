@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet  # type: ignore[import-untyped]
 import pytest
 from cluster_fixtures import until
 from event_fixtures import line, small_data, write_lines
@@ -72,6 +73,26 @@ def test_the_page_needs_nothing_else_and_believes_no_name(odd: report.ReportView
     assert "&lt;b&gt;&amp;" in page
     assert page.count("<svg") >= 2
     assert {"report.html", "tables", "torrentdist-report.json"} == {path.name for path in Path(odd.out).iterdir()}
+
+
+def test_small_and_large_reports_write_tables_of_the_same_types(
+    local_spark: SparkSession, odd: report.ReportView, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If this fails, a program that reads the tables breaks when its cluster grows, or moments change their meaning."""
+    write_lines(tmp_path / "in", story("h1"))
+    monkeypatch.setattr(report, "FEW_BYTES", 0)
+    monkeypatch.setattr(report, "FEW_LINES", 0)
+    large = report.run_once(local_spark, find_events(str(tmp_path / "in"), {}), tmp_path / "out")
+
+    assert column_types(odd.out) == column_types(large.out)
+
+
+def column_types(out: str) -> dict[str, dict[str, str]]:
+    found = {}
+    for table in Path(out, "tables").iterdir():
+        schema = pyarrow.parquet.read_schema(next(table.glob("*.parquet")))
+        found[table.name] = {field.name: str(field.type) for field in schema}
+    return found
 
 
 def test_following_goes_on_where_it_was(local_spark: SparkSession, tmp_path: Path) -> None:

@@ -20,9 +20,9 @@ from torrentdist.master.jobs.job_duties import (
     ops_of,
 )
 from torrentdist.master.jobs.job_replication import lacking
-from torrentdist.master.jobs.lifecycle import Due, Replicated
+from torrentdist.master.jobs.lifecycle import Due, Replicated, WorkerEnded
 from torrentdist.model.ids import JobId, SupervisorId
-from torrentdist.model.jobs.job import JobSpec, Replication
+from torrentdist.model.jobs.job import JobSpec, Replication, Restart, RestartPolicy
 from torrentdist.model.records import (
     AssignmentRecord,
     JobRecord,
@@ -32,6 +32,7 @@ from torrentdist.model.records import (
     WorkerAssignment,
     decode,
 )
+from torrentdist.model.wire.job_messages import WorkerReport, WorkerState
 
 J = JobId("j")
 H1, H2 = SupervisorId("h1"), SupervisorId("h2")
@@ -138,6 +139,20 @@ def test_a_new_leader_moves_nobody_for_an_absence() -> None:
     seen = running(2, on={H1: (0,), H2: (1,)}, up=())
 
     assert [] == assignment_ops(seen, settled=False)
+
+
+def test_the_end_of_a_worker_is_noted_with_its_supervisor() -> None:
+    """If this fails, an ended worker's host is forgotten as soon as its place is given to another worker."""
+    seen = running(2, on={H1: (0,), H2: (1,)}, up=("h1", "h2"))
+    record = seen.jobs[J].record
+    spec = JobSpec(name="j", command=("true",), restart=Restart(policy=RestartPolicy.NEVER))
+    seen = dataclasses.replace(
+        seen, jobs={J: dataclasses.replace(seen.jobs[J], record=msgspec.structs.replace(record, spec=spec))}
+    )
+    report = WorkerReport(job=J, worker=1, state=WorkerState.ENDED, pid=0, exit_code=3)
+    found = happened(seen, {(J, 1): report}, server_now=5.0, max_wait_secs=60.0)
+
+    assert [Happened(J, WorkerEnded(5.0, 1, 3, supervisor=H2))] == found
 
 
 def test_until_it_has_settled_a_leader_moves_nobody_at_all() -> None:

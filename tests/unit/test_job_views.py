@@ -74,3 +74,13 @@ def test_of_workers_that_nobody_has_told_of_nothing_is_said() -> None:
         (worker.supervisor, worker.state, worker.pid, worker.slot) for worker in unheard
     ]
     assert [WorkerState.WAITING, WorkerState.RUNNING] == [worker.state for worker in heard[:2]]
+
+
+def test_an_ended_worker_is_shown_with_the_supervisor_it_ran_on() -> None:
+    """If this fails, `job show` and Spark's table `workers` name no host for a worker that has ended."""
+    entry = job("j", ["b"], JobStatus.FINISHED)
+    record = msgspec.structs.replace(entry.record, workers=2, exits={"0": 0, "1": 0}, ended_on={"0": H1})
+    entry = dataclasses.replace(entry, record=record)
+    workers = job_view(snapshot([bundle("b", holders=["m1"])], jobs=[entry]), entry, {}, (), 0.0).workers
+
+    assert [H1, None] == [worker.supervisor for worker in workers]

@@ -27,7 +27,7 @@ from torrentdist.master.jobs.lifecycle import (
     runs,
 )
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.ids import BundleId, JobId
+from torrentdist.model.ids import BundleId, JobId, SupervisorId
 from torrentdist.model.records import JobRecord, JobStatus, Pending, PendingStep
 
 S = JobStatus
@@ -147,6 +147,15 @@ def test_what_a_worker_failed_of_stays_when_its_host_forgets_it() -> None:
     failed = after(first, WorkerEnded(0, 0, 1, "app-1", "java.io.EOFException"))
 
     assert "worker 0 ended with exit code 1: java.io.EOFException" == failed.reason
+
+
+def test_an_ended_workers_supervisor_stays_in_the_record() -> None:
+    """If this fails, nobody can say on which host a finished worker ran: its place is given to others."""
+    first = after(job(S.ACTIVE), WorkerEnded(0, 1, 0, supervisor=SupervisorId("h1")))
+    both = after(first, WorkerEnded(0, 0, 0, supervisor=SupervisorId("h2")))
+
+    assert {"0": "h2", "1": "h1"} == both.ended_on
+    assert {} == after(job(S.ACTIVE), WorkerEnded(0, 1, 0)).ended_on
 
 
 def test_the_table_in_the_documentation_is_this_one() -> None:

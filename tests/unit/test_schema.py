@@ -6,7 +6,7 @@ import dataclasses
 
 import msgspec
 import pytest
-from records_of import bundle, snapshot
+from records_of import bundle, job, snapshot
 
 from torrentdist.cluster.records import record_schema
 from torrentdist.cluster.records.record_schema import spoken
@@ -14,7 +14,8 @@ from torrentdist.cluster.session.znode_operations import Set
 from torrentdist.master.leading.schema_upgrade import outdated
 from torrentdist.model import records
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.records import BundleRecord, decode, encode
+from torrentdist.model.ids import SupervisorId
+from torrentdist.model.records import BundleRecord, JobRecord, JobStatus, decode, encode
 
 PATH = "/code-distributor/b"
 
@@ -35,6 +36,17 @@ def test_what_a_schema_brought_is_left_out_of_older_ones() -> None:
     assert (records.SCHEMA - 1, None) == (old["schema"], old.get("pinned"))
     assert (records.SCHEMA, True) == (new["schema"], new["pinned"])
     assert b"master-1" == spoken("/election/a-1", b"master-1", 1)
+
+
+def test_a_job_record_for_the_release_before_has_no_supervisors_of_ended_workers() -> None:
+    """If this fails, a leader of schema 1 meets `ended_on`, doesn't know it, and writes the job back without it."""
+    entry = job("j", ["b"], JobStatus.ACTIVE).record
+    record = msgspec.structs.replace(entry, exits={"0": 0}, ended_on={"0": SupervisorId("h1")})
+    old, new = (spoken("/jobs/j", encode(record), schema) for schema in (1, 2))
+
+    assert msgspec.structs.replace(record, schema=1, ended_on={}) == decode(old, JobRecord, path="/jobs/j")
+    assert b"ended_on" not in old
+    assert record == decode(new, JobRecord, path="/jobs/j")
 
 
 @pytest.mark.usefixtures("next_release")

@@ -16,7 +16,7 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest, JobId, MasterId, StoreId, SupervisorId
 from torrentdist.model.jobs.job import JobSpec
 
-SCHEMA = 1
+SCHEMA = 2
 OLDEST_READABLE = 1
 
 
@@ -153,6 +153,8 @@ class JobRecord(Record, frozen=True, kw_only=True):
     pending: Pending | None = None
     exits: dict[str, int] = msgspec.field(default_factory=dict)
     """Exit codes of the workers of a batch job that have ended for good, by worker number."""
+    ended_on: dict[str, SupervisorId] = msgspec.field(default_factory=dict)
+    """Supervisors that ran the workers of `exits`, by worker number. Not known of workers that ended under schema 1."""
     applications: dict[str, str] = msgspec.field(default_factory=dict)
     """The ids that Spark gave their last runs."""
     reason: str = ""

@@ -72,6 +72,8 @@ def spark_session(
             options[_JVM_OPTIONS] = f"{_BRIEF_JVM} {options.get(_JVM_OPTIONS) or configured(_JVM_OPTIONS)}".strip()
         # What tables mean does not depend on where they are made.
         options["spark.sql.session.timeZone"] = "UTC"
+        # As Arrow writes moments: small reports are written by Arrow, large ones by Spark.
+        options["spark.sql.parquet.outputTimestampType"] = "TIMESTAMP_MICROS"
         options.setdefault(WRITERS, "32")
         builder = SparkSession.builder.appName(name)
         for key, value in options.items():

@@ -15,7 +15,7 @@ from torrentdist.cluster import paths
 from torrentdist.model import records
 from torrentdist.model.records import MasterRecord, SupervisorRecord
 
-ADDED: dict[str, dict[str, int]] = {}
+ADDED: dict[str, dict[str, int]] = {"/jobs/*": {"ended_on": 2}}
 """By the shape of a path, as in `/code-distributor/*`: the fields that a schema brought. Every one of them has a
 default, and what it stands for is not to be relied on before the cluster's schema is that one."""
 

@@ -82,7 +82,9 @@ def _events(
         ended = [reports.get((job.id, k)) for k in range(job.workers) if str(k) not in job.exits]
         for report in ended:  # one at a time: each is a change of the record
             if report is not None and report.state is WorkerState.ENDED:
-                return [WorkerEnded(now, report.worker, report.exit_code or 0, report.application, report.detail)]
+                host = placement(snapshot).get((job.id, report.worker))
+                code = report.exit_code or 0
+                return [WorkerEnded(now, report.worker, code, report.application, report.detail, host)]
     return []
 
 

@@ -103,7 +103,13 @@ def _worker_view(
     if (code := job.exits.get(str(k))) is not None:
         application = job.applications.get(str(k), "")
         return WorkerView(
-            worker=k, supervisor=None, slot=0, state=WorkerState.ENDED, pid=0, exit_code=code, application=application
+            worker=k,
+            supervisor=job.ended_on.get(str(k)),
+            slot=0,
+            state=WorkerState.ENDED,
+            pid=0,
+            exit_code=code,
+            application=application,
         )
     if place is None:
         return WorkerView(worker=k, supervisor=None, slot=0, state=WorkerState.UNASSIGNED, pid=0)

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import SupervisorId
 from torrentdist.model.records import ENDED, JobRecord, JobStatus, Pending, PendingStep
 
 
@@ -75,6 +76,8 @@ class WorkerEnded(Event):
     application: str = ""
     detail: str = ""
     """What it failed of, if it said so."""
+    supervisor: SupervisorId | None = None
+    """Where it ran; None: not known."""
 
 
 @dataclass(frozen=True)
@@ -185,7 +188,12 @@ def _ended(job: JobRecord, event: WorkerEnded) -> dict[str, Any]:
     if exits == job.exits:
         return {}
     known = {str(event.worker): event.application} if event.application else {}
-    changed = {"exits": exits, "applications": {**job.applications, **known}}
+    place = {str(event.worker): event.supervisor} if event.supervisor is not None else {}
+    changed = {
+        "exits": exits,
+        "ended_on": {**job.ended_on, **place},
+        "applications": {**job.applications, **known},
+    }
     if len(exits) < job.workers:
         return changed
     failed = sorted(name for name, value in exits.items() if value != 0)
