@@ -34,13 +34,13 @@ from torrentdist.cluster.session.zookeeper_session import ZooKeeper
 from torrentdist.dev.embedded_zookeeper import EmbeddedZooKeeper
 from torrentdist.host.http.web import WebServer, bind_socket, json_response, on_torrentdist_error
 from torrentdist.launcher import bare_program
+from torrentdist.launcher.process_tree import birth_of
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, JobId, MasterId, StoreId, SupervisorId
 from torrentdist.model.jobs.job import JobSpec
 from torrentdist.model.records import AssignmentRecord, JobStatus, MasterRecord, WorkerAssignment, encode
 from torrentdist.model.wire.ha_views import SightView
 from torrentdist.model.wire.job_messages import HeartbeatAnswer, HeartbeatBody, JobView, WorkerReport
-from torrentdist.supervisor.process.guardian import birth_of
 from torrentdist.supervisor.process.guardian_processes import left_of
 
 BUNDLE = BundleId("work-1")

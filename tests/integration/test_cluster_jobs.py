@@ -18,7 +18,7 @@ import pytest
 from cluster_fixtures import Cluster, running_cluster, throughout, until
 from worker_oracle import Oracle, make_worker_bundle
 
-from torrentdist.supervisor.process.guardian import birth_of
+from torrentdist.launcher.process_tree import birth_of
 
 WORKERS = 4
 PATIENCE_SECS = 45.0

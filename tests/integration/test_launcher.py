@@ -18,13 +18,14 @@ from typing import Any
 import pytest
 
 from torrentdist.launcher import bare_program
-from torrentdist.launcher.control_group import remove_empty
 from torrentdist.launcher.guardian_start import why_no_namespaces
 from torrentdist.launcher.launcher_client import LauncherClient, LauncherError, NoLauncherAnswer
 from torrentdist.launcher.privileges import CAP_KILL, User, own_user
 from torrentdist.launcher.process_tree import birth_of
+from torrentdist.launcher.run.control_group import remove_empty
+from torrentdist.launcher.run.run_files import RUN_MARK, SPEC, write_whole
+from torrentdist.launcher.run.run_lease import clock
 from torrentdist.supervisor.process import guardian_processes
-from torrentdist.supervisor.process.guardian import RUN_MARK, SPEC, clock, write_whole
 
 GROUPS = ("/sys/fs/cgroup", "/sys/fs/cgroup/unified")
 NOBODY = User(65534, 65534)

@@ -19,11 +19,11 @@ from torrentdist.cluster.election.term import LEASE_SHARE
 from torrentdist.cluster.session.znode_operations import Create, Delete
 from torrentdist.cluster.session.zookeeper_session import SessionId, ZooKeeper
 from torrentdist.dev.embedded_zookeeper import EmbeddedZooKeeper
+from torrentdist.launcher.run.run_lease import clock
 from torrentdist.model.ids import MasterId
 from torrentdist.model.jobs.job import OnIsolation
 from torrentdist.supervisor.exclusivity.barriers import RECHECK_SECS
 from torrentdist.supervisor.exclusivity.isolation import PROOF_SECS
-from torrentdist.supervisor.process.guardian import clock
 
 pytestmark = pytest.mark.anyio
 

@@ -11,10 +11,10 @@ import pytest
 from job_host import JobHost, Masters
 from zookeeper_fixtures import eventually, eventually_async
 
+from torrentdist.launcher.run.run_lease import clock
 from torrentdist.model.ids import BundleId, JobId
 from torrentdist.model.jobs.job import Restart, RestartPolicy
 from torrentdist.model.wire.job_messages import HeartbeatAnswer, WorkerState
-from torrentdist.supervisor.process.guardian import clock
 
 pytestmark = pytest.mark.anyio
 

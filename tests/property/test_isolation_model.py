@@ -17,13 +17,13 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from property_size import examples
 
 from torrentdist.cluster.rebalance.barrier_ownership import BarrierLease
+from torrentdist.launcher.run.run_lease import NEVER
 from torrentdist.master.jobs.job_duties import settling_secs
 from torrentdist.model.ids import MasterId
 from torrentdist.model.wire.ha_views import SightView
 from torrentdist.supervisor.exclusivity import isolation
 from torrentdist.supervisor.exclusivity.barriers import KILL_SHARE
 from torrentdist.supervisor.exclusivity.isolation import Known
-from torrentdist.supervisor.process.guardian import NEVER
 
 TIMEOUT = 6.0
 ENDING = TIMEOUT / 10

@@ -20,8 +20,11 @@ import pytest
 from torrentdist.launcher import bare_program
 from torrentdist.launcher.guardian_start import GUARDIAN, start_guardian, why_no_namespaces
 from torrentdist.launcher.privileges import own_user
-from torrentdist.supervisor.process import guardian, guardian_processes
-from torrentdist.supervisor.process.guardian import birth_of, clock
+from torrentdist.launcher.process_tree import birth_of
+from torrentdist.launcher.run import guardian
+from torrentdist.launcher.run.run_files import RUN_MARK, SPEC, write_whole
+from torrentdist.launcher.run.run_lease import NEVER, clock, read_lease
+from torrentdist.supervisor.process import guardian_processes
 from torrentdist.supervisor.process.guardian_processes import GuardianStatus, Living
 from torrentdist.supervisor.process.output_files import Stream, read_output
 
@@ -45,16 +48,16 @@ class Ward:
         """A lease from now; returns when everything has to be gone."""
         now = clock()
         times = (now + stop, now + (stop if kill is None else kill))
-        guardian.write_whole(str(self.lease), msgspec.json.encode({"runs": dict.fromkeys(runs, times)}))
+        write_whole(str(self.lease), msgspec.json.encode({"runs": dict.fromkeys(runs, times)}))
         return times[1]
 
     def orders(self, *command: str, run: str = R1, **more: Any) -> None:
         spec = {
             "run": run, "lease_file": str(self.lease), "argv": command,
-            "cwd": str(self.home), "env": {"PATH": os.environ["PATH"], guardian.RUN_MARK: run}, "memory_bytes": 0,
+            "cwd": str(self.home), "env": {"PATH": os.environ["PATH"], RUN_MARK: run}, "memory_bytes": 0,
             "grace": 5.0, "log_bytes": 1000, "log_files": 3, **more,
         }  # fmt: skip
-        (self.home / guardian.SPEC).write_bytes(msgspec.json.encode(spec))
+        (self.home / SPEC).write_bytes(msgspec.json.encode(spec))
 
     def start(self, *command: str, run: str = R1, **more: Any) -> Living:
         self.orders(*command, run=run, **more)
@@ -276,7 +279,7 @@ def test_it_needs_nothing_but_the_standard_library(module: str) -> None:
     ours = {name for name in loaded.split() if name.startswith("torrentdist.")}
 
     assert not {name.partition(".")[0] for name in loaded.split()} & {"msgspec", "asyncio", "kazoo", "subprocess"}
-    assert not [name for name in ours if not name.startswith(("torrentdist.launcher", "torrentdist.supervisor"))]
+    assert not [name for name in ours if not name.startswith("torrentdist.launcher")]
 
 
 @pytest.mark.case("E4")
@@ -286,11 +289,11 @@ def test_a_lease_is_renewed_on_a_full_disk(tmp_path: Path) -> None:
     temporary = tmp_path / f"lease.json.{os.getpid()}.tmp"
     temporary.symlink_to("/dev/full")
     with pytest.raises(OSError, match="No space"):
-        guardian.write_whole(str(path), b"{}")
+        write_whole(str(path), b"{}")
     path.write_bytes(msgspec.json.encode({"runs": {R1: (100.0, 200.0), R2: (100.0, 200.0)}}))
     temporary.symlink_to("/dev/full")
-    guardian.write_whole(str(path), msgspec.json.encode({"runs": {R1: (300.0, 400.0)}}))
+    write_whole(str(path), msgspec.json.encode({"runs": {R1: (300.0, 400.0)}}))
 
-    assert (300.0, 400.0) == guardian.read_lease(str(path), R1)
-    assert guardian.NEVER == guardian.read_lease(str(path), R2)[0]
+    assert (300.0, 400.0) == read_lease(str(path), R1)
+    assert NEVER == read_lease(str(path), R2)[0]
     assert [path] == list(tmp_path.iterdir())

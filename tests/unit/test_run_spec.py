@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from torrentdist.launcher.namespaces import wrapped
 from torrentdist.launcher.privileges import User
-from torrentdist.launcher.run_spec import MOST_BYTES, decode, parse
+from torrentdist.launcher.run.namespaces import wrapped
+from torrentdist.launcher.run.run_spec import MOST_BYTES, decode, parse
 
 DAEMON, ROOT = User(1000, 1000), User(0, 0)
 GIVEN: dict[str, Any] = {

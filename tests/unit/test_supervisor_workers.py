@@ -15,6 +15,8 @@ import pytest
 
 from torrentdist.cluster import paths
 from torrentdist.cluster.session.znode_operations import SessionId
+from torrentdist.launcher.run.run_files import SPEC
+from torrentdist.launcher.run.run_lease import clock, read_lease
 from torrentdist.model.configuration.settings import WORKER_VARIABLES
 from torrentdist.model.ids import BundleId, JobId, MasterId
 from torrentdist.model.jobs.job import JobSpec, OnIsolation, Resources, parse_job
@@ -25,7 +27,6 @@ from torrentdist.supervisor.exclusivity.isolation import Known, is_proof
 from torrentdist.supervisor.exclusivity.lease_file import Inherited, LeaseFile, ToProve
 from torrentdist.supervisor.jobs import local_state, placement
 from torrentdist.supervisor.jobs.local_state import JobFacts, LocalState, RunRecord, WorkerPlace
-from torrentdist.supervisor.process.guardian import SPEC, clock, read_lease
 from torrentdist.supervisor.process.guardian_processes import boot_id
 from torrentdist.supervisor.process.last_words import MOST_CHARACTERS, end_of_stderr, last_line, why_failed
 from torrentdist.supervisor.process.launching import (

@@ -9,11 +9,11 @@ import signal
 import subprocess
 
 from torrentdist.launcher import bare_program
-from torrentdist.launcher.namespaces import wrapped
 from torrentdist.launcher.privileges import User
 from torrentdist.launcher.process_tree import birth_of
+from torrentdist.launcher.run.namespaces import wrapped
 
-GUARDIAN = "torrentdist.supervisor.process.guardian"
+GUARDIAN = "torrentdist.launcher.run.guardian"
 PROBE_SECS = 10.0
 NAMESPACES, PLAIN = "namespaces", "plain"
 

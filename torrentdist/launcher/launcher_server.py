@@ -18,9 +18,9 @@ import struct
 import sys
 from typing import Any
 
-from torrentdist.launcher import control_group
 from torrentdist.launcher.guardian_start import start_guardian, why_no_namespaces
 from torrentdist.launcher.privileges import User, own_user
+from torrentdist.launcher.run import control_group
 from torrentdist.launcher.socket_path import short_address
 
 REQUEST_SECS = 2.0

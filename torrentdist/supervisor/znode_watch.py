@@ -19,11 +19,11 @@ from torrentdist.cluster import paths
 from torrentdist.cluster.records.mirror import Mirror, of_supervisor
 from torrentdist.cluster.session.arrival import lacks_cluster, until_founded
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
+from torrentdist.launcher.run.run_lease import NEVER
 from torrentdist.model.backoff import Retry
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import MasterId, SupervisorId
 from torrentdist.model.records import AssignmentRecord
-from torrentdist.supervisor.process.guardian import NEVER
 
 log = structlog.get_logger(__name__)
 

@@ -29,8 +29,8 @@ from torrentdist.cluster.rebalance.group_requests import (
 )
 from torrentdist.cluster.session.znode_operations import SessionId, SessionState
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
+from torrentdist.launcher.run.run_lease import clock
 from torrentdist.model.ids import new_random_id
-from torrentdist.supervisor.process.guardian import clock
 from torrentdist.supervisor.worker.fencing_number import fencing_of
 from torrentdist.supervisor.worker.worker_plan import Barrier, Key
 

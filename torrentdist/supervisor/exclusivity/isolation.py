@@ -15,11 +15,11 @@ from typing import Protocol
 import msgspec
 
 from torrentdist.http11 import Http, HttpError
+from torrentdist.launcher.run.run_lease import NEVER, clock
 from torrentdist.model.ids import MasterId, SupervisorId
 from torrentdist.model.wire.ha_views import SightView
 from torrentdist.supervisor.exclusivity.barriers import Barriers
 from torrentdist.supervisor.exclusivity.lease_file import Inherited, ToProve
-from torrentdist.supervisor.process.guardian import NEVER, clock
 
 PROOF_SECS = 3.0
 """How long a proof is good for, from before it was asked for. Less than any silence after which a leader moves work."""

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import msgspec
 
+from torrentdist.launcher.run.run_files import write_whole
+from torrentdist.launcher.run.run_lease import clock
 from torrentdist.model.ids import MasterId
 from torrentdist.model.jobs.job import OnIsolation
-from torrentdist.supervisor.process.guardian import clock, write_whole
 from torrentdist.supervisor.worker.worker_plan import NEVER, Run, RunLease
 
 

@@ -19,6 +19,7 @@ import structlog
 from torrentdist.bundle.store.store import Store, StoredBundle
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
 from torrentdist.launcher.launcher_client import starter
+from torrentdist.launcher.run.run_lease import clock
 from torrentdist.model.configuration.config import SupervisorConfig
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId
@@ -33,7 +34,6 @@ from torrentdist.supervisor.jobs.assignment_loop import Assigning, Facts
 from torrentdist.supervisor.jobs.local_ledger import Ledger
 from torrentdist.supervisor.jobs.local_state import JobFacts, Left, RunRecord, WorkerPlace
 from torrentdist.supervisor.process import last_words, launching
-from torrentdist.supervisor.process.guardian import clock
 from torrentdist.supervisor.process.guardian_processes import GuardianStatus
 from torrentdist.supervisor.process.launching import Homes
 from torrentdist.supervisor.process.running import Handle, Running

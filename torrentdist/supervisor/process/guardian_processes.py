@@ -17,7 +17,8 @@ from pathlib import Path
 
 import msgspec
 
-from torrentdist.supervisor.process.guardian import LOCK, RUN_MARK, SPEC, STATUS, birth_of
+from torrentdist.launcher.process_tree import birth_of
+from torrentdist.launcher.run.run_files import LOCK, RUN_MARK, SPEC, STATUS
 
 
 class GuardianStatus(msgspec.Struct, frozen=True):

@@ -23,12 +23,13 @@ import msgspec
 
 from torrentdist.bundle.files.durability import write_durably
 from torrentdist.host.http.file_answers import confined_file
+from torrentdist.launcher.run.run_files import GUARDIAN_LOG, LOCK, RUN_MARK, SPEC, STATUS, write_whole
+from torrentdist.launcher.run.run_lease import clock
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, JobId, new_random_id
 from torrentdist.model.jobs.job import JobKind, JobSpec, OnIsolation
 from torrentdist.model.wording import os_sentence
 from torrentdist.supervisor.jobs.local_state import JobFacts, RunRecord, WorkerPlace
-from torrentdist.supervisor.process.guardian import GUARDIAN_LOG, LOCK, RUN_MARK, SPEC, STATUS, clock, write_whole
 from torrentdist.supervisor.process.guardian_processes import close_door
 from torrentdist.supervisor.process.spark_submit import GATEWAY, find_submit, spark_command, spark_environment
 from torrentdist.supervisor.worker.heartbeat_files import FILE as HEARTBEAT

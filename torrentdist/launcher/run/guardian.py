@@ -1,12 +1,13 @@
-"""The small process above each run, outside its namespaces: keeps its output, watches its lease, and ends it.
+"""The small process above each run: it keeps the run's output, watches its lease, and ends it.
 
-Always: no process of the run outlives the lease, even if the supervisor or the run's init is dead or stopped; this
-process says "gone" only when nothing of the run is left. If it dies, the kernel kills the init, and with it the run.
-Never: import anything but the standard library (there is one for each worker, so it is quick and small).
+It runs outside the run's namespaces.
+Always: no process of the run outlives the lease, even if the supervisor or the run's init is dead or
+stopped. The status says "gone" only when nothing of the run is left. If this process dies, the kernel
+kills the init, and with it the run.
+Never: import anything but the standard library. Each worker has a guardian, so it is quick and small.
 """
 
 import contextlib
-import errno
 import fcntl
 import json
 import os
@@ -16,75 +17,27 @@ import socket
 import struct
 import time
 
-from torrentdist.launcher import bare_program, privileges, run_spec
-from torrentdist.launcher.control_group import ControlGroup
-from torrentdist.launcher.namespaces import wrapped
+from torrentdist.launcher import bare_program, privileges
 from torrentdist.launcher.privileges import User
 from torrentdist.launcher.process_tree import birth_of, kill_descendants
-from torrentdist.launcher.run_init import CANNOT_START, KILL_PERIOD_SECS, KILLED, MOST_BYTES
-from torrentdist.launcher.run_lease import NEVER, LeaseStep, LeaseTerm, clock, read_lease
-from torrentdist.launcher.run_spec import RunSpec
+from torrentdist.launcher.run import run_spec
+from torrentdist.launcher.run.control_group import ControlGroup
+from torrentdist.launcher.run.namespaces import wrapped
+from torrentdist.launcher.run.output_log import CHUNK, OutputLog
+from torrentdist.launcher.run.run_files import GUARDIAN_LOG, LOCK, RUN_MARK, SPEC, STATUS, write_whole
+from torrentdist.launcher.run.run_init import CANNOT_START, KILL_PERIOD_SECS, KILLED, MOST_BYTES
+from torrentdist.launcher.run.run_lease import LeaseStep, LeaseTerm, clock
+from torrentdist.launcher.run.run_spec import RunSpec
 
-__all__ = ["NEVER", "birth_of", "clock", "read_lease", "write_whole"]
-
-SPEC, STATUS, LOCK, GUARDIAN_LOG = "spec.json", "status.json", "lock", "guardian.log"
-INIT = "torrentdist.launcher.run_init"
-RUN_MARK = "TORRENTDIST_RUN"
-"""In the environment of every process of a run: its id."""
-
-CHUNK = 65536
+INIT = "torrentdist.launcher.run.run_init"
 FREE_FD = 16
-"""Descriptors from here on are not the ones that an init begins with."""
+"""Descriptors below this number are those that an init begins with."""
 CREDENTIALS = struct.Struct("3i")
-
-
-class Log:
-    """One stream of output in files named by the offset at which they begin; the oldest go."""
-
-    def __init__(self, directory: str, name: str, max_bytes: int, max_files: int) -> None:
-        self._directory, self._name = directory, name
-        self._max_bytes, self._max_files = max_bytes, max_files
-        offsets = self._offsets()
-        self._start = offsets[-1] if offsets else 0
-        self._fd = self._open()
-        self._size = os.fstat(self._fd).st_size
-
-    @property
-    def room(self) -> int:
-        """How much to write at once."""
-        left = self._max_bytes - self._size
-        return min(CHUNK, left if left > 0 else self._max_bytes)
-
-    def write(self, data: bytes) -> None:
-        """What cannot be written is dropped: a full disk must not hold up the worker."""
-        try:
-            if self._size >= self._max_bytes:
-                self._rotate()
-            self._size += os.write(self._fd, data)
-        except OSError:
-            pass
-
-    def _rotate(self) -> None:
-        os.close(self._fd)
-        self._start += self._size
-        self._fd, self._size = self._open(), 0
-        for offset in self._offsets()[: -self._max_files]:
-            os.unlink(self._path(offset))
-
-    def _offsets(self) -> list[int]:
-        parts = (name.partition(".") for name in os.listdir(self._directory))
-        return sorted(int(rest) for name, _, rest in parts if name == self._name and rest.isdigit())
-
-    def _open(self) -> int:
-        return os.open(self._path(self._start), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)
-
-    def _path(self, offset: int) -> str:
-        return f"{self._directory}/{self._name}.{offset:015d}"
 
 
 class Guardian:
     def __init__(self, home: str, spec: RunSpec, caller: User, namespaces: bool, groups: str) -> None:
-        """`groups`: the directory in which each run has a control group; empty: there is none."""
+        """`groups` is the directory in which each run has a control group; empty: runs have none."""
         self._home = home
         self._spec = spec
         self._caller = caller
@@ -93,15 +46,16 @@ class Guardian:
         self._group: ControlGroup | None = None
         self._term = LeaseTerm(spec.lease_file, spec.run, spec.grace)
         self._child = 0
-        """bubblewrap, or the init itself."""
+        """Pid of bubblewrap, or of the init itself where runs have no namespaces."""
         self._init = self._worker = 0
         self._code: int | None = None
         self._reason = self._failure = ""
         self._asked_to_stop = self._asked_to_kill = False
         self._wake_in, self._wake_out = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._logs: dict[int, Log] = {}
+        self._logs: dict[int, OutputLog] = {}
+        """The worker's output streams, by the descriptor that each is read from."""
         self._control: socket.socket | None = None
-        """To the init; None: it has closed its end."""
+        """Socket to the init; None once the init has closed its end."""
 
     def run(self) -> None:
         if self._term.over:
@@ -143,7 +97,7 @@ class Guardian:
         for (out, end), name in zip(streams, ("stdout", "stderr"), strict=True):
             os.close(end)
             os.set_blocking(out, False)
-            self._logs[out] = Log(self._home, name, self._spec.log_bytes, self._spec.log_files)
+            self._logs[out] = OutputLog(self._home, name, self._spec.log_bytes, self._spec.log_files)
 
     def _become_init(self, guardian: int, stdout: int, stderr: int, control: socket.socket) -> None:
         command = bare_program.command(INIT)
@@ -185,7 +139,7 @@ class Guardian:
                 self._hear()
 
     def _hear(self) -> None:
-        """Everything that the init has said so far."""
+        """Reads every message that the init has sent so far."""
         while self._control is not None:
             try:
                 message, extra, _, _ = self._control.recvmsg(MOST_BYTES, socket.CMSG_SPACE(CREDENTIALS.size))
@@ -197,7 +151,7 @@ class Guardian:
                 self._control.close()
                 self._control = None
                 return
-            # The kernel tells the sender's pid as this process sees it.
+            # The init does not know its pid on the host; the kernel translates it.
             pid = next((CREDENTIALS.unpack(data)[0] for _, kind, data in extra if kind == socket.SCM_CREDENTIALS), 0)
             self._note(pid, *message.decode(errors="replace").partition(" ")[::2])
 
@@ -212,16 +166,16 @@ class Guardian:
             self._code, self._reason = int(code), self._reason or why
         else:
             self._failure = rest
-            self._tell_of_start()
+            self._report_start()
 
-    def _tell_of_start(self) -> None:
+    def _report_start(self) -> None:
         self._write_status("running")
-        with contextlib.suppress(OSError):  # the supervisor may be gone
+        with contextlib.suppress(OSError):  # the supervisor may have died
             os.write(1, b"running\n")
         os.dup2(os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC), 1)
 
     def _copy(self, fd: int) -> bool:
-        """Whether there was anything."""
+        """Moves one chunk of output to its log. Returns False if there was none."""
         try:
             data = os.read(fd, self._logs[fd].room)
         except BlockingIOError:
@@ -239,7 +193,7 @@ class Guardian:
                 pass
 
     def _reap(self) -> bool:
-        """Whether there are children left."""
+        """Collects children that have ended. Returns whether any child is left."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -248,11 +202,11 @@ class Guardian:
             if pid == 0:
                 return True
             if pid == self._child:
-                self._hear()  # its last words
+                self._hear()  # messages that it sent before it ended
                 self._note_end(os.waitstatus_to_exitcode(status))
 
     def _note_end(self, code: int) -> None:
-        """Of the init, if it has not said how the worker ended: it was killed, or could not begin."""
+        """Decides the exit code if the init ended without a word: it was killed, or could not begin."""
         if self._code is None and self._init:
             self._code = KILLED
         elif self._code is None:
@@ -282,7 +236,7 @@ class Guardian:
                 self._control.send(reason.encode())
 
     def _end_tree(self) -> None:
-        """Kill whatever is left until nothing is. Orphans become our children, so none is missed."""
+        """Kills what is left of the run until nothing is. Orphans become our children, so none is missed."""
         while self._reap():
             if self._group is not None:
                 self._group.kill()
@@ -309,31 +263,6 @@ class Guardian:
         write_whole(f"{self._home}/{STATUS}", json.dumps(status).encode())
 
 
-def write_whole(path: str, data: bytes) -> None:
-    """Readers see the old content or the new one. It need not survive the host.
-
-    On a full disk a small file is written over instead, which takes no room; who reads then may have to look again."""
-    temporary = f"{path}.{os.getpid()}.tmp"
-    try:
-        with open(temporary, "wb") as file:
-            file.write(data)
-        os.rename(temporary, path)
-    except OSError as exc:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        if exc.errno not in (errno.ENOSPC, errno.EDQUOT) or not os.path.exists(path):
-            raise
-        _write_over(path, data)
-
-
-def _write_over(path: str, data: bytes) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-    try:
-        os.pwrite(fd, data.ljust(os.fstat(fd).st_size), 0)
-    finally:
-        os.close(fd)
-
-
 def main(arguments: list[str]) -> int:
     home, run, how, uid, gid, groups = arguments
     caller = User(int(uid), int(gid))
@@ -343,7 +272,7 @@ def main(arguments: list[str]) -> int:
     privileges.adopt_orphans()
     privileges.act_as(caller)
     os.dup2(os.open(f"{home}/{GUARDIAN_LOG}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), 2)
-    # Held to the end: another process that gets this lock knows that no other guardian of this worker lives.
+    # Held until this process ends: a process that gets this lock knows that the guardian is gone.
     lock = os.open(f"{home}/{LOCK}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     with open(f"{home}/{SPEC}", "rb") as file:

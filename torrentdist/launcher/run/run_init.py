@@ -16,10 +16,11 @@ import signal
 import socket
 import time
 
-from torrentdist.launcher import privileges, run_spec
+from torrentdist.launcher import privileges
 from torrentdist.launcher.process_tree import kill_descendants
-from torrentdist.launcher.run_lease import LeaseStep, LeaseTerm, clock
-from torrentdist.launcher.run_spec import RunSpec
+from torrentdist.launcher.run import run_spec
+from torrentdist.launcher.run.run_lease import LeaseStep, LeaseTerm, clock
+from torrentdist.launcher.run.run_spec import RunSpec
 
 CONTROL, SPECIFICATION = 3, 4
 KILLED = 128 + signal.SIGKILL
