@@ -11,12 +11,11 @@ import msgspec
 import pytest
 from masters_in_process import BUNDLE, Enter, leader_with_bundle, request
 from records_of import supervisor
-from starlette.applications import Starlette
-from starlette.routing import Route
 from zookeeper_fixtures import TcpProxy
 
 from torrentdist.cluster import paths
-from torrentdist.master.http.master_api import MasterApi
+from torrentdist.host.http.operation import api_app
+from torrentdist.master.http.swarm_api import SwarmApi
 from torrentdist.master.swarm.newer_records import NewerRecords, knows_more
 from torrentdist.model.ids import Digest, PeerId, SupervisorId
 from torrentdist.model.records import encode
@@ -85,8 +84,8 @@ async def test_an_announce_is_answered_from_the_newer_records(enter: Enter, prox
         known.append(set(behind.mirror.snapshot.assignments))
         return SwarmAnswer(interval=1.0, you=source)
 
-    parts = SimpleNamespace(newer=NewerRecords(behind.mirror, nobody), swarms=SimpleNamespace(hear=hear))
-    app = Starlette(routes=[Route("/v1/swarm", MasterApi(cast(Any, parts)).swarm, methods=["POST"])])
+    swarms = cast(Any, SimpleNamespace(hear=hear))
+    app = api_app(SwarmApi(NewerRecords(behind.mirror, nobody), swarms).operations())
     proxy.hold_answers()
     await leader.operations.distribute(request("r1"), BUNDLE, None, {}, lambda _: None)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://m") as http:

@@ -15,10 +15,11 @@ ROOT = Path(__file__).parent.parent.parent
 MAX_FILE_LINES = 460
 MAX_FUNCTION_LINES = 50
 
-SWARM_SIDE = {"model", "bundle", "swarm", "cluster", "distributor"}
+SWARM_SIDE = {"model", "bundle", "swarm", "cluster", "distributor", "security"}
 MAY_IMPORT: dict[str, set[str]] = {
     "model": set(),
     "bundle": {"model"},
+    "security": {"model"},
     "swarm": {"model", "bundle"},
     "cluster": {"model"},
     "distributor": {"model", "bundle", "swarm", "cluster"},

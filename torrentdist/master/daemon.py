@@ -22,12 +22,13 @@ from torrentdist.cluster.records.registration import Registration
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.cluster.records.tree_backup import make_backup
 from torrentdist.cluster.session import acl
-from torrentdist.cluster.session.arrival import CONNECT_SECS, answered, enter, lacks_cluster, until_founded
-from torrentdist.cluster.session.znode_operations import SessionState
+from torrentdist.cluster.session.arrival import CONNECT_SECS, answered, enter, until_founded
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
 from torrentdist.distributor.loader import joins_uploads
 from torrentdist.distributor.protocol import Holder
 from torrentdist.host.hand_outs import HandOuts
+from torrentdist.host.http.health_api import HealthApi
+from torrentdist.host.http.operation import Router
 from torrentdist.host.http.web import WebServer, bind_socket
 from torrentdist.host.master_links import MasterLinks, http_client
 from torrentdist.host.plugin_services import LoopServices
@@ -41,19 +42,31 @@ from torrentdist.host.scrub import scrub
 from torrentdist.host.telemetry.metrics import Metrics
 from torrentdist.http11 import Http
 from torrentdist.master.bundles.bundle_operations import BundleOperations
-from torrentdist.master.bundles.bundle_views import fleet_view
 from torrentdist.master.bundles.intake import Intake
+from torrentdist.master.bundles.raw_metafiles import RawMetafiles
 from torrentdist.master.bundles.replicator import Replicator
 from torrentdist.master.changes.answered_requests import Requests
 from torrentdist.master.changes.commit import LeaderChanges
 from torrentdist.master.changes.request_trimming import RequestTrimmer
-from torrentdist.master.http.master_api import master_app
+from torrentdist.master.http.bundle_api import BundleApi
+from torrentdist.master.http.bundle_change_api import BundleChangeApi
+from torrentdist.master.http.cluster_api import ClusterApi
+from torrentdist.master.http.job_api import JobApi
+from torrentdist.master.http.leadership_api import LeadershipApi
+from torrentdist.master.http.master_app import master_app
+from torrentdist.master.http.metafile_api import MetafileApi
+from torrentdist.master.http.supervisor_api import SupervisorApi
+from torrentdist.master.http.swarm_api import SwarmApi
+from torrentdist.master.http.upload_api import UploadApi
 from torrentdist.master.jobs.job_service import JobService
 from torrentdist.master.leading.heir import heir
+from torrentdist.master.leading.leader_transfer import LeaderTransfer
 from torrentdist.master.leading.leadership import Leadership
-from torrentdist.master.leading.roles import Roles, lag
+from torrentdist.master.leading.roles import Roles
 from torrentdist.master.leading.schema_upgrade import Upgrade
+from torrentdist.master.master_health import MasterHealth
 from torrentdist.master.master_metrics import master_samples
+from torrentdist.master.own_role import OwnRole
 from torrentdist.master.reads.saved_records import Records, SavingPace
 from torrentdist.master.reads.zookeeper_reachability import ZooKeeperReachability
 from torrentdist.master.swarm.newer_records import NewerRecords
@@ -61,12 +74,9 @@ from torrentdist.master.swarm.swarms import Swarms
 from torrentdist.model import ids
 from torrentdist.model.backup import encode_backup
 from torrentdist.model.configuration.config import Config
-from torrentdist.model.errors import NO_CLUSTER, TorrentdistError
 from torrentdist.model.events import DaemonStarted
 from torrentdist.model.ids import BundleId, Digest, MasterId, PeerId
 from torrentdist.model.records import SCHEMA, MasterRecord
-from torrentdist.model.wire.fleet_messages import FleetView
-from torrentdist.model.wire.ha_views import RoleView
 from torrentdist.model.wire.swarm_messages import PeerRole
 from torrentdist.swarm.agent import SwarmAgent
 
@@ -86,7 +96,7 @@ class Master:
         self.config = config
         self.id = id_of(config)
         self.started_at = time.time()
-        self.metrics = Metrics(lambda: master_samples(self))
+        self.metrics = Metrics(lambda: master_samples(self.runtime, self.mirror, self.leadership, self.swarms))
         self._repair_acls = repair_acls
         self._token = token_of(config)
         self._background = Background()
@@ -120,8 +130,9 @@ class Master:
         http = http_client(self._token)
         self._closing.push_async_callback(http.aclose)
         self.links = MasterLinks(http, self._other_masters, self.id)
+        self.raw_metafiles = RawMetafiles(self.runtime.store, self.links, self.mirror)
         await self._load_records(http)
-        self.roles = Roles(http, self.snapshot, self.role)
+        self.health = MasterHealth(self._zookeeper, self.records, self._is_registered)
         self.swarms = Swarms(
             PeerId(self.id),
             self.runtime,
@@ -132,6 +143,8 @@ class Master:
         )
         self.newer = NewerRecords(self.mirror, self.swarms.directory.lists)
         self.leadership = self._make_leadership()
+        own = OwnRole(self.id, self.url(), self.health, self.leadership, self.records, self.runtime.store)
+        self.roles = Roles(http, self.snapshot, own.view)
         changes = self.changes = LeaderChanges(self.mirror, self.leadership, Requests(self._zookeeper))
         self.operations = BundleOperations(
             changes, self.leadership.default_min_replicas, lambda: self.server_now() or time.time()
@@ -143,12 +156,33 @@ class Master:
         agent = self._agent = self._make_agent(http)
         self._load_plugin()
         await self.runtime.start()
-        self._web = WebServer(master_app(self, self._token), sock)
-        await self._web.start()
-        self._closing.push_async_callback(self._web.stop)
+        await self._serve(sock)
         self._closing.callback(withdraw_address, self.runtime.store.data_dir)
         self._spawn_loops(agent)
         log.info("master started", url=self.url(), swarm_port=self.runtime.engine.port)
+
+    async def _serve(self, sock: socket.socket) -> None:
+        app = master_app(self._routers(), self.mirror, self.records, self.leadership, self._token)
+        web = WebServer(app, sock)
+        await web.start()
+        self._closing.push_async_callback(web.stop)
+
+    def _routers(self) -> list[Router]:
+        """The routers of the HTTP API, each with the parts that it calls."""
+        max_body = self.config.api.max_request_bytes
+        transfer = LeaderTransfer(self.id, self.leadership, self.mirror, self.roles, self.changes)
+        return [
+            HealthApi(self.health.failing, self.metrics),
+            LeadershipApi(self.leadership, self.roles, self.records, transfer),
+            ClusterApi(self.records, self.leadership, self.jobs, self.swarms, self._backup),
+            BundleApi(self.records, self.mirror, self.swarms, self.runtime, self.hand_outs),
+            BundleChangeApi(self.operations, self.leadership, self.jobs, self.swarms, max_body),
+            UploadApi(self.leadership, self.intake, max_body),
+            MetafileApi(self.records, self.runtime, self.swarms, self.raw_metafiles, self.replicator.retry, max_body),
+            JobApi(self.jobs, self.leadership, self.records),
+            SupervisorApi(self.jobs, self.leadership),
+            SwarmApi(self.newer, self.swarms),
+        ]
 
     def _spawn_loops(self, agent: SwarmAgent) -> None:
         started = DaemonStarted(host=self.host(), port=self.runtime.engine.port, version=__version__)
@@ -208,7 +242,7 @@ class Master:
             self.runtime,
             asyncio.get_running_loop(),
             holders=self._holders,
-            raw_metafile=self._raw_metafile_of,
+            raw_metafile=self.raw_metafiles.of_bundle,
             token=self._token,
         )
         self._closing.callback(services.close)
@@ -298,35 +332,10 @@ class Master:
             speaks=SCHEMA,
         )
 
-    def failing_checks(self) -> dict[str, str]:
-        failing = {}
-        if self._zookeeper.state is not SessionState.CONNECTED:
-            failing["zookeeper"] = f"the session is {self._zookeeper.state}"
-        if lacks_cluster(self.mirror):
-            return failing | {"cluster": NO_CLUSTER}
-        if self._registration is None or not self._registration.registered:
-            failing["registration"] = "not registered yet"
-        if not self.snapshot().present:
-            failing["records"] = "the cluster's records are not known yet"
-        return failing
+    def _is_registered(self) -> bool:
+        return self._registration is not None and self._registration.registered
 
-    def role(self) -> RoleView:
-        snapshot, failing = self.snapshot(), self.failing_checks()
-        return RoleView(
-            id=self.id,
-            url=self.url(),
-            state=self.leadership.state(),
-            epoch=snapshot.epoch,
-            lag=lag(snapshot, self.runtime.store.published()),
-            version=__version__,
-            ready=not failing,
-            failing=failing,
-            now=time.time(),
-            session_secs=self.config.zookeeper.session_timeout_secs,
-            granted_secs=self._zookeeper.negotiated_timeout if self._zookeeper.session_id is not None else None,
-        )
-
-    async def backup(self) -> bytes:
+    async def _backup(self) -> bytes:
         return await asyncio.to_thread(encode_backup, await make_backup(self._zookeeper))
 
     # what its parts ask
@@ -339,9 +348,6 @@ class Master:
         """ZooKeeper's clock, which alone tells ages: hosts' clocks differ. None: not known yet."""
         return self._zookeeper.server_now()
 
-    def fleet(self, snapshot: ClusterSnapshot, bundle: BundleId) -> FleetView:
-        return fleet_view(snapshot, bundle, self.swarms.members(snapshot.bundles[bundle].record.digest))
-
     def _all_masters(self) -> list[str]:
         return [m.url for m in self.snapshot().masters.values()] or [self.url()]
 
@@ -351,16 +357,6 @@ class Master:
     async def _holders(self, bundle: BundleId) -> list[Holder]:
         snapshot = self.mirror.snapshot
         return [Holder(id_, snapshot.masters[id_].url) for id_ in sorted(snapshot.holders(bundle))]
-
-    async def _raw_metafile_of(self, bundle: BundleId) -> bytes:
-        entry = self.mirror.snapshot.bundles.get(bundle)
-        if entry is None:
-            raise TorrentdistError("bundle_not_found", id=bundle)
-        return await self.raw_metafile(entry.record.digest)
-
-    async def raw_metafile(self, digest: Digest) -> bytes:
-        raw = await asyncio.to_thread(self.runtime.store.raw_metafile, digest)
-        return raw if raw is not None else (await self.links.metafile_of(digest)).raw
 
 
 def run(config: Config, *, repair_acls: bool = False) -> None:

@@ -1,23 +1,23 @@
-"""The metrics of a master, read from its snapshot and its directory."""
+"""The metrics of a master, read from its records and its directory of swarms."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from torrentdist.cluster.records.mirror import Mirror
+from torrentdist.host.runtime import HostRuntime
 from torrentdist.host.telemetry.host_metrics import host_samples
 from torrentdist.host.telemetry.metrics import Sample
 from torrentdist.master.bundles.bundle_views import bundle_counts
+from torrentdist.master.leading.leadership import Leadership
+from torrentdist.master.swarm.swarms import Swarms
 
-if TYPE_CHECKING:
-    from torrentdist.master.daemon import Master
 
-
-def master_samples(master: Master) -> Iterator[Sample]:
-    yield from host_samples(master.runtime)
-    snapshot = master.mirror.snapshot
+def master_samples(runtime: HostRuntime, mirror: Mirror, leadership: Leadership, swarms: Swarms) -> Iterator[Sample]:
+    yield from host_samples(runtime)
+    snapshot = mirror.snapshot
     counts = bundle_counts(snapshot)
-    yield Sample("leader", "1 on the master that leads", float(master.leadership.is_leader()))
+    yield Sample("leader", "1 on the master that leads", float(leadership.is_leader()))
     yield Sample("epoch", "The epoch that this master knows", snapshot.epoch)
     yield Sample("masters", "Registered masters", len(snapshot.masters))
     yield Sample("supervisors", "Registered supervisors", len(snapshot.supervisors))
@@ -25,7 +25,7 @@ def master_samples(master: Master) -> Iterator[Sample]:
     yield Sample("bundles", "Bundles by state", counts.uploading, {"state": "uploading"})
     yield Sample("bundles", "Bundles by state", counts.lost, {"state": "lost"})
     yield Sample("bundles_under_replicated", "Available with fewer holders than wanted", counts.under_replicated)
-    directory = master.swarms.directory.statistics()
+    directory = swarms.directory.statistics()
     yield Sample("directory_swarms", "Swarms that some peer is in", directory.swarms)
     yield Sample("directory_fetching", "Peers that are fetching", directory.fetching)
     yield Sample("directory_hosts", "Hosts that peers are on", directory.hosts)

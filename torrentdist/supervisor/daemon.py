@@ -22,6 +22,8 @@ from torrentdist.cluster.session.znode_operations import SessionId, SessionState
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
 from torrentdist.distributor.loader import joins_uploads
 from torrentdist.host.hand_outs import HandOuts
+from torrentdist.host.http.health_api import HealthApi
+from torrentdist.host.http.operation import Router
 from torrentdist.host.http.socket_activation import inherited_socket
 from torrentdist.host.http.web import WebServer, bind_socket
 from torrentdist.host.master_links import MasterLinks, http_client
@@ -48,8 +50,10 @@ from torrentdist.supervisor.exclusivity.isolation import Isolation
 from torrentdist.supervisor.gateway.archive_cache import ArchiveCache
 from torrentdist.supervisor.gateway.bundle_server import BundleServer
 from torrentdist.supervisor.gateway.gateway import gateway_app
+from torrentdist.supervisor.gateway.host_bundle_api import HostBundleApi
 from torrentdist.supervisor.gateway.output_api import OutputApi
 from torrentdist.supervisor.gateway.peer_api import outside_app
+from torrentdist.supervisor.gateway.worker_api import WorkerApi
 from torrentdist.supervisor.jobs.local_state import read_left
 from torrentdist.supervisor.jobs.reporting import Reporting, job_facts
 from torrentdist.supervisor.jobs.worker_loop import WorkerLoop
@@ -134,9 +138,17 @@ class Supervisor:
 
     async def _open_doors(self, jobs: WorkerLoop, gateway: socket.socket, outside: socket.socket) -> None:
         """The gateway, and what other hosts may ask."""
-        self.output = OutputApi(jobs.homes, jobs.placed)
-        self._web = WebServer(gateway_app(self, lambda: self._web), gateway)
-        self._outside = WebServer(outside_app(self.output, self.runtime.raw_metafile, self._token), outside)
+        output = OutputApi(jobs.homes, jobs.placed)
+        routers: list[Router] = [
+            HealthApi(self.failing_checks, self.metrics),
+            HostBundleApi(self.runtime, self.keeper),
+            self.bundles,
+            WorkerApi(jobs),
+            output,
+        ]
+        users = self.config.supervisor.gateway_users
+        self._web = WebServer(gateway_app(routers, users, lambda client: self._web.cut(client)), gateway)
+        self._outside = WebServer(outside_app(output, self.runtime.raw_metafile, self._token), outside)
         for web in (self._web, self._outside):
             await web.start()
             self._closing.push_async_callback(web.stop)

@@ -97,6 +97,11 @@ class ZooKeeper:
     # the session
 
     @property
+    def asked_timeout(self) -> float:
+        """The session timeout in seconds that the configuration asks for."""
+        return self._config.session_timeout_secs
+
+    @property
     def session_id(self) -> int | None:
         return None if self.session is None else self.session.id
 

@@ -1,4 +1,4 @@
-"""The HTTP shell of both daemons: sockets, the server in our own event loop, JSON, errors, the bearer token.
+"""The HTTP shell of both daemons: sockets, the server in our own event loop, JSON, errors.
 
 Always holds: every failure leaves as an error of the table, with its status. Must not do: listen anywhere but on
 loopback without a token.
@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hmac
 import ipaddress
 import socket
 import struct
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 import structlog
 import uvicorn
 from starlette.convertors import PathConvertor, register_url_convertor
-from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Match
@@ -30,6 +28,8 @@ from torrentdist.model.errors import TorrentdistError
 log = structlog.get_logger(__name__)
 
 V = TypeVar("V")
+PRINCIPAL: Final = "torrentdist.principal"
+"""The key of a request's sender in its scope. authentication.py sets it."""
 
 
 class AnyPath(PathConvertor):
@@ -52,7 +52,7 @@ async def on_torrentdist_error(_: Request, exc: Exception) -> Response:
 
 
 async def on_unexpected_error(request: Request, exc: Exception) -> Response:
-    log.error("request failed", path=request.url.path, exc_info=exc)
+    log.error("request failed", path=request.url.path, sender=str(request.scope.get(PRINCIPAL)), exc_info=exc)
     error = TorrentdistError("internal", detail=f"{type(exc).__name__} in {request.url.path}")
     return json_response(error.to_wire(), status=error.http_status)
 
@@ -111,24 +111,6 @@ def number_parameter(request: Request, name: str, default: float, *, low: float,
     if not low <= value <= high:
         raise TorrentdistError("invalid_request", detail=f"{name}={text!r} is not a number from {low:g} to {high:g}")
     return value
-
-
-class BearerAuth:
-    """Lets a request pass that carries the token, or whose path is open."""
-
-    def __init__(self, app: ASGIApp, token: str, open_prefixes: tuple[str, ...]) -> None:
-        self._app = app
-        self._expected = f"Bearer {token}".encode()
-        self._open = open_prefixes
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and not scope["path"].startswith(self._open):
-            given = Headers(scope=scope).get("authorization", "").encode()
-            if not hmac.compare_digest(given, self._expected):
-                error = TorrentdistError("unauthorized")
-                await json_response(error.to_wire(), status=error.http_status)(scope, receive, send)
-                return
-        await self._app(scope, receive, send)
 
 
 class CutShort:

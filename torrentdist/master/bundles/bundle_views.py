@@ -17,6 +17,7 @@ from torrentdist.model.wire.fleet_messages import FleetView, HostProgress, HostS
 from torrentdist.model.wire.ha_views import FailoverView
 from torrentdist.model.wire.swarm_messages import SwarmEntry
 
+ALIVE = (BundleState.UPLOADING, BundleState.AVAILABLE, BundleState.LOST)
 LISTED = (BundleState.AVAILABLE, BundleState.LOST)
 
 

@@ -1,117 +1,106 @@
-"""The part of a master's HTTP API that is about jobs and the supervisors that run them."""
+"""Jobs: submit them, steer them, and read their state.
+
+Always: the leader alone answers what workers do; `?any=true` asks any master for the records instead.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from torrentdist.host.http.web import decode_body, json_response, number_parameter, read_body
-from torrentdist.master.http.mutation_requests import answered, mutation_of, page_of
-from torrentdist.master.http.openapi import Operation
+from torrentdist.host.http.operation import Operation, body_of
+from torrentdist.host.http.web import decode_body, json_response, number_parameter
+from torrentdist.master.http.mutation_requests import LONGEST_WAIT, MAX_JSON_BYTES, answered, mutation_of, page_of
 from torrentdist.master.jobs.job_operations import find_job
+from torrentdist.master.jobs.job_service import JobService
 from torrentdist.master.jobs.lifecycle import Activate, Deactivate, Kill, Rebalance
+from torrentdist.master.leading.leadership import Leadership
+from torrentdist.master.reads.saved_records import Records
 from torrentdist.model import ids
-from torrentdist.model.wire.ha_views import SightView
-from torrentdist.model.wire.job_messages import HeartbeatAnswer, HeartbeatBody, JobView, SubmitBody
-from torrentdist.model.wire.prune_views import UnusedView
-
-if TYPE_CHECKING:
-    from torrentdist.master.daemon import Master
-
-MAX_BODY_BYTES = 4 * 1024 * 1024
-LONGEST_WAIT = 10 * 365 * 86400.0
+from torrentdist.model.wire.job_messages import JobView, SubmitBody
+from torrentdist.security.principal import Role
 
 
 class JobApi:
-    def __init__(self, master: Master) -> None:
-        self._m = master
+    def __init__(self, jobs: JobService, leadership: Leadership, records: Records) -> None:
+        self._jobs = jobs
+        self._leadership = leadership
+        self._records = records
+
+    def operations(self) -> Iterator[Operation]:
+        one = "/v1/jobs/{job}"
+        yield Operation("GET", "/v1/jobs", self.jobs, list[JobView], "every job", Role.READER, paged=True)
+        summary = "one job, by id or by the name of a live one"
+        yield Operation("GET", one, self.job, JobView, summary, Role.READER)
+        yield Operation(
+            "POST",
+            "/v1/jobs",
+            self.submit,
+            JobView,
+            "submit a job whose bundle is here",
+            Role.SUBMITTER,
+            body=SubmitBody,
+            max_body=MAX_JSON_BYTES,
+            changes=True,
+        )
+        summary = "let its workers run"
+        yield Operation("POST", f"{one}/activate", self.activate, JobView, summary, Role.SUBMITTER, changes=True)
+        summary = "stop its workers and keep their places"
+        yield Operation("POST", f"{one}/deactivate", self.deactivate, JobView, summary, Role.SUBMITTER, changes=True)
+        summary = "spread it anew after ?wait= with ?workers="
+        yield Operation("POST", f"{one}/rebalance", self.rebalance, JobView, summary, Role.SUBMITTER, changes=True)
+        summary = "deactivate now, remove after ?wait="
+        yield Operation("DELETE", one, self.kill, JobView, summary, Role.SUBMITTER, changes=True)
 
     async def jobs(self, request: Request) -> Response:
         self._only_leader_unless_any(request)
-        return json_response(self._m.jobs.views(self._m.snapshot(), page_of(request)))
+        return json_response(self._jobs.views(self._records.snapshot(), page_of(request)))
 
     async def job(self, request: Request) -> Response:
         self._only_leader_unless_any(request)
         name = request.path_params["job"]
         if request.query_params.get("events") == "true":
-            return json_response(await self._m.jobs.told(self._m.snapshot(), name))
-        return json_response(self._m.jobs.view(self._m.snapshot(), name))
+            return json_response(await self._jobs.told(self._records.snapshot(), name))
+        return json_response(self._jobs.view(self._records.snapshot(), name))
 
     async def submit(self, request: Request) -> Response:
-        self._m.leadership.fence()  # refuse before the body is read
-        raw = await read_body(request, MAX_BODY_BYTES)
+        self._leadership.fence()  # refuse before the body is read
+        raw = await body_of(request)
         body = decode_body(raw, SubmitBody)
-        return answered(await self._m.jobs.submit(await mutation_of(request, raw), body))
+        return answered(await self._jobs.submit(await mutation_of(request, raw), body))
 
     async def activate(self, request: Request) -> Response:
         now = self._now()
-        return answered(await self._m.jobs.happen(await mutation_of(request), self._name(request), Activate(now)))
+        return answered(await self._jobs.happen(await mutation_of(request), self._name(request), Activate(now)))
 
     async def deactivate(self, request: Request) -> Response:
         now = self._now()
-        return answered(await self._m.jobs.happen(await mutation_of(request), self._name(request), Deactivate(now)))
+        return answered(await self._jobs.happen(await mutation_of(request), self._name(request), Deactivate(now)))
 
     async def rebalance(self, request: Request) -> Response:
         wait = number_parameter(request, "wait", 0.0, low=0.0, high=LONGEST_WAIT)
         workers = int(number_parameter(request, "workers", 0, low=0, high=10_000))
         event = Rebalance(self._now(), wait, workers)
-        return answered(await self._m.jobs.happen(await mutation_of(request), self._name(request), event))
+        return answered(await self._jobs.happen(await mutation_of(request), self._name(request), event))
 
     async def kill(self, request: Request) -> Response:
         name = self._name(request)
         now = self._now()
-        spec = find_job(self._m.snapshot(), name).record.spec
+        spec = find_job(self._records.snapshot(), name).record.spec
         default = spec.kill_wait_secs if spec is not None else 30.0
         wait = number_parameter(request, "wait", default, low=0.0, high=LONGEST_WAIT)
-        return answered(await self._m.jobs.happen(await mutation_of(request), name, Kill(now, wait)))
-
-    async def drain(self, request: Request) -> Response:
-        supervisor = ids.supervisor_id(request.path_params["supervisor"])
-        self._m.leadership.fence()
-        return answered(await self._m.jobs.drain(await mutation_of(request), supervisor, request.method == "PUT"))
-
-    async def prune(self, request: Request) -> Response:
-        older_than = number_parameter(request, "older_than", 0.0, low=0.0, high=LONGEST_WAIT)
-        dry_run = request.query_params.get("dry_run") == "true"
-        self._m.leadership.fence()
-        return answered(await self._m.jobs.prune(await mutation_of(request), older_than, dry_run))
-
-    async def heartbeat(self, request: Request) -> Response:
-        body = decode_body(await read_body(request, MAX_BODY_BYTES), HeartbeatBody)
-        return json_response(self._m.jobs.hear(body))
-
-    async def sight(self, request: Request) -> Response:
-        supervisor = ids.supervisor_id(request.query_params.get("supervisor", ""))
-        within = number_parameter(request, "within", 1.0, low=0.0, high=10.0)
-        return json_response(await self._m.jobs.sight(supervisor, within))
+        return answered(await self._jobs.happen(await mutation_of(request), name, Kill(now, wait)))
 
     def _only_leader_unless_any(self, request: Request) -> None:
-        """What the workers do is reported to the leader; others know the records and the places only."""
+        """Workers report to the leader alone. Other masters know the records and the places."""
         if request.query_params.get("any") != "true":
-            self._m.leadership.fence()
+            self._leadership.fence()
 
     def _name(self, request: Request) -> str:
         return ids.job_id(request.path_params["job"])
 
     def _now(self) -> float:
-        self._m.leadership.fence()
-        return self._m.jobs.server_now()
-
-
-JOB_OPERATIONS: tuple[Operation, ...] = (
-    Operation("GET", "/v1/jobs", "jobs", list[JobView], "every job", paged=True),
-    Operation("GET", "/v1/jobs/{job}", "job", JobView, "one job, by id or by the name of a live one"),
-    Operation("POST", "/v1/jobs", "submit", JobView, "submit a job whose bundle is here", body=SubmitBody),
-    Operation("POST", "/v1/jobs/{job}/activate", "activate", JobView, "let its workers run"),
-    Operation("POST", "/v1/jobs/{job}/deactivate", "deactivate", JobView, "stop its workers and keep their places"),
-    Operation("POST", "/v1/jobs/{job}/rebalance", "rebalance", JobView, "spread it anew after ?wait= with ?workers="),
-    Operation("DELETE", "/v1/jobs/{job}", "kill", JobView, "deactivate now, remove after ?wait="),
-    Operation("PUT", "/v1/supervisors/{supervisor}/drain", "drain", None, "place nothing there any more"),
-    Operation("DELETE", "/v1/supervisors/{supervisor}/drain", "drain", None, "undo drain"),
-    Operation("POST", "/v1/prune", "prune", UnusedView, "remove the bundles that nobody uses"),
-    Operation("POST", "/v1/heartbeat", "heartbeat", HeartbeatAnswer, "what a supervisor's workers do, to the leader",
-              body=HeartbeatBody),
-    Operation("GET", "/v1/sight", "sight", SightView, "whether it sees ZooKeeper, asked by a host that sees none"),
-)  # fmt: skip
+        self._leadership.fence()
+        return self._jobs.server_now()

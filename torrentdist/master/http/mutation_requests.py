@@ -1,7 +1,6 @@
-"""What requests over HTTP have in common: the identity of a mutation, the part of a list that is asked for, and an
-answer that is JSON already.
+"""What several routers read from a request: ids in its path, the page of a list, the identity of a change.
 
-Never: decide anything.
+Always: an id from a path is checked before anything uses it.
 """
 
 from __future__ import annotations
@@ -15,11 +14,27 @@ from torrentdist.host.http.web import number_parameter
 from torrentdist.master.changes.answered_requests import Mutation, mutation
 from torrentdist.master.reads.paging import MOST, Page
 from torrentdist.model import ids
+from torrentdist.model.ids import BundleId, Digest
 from torrentdist.model.wire.headers import REQUEST_ID
+
+MAX_JSON_BYTES = 4 * 1024 * 1024
+"""Largest JSON body of a job or of a supervisor."""
+LONGEST_WAIT = 10 * 365 * 86400.0
+"""Largest number of seconds that a request may name: ten years."""
+
+
+def bundle_of(request: Request) -> BundleId:
+    """Returns the bundle that the path names."""
+    return ids.bundle_id(request.path_params["id"])
+
+
+def digest_of(request: Request) -> Digest:
+    """Returns the digest that the path names."""
+    return ids.digest(request.path_params["digest"])
 
 
 async def mutation_of(request: Request, body: bytes = b"") -> Mutation | None:
-    """What a retry of this request is recognised by; None for one without an id, which is not remembered."""
+    """Returns what a retry of this request is recognised by; None for a request without an id."""
     given = request.headers.get(REQUEST_ID)
     if given is None:
         return None
@@ -28,10 +43,11 @@ async def mutation_of(request: Request, body: bytes = b"") -> Mutation | None:
 
 
 def page_of(request: Request) -> Page:
-    """The part of a list that is asked for."""
+    """Returns the part of a list that the request asks for."""
     limit = int(number_parameter(request, "limit", MOST, low=1, high=MOST))
     return Page(after=request.query_params.get("after", ""), limit=limit if "limit" in request.query_params else None)
 
 
 def answered(body: bytes) -> Response:
+    """Returns the answer to a change, which is JSON already."""
     return Response(body, media_type="application/json")

@@ -1,15 +1,18 @@
-"""The OpenAPI document, generated from the table of routes and the types of the views: it cannot lag behind them."""
+"""The OpenAPI document of a master.
+
+Always: it is made from the operations and the types of the views, so that it cannot lag behind them.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from torrentdist import __version__
+from torrentdist.host.http.operation import Operation
 from torrentdist.master.reads.paging import MOST
 from torrentdist.model.wire.headers import REQUEST_ID, ZXID
 
@@ -36,27 +39,8 @@ _PAGE = [
 ]  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Operation:
-    method: str
-    path: str
-    handler: str
-    answer: Any
-    """The type of the JSON answer; None: not JSON."""
-    summary: str
-    body: Any = None
-    paged: bool = False
-    """Whether the answer is a list that `after` and `limit` give in parts."""
-
-    @property
-    def remembered(self) -> bool:
-        """Whether a retry under the same request id is answered as the first time."""
-        return self.method != "GET" and self.path.startswith(
-            ("/v1/bundles", "/v1/transfer", "/v1/jobs", "/v1/supervisors", "/v1/uploads/{digest}/")
-        )
-
-
 def openapi_document(operations: Sequence[Operation]) -> dict[str, Any]:
+    """Returns the document that describes these operations; `x-role` names the role of each."""
     types = [t for op in operations for t in (op.answer, op.body) if t is not None]
     schemas, components = msgspec.json.schema_components(types, ref_template=_REF)
     by_type = {repr(t): s for t, s in zip(types, schemas, strict=True)}
@@ -78,8 +62,9 @@ def _operation(op: Operation, path: str, by_type: dict[str, Any]) -> dict[str, A
         return {"content": {"application/json": {"schema": by_type[repr(kind)]}}}
 
     document: dict[str, Any] = {
-        "operationId": f"{op.handler}_{op.method.lower()}",
+        "operationId": f"{op.name}_{op.method.lower()}",
         "summary": op.summary,
+        "x-role": op.role,
         "parameters": [
             *(
                 {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
@@ -87,13 +72,14 @@ def _operation(op: Operation, path: str, by_type: dict[str, Any]) -> dict[str, A
             ),
             *(_PAGE if op.paged else []),
             *([_SEEN] if path.startswith("/v1/") else []),
-            *([_REQUEST_ID] if op.remembered else []),
+            *([_REQUEST_ID] if op.changes else []),
         ],
         "responses": {
             "200": {"description": "ok", "headers": _SHOWN, **(content(op.answer) if op.answer is not None else {})},
             "default": {"description": "an error of the error table: error, message, hint, fields"},
         },
     }
-    if op.body is not None:
-        document["requestBody"] = content(op.body)
+    if op.max_body:
+        body = content(op.body) if op.body is not None else {"content": {"application/octet-stream": {}}}
+        document["requestBody"] = {**body, "x-max-bytes": op.max_body}
     return document

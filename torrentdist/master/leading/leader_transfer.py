@@ -39,42 +39,43 @@ def objection(role: RoleView) -> str | None:
     return None
 
 
-async def transfer(
-    me: MasterId,
-    target: MasterId,
-    mutation: Mutation | None,
-    leadership: Leadership,
-    mirror: Mirror,
-    roles: Roles,
-    changes: LeaderChanges,
-) -> bytes:
-    before = await changes.recall(mutation)  # only the leader can give it away
-    if before is not None:
-        if target != me:
-            raise TorrentdistError("target_not_ready", id=target, detail=f"{me} leads instead")
-        return before
-    began = time.monotonic()
-    record = mirror.snapshot.masters.get(target)
-    if record is None:
-        raise TorrentdistError("not_found", what=f"master {target!r}")
-    if target != me:
-        against = objection(await roles.ask(record))
-        if against is not None:
-            raise TorrentdistError("target_not_ready", id=target, detail=against)
-        promised = LeaderTransferView(previous=me, leader=target, seconds=0.0)
-        await changes.make(mutation, lambda s: [Check(paths.master(target))], lambda s: promised)
-        if not await leadership.hand_over(target):
-            raise TorrentdistError("target_not_ready", id=target, detail="it is not in the election's queue")
-        await _until_another_leads(me, target, mirror)
-    view = LeaderTransferView(previous=me, leader=target, seconds=round(time.monotonic() - began, 3))
-    return msgspec.json.encode(view)
+class LeaderTransfer:
+    def __init__(
+        self, me: MasterId, leadership: Leadership, mirror: Mirror, roles: Roles, changes: LeaderChanges
+    ) -> None:
+        self._me = me
+        self._leadership = leadership
+        self._mirror = mirror
+        self._roles = roles
+        self._changes = changes
 
+    async def to(self, target: MasterId, mutation: Mutation | None) -> bytes:
+        """Hands the leadership to `target` and returns the answer once that master leads."""
+        before = await self._changes.recall(mutation)  # only the leader can give it away
+        if before is not None:
+            if target != self._me:
+                raise TorrentdistError("target_not_ready", id=target, detail=f"{self._me} leads instead")
+            return before
+        began = time.monotonic()
+        record = self._mirror.snapshot.masters.get(target)
+        if record is None:
+            raise TorrentdistError("not_found", what=f"master {target!r}")
+        if target != self._me:
+            against = objection(await self._roles.ask(record))
+            if against is not None:
+                raise TorrentdistError("target_not_ready", id=target, detail=against)
+            promised = LeaderTransferView(previous=self._me, leader=target, seconds=0.0)
+            await self._changes.make(mutation, lambda s: [Check(paths.master(target))], lambda s: promised)
+            if not await self._leadership.hand_over(target):
+                raise TorrentdistError("target_not_ready", id=target, detail="it is not in the election's queue")
+            await self._until_it_leads(target)
+        view = LeaderTransferView(previous=self._me, leader=target, seconds=round(time.monotonic() - began, 3))
+        return msgspec.json.encode(view)
 
-async def _until_another_leads(me: MasterId, target: MasterId, mirror: Mirror) -> None:
-    epoch = mirror.snapshot.epoch
-    snapshot = await mirror.wait_for(
-        lambda s: s.epoch > epoch and s.leader is not None, HAND_OVER_SECS, f"handing over to {target}"
-    )
-    if snapshot.leader != target:
-        detail = f"{snapshot.leader} leads instead"
-        raise TorrentdistError("target_not_ready", id=target, detail=detail)
+    async def _until_it_leads(self, target: MasterId) -> None:
+        epoch = self._mirror.snapshot.epoch
+        snapshot = await self._mirror.wait_for(
+            lambda s: s.epoch > epoch and s.leader is not None, HAND_OVER_SECS, f"handing over to {target}"
+        )
+        if snapshot.leader != target:
+            raise TorrentdistError("target_not_ready", id=target, detail=f"{snapshot.leader} leads instead")

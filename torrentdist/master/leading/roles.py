@@ -1,7 +1,7 @@
-"""What each master says of itself: its state, its epoch, what it still lacks.
+"""The roles of all masters: each is asked over HTTP for its state, its epoch, and what it still lacks.
 
-Always holds: a master that is dead or slow delays the answer by one short deadline, however many there are. Soft: asked
-of each one over HTTP when somebody wants to know, and kept nowhere.
+Always: a dead or slow master delays the answer by one short deadline, however many there are.
+Never: keep an answer. Every call asks anew.
 """
 
 from __future__ import annotations
@@ -35,20 +35,22 @@ def state_of(phase: ElectionPhase, leads: bool) -> MasterState:
 
 
 def lag(snapshot: ClusterSnapshot, published: Container[Digest]) -> int:
-    """How many bundles a master lacks that it should have."""
+    """Returns the number of available bundles that a master has not published."""
     wanted = {e.record.digest for e in snapshot.bundles.values() if e.record.state is BundleState.AVAILABLE}
     return sum(digest not in published for digest in wanted)
 
 
 class Roles:
+    """The roles of all registered masters; `own` returns this master's."""
+
     def __init__(self, http: Http, snapshot: Callable[[], ClusterSnapshot], own: Callable[[], RoleView]) -> None:
         self._http = http
         self._snapshot = snapshot
-        self._own = own
+        self.own = own
 
     async def all(self) -> list[RoleView]:
-        """Every registered master, and this one."""
-        own = self._own()
+        """Returns the role of every registered master, and of this one."""
+        own = self.own()
         others = [m for id_, m in sorted(self._snapshot().masters.items()) if id_ != own.id]
         views = [own, *await asyncio.gather(*(self.ask(master) for master in others))]
         return sorted(views, key=lambda view: view.id)
@@ -67,7 +69,7 @@ class Roles:
 
 
 async def dial(host: str, port: int) -> DialView:
-    """Whether somebody listens there, as seen from this host."""
+    """Returns whether this host can connect to that port."""
     try:
         async with asyncio.timeout(ANSWER_SECS):
             _, writer = await asyncio.open_connection(host, port)

@@ -32,6 +32,13 @@ _NOT_THERE = ("bundle_not_found", "job_not_found")
 Handler = Callable[[Request], Awaitable[Response]]
 
 
+def require_zookeeper(records: Records) -> None:
+    """Raises `zookeeper_unavailable` at once, where asking ZooKeeper would only wait in vain."""
+    secs = records.cut_off_secs()
+    if secs > CATCH_UP_SECS:
+        raise TorrentdistError("zookeeper_unavailable", detail=f"this master has been cut off from it for {secs:.0f} s")
+
+
 def seen(header: str | None) -> int:
     """Returns the transaction that a sender says it has seen; 0 if it says nothing."""
     if header is None:

@@ -153,8 +153,16 @@ class Records:
             return self._on_disk.zxid if self._on_disk is not None else 0
         return self._mirror.applied_zxid
 
+    def lacks_cluster(self) -> bool:
+        """Whether ZooKeeper answers and holds no cluster."""
+        return lacks_cluster(self._mirror)
+
+    def server_now(self) -> float | None:
+        """Returns ZooKeeper's clock. It alone tells ages, since hosts' clocks differ. None: not known yet."""
+        return self._zookeeper.server_now()
+
     def from_file(self) -> bool:
-        if lacks_cluster(self._mirror):  # a wiped tree tells less than what was known last
+        if self.lacks_cluster():  # a wiped tree tells less than what was known last
             self._mirrored = False
         self._mirrored = self._mirrored or self._mirror.snapshot.present
         return not self._mirrored

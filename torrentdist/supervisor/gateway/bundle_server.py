@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import time
-from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Iterator
 from urllib.parse import quote
 
 from starlette.requests import Request
@@ -19,21 +18,21 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.host.http.file_answers import FILE_TYPE, Selection, file_response, no_body, path_response, select
 from torrentdist.host.http.http_conditions import Representation
+from torrentdist.host.http.operation import Operation
 from torrentdist.host.http.web import json_response, on_torrentdist_error
 from torrentdist.host.parsed_metafiles import ParsedMetafiles
 from torrentdist.host.process.heavy_work import in_heavy_thread
+from torrentdist.host.runtime import HostRuntime
 from torrentdist.model import ids
 from torrentdist.model.errors import ERRORS, TorrentdistError
 from torrentdist.model.events import ReadStalled
 from torrentdist.model.ids import BundleId, Digest
-from torrentdist.model.wire.fleet_messages import HostState
+from torrentdist.model.wire.fleet_messages import HostBundleView, HostState
+from torrentdist.security.principal import Role
 from torrentdist.supervisor.bundles.host_content import HostContent
+from torrentdist.supervisor.bundles.keeper import Keeper
 from torrentdist.supervisor.gateway.archive_cache import ArchiveCache
 from torrentdist.supervisor.gateway.archives import ArchiveFormat, archive, size_of
-
-if TYPE_CHECKING:
-    from torrentdist.host.runtime import HostRuntime
-    from torrentdist.supervisor.bundles.keeper import Keeper
 
 BEGIN_SECS = 40.0
 """How long masters and disk may take until a fetch has begun: less than Spark waits for an answer (60 s)."""
@@ -53,6 +52,17 @@ class BundleServer:
         self._keeper = keeper
         self._archives = archives
         self._metafiles = ParsedMetafiles(runtime.store.metafile)
+
+    def operations(self) -> Iterator[Operation]:
+        bundle = "/bundles/{id}"
+        summary = "one file; a bundle that is not here is fetched"
+        yield Operation("GET", f"{bundle}/files/{{path:any_path}}", self.file, None, summary, Role.READER)
+        summary = "where the bundle lies on this host, once it does"
+        yield Operation("GET", f"{bundle}/local/{{name}}", self.ticket, HostBundleView, summary, Role.READER)
+        summary = "the bundle as one archive: .tar, .tar.gz or .zip"
+        yield Operation("GET", f"{bundle}/{{name}}", self.archive, None, summary, Role.READER)
+        summary = "an error in words, where a Java client is sent to"
+        yield Operation("GET", "/error/{code}/{sentence:any_path}", told_error, None, summary, Role.READER)
 
     async def file(self, request: Request) -> Response:
         bundle, relative = ids.bundle_id(request.path_params["id"]), request.path_params["path"]

@@ -14,8 +14,9 @@ from pathlib import Path
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from torrentdist.host.http.web import json_response
+from torrentdist.host.http.web import PRINCIPAL, json_response
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.security.principal import STRANGER, host_user
 
 Address = tuple[str, int]
 OPEN_PATHS = ("/livez", "/readyz", "/metrics")
@@ -64,14 +65,17 @@ class OnlyUsers:
         self._users = users
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._users and scope["type"] == "http" and scope["path"] not in OPEN_PATHS:
+        if self._users and scope["type"] == "http" and scope["path"] in OPEN_PATHS:
+            scope[PRINCIPAL] = STRANGER
+        elif self._users and scope["type"] == "http":
             client, server = tuple(scope["client"]), tuple(scope["server"])
             user = await asyncio.to_thread(lambda: user_of(client, server, _tables()))
-            if user not in self._users:
+            if user is None or user not in self._users:
                 who = "an unknown user" if user is None else f"user {user}"
                 error = TorrentdistError("forbidden", detail=f"{who} may not read from this gateway")
                 await json_response(error.to_wire(), status=error.http_status)(scope, receive, send)
                 return
+            scope[PRINCIPAL] = host_user(user)
         await self._app(scope, receive, send)
 
 

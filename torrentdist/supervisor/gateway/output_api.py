@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
+from torrentdist.host.http.operation import Operation
 from torrentdist.host.http.web import json_response, number_parameter
 from torrentdist.model import ids
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.wire.headers import NEXT_OFFSET, OFFSET
 from torrentdist.model.wire.job_messages import WorkerOutput
+from torrentdist.security.principal import Role
 from torrentdist.supervisor.process.launching import Homes
 from torrentdist.supervisor.process.output_files import Stream, read_output, span_of
 from torrentdist.supervisor.worker.worker_plan import Key
@@ -36,11 +37,11 @@ class OutputApi:
         self._homes = homes
         self._here = here
 
-    def routes(self) -> list[Route]:
-        return [
-            Route("/v1/host/jobs/{job}/logs", self.listing),
-            Route("/v1/host/jobs/{job}/{worker:int}/log", self.output),
-        ]
+    def operations(self) -> Iterator[Operation]:
+        summary = "what this host keeps of what the job's workers wrote"
+        yield Operation("GET", "/v1/host/jobs/{job}/logs", self.listing, list[WorkerOutput], summary, Role.READER)
+        summary = "bytes that one worker wrote to stdout or stderr"
+        yield Operation("GET", "/v1/host/jobs/{job}/{worker:int}/log", self.output, None, summary, Role.READER)
 
     async def listing(self, request: Request) -> Response:
         """Of one job: what is kept here."""

@@ -1,50 +1,48 @@
 """What other hosts may ask of this one, on api.listen: its workers' output, and metafiles of what it has or fetches.
 
-Always holds: nothing is answered without the cluster's token. Must not do: change anything; all here is for reading.
+Always: nothing is answered without the cluster's token, where there is one.
+Never: change anything.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 
-from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from torrentdist.host.http.web import (
-    BearerAuth,
-    number_parameter,
-    on_http_error,
-    on_torrentdist_error,
-    on_unexpected_error,
-)
+from torrentdist.host.http.authentication import Authentication
+from torrentdist.host.http.operation import Operation, api_app, operations_of
+from torrentdist.host.http.web import number_parameter
 from torrentdist.model import ids
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest
+from torrentdist.security.principal import Role
 from torrentdist.supervisor.gateway.output_api import OutputApi
 
 RawMetafile = Callable[[Digest, float], Awaitable[bytes | None]]
-"""The metafile of a digest, waited for so many seconds."""
+"""Returns the metafile of a digest, which it waits for so many seconds; None: it did not come."""
 LONGEST_WAIT_SECS = 60.0
 
 
-def outside_app(output: OutputApi, raw_metafile: RawMetafile, token: str | None) -> ASGIApp:
-    async def metafile(request: Request) -> Response:
+class PeerApi:
+    def __init__(self, raw_metafile: RawMetafile) -> None:
+        self._raw_metafile = raw_metafile
+
+    def operations(self) -> Iterator[Operation]:
+        summary = "the metafile of a digest that this host has, or waits for"
+        yield Operation("GET", "/v1/metafiles/{digest}", self.metafile, None, summary, Role.HOST)
+
+    async def metafile(self, request: Request) -> Response:
         digest = ids.digest(request.path_params["digest"])
         within = number_parameter(request, "wait", 0.0, low=0.0, high=LONGEST_WAIT_SECS)
-        raw = await raw_metafile(digest, within)
+        raw = await self._raw_metafile(digest, within)
         if raw is None:
             raise TorrentdistError("not_found", what=f"a metafile of {digest} on this host")
         return Response(raw, media_type="application/x-bittorrent")
 
-    handlers = {
-        TorrentdistError: on_torrentdist_error,
-        404: on_http_error,
-        405: on_http_error,
-        Exception: on_unexpected_error,
-    }
-    routes = [*output.routes(), Route("/v1/metafiles/{digest}", metafile)]
-    app = Starlette(routes=routes, exception_handlers=handlers)
-    return BearerAuth(app, token, ()) if token is not None else app
+
+def outside_app(output: OutputApi, raw_metafile: RawMetafile, token: str | None) -> ASGIApp:
+    """Builds the application that other hosts reach."""
+    return Authentication(api_app(operations_of(output, PeerApi(raw_metafile))), token)

@@ -1,0 +1,130 @@
+"""The API description of a real master that has no ZooKeeper: every operation, its role and its limits."""
+
+from __future__ import annotations
+
+import re
+import socket
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from torrentdist.master.daemon import Master
+from torrentdist.model.configuration.config import ApiConfig, Config, MasterConfig, ZooKeeperConfig
+
+pytestmark = pytest.mark.anyio
+
+OF_ROLES = {
+    "uploader": {
+        "POST /v1/bundles/{}",
+        "POST /v1/bundles/{}/distribute",
+        "PUT /v1/uploads/{}",
+        "POST /v1/uploads/{}/finish",
+    },
+    "submitter": {
+        "POST /v1/jobs",
+        "POST /v1/jobs/{}/activate",
+        "POST /v1/jobs/{}/deactivate",
+        "POST /v1/jobs/{}/rebalance",
+        "DELETE /v1/jobs/{}",
+    },
+    "host": {
+        "GET /announce/{}",
+        "GET /v1/snapshot",
+        "POST /v1/heartbeat",
+        "POST /v1/swarm",
+        "PUT /v1/metafiles/{}",
+    },
+}
+"""Operations that are neither a read for everybody nor the operator's, by the role that they are meant for."""
+OF_OPERATOR = {"GET /v1/backup"}
+"""Reads that only the operator may do."""
+WITHOUT_ID = {"POST /v1/heartbeat", "POST /v1/swarm", "PUT /v1/metafiles/{}", "PUT /v1/uploads/{}"}
+"""Requests that write, but change no record of the cluster."""
+PROTOCOL = Path(__file__).parent.parent.parent / "docs" / "protocol.md"
+LARGEST_REQUEST = 123_456
+
+
+@pytest.fixture
+async def operations(tmp_path: Path) -> dict[str, Any]:
+    """The operations that a master describes, by method and path."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        silent = f"127.0.0.1:{taken.getsockname()[1]}"
+        config = Config(
+            master=MasterConfig(id="m1", data_dir=str(tmp_path)),
+            api=ApiConfig(port=0, max_request_bytes=LARGEST_REQUEST),
+            zookeeper=ZooKeeperConfig(servers=[silent]),
+        )
+        master = Master(config, repair_acls=False)
+        await master.start()
+        try:
+            async with httpx.AsyncClient(trust_env=False) as http:
+                described = (await http.get(f"{master.url()}/openapi.json")).json()
+        finally:
+            await master.stop()
+    return {
+        f"{method.upper()} {unnamed(path)}": operation
+        for path, methods in described["paths"].items()
+        for method, operation in methods.items()
+    }
+
+
+def unnamed(path: str) -> str:
+    return re.sub(r"\{[^}]*\}", "{}", path)
+
+
+def role_of(request: str) -> str:
+    """The role of the design's table that a request is meant for."""
+    for role, requests in OF_ROLES.items():
+        if request in requests:
+            return role
+    return "reader" if request.startswith("GET ") and request not in OF_OPERATOR else "operator"
+
+
+def documented() -> dict[str, str]:
+    """The role of each request in the first table of docs/protocol.md."""
+    of_masters = PROTOCOL.read_text(encoding="utf-8").partition("## HTTP, on every supervisor")[0]
+    rows = [line.split("|")[1:3] for line in of_masters.splitlines() if line.startswith("| `")]
+    return {
+        unnamed(re.split(r"[\[?]", request)[0]): role.strip()
+        for requests, role in rows
+        for request in re.findall(r"`([^`]+)`", requests)
+    }
+
+
+async def test_every_operation_has_the_role_of_the_table(operations: dict[str, Any]) -> None:
+    """An operation with a lower role would let a reader change the cluster once roles are enforced."""
+    assert {name: role_of(name) for name in operations} == {name: op["x-role"] for name, op in operations.items()}
+
+
+async def test_the_protocol_page_names_every_operation_and_its_role(operations: dict[str, Any]) -> None:
+    """A request that the page leaves out, or gives another role, misleads who writes a client."""
+    assert documented() == {name: op["x-role"] for name, op in operations.items()}
+
+
+async def test_what_changes_records_takes_a_request_id(operations: dict[str, Any]) -> None:
+    """A client that finds no X-Request-Id in the description would make a change twice when it retries."""
+    with_id = {
+        name
+        for name, operation in operations.items()
+        if any(parameter["name"] == "X-Request-Id" for parameter in operation["parameters"])
+    }
+
+    assert {name for name in operations if not name.startswith("GET ")} - WITHOUT_ID == with_id
+
+
+async def test_bodies_are_described_with_their_limit(operations: dict[str, Any]) -> None:
+    """A client could not tell how much of an upload one request may carry."""
+    limits = {name: op["requestBody"]["x-max-bytes"] for name, op in operations.items() if "requestBody" in op}
+
+    assert LARGEST_REQUEST == limits["PUT /v1/uploads/{}"] == limits["POST /v1/bundles/{}"]
+    assert {"POST /v1/jobs", "POST /v1/transfer", "POST /v1/swarm", "POST /v1/heartbeat"} <= limits.keys()
+    assert all(0 < limit <= 8 * 1024 * 1024 for limit in limits.values())
+
+
+async def test_the_names_of_operations_are_unique(operations: dict[str, Any]) -> None:
+    """Generators of clients make one function of each name."""
+    names = [operation["operationId"] for operation in operations.values()]
+
+    assert sorted(set(names)) == sorted(names)

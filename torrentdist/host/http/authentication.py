@@ -1,0 +1,57 @@
+"""Names the sender of each request before a handler sees it.
+
+Always: a request that passes has a principal in its scope; a missing or wrong token is `unauthorized`.
+Never: decide what a principal may do.
+"""
+
+from __future__ import annotations
+
+import hmac
+
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from torrentdist.host.http.web import PRINCIPAL, json_response
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.security.principal import LOCAL, STRANGER, TOKEN_HOLDER, Principal
+
+
+def principal_of(request: Request) -> Principal:
+    """Returns the sender of the request."""
+    principal = request.scope[PRINCIPAL]
+    assert isinstance(principal, Principal)
+    return principal
+
+
+def authenticate(authorization: str, token: str | None) -> Principal | None:
+    """Returns the principal of an Authorization header; None if it does not prove the token."""
+    if token is None:
+        return LOCAL
+    is_token = hmac.compare_digest(authorization.encode(), f"Bearer {token}".encode())
+    return TOKEN_HOLDER if is_token else None
+
+
+class Authentication:
+    """Sets the principal of each request, and refuses requests that cannot prove one.
+
+    `token` None: every sender is a local program. `open_prefixes`: paths that need no proof.
+    """
+
+    def __init__(self, app: ASGIApp, token: str | None, open_prefixes: tuple[str, ...] = ()) -> None:
+        self._app = app
+        self._token = token
+        self._open = open_prefixes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            given = Headers(scope=scope).get("authorization", "")
+            principal = authenticate(given, self._token)
+            if principal is None and scope["path"].startswith(self._open):
+                principal = STRANGER
+            if principal is None:
+                error = TorrentdistError("unauthorized")
+                await json_response(error.to_wire(), status=error.http_status)(scope, receive, send)
+                return
+            scope[PRINCIPAL] = principal
+        await self._app(scope, receive, send)

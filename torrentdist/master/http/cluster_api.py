@@ -1,0 +1,64 @@
+"""The cluster as a whole: its members, its saved records, and a backup of everything persistent."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterator
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from torrentdist.host.http.operation import Operation
+from torrentdist.host.http.web import json_response
+from torrentdist.master.bundles import bundle_views
+from torrentdist.master.jobs.job_service import JobService
+from torrentdist.master.leading.leadership import Leadership
+from torrentdist.master.reads.answer_freshness import require_zookeeper
+from torrentdist.master.reads.saved_records import Records
+from torrentdist.master.swarm.swarms import Swarms
+from torrentdist.model.backup import Backup
+from torrentdist.model.errors import NO_CLUSTER
+from torrentdist.model.wire.cluster_messages import ClusterView
+from torrentdist.security.principal import Role
+
+
+class ClusterApi:
+    """`backup` reads every persistent record from ZooKeeper and returns them as one document."""
+
+    def __init__(
+        self,
+        records: Records,
+        leadership: Leadership,
+        jobs: JobService,
+        swarms: Swarms,
+        backup: Callable[[], Awaitable[bytes]],
+    ) -> None:
+        self._records = records
+        self._leadership = leadership
+        self._jobs = jobs
+        self._swarms = swarms
+        self._backup = backup
+
+    def operations(self) -> Iterator[Operation]:
+        summary = "masters, supervisors and counts"
+        yield Operation("GET", "/v1/cluster", self.cluster, ClusterView, summary, Role.READER)
+        summary = "the records that this master has saved, for another master"
+        yield Operation("GET", "/v1/snapshot", self.saved, None, summary, Role.HOST)
+        summary = "every persistent record, checksummed"
+        yield Operation("GET", "/v1/backup", self.backup, Backup, summary, Role.OPERATOR)
+
+    async def cluster(self, _: Request) -> Response:
+        snapshot = self._records.snapshot()
+        silent = self._jobs.silent_secs(snapshot)
+        view = bundle_views.cluster_view(snapshot, self._leadership.leader_id(), time.time(), silent, self._swarms.held)
+        problem = NO_CLUSTER if self._records.lacks_cluster() else ""
+        return json_response(msgspec.structs.replace(view, stale_secs=self._records.stale_secs(), problem=problem))
+
+    async def saved(self, _: Request) -> Response:
+        return Response(await asyncio.to_thread(self._records.file), media_type="application/octet-stream")
+
+    async def backup(self, _: Request) -> Response:
+        require_zookeeper(self._records)
+        return Response(await self._backup(), media_type="application/json")

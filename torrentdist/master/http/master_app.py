@@ -1,0 +1,56 @@
+"""The HTTP application of a master: its routers, the API description, and how old its answers may be.
+
+Always: any master answers reads; a change that a standby is asked for is refused with the leader's name.
+Never: decide anything. Handlers check what comes in, call one collaborator, and render a view.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from torrentdist.cluster.records.mirror import Mirror
+from torrentdist.host.http.authentication import Authentication
+from torrentdist.host.http.operation import Operation, Router, api_app, operations_of
+from torrentdist.host.http.web import json_response, on_torrentdist_error
+from torrentdist.master.http.openapi import openapi_document
+from torrentdist.master.leading.leadership import Leadership
+from torrentdist.master.reads.answer_freshness import Fresh, confirmed
+from torrentdist.master.reads.saved_records import Records
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.security.principal import Role
+
+OPEN_PREFIXES = ("/livez", "/announce/")
+"""Paths that need no token: a health check, and the announce of stock BitTorrent clients, whose key is in the path."""
+
+
+def master_app(
+    routers: list[Router], mirror: Mirror, records: Records, leadership: Leadership, token: str | None
+) -> ASGIApp:
+    operations = operations_of(*routers)
+
+    async def openapi(_: Request) -> Response:
+        return json_response(openapi_document(operations))
+
+    operations.append(Operation("GET", "/openapi.json", openapi, None, "this document", Role.READER))
+    app = api_app(
+        operations,
+        around=lambda handler: confirmed(handler, mirror, records),
+        on_error=_error_answer(records),
+    )
+    return Authentication(Fresh(app, mirror, records, leadership.is_leader), token, OPEN_PREFIXES)
+
+
+def _error_answer(records: Records) -> Callable[[Request, Exception], Awaitable[Response]]:
+    async def answer(request: Request, exc: Exception) -> Response:
+        """Saved records may lack a bundle that exists, so the client is told to ask another master."""
+        if isinstance(exc, TorrentdistError) and exc.code == "bundle_not_found" and records.from_file():
+            age = records.stale_secs() or 0
+            detail = f"{exc.message} in the records that this master saved {age:.0f} s ago"
+            exc = TorrentdistError("zookeeper_unavailable", detail=detail)
+        return await on_torrentdist_error(request, exc)
+
+    return answer

@@ -1,0 +1,55 @@
+"""Supervisors: their heartbeats, draining, and what they ask about ZooKeeper."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from torrentdist.host.http.operation import Operation, body_of
+from torrentdist.host.http.web import decode_body, json_response, number_parameter
+from torrentdist.master.http.mutation_requests import MAX_JSON_BYTES, answered, mutation_of
+from torrentdist.master.jobs.job_service import JobService
+from torrentdist.master.leading.leadership import Leadership
+from torrentdist.model import ids
+from torrentdist.model.wire.ha_views import SightView
+from torrentdist.model.wire.job_messages import HeartbeatAnswer, HeartbeatBody
+from torrentdist.security.principal import Role
+
+
+class SupervisorApi:
+    def __init__(self, jobs: JobService, leadership: Leadership) -> None:
+        self._jobs = jobs
+        self._leadership = leadership
+
+    def operations(self) -> Iterator[Operation]:
+        drain = "/v1/supervisors/{supervisor}/drain"
+        yield Operation("PUT", drain, self.drain, None, "place nothing there any more", Role.OPERATOR, changes=True)
+        yield Operation("DELETE", drain, self.drain, None, "undo drain", Role.OPERATOR, changes=True)
+        yield Operation(
+            "POST",
+            "/v1/heartbeat",
+            self.heartbeat,
+            HeartbeatAnswer,
+            "what a supervisor's workers do, to the leader",
+            Role.HOST,
+            body=HeartbeatBody,
+            max_body=MAX_JSON_BYTES,
+        )
+        summary = "whether it sees ZooKeeper, asked by a host that sees none"
+        yield Operation("GET", "/v1/sight", self.sight, SightView, summary, Role.READER)
+
+    async def drain(self, request: Request) -> Response:
+        supervisor = ids.supervisor_id(request.path_params["supervisor"])
+        self._leadership.fence()
+        return answered(await self._jobs.drain(await mutation_of(request), supervisor, request.method == "PUT"))
+
+    async def heartbeat(self, request: Request) -> Response:
+        body = decode_body(await body_of(request), HeartbeatBody)
+        return json_response(self._jobs.hear(body))
+
+    async def sight(self, request: Request) -> Response:
+        supervisor = ids.supervisor_id(request.query_params.get("supervisor", ""))
+        within = number_parameter(request, "within", 1.0, low=0.0, high=10.0)
+        return json_response(await self._jobs.sight(supervisor, within))

@@ -1,0 +1,58 @@
+"""What peers ask of a master: announces, the BitTorrent tracker, and whether their port can be reached."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from torrentdist.host.http.operation import Operation, body_of
+from torrentdist.host.http.web import decode_body, json_response, number_parameter
+from torrentdist.master.leading.roles import dial
+from torrentdist.master.swarm.newer_records import NewerRecords
+from torrentdist.master.swarm.swarms import Swarms
+from torrentdist.model.wire.ha_views import DialView
+from torrentdist.model.wire.swarm_messages import SwarmAnnounce, SwarmAnswer
+from torrentdist.security.principal import Role
+
+MAX_ANNOUNCE_BYTES = 8 * 1024 * 1024
+
+
+class SwarmApi:
+    def __init__(self, newer: NewerRecords, swarms: Swarms) -> None:
+        self._newer = newer
+        self._swarms = swarms
+
+    def operations(self) -> Iterator[Operation]:
+        yield Operation(
+            "POST",
+            "/v1/swarm",
+            self.swarm,
+            SwarmAnswer,
+            "a peer tells which swarms it is in",
+            Role.HOST,
+            body=SwarmAnnounce,
+            max_body=MAX_ANNOUNCE_BYTES,
+        )
+        yield Operation("GET", "/announce/{key}", self.tracker, None, "the BitTorrent announce", Role.HOST)
+        summary = "whether this master can connect back to a port of the sender"
+        yield Operation("GET", "/v1/dial", self.dial, DialView, summary, Role.READER)
+
+    async def swarm(self, request: Request) -> Response:
+        announce = decode_body(await body_of(request), SwarmAnnounce)
+        await self._newer.wait_for_those_of(announce)
+        return json_response(self._swarms.hear(announce, _source(request)))
+
+    async def tracker(self, request: Request) -> Response:
+        body = self._swarms.hear_stock(request.scope["query_string"], request.path_params["key"], _source(request))
+        return Response(body, media_type="text/plain")
+
+    async def dial(self, request: Request) -> Response:
+        """Connects to the sender's own address only, so that nobody can use a master to probe other hosts."""
+        port = int(number_parameter(request, "port", 0, low=1, high=65535))
+        return json_response(await dial(_source(request), port))
+
+
+def _source(request: Request) -> str:
+    return request.client.host if request.client else "127.0.0.1"

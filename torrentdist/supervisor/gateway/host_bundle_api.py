@@ -1,0 +1,114 @@
+"""The bundles of this host, over the gateway: their state, fetching, verifying, pruning.
+
+Always: a view that says `done` has been checked against the files on disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from torrentdist.host.http.operation import Operation
+from torrentdist.host.http.web import json_response, number_parameter
+from torrentdist.host.runtime import HostRuntime
+from torrentdist.model import ids
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import BundleId
+from torrentdist.model.wire.fleet_messages import HostBundleView, HostProblem, HostState
+from torrentdist.model.wire.prune_views import KeptView, PruneView
+from torrentdist.security.principal import Role
+from torrentdist.supervisor.bundles.keeper import Keeper
+
+LONGEST_POLL = 2.0
+"""Seconds after which a long poll is answered in any case."""
+MOST_POLL = 30.0
+"""The most seconds that a client may ask for; older clients ask for more than LONGEST_POLL."""
+
+
+class Damaged(msgspec.Struct, frozen=True):
+    damaged: list[str]
+
+
+def _bundle(request: Request) -> BundleId:
+    return ids.bundle_id(request.path_params["id"])
+
+
+class HostBundleApi:
+    def __init__(self, runtime: HostRuntime, keeper: Keeper) -> None:
+        self._runtime = runtime
+        self._keeper = keeper
+
+    def operations(self) -> Iterator[Operation]:
+        view, host = HostBundleView, "/v1/host/bundles/{id}"
+        yield Operation("GET", "/bundles/{id}", self.bundle, view, "one bundle on this host", Role.READER)
+        summary = "long poll until the bundle is done or failed"
+        yield Operation("GET", host, self.host_bundle, view, summary, Role.READER)
+        yield Operation("POST", f"{host}/fetch", self.fetch, view, "start fetching, or go on", Role.READER)
+        summary = "read every byte; damage is fetched again"
+        yield Operation("POST", f"{host}/verify", self.verify, Damaged, summary, Role.OPERATOR)
+        summary = "bundles that should arrive here and do not"
+        yield Operation("GET", "/v1/host/problems", self.problems, list[HostProblem], summary, Role.READER)
+        summary = "drop the bundles that nothing needs"
+        yield Operation("POST", "/v1/host/prune", self.prune, PruneView, summary, Role.OPERATOR)
+
+    async def bundle(self, request: Request) -> Response:
+        return json_response(await self._keeper.checked_view(_bundle(request)))
+
+    async def fetch(self, request: Request) -> Response:
+        bundle = _bundle(request)
+        await self._keeper.checked(bundle)
+        self._keeper.request(bundle)
+        return json_response(await self._keeper.view(bundle))
+
+    async def host_bundle(self, request: Request) -> Response:
+        """Answers with the view, or with the error of a fetch that failed."""
+        bundle = _bundle(request)
+        wait = min(LONGEST_POLL, number_parameter(request, "wait", 0.0, low=0.0, high=MOST_POLL))
+        view = await self._keeper.wait(bundle, wait) if wait else await self._keeper.view(bundle)
+        error = self._keeper.error(bundle)
+        if view.state is HostState.FAILED and error is not None:
+            raise error
+        if view.state is HostState.DONE:
+            view = await self._keeper.checked_view(bundle)
+        if view.state is HostState.DONE and view.digest is not None:
+            await asyncio.to_thread(self._runtime.store.touch, view.digest)
+        return json_response(view)
+
+    async def problems(self, _: Request) -> Response:
+        store = self._runtime.store
+        stuck = [entry for entry in self._runtime.swarm_entries() if entry.problem]
+        problems = [
+            HostProblem(bundle=name, digest=entry.digest, reason=entry.problem)
+            for entry in stuck
+            for name in sorted(store.names(entry.digest))
+        ]
+        return json_response(problems)
+
+    async def verify(self, request: Request) -> Response:
+        bundle = _bundle(request)
+        digest = self._runtime.store.lookup(bundle)
+        if digest is None or self._runtime.store.get(digest) is None:
+            raise TorrentdistError("bundle_not_found", id=bundle)
+        damaged = await self._runtime.verify(digest)
+        if damaged:
+            self._keeper.request(bundle)
+        return json_response(Damaged(damaged))
+
+    async def prune(self, request: Request) -> Response:
+        older_than = number_parameter(request, "older_than", 0.0, low=0.0, high=1e10)
+        dry_run = request.query_params.get("dry_run") == "true"
+        store, claims = self._runtime.store, self._keeper.claims
+        plan = await asyncio.to_thread(store.plan_prune, older_than=older_than, claims=claims)
+        reasons = await asyncio.to_thread(store.reasons_to_stay, older_than=older_than, claims=claims)
+        stays = tuple(KeptView(digest=d, ids=sorted(store.names(d)), reasons=sorted(why)) for d, why in reasons.items())
+        kept = len(store.published()) - len(plan)
+        if not dry_run:
+            for stored in plan:
+                await self._runtime.drop(stored.digest)
+        freed = sum(stored.size for stored in plan)
+        removed = [stored.digest for stored in plan]
+        return json_response(PruneView(removed=removed, freed_bytes=freed, kept=kept, stays=stays))

@@ -1,0 +1,33 @@
+"""The workers of this host, over the gateway: their state, and what isolation decides about them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from torrentdist.host.http.operation import Operation
+from torrentdist.host.http.web import json_response
+from torrentdist.model.wire.doctor_views import IsolationView
+from torrentdist.model.wire.job_messages import WorkerReport
+from torrentdist.security.principal import Role
+from torrentdist.supervisor.jobs.worker_loop import WorkerLoop
+
+
+class WorkerApi:
+    def __init__(self, jobs: WorkerLoop) -> None:
+        self._jobs = jobs
+
+    def operations(self) -> Iterator[Operation]:
+        summary = "the workers that this host has a place for"
+        yield Operation("GET", "/v1/host/workers", self.workers, list[WorkerReport], summary, Role.READER)
+        summary = "what lets this host's workers run while ZooKeeper is away"
+        yield Operation("GET", "/v1/host/isolation", self.isolation, IsolationView, summary, Role.READER)
+
+    async def workers(self, _: Request) -> Response:
+        return json_response(self._jobs.reports())
+
+    async def isolation(self, _: Request) -> Response:
+        return json_response(await asyncio.to_thread(self._jobs.isolation))
