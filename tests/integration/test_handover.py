@@ -12,7 +12,7 @@ from zookeeper_fixtures import Connect, eventually, eventually_async
 
 from torrentdist.cluster import paths
 from torrentdist.cluster.election.elector import Elector
-from torrentdist.cluster.election.handover import place_of
+from torrentdist.cluster.election.epoch import place_of
 from torrentdist.cluster.records.registration import Registration
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
 from torrentdist.model.ids import MasterId, StoreId

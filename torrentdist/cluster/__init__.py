@@ -1,1 +1,2 @@
-"""What the masters agree on in ZooKeeper: session, election, epoch, records. kazoo is imported in one file only."""
+"""What the masters agree on in ZooKeeper: session, election, epoch, records. kazoo is imported in
+one file only."""

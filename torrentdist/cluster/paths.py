@@ -1,6 +1,6 @@
-"""Where everything lives in ZooKeeper, below the chroot. The only place that spells a path.
+"""Spells every ZooKeeper path below the chroot. No other module spells one.
 
-Always holds: an id reaches a path only after its check.
+Always: an id is checked before it becomes part of a path.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ REQUESTS = "/requests"
 JOBS = "/jobs"
 GROUPS = "/groups"
 RESTORING = "/restoring"
-"""There while a backup is brought back, with what tells which one."""
+"""Exists while a backup is being restored, and names that backup."""
 
 PARENTS = (MASTERS, SUPERVISORS, ELECTION, FAILOVERS, BUNDLES, ASSIGNMENTS)
-"""What has to be there before anything else can be written."""
+"""Znodes that must exist before anything else can be written."""
 
 _SEQUENCE_DIGITS = 10
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
@@ -68,12 +68,13 @@ def request_bucket(name: str) -> str:
 
 
 def request_buckets() -> list[str]:
-    """All of them: a request's own is told by its id."""
+    """Returns the paths of all request buckets."""
     return [request_bucket(f"{number:02x}") for number in range(256)]
 
 
 def request(id_: RequestId) -> str:
-    """In one of 256 buckets, which the id itself tells: no lookup has to list anything."""
+    """Returns the path of a request. Its id chooses one of 256 buckets, so no lookup lists
+    children."""
     bucket = hashlib.sha256(ids.request_id(id_).encode()).hexdigest()[:2]
     return f"{request_bucket(bucket)}/{id_}"
 
@@ -83,7 +84,7 @@ def election_node(name: str) -> str:
 
 
 def election_prefix(unique: str) -> str:
-    """What ZooKeeper appends the sequence number to."""
+    """Returns the path to which ZooKeeper appends the sequence number."""
     return f"{ELECTION}/{unique}-"
 
 
@@ -96,7 +97,7 @@ def failover_prefix() -> str:
 
 
 def is_name(text: str) -> bool:
-    """Whether it is safe as one component of a path."""
+    """Whether `text` is safe as one component of a path."""
     return 0 < len(text) <= ids.MAX_ID_LENGTH and _NAME.fullmatch(text) is not None
 
 
@@ -108,7 +109,7 @@ def _checked(kind: str, text: str) -> str:
 
 @dataclass(frozen=True)
 class GroupPaths:
-    """A resource group's own part of the tree."""
+    """The paths of one resource group."""
 
     name: str
 
@@ -165,11 +166,12 @@ class GroupPaths:
 
 
 JOB_GROUP = GroupPaths("jobs")
-"""Where the barriers of all jobs' workers are, and those who hold them. It has no coordinator: the leader assigns."""
+"""The group with the barriers of all workers. It has no coordinator: the leader assigns workers."""
 
 
 def free_group(name: str) -> GroupPaths:
-    """A group that anybody may use: not the one whose barriers guard the workers of jobs."""
+    """Returns the paths of a user's group. Refuses the group whose barriers guard the workers of
+    jobs."""
     if name == JOB_GROUP.name:
         raise TorrentdistError("forbidden", detail=f"the group {name!r} belongs to the workers of jobs")
     return GroupPaths(name)
@@ -179,7 +181,7 @@ _LONGEST_PLAIN_JOB = 100
 
 
 def worker_resource(id_: JobId, worker: int) -> str:
-    """What is exclusive about a worker, as a resource of the jobs' group. No two workers share one."""
+    """Returns the resource that stands for a worker in the jobs' group. No two workers share one."""
     plain = ids.job_id(id_)
     if len(plain) > _LONGEST_PLAIN_JOB:
         plain = JobId(f"{plain[:60]}-{hashlib.sha256(plain.encode()).hexdigest()[:32]}")
@@ -187,12 +189,12 @@ def worker_resource(id_: JobId, worker: int) -> str:
 
 
 def stopped_name(znode: str, generation: int) -> str:
-    """Of the znode that says: this member has stopped for that generation."""
+    """Returns the name of the znode by which a member says that it has stopped for a generation."""
     return f"{znode}.{generation}"
 
 
 def sequence_of(name: str) -> int | None:
-    """The sequence number that ZooKeeper appended to a znode's name; None if it has none."""
+    """Returns the sequence number that ZooKeeper appended to a name, or None if there is none."""
     digits = name[-_SEQUENCE_DIGITS:]
     if len(name) <= _SEQUENCE_DIGITS or not digits.isascii() or not digits.isdigit():
         return None

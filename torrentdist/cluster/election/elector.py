@@ -1,7 +1,8 @@
-"""The elector: queues for leadership in ZooKeeper, and says truthfully whether this master leads.
+"""Queues for leadership in ZooKeeper, and says truthfully whether this master leads.
 
-Always holds: is_leader() is true only in the epoch that this master raised, while its lease lasts by its own clock;
-it leads only after `ready` has said so. Must not do: decide (term.py does), or block in a callback.
+Always: is_leader() is true only in the epoch that this master raised, while its lease lasts by its
+own clock, and only after `ready` has agreed. Never: decide (term.py does), or block in a callback.
+Longer than most files: the five operations and the loop behind them share one state.
 """
 
 from __future__ import annotations
@@ -16,9 +17,8 @@ from typing import Protocol
 import structlog
 
 from torrentdist.cluster import paths
-from torrentdist.cluster.election.epoch import Displaced, raise_epoch, trim_history
+from torrentdist.cluster.election.epoch import Displaced, raise_epoch, step_aside, trim_history
 from torrentdist.cluster.election.fence import Fence
-from torrentdist.cluster.election.handover import step_aside
 from torrentdist.cluster.election.term import (
     KEEPALIVE_SHARE,
     NEXT,
@@ -57,7 +57,7 @@ OnTerm = Callable[[Term], None]
 _FAILURES = (TorrentdistError, ZNodeError, TransactionFailed)
 _FIRST_BREATH_SECS = 0.02
 _LONGEST_BREATH_SECS = 0.2
-"""Within a lease every moment counts."""
+"""Longest pause within a lease, where every moment counts."""
 _LONGEST_PAUSE = 10
 """The longest pause after failures in a row, as a multiple of the first."""
 
@@ -66,22 +66,23 @@ class LeaderElector(Protocol):
     """The five operations of a leader elector."""
 
     async def queue_up(self) -> None:
-        """Join the queue, or do nothing if in it. Returns at once; ask is_leader() before every act of a leader."""
+        """Joins the queue unless in it. Returns at once; ask is_leader() before every act of a
+        leader."""
 
     async def leave_queue(self) -> None:
-        """Leave the queue, and the leadership if it is ours, or do nothing if not in it."""
+        """Leaves the queue and gives up leadership, if in it."""
 
     def is_leader(self) -> bool: ...
 
     async def leader(self) -> MasterId:
-        """Who leads, or `no_leader`."""
+        """Returns the leader. Raises `no_leader` if there is none."""
 
     async def candidates(self) -> list[MasterId]:
-        """Who queues, in order, the leader included."""
+        """Returns the masters in the queue, in order, including the leader."""
 
 
 class Elector:
-    """A LeaderElector on ephemeral sequential znodes. Queue up only once registered as `master`."""
+    """A LeaderElector on ephemeral sequential znodes. Register `master` before calling queue_up()."""
 
     def __init__(
         self,
@@ -127,7 +128,8 @@ class Elector:
             self._task = asyncio.create_task(self._run(), name="elector")
 
     async def leave_queue(self, reason: str = "stopped", successor: str = "") -> None:
-        """`successor`: the place in the queue that a leader leaves its office to, if not to the next."""
+        """Leaves the queue. `successor`: the znode in the queue to hand leadership to, if not the
+        next one."""
         task, self._task = self._task, None
         if task is None:
             return
@@ -137,7 +139,8 @@ class Elector:
             await task
         own, self._successor = self._own, successor
         if not await self._resign(reason) and own is not None:
-            # Left behind in a session that lives on, it would be first one day, and nobody would lead.
+            # Left in a session that lives on, the znode would be first one day, and nobody would
+            # lead.
             self._cleaning = asyncio.create_task(self._clean(own), name="elector-cleaning")
         self._enter(ElectionPhase.OUT)
 
@@ -166,15 +169,18 @@ class Elector:
         return [MasterId(node[0].decode(errors="replace")) for node in found if node is not None]
 
     def fence(self) -> Fence:
-        """The way to change something as the leader of this term; `not_leader` if this master isn't."""
+        """Returns the fence of this term. Raises `not_leader` if this master doesn't lead."""
         term = self.term
         if term is None or not self.is_leader():
             raise TorrentdistError("not_leader")
         return Fence(self._zk, term, lambda: self.term is term and self.is_leader())
 
     async def elected_fence(self) -> Fence:
-        """The way to what may be changed before this master is ready. Who is first stays first while its znode exists,
-        and the epoch that the fence checks is the last leader's: nobody has led since."""
+        """Returns a fence for the few changes that an elected master may make before it is ready.
+
+        The first in the queue stays first while its znode exists. The fence checks the last
+        leader's epoch, so nobody has led since.
+        """
         own, found = self._own, await self._zk.get(paths.EPOCH)
         if self.phase is not ElectionPhase.ELECTED or own is None or found is None:
             raise TorrentdistError("not_leader")
@@ -183,13 +189,13 @@ class Elector:
         return Fence(self._zk, term, held, word="committed while elected")
 
     def give_way(self, reason: str) -> None:
-        """Let another one lead, and queue again after a pause."""
+        """Lets another master lead, and queues again after a pause."""
         if self.phase in (ElectionPhase.ELECTED, ElectionPhase.LEADING):
             self._yielding = reason
             self._wake.set()
 
     def hand_over(self, place: str) -> None:
-        """Give way to the master behind this znode of the queue."""
+        """Gives way to the master that owns this znode of the queue."""
         if self.is_leader():
             self._successor = place
             self.give_way("transferred")
@@ -226,7 +232,7 @@ class Elector:
                     await self._again.wait()
 
     async def _contend(self) -> None:
-        """From the end of the queue until this master gives way; whatever else ends it is raised."""
+        """Queues, leads and returns when this master gives way. Raises whatever else ends it."""
         self._yielding, self._successor = None, ""
         self._own = await self._place()
         self._enter(ElectionPhase.QUEUED)
@@ -253,7 +259,10 @@ class Elector:
                         return
 
     async def _watch(self, name: str) -> bool:
-        """Be woken when that znode goes; False if it is gone. Only its deletion: data changes with every keep-alive."""
+        """Watches for the deletion of that znode. Returns False if it is gone already.
+
+        Its data changes with every keep-alive, so changes of data are ignored.
+        """
         if name in self._watched:
             return True
         self._watched.add(name)
@@ -281,10 +290,11 @@ class Elector:
     # the znode that stands for us
 
     async def _place(self) -> OwnNode:
-        """Our znode of this session: the one that is there, else a new one. Never two, whatever got lost on the way."""
+        """Returns our znode of this session, and creates it if it is missing. Never creates a
+        second one."""
         await self._zk.ensure(paths.ELECTION)
         while True:
-            await self._zk.sync()  # a create whose answer was lost is visible after this
+            await self._zk.sync()  # shows a create whose answer was lost
             for name in queue(await self._zk.children(paths.ELECTION) or ()):
                 own = await self._own_or_removed(name)
                 if own is not None:
@@ -297,7 +307,8 @@ class Elector:
                     raise
 
     async def _own_or_removed(self, name: str) -> OwnNode | None:
-        """Our znode of this session, if this is it. What stands for us by right of an older session is removed."""
+        """Returns this znode if it is ours in this session. Removes it if it is ours from an older
+        one."""
         path = paths.election_node(name)
         found = await self._zk.get(path)
         if found is None or found[0].decode(errors="replace") != self._master:
@@ -313,7 +324,10 @@ class Elector:
         return None
 
     async def _resign(self, reason: str) -> bool:
-        """Stop acting first; then free the place. Who led says why in the same transaction. False: not surely done."""
+        """Stops acting, then frees our place. A leader records why in the same transaction.
+
+        Returns False if it is not certain that the place is free.
+        """
         self._lose()
         own, self._own = self._own, None
         term, self._raised = self._raised, None
@@ -323,7 +337,7 @@ class Elector:
         try:
             if term is not None and term.election == path:
                 left = TermRecord(leader=self._master, election=own.name, left=reason, successor=self._successor)
-                with contextlib.suppress(TransactionFailed):  # somebody has raised the epoch, or deposed us
+                with contextlib.suppress(TransactionFailed):  # another master has raised the epoch, or deposed us
                     await self._zk.commit([Delete(path), Set(paths.EPOCH, encode(left), term.epoch)])
                     return True
             with contextlib.suppress(NoNode):
@@ -336,7 +350,8 @@ class Elector:
     # leading
 
     async def _lead(self, own: OwnNode) -> None:
-        """Raise the epoch, and keep the lease until it is over, the znode is gone or another one shall lead."""
+        """Raises the epoch and keeps the lease, until it ends, our znode is gone, or another master
+        is to lead."""
         term = await raise_epoch(self._zk, own, self._master)
         if not self._gain(term):
             return
@@ -351,9 +366,10 @@ class Elector:
             self._lose()
 
     async def _renew(self, own: OwnNode) -> bool:
-        """One keep-alive when it is due, or sooner when woken. False if nothing stands for us any more.
+        """Sends one keep-alive when it is due, or sooner when woken. Returns False if our znode is
+        gone.
 
-        An outage ends nothing: until the lease is over there is time to try again.
+        An outage ends nothing: there is time to try again until the lease is over.
         """
         try:
             async with asyncio.timeout_at(_loop_time(self._lease_end())):
@@ -404,5 +420,5 @@ class Elector:
 
 
 def _loop_time(monotonic: float) -> float:
-    """The same moment on the running loop's clock."""
+    """Converts a time.monotonic() value to the running loop's clock."""
     return asyncio.get_running_loop().time() + monotonic - time.monotonic()

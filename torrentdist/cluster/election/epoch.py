@@ -1,7 +1,10 @@
-"""Taking office: the epoch is raised and the failover noted in one transaction.
+"""Taking office and handing it over: what a master writes to /epoch and to the election queue.
 
-Always holds: the epoch rises only by the master whose election znode exists in that very moment, and from the value
-that it has seen. Must not do: ask whether the master is ready (the elector has).
+The epoch is raised and the failover recorded in one transaction. A leader that hands over names its
+successor's znode in /epoch, and each master before that one steps to the end of the queue. Always:
+the epoch is raised only by a master whose election znode exists at that moment, and from the value
+that it has seen. A successor that dies or cannot become ready stops nobody. Never: ask whether the
+master is ready (the elector has), or touch another session's znode.
 """
 
 from __future__ import annotations
@@ -11,7 +14,16 @@ import time
 
 from torrentdist.cluster import paths
 from torrentdist.cluster.election.fence import Fence
-from torrentdist.cluster.election.term import OwnNode, Term, TermRecord, failover_reason, outdated, read_term
+from torrentdist.cluster.election.term import (
+    OwnNode,
+    Term,
+    TermRecord,
+    failover_reason,
+    left_to,
+    outdated,
+    queue,
+    read_term,
+)
 from torrentdist.cluster.session.znode_operations import (
     BadVersion,
     Check,
@@ -29,11 +41,14 @@ from torrentdist.model.records import FailoverRecord, encode
 
 
 class Displaced(Exception):
-    """Nothing in the queue stands for us any more."""
+    """Our znode is no longer in the queue."""
 
 
 async def raise_epoch(zk: ZooKeeper, own: OwnNode, master: MasterId) -> Term:
-    """The new term, or Displaced. Tried again while others raise it too: the queue decides between them."""
+    """Raises the epoch and returns the new term. Raises Displaced if our znode is gone.
+
+    Tries again while others raise it too; the queue decides between them.
+    """
     path = paths.election_node(own.name)
     await zk.ensure(paths.FAILOVERS)
     while True:
@@ -62,14 +77,42 @@ async def _failover(zk: ZooKeeper, previous: TermRecord | None, master: MasterId
     record = FailoverRecord(
         previous=previous.leader if previous else None,
         current=master,
-        at=time.time(),  # for people; nothing is decided by it
+        at=time.time(),  # shown to people only
         reason=failover_reason(previous, master, registered),
     )
     return Create(paths.failover_prefix(), encode(record), sequential=True)
 
 
 async def trim_history(zk: ZooKeeper, fence: Fence) -> None:
-    """Forget the oldest failovers."""
+    """Deletes the oldest failover records."""
     old = outdated(await zk.children(paths.FAILOVERS) or ())
     if old:
         await fence.commit([Delete(paths.failover(name)) for name in old[:1000]])
+
+
+async def place_of(zk: ZooKeeper, master: MasterId) -> str | None:
+    """Returns the election znode of a registered master, if it belongs to the session that
+    registered it."""
+    registered = await zk.exists(paths.master(master))
+    if registered is None:
+        return None
+    for name in queue(await zk.children(paths.ELECTION) or ()):
+        found = await zk.get(paths.election_node(name))
+        if found is not None and (found[0], found[1].ephemeral_owner) == (master.encode(), registered.ephemeral_owner):
+            return name
+    return None
+
+
+async def step_aside(zk: ZooKeeper, own: OwnNode, master: MasterId, prefix: str) -> OwnNode | None:
+    """Moves our znode to the end of the queue if the last leader named another master there.
+
+    Returns the new place, or None if there is nothing to do.
+    """
+    found = await zk.get(paths.EPOCH)
+    children = await zk.children(paths.ELECTION) or ()
+    if found is None or left_to(read_term(found[0]), own.name, children) is None:
+        return None
+    again = Create(prefix, master.encode(), ephemeral=True, sequential=True)
+    made = (await zk.commit([again, Delete(paths.election_node(own.name)), Check(paths.EPOCH, found[1].version)]))[0]
+    assert isinstance(made, str)
+    return OwnNode(paths.name(made), own.owner)

@@ -1,8 +1,8 @@
-"""The one way in which a leader, or an elected master that may not lead yet, changes ZooKeeper.
+"""The only way in which a leader, or an elected master that may not lead yet, changes ZooKeeper.
 
-Always holds: a commit happens in the epoch that the fence was made for and while the master's own election znode
-exists, or not at all; once the fence is not held nothing is even sent. What was committed is logged with its epoch: the
-record of who acted as leader.
+Always: a commit happens in the epoch of the fence and while the master's own election znode exists,
+or not at all. Once the fence is lost nothing is sent. Each commit is logged with its epoch, as a
+record of which master acted as leader.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ class Fence:
         return self._term.epoch
 
     async def commit(self, ops: Sequence[Op]) -> list[Result]:
-        """All of `ops` in this term, or `leadership_lost`; `TransactionFailed` if one of them was refused."""
+        """Commits all of `ops` in this term. Raises `leadership_lost`, or TransactionFailed if one
+        is refused."""
         if not self._held():
             raise TorrentdistError("leadership_lost")
         guards: list[Op] = [Check(paths.EPOCH, self._term.epoch), Check(self._term.election)]

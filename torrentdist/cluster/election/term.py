@@ -1,6 +1,6 @@
-"""Election as pure decisions: who is first, whom to wait for, how long a lease lasts, who led before.
+"""Decides an election: which master is first, which znode to wait for, how long a lease lasts.
 
-Always holds: the lowest sequence number is first, and only a znode of this very session stands for us.
+Always: the lowest sequence number is first, and only a znode of our current session counts as ours.
 Pure: no I/O, no clock.
 """
 
@@ -19,24 +19,25 @@ KEEPALIVE_SHARE = 1 / 3
 """A leader writes once per this share of the session's timeout."""
 
 LEASE_SHARE = 2 / 3
-"""How much of the negotiated timeout a write is good for. Not all of it: a ZooKeeper follower hands a write on without
-touching the session at ZooKeeper's leader, which may have heard of the session last one keep-alive earlier."""
+"""The part of the session timeout for which a write proves the session. Less than all of it: a
+ZooKeeper follower forwards a write without touching the session at its leader, which may have heard
+of it one keep-alive earlier."""
 
 HISTORY = 100
-"""How many failovers are kept."""
+"""Number of failover records that are kept."""
 
 
 class ElectionPhase(StrEnum):
     OUT = "out"
-    """Not in the queue, and not meant to be."""
+    """Not in the queue, and not trying to be."""
     QUEUED = "queued"
-    """Has its place, watches its predecessor only, and fetches whatever it lacks."""
+    """In the queue; watches only its predecessor, and fetches the bundles that it lacks."""
     ELECTED = "elected"
-    """First in the queue, but not known to be ready: acts on nothing."""
+    """First in the queue, but not known to be ready. Acts on nothing."""
     LEADING = "leading"
-    """Has raised the epoch, and acts as long as its lease lasts."""
+    """Has raised the epoch, and acts while its lease lasts."""
     PAUSED = "paused"
-    """Gave way, or could not queue; queues again soon."""
+    """Gave way or could not queue; queues again soon."""
 
 
 NEXT: Mapping[ElectionPhase, Mapping[ElectionPhase, str]] = {
@@ -59,27 +60,27 @@ NEXT: Mapping[ElectionPhase, Mapping[ElectionPhase, str]] = {
     },
     ElectionPhase.PAUSED: {ElectionPhase.QUEUED: "after a while", ElectionPhase.OUT: "leaves the queue"},
 }
-"""The only changes of phase that there are, and why. LEADING is reached from ELECTED alone."""
+"""The allowed changes of phase, each with its reason. LEADING is reached only from ELECTED."""
 
 
 class TermRecord(Record, frozen=True, kw_only=True):
-    """/epoch: who raised it, and by right of which election znode."""
+    """The content of /epoch: the master that raised it, and its election znode."""
 
     leader: MasterId
     election: str
     left: str = ""
-    """Why the leader gave it back, if it did."""
+    """Why the leader gave up its term; empty while it hasn't."""
     successor: str = ""
-    """The election znode that it was left to, if to anybody's."""
+    """The election znode that leadership was handed to; empty if to none."""
 
     def leader_among(self, names: Collection[str]) -> MasterId | None:
-        """The leader, while the znode that it leads by is in the queue."""
+        """Returns the leader while its election znode is among `names`, else None."""
         return self.leader if not self.left and self.election in names else None
 
 
 @dataclass(frozen=True)
 class Term:
-    """One leader's time in office."""
+    """One leader's term."""
 
     epoch: int
     election: str
@@ -91,17 +92,17 @@ class Term:
 class OwnNode:
     name: str
     owner: int
-    """The session that ZooKeeper says it belongs to."""
+    """The session that owns it, according to ZooKeeper."""
 
 
 @dataclass(frozen=True)
 class MustQueue:
-    """Nothing in the queue stands for us."""
+    """We have no znode in the queue."""
 
 
 @dataclass(frozen=True)
 class Ghost:
-    """Our znode belongs to another session: it would go on standing for us after we are gone."""
+    """Our znode belongs to an older session and would keep our place after we are gone."""
 
     name: str
 
@@ -120,7 +121,7 @@ Standing = MustQueue | Ghost | Waits | First
 
 
 def queue(children: Iterable[str]) -> list[str]:
-    """The names that ZooKeeper numbered, in order; whatever else somebody put there doesn't count."""
+    """Returns the names that ZooKeeper numbered, in order. Ignores other znodes."""
     numbered = [(number, name) for name in children if (number := paths.sequence_of(name)) is not None]
     return [name for _, name in sorted(numbered)]
 
@@ -136,10 +137,11 @@ def standing(children: Iterable[str], own: OwnNode | None, session: int | None) 
 
 
 def left_to(record: TermRecord | None, own: str, children: Iterable[str]) -> str | None:
-    """The place in the queue that the last leader left its office to, while it is there and isn't our own.
+    """Returns the znode that the last leader handed over to, while it is in the queue and not our
+    own.
 
-    Whoever is first steps behind it then. A place belongs to one session, and who stepped behind it stays there: the
-    queue gets on whatever becomes of the successor, without a clock.
+    The first master in the queue then steps behind it. A place belongs to one session, so the queue
+    goes on whatever happens to the successor.
     """
     if record is None or not record.left or record.successor == own or record.successor not in queue(children):
         return None
@@ -147,12 +149,13 @@ def left_to(record: TermRecord | None, own: str, children: Iterable[str]) -> str
 
 
 def lease_end(acknowledged: float | None, negotiated_timeout: float) -> float:
-    """Until when a leader may act whose last acknowledged write was *sent* at that time."""
+    """Returns until when a leader may act, from when its last acknowledged write was *sent*."""
     return float("-inf") if acknowledged is None else acknowledged + LEASE_SHARE * negotiated_timeout
 
 
 def read_term(data: bytes) -> TermRecord | None:
-    """Who raised the epoch last; None if nobody has, or if it cannot be read: then a new leader just goes on."""
+    """Reads /epoch. Returns None if nobody has raised it or it cannot be read; a new leader then
+    goes on."""
     try:
         return decode(data, TermRecord, path=paths.EPOCH) if data else None
     except TorrentdistError:
@@ -160,7 +163,8 @@ def read_term(data: bytes) -> TermRecord | None:
 
 
 def failover_reason(previous: TermRecord | None, me: MasterId, registered: bool) -> str:
-    """Why `previous` leads no more, as far as the tree tells. `registered`: its master is in /masters now."""
+    """Says why `previous` no longer leads, as far as the tree shows. `registered`: its master is in
+    /masters."""
     if previous is None:
         return "first leader"
     if previous.left:
@@ -171,6 +175,6 @@ def failover_reason(previous: TermRecord | None, me: MasterId, registered: bool)
 
 
 def outdated(names: Iterable[str], keep: int = HISTORY) -> list[str]:
-    """The failovers to forget, oldest first."""
+    """Returns the failover records to delete, oldest first."""
     order = queue(names)
     return order[: max(0, len(order) - keep)]

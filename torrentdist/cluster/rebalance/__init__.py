@@ -1,6 +1,7 @@
 """Resource groups: members share resources among them, each resource has one member, and never two.
 
-`join` a group and be told what to work on; an administrator adds and removes resources. docs/groups.md says more.
+`join` a group and be told what to work on; an administrator adds and removes resources.
+docs/groups.md says more.
 """
 
 from torrentdist.cluster.rebalance.group_administration import (

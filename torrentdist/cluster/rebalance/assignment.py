@@ -1,7 +1,7 @@
 """Who gets which resource: as even as can be, and nothing moves that need not.
 
-Always holds: every resource has one member, loads differ by at most one, and no plan with such loads would leave more
-resources where they are. Pure, and the same for whoever asks.
+Always holds: every resource has one member, loads differ by at most one, and no plan with such
+loads would leave more resources where they are. Pure, and the same for whoever asks.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""A member's place in a group and the barriers that it owns, as a pure state machine: which request is next, and what
-its answer means.
+"""A member's place in a group and the barriers that it owns, as a pure state machine: which request
+is next, and what its answer means.
 
-Always holds: every write goes in one transaction with the member's own znode at a known version. So it renews the
-lease, happens at most once, and never after the place or the session is lost; and a barrier is deleted only while the
-session that owns it lives. Must not do: know what the barriers are for, or when work starts.
+Always holds: every write goes in one transaction with the member's own znode at a known version. So
+it renews the lease, happens at most once, and never after the place or the session is lost; and a
+barrier is deleted only while the session that owns it lives. Must not do: know what the barriers
+are for, or when work starts.
 """
 
 from __future__ import annotations
@@ -104,7 +105,8 @@ class BarrierOwnership:
         return replace(fresh, lease=replace(self.lease, sent=NEVER))
 
     def displaced(self) -> BarrierOwnership:
-        """Our znode is gone, and the session isn't: barriers may be left, which are then ours still."""
+        """Our znode is gone, and the session isn't: barriers may be left, which are then ours
+        still."""
         fresh = self.in_session(None).in_session(self.session)
         return replace(fresh, lease=self.lease, unclear=self.unclear | self.owned.keys())
 
@@ -142,7 +144,8 @@ class BarrierOwnership:
     # what is next
 
     def upkeep(self, now: float, *, entering: bool) -> Errand | None:
-        """What keeps the place: it comes before everything else. `entering`: take a place if there is none."""
+        """What keeps the place: it comes before everything else. `entering`: take a place if there
+        is none."""
         if self.session is None:
             return None
         if self.name is None:

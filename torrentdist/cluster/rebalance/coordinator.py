@@ -1,8 +1,10 @@
-"""The coordinator of a resource group as a pure state machine: when to rebalance, and what to write.
+"""The coordinator of a resource group as a pure state machine: when to rebalance, and what to
+write.
 
-Always holds: every write checks the coordinator's epoch and its own member znode, and the versions of what it has
-read; with the global barrier nothing is assigned before every member has stopped for that very generation. Must not
-do: I/O, or look at a clock. A new coordinator goes on where it finds things: if nothing has to move, it writes nothing.
+Always holds: every write checks the coordinator's epoch and its own member znode, and the versions
+of what it has read; with the global barrier nothing is assigned before every member has stopped for
+that very generation. Must not do: I/O, or look at a clock. A new coordinator goes on where it finds
+things: if nothing has to move, it writes nothing.
 """
 
 from __future__ import annotations
@@ -166,7 +168,8 @@ def _office(c: Coordinator, kind: RequestKind, answer: Answer, now: float) -> Co
 
 
 def _elected(c: Coordinator, epoch: int, server_ahead: float) -> Coordinator:
-    # All of it is read after the epoch was raised, so nothing that an earlier coordinator did is missed.
+    # All of it is read after the epoch was raised, so nothing that an earlier coordinator did is
+    # missed.
     kinds = {RequestKind.MEMBERS, RequestKind.RESOURCES, RequestKind.PLAN}
     kinds |= {RequestKind.STATUS} if c.algorithm is Algorithm.GLOBAL_BARRIER else set()
     return replace(c, epoch=epoch, server_ahead=server_ahead, stale=frozenset(kinds))

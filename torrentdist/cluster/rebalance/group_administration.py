@@ -1,7 +1,8 @@
 """What an administrator does to a resource group: see it, add resources, remove them.
 
-Always holds: only children of /resources are created and deleted, so no write of a coordinator meets another version;
-a resource that is removed while somebody works on it stays exclusive until it is released. Needs no member, no master.
+Always holds: only children of /resources are created and deleted, so no write of a coordinator
+meets another version; a resource that is removed while somebody works on it stays exclusive until
+it is released. Needs no member, no master.
 """
 
 from __future__ import annotations
@@ -110,7 +111,8 @@ async def show_group(zk: ZooKeeper, name: str) -> GroupView:
 
 
 async def add_resource(zk: ZooKeeper, group: str, resource: str) -> bool:
-    """False if it was there already. The group is made if there is none: its first member chooses the algorithm."""
+    """False if it was there already. The group is made if there is none: its first member chooses
+    the algorithm."""
     tree = free_group(group)
     path = tree.resource(resource)
     await agree_on(zk, tree, None)
@@ -125,7 +127,8 @@ async def add_resource(zk: ZooKeeper, group: str, resource: str) -> bool:
 
 
 async def remove_resource(zk: ZooKeeper, group: str, resource: str) -> None:
-    """`not_found` if there is no such resource. Whoever works on it stops when the next plan says so."""
+    """`not_found` if there is no such resource. Whoever works on it stops when the next plan says
+    so."""
     try:
         await zk.delete(free_group(group).resource(resource))
     except NoNode:

@@ -1,6 +1,7 @@
 """What the znodes of a resource group hold.
 
-Always holds: what cannot be read is no order to anybody. Must not do: hold anything that grows with time.
+Always holds: what cannot be read is no order to anybody. Must not do: hold anything that grows with
+time.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ class Algorithm(StrEnum):
     RESOURCE_BARRIER = "resource_barrier"
     """A barrier for each resource; only those who gain or lose something stop."""
     GLOBAL_BARRIER = "global_barrier"
-    """Everybody stops before anything moves; the number of requests does not depend on the number of resources."""
+    """Everybody stops before anything moves; the number of requests does not depend on the number
+    of resources."""
 
 
 class GroupRecord(Record, frozen=True, kw_only=True):
@@ -61,7 +63,8 @@ R = TypeVar("R", bound=Record)
 
 
 def read(data: bytes, kind: type[R], path: str) -> R:
-    """The record; the empty one if there is none yet, or none that can be understood: then nobody is told anything."""
+    """The record; the empty one if there is none yet, or none that can be understood: then nobody
+    is told anything."""
     try:
         return decode(data, kind, path=path) if data else kind()
     except TorrentdistError:

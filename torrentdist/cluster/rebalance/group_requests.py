@@ -1,7 +1,9 @@
-"""The words in which the pure machines talk with ZooKeeper: one request at a time, one answer to each.
+"""The words in which the pure machines talk with ZooKeeper: one request at a time, one answer to
+each.
 
-Always holds: a request is a value, so that a model of ZooKeeper can answer it as well as the real one. Must not do:
-leave open what an answer proves. `Unsure` proves nothing: it may have been done, or be done yet.
+Always holds: a request is a value, so that a model of ZooKeeper can answer it as well as the real
+one. Must not do: leave open what an answer proves. `Unsure` proves nothing: it may have been done,
+or be done yet.
 """
 
 from __future__ import annotations
@@ -135,8 +137,8 @@ def trouble_of_asking() -> Retry:
 async def ask(
     zk: ZooKeeper, session: int | None, request: Request, changed: Callable[[str], None], trouble: Retry
 ) -> Answer:
-    """Put one request to ZooKeeper, in that session. `changed` is called with the path when a watch fires. `trouble`:
-    how it went for this asker until now."""
+    """Put one request to ZooKeeper, in that session. `changed` is called with the path when a watch
+    fires. `trouble`: how it went for this asker until now."""
     if session is None or session != zk.session_id:
         return Unsure()
     try:

@@ -1,4 +1,5 @@
-"""Joining a resource group: all of its members use one algorithm, or one could start what another has not stopped.
+"""Joining a resource group: all of its members use one algorithm, or one could start what another
+has not stopped.
 
 Always holds: a join that fails or is cancelled leaves nothing behind.
 """
@@ -30,8 +31,9 @@ async def join(
 ) -> ResourceGroup:
     """Be a member from now on, until `leave()`.
 
-    `on_start(resources)` begins work on exactly these, and returns; it is cancelled if that is not wanted any more.
-    `on_stop()` ends all of it, also what a failed `on_start` has begun: when it returns or raises, nothing runs.
+    `on_start(resources)` begins work on exactly these, and returns; it is cancelled if that is not
+    wanted any more. `on_stop()` ends all of it, also what a failed `on_start` has begun: when it
+    returns or raises, nothing runs.
     """
     await agree_on(zk, free_group(group), algorithm)
     member = ResourceGroup(
@@ -53,7 +55,8 @@ async def join(
 
 
 async def agree_on(zk: ZooKeeper, group: GroupPaths, algorithm: Algorithm | None) -> GroupRecord:
-    """The group's record, made if there is none. The first who names an algorithm chooses it for all."""
+    """The group's record, made if there is none. The first who names an algorithm chooses it for
+    all."""
     await zk.ensure(paths.GROUPS)
     while True:
         found = await zk.get(group.root)

@@ -1,8 +1,10 @@
-"""A member of a resource group as a pure state machine: one event in, the next state and what to do out.
+"""A member of a resource group as a pure state machine: one event in, the next state and what to do
+out.
 
-Always holds: work runs on nothing but what the plan gives this member and, with resource barriers, what it owns the
-barrier of; it is told to stop before its lease ends; a barrier is released, or a stop reported, only after `on_stop`.
-Must not do: I/O, or look at a clock. At most one request and one callback are under way at a time.
+Always holds: work runs on nothing but what the plan gives this member and, with resource barriers,
+what it owns the barrier of; it is told to stop before its lease ends; a barrier is released, or a
+stop reported, only after `on_stop`. Must not do: I/O, or look at a clock. At most one request and
+one callback are under way at a time.
 """
 
 from __future__ import annotations
@@ -162,7 +164,8 @@ def _absorb(m: MemberMachine, event: Event, now: float) -> MemberMachine:
             m, missed = _answered(replace(m, busy=None, missed=()), m.busy, answer, lease, now), m.missed
             return reduce(_changed, missed, m)
         case Changed(path) if m.busy is not None:
-            # It may be about the answer that is on its way: a change counts after what was read before it.
+            # It may be about the answer that is on its way: a change counts after what was read
+            # before it.
             return replace(m, missed=(*m.missed, path))
         case Changed(path):
             return _changed(m, path)

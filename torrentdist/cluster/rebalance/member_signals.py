@@ -1,5 +1,5 @@
-"""What can happen to a member of a resource group, what it can do, what it is told and what it works on: the values
-that go into and come out of its state machine."""
+"""What can happen to a member of a resource group, what it can do, what it is told and what it
+works on: the values that go into and come out of its state machine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ NEXT_WORK: Mapping[Work, frozenset[Work]] = {
     Work.RUNNING: frozenset({Work.STOPPING}),
     Work.STOPPING: frozenset({Work.IDLE}),
 }
-"""The only changes that there are: whatever was started, and be it half, is stopped before anything else."""
+"""The only changes that there are: whatever was started, and be it half, is stopped before anything
+else."""
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
-"""A member of a resource group at work: the thin shell that carries its state machines' requests to ZooKeeper and their
-orders to the callbacks.
+"""A member of a resource group at work: the thin shell that carries its state machines' requests to
+ZooKeeper and their orders to the callbacks.
 
-Always holds: `holds` is true only while the lease lasts by this host's clock, whatever the machines have noticed.
-Must not do: decide (member.py and coordinator.py do).
+Always holds: `holds` is true only while the lease lasts by this host's clock, whatever the machines
+have noticed. Must not do: decide (member.py and coordinator.py do).
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ from torrentdist.model.records import encode
 log = structlog.get_logger(__name__)
 
 Resources = Mapping[str, int]
-"""Resources with the fencing number of each grant, which is larger than that of any holder before."""
+"""Resources with the fencing number of each grant, which is larger than that of any holder before.
+"""
 OnStart = Callable[[Resources], Awaitable[None]]
 OnStop = Callable[[], Awaitable[None]]
 
@@ -63,7 +64,8 @@ class Settings:
     patience_secs: float = 0.5
     """How long to wait for the rest of the resources before work starts on those that are there."""
     stop_secs: float | None = None
-    """How long before the end of the lease `on_stop` is called; None: a sixth of the session's timeout."""
+    """How long before the end of the lease `on_stop` is called; None: a sixth of the session's
+    timeout."""
     max_backoff_secs: float = 30.0
     """How long a member stays away at most whose `on_start` fails again and again."""
 
@@ -76,7 +78,8 @@ class Statistics:
     work: Work
     resources: Resources
     waiting_for: frozenset[str]
-    """Resources that are to come, and with the global barrier the members that everybody waits for."""
+    """Resources that are to come, and with the global barrier the members that everybody waits for.
+    """
     start_failures: int
     rebalancings: int
 
@@ -123,7 +126,8 @@ class ResourceGroup:
         return self._paths.name
 
     def holds(self, resource: str) -> bool:
-        """Whether to act on it now. Ask before each act: it is false as soon as somebody else may have it."""
+        """Whether to act on it now. Ask before each act: it is false as soon as somebody else may
+        have it."""
         return resource in self._member.held() and time.monotonic() < self._lease().end
 
     @property
@@ -153,7 +157,8 @@ class ResourceGroup:
         await self._until(lambda: self._member.tenure.placed, timeout, f"joining the group {self.name}")
 
     async def leave(self, timeout: float = 30.0) -> None:
-        """Stop the work, then release its barriers and the place, in this order. `timed_out` if the work still runs.
+        """Stop the work, then release its barriers and the place, in this order. `timed_out` if the
+        work still runs.
 
         When ZooKeeper does not answer, the rest ends with the session.
         """

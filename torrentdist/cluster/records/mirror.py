@@ -1,7 +1,8 @@
 """What ZooKeeper holds, kept in memory by watches, and handed out as immutable snapshots.
 
-Always holds: what is watched is watched by the same request that reads it, so no change falls between; after a cut-off
-everything is read again; no record, however broken, stops the mirror. Must not do: write.
+Always holds: what is watched is watched by the same request that reads it, so no change falls
+between; after a cut-off everything is read again; no record, however broken, stops the mirror. Must
+not do: write.
 """
 
 from __future__ import annotations
@@ -35,9 +36,11 @@ class MirrorPlan:
 
     records: frozenset[str]
     lists: Mapping[str, int]
-    """Parents, and how many levels below them: 1 their children's records, 2 the grandchildren's too."""
+    """Parents, and how many levels below them: 1 their children's records, 2 the grandchildren's
+    too."""
     unwatched: frozenset[str] = frozenset()
-    """Of all these the ones that leave no watch, with what is below them: they are read when somebody looks again."""
+    """Of all these the ones that leave no watch, with what is below them: they are read when
+    somebody looks again."""
 
     def roots(self) -> list[Look]:
         return [Look(path, Aspect.DATA) for path in self.records] + [Look(p, Aspect.CHILDREN) for p in self.lists]
@@ -62,7 +65,8 @@ class Aspect(Enum):
 
 @dataclass(frozen=True)
 class Look:
-    """Something to read again. The two aspects of a znode are watched, and so read, each on its own."""
+    """Something to read again. The two aspects of a znode are watched, and so read, each on its
+    own."""
 
     path: str
     aspect: Aspect
@@ -92,7 +96,8 @@ class Mirror:
         self._vanished: set[str] = set()
         """Paths that were listed, and gone when they were read."""
         self._marks = 0
-        """How often something was found stale; a round has dealt with all marks from before it began."""
+        """How often something was found stale; a round has dealt with all marks from before it
+        began."""
         self._dealt_with = -1
         self._wake = asyncio.Event()
         self._advanced = asyncio.Event()
@@ -159,11 +164,13 @@ class Mirror:
         return self.snapshot
 
     async def sync_to(self, zxid: int, timeout: float) -> ClusterSnapshot:
-        """A snapshot that shows the transaction `zxid`; ZooKeeper is asked only if it isn't there yet."""
+        """A snapshot that shows the transaction `zxid`; ZooKeeper is asked only if it isn't there
+        yet."""
         return self.snapshot if self.fresh and self.applied_zxid >= zxid else await self.sync(timeout)
 
     async def incomplete(self) -> TorrentdistError | None:
-        """Why what is not in the tree may be somewhere all the same; None: it is a cluster's, and wholly there."""
+        """Why what is not in the tree may be somewhere all the same; None: it is a cluster's, and
+        wholly there."""
         if await self._zk.exists(paths.RESTORING) is not None:
             return TorrentdistError("not_ready", detail="a backup is being restored")
         return None if self.snapshot.present else TorrentdistError("no_cluster", chroot=self._zk.chroot)
@@ -180,7 +187,8 @@ class Mirror:
         return [*self._plan.roots(), *known]
 
     async def look_again(self, timeout: float) -> None:
-        """Read everything once more: what isn't watched, and the rest in case a watch was lost on the way."""
+        """Read everything once more: what isn't watched, and the rest in case a watch was lost on
+        the way."""
         looks = [look for look in self._everything() if look not in self._stale]
         self._mark(looks)
         self._again.update(looks)
@@ -283,7 +291,8 @@ class Mirror:
         else:
             self._tree.children[path] = now
             self._vanished.discard(path)
-        # Also one that was there before, but gone when it was looked at: it has come back, and nothing watches it.
+        # Also one that was there before, but gone when it was looked at: it has come back, and
+        # nothing watches it.
         again = {paths.name(gone) for gone in self._vanished if paths.parent(gone) == path} & now
         return [
             look

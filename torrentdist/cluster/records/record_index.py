@@ -1,7 +1,7 @@
 """Answers questions about the records that would else need a walk over all of them.
 
-Always: an answer is what a walk over the snapshot that was followed last would give; to follow the next snapshot costs
-as much as what changed in between. Never: decide anything, or do I/O.
+Always: an answer is what a walk over the snapshot that was followed last would give; to follow the
+next snapshot costs as much as what changed in between. Never: decide anything, or do I/O.
 """
 
 from __future__ import annotations
@@ -116,7 +116,8 @@ class RecordIndex:
         return sorted(self._digests.namers(digest))
 
     def hosts_of(self, bundle: BundleId) -> list[SupervisorId]:
-        """The registered supervisors that are told to keep it, in the order in which their assignments were written."""
+        """The registered supervisors that are told to keep it, in the order in which their
+        assignments were written."""
         assignments = self._snapshot.assignments
         hosts = self._hosts.namers(bundle) & self._snapshot.supervisors.keys()
         return sorted(hosts, key=lambda id_: (assignments[id_].mtime, id_))

@@ -1,8 +1,9 @@
-"""In which schema records are written: the one that the cluster has agreed on, which is that of its /cluster record.
+"""In which schema records are written: the one that the cluster has agreed on, which is that of its
+/cluster record.
 
-Always holds: while a daemon of the release before is registered, everything is written as it would be by that release;
-the leader alone raises the schema (master/leading/schema_upgrade.py). Pure: no I/O, no clock.
-Never: know the types of the records.
+Always holds: while a daemon of the release before is registered, everything is written as it would
+be by that release; the leader alone raises the schema (master/leading/schema_upgrade.py). Pure: no
+I/O, no clock. Never: know the types of the records.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from torrentdist.model import records
 from torrentdist.model.records import MasterRecord, SupervisorRecord
 
 ADDED: dict[str, dict[str, int]] = {"/jobs/*": {"ended_on": 2}}
-"""By the shape of a path, as in `/code-distributor/*`: the fields that a schema brought. Every one of them has a
-default, and what it stands for is not to be relied on before the cluster's schema is that one."""
+"""By the shape of a path, as in `/code-distributor/*`: the fields that a schema brought. Every one
+of them has a default, and what it stands for is not to be relied on before the cluster's schema is
+that one."""
 
 
 def shape(path: str) -> str:

@@ -1,8 +1,9 @@
-"""A daemon's ephemeral record in /masters or /supervisors: there while the daemon has a session, in every session.
+"""A daemon's ephemeral record in /masters or /supervisors: there while the daemon has a session, in
+every session.
 
-Always: one id, one daemon; a record of the same store is our own from before a crash, because whoever holds a store's
-lock is alone with it; where a cluster is named, the daemon is registered in that one only. Never: take over the record
-of another store.
+Always: one id, one daemon; a record of the same store is our own from before a crash, because
+whoever holds a store's lock is alone with it; where a cluster is named, the daemon is registered in
+that one only. Never: take over the record of another store.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ log = structlog.get_logger(__name__)
 _LONGEST_PAUSE_SECS = 10.0
 _LOOK_AGAIN_SECS = 0.2
 _PATIENCE = 1.75
-"""Of a session's timeout: ZooKeeper ends sessions at its ticks, and a tick may be half a timeout."""
+"""Of a session's timeout: ZooKeeper ends sessions at its ticks, and a tick may be half a timeout.
+"""
 _DIAL_SECS = 1.0
 
 
@@ -53,7 +55,8 @@ class RegistrationStep(Enum):
 
 
 def claim(owner: int | None, store: StoreId | None, session: int | None, own_store: StoreId) -> RegistrationStep:
-    """What to do about the znode of our id. `owner`: its session, None if there is none; `store`: of its record."""
+    """What to do about the znode of our id. `owner`: its session, None if there is none; `store`:
+    of its record."""
     if owner is None:
         return RegistrationStep.CREATE
     if owner == session:
@@ -91,10 +94,12 @@ class Registration:
         self.on_change: list[Callable[[bool], None]] = []
 
     async def start(self) -> None:
-        """Register, or fail with `id_taken` or OtherCluster; an outage meanwhile is waited for. From then on it is done
-        again whenever the record is gone.
+        """Register, or fail with `id_taken` or OtherCluster; an outage meanwhile is waited for.
+        From then on it is done again whenever the record is gone.
 
-        The record of another store may be our own from before its disk was replaced: it goes with its session."""
+        The record of another store may be our own from before its disk was replaced: it goes with
+        its session.
+        """
         clock = asyncio.get_running_loop().time
         deadline = clock() + self._zk.negotiated_timeout * _PATIENCE
         while True:
@@ -124,7 +129,8 @@ class Registration:
         return False
 
     async def abandon(self) -> bool:
-        """Leave the record to the session, and to whoever takes that up. False: nothing was started."""
+        """Leave the record to the session, and to whoever takes that up. False: nothing was
+        started."""
         task, self._task = self._task, None
         if task is None:
             return False
@@ -192,8 +198,8 @@ class Registration:
             match claim(owner, None if found is None else self._store_of(found[0]), self._zk.session_id, self._store):
                 case RegistrationStep.KEEP:
                     assert found is not None
-                    # Written by the process whose session we have taken up, or in an older schema; or we don't know
-                    # ZooKeeper's clock yet.
+                    # Written by the process whose session we have taken up, or in an older schema;
+                    # or we don't know ZooKeeper's clock yet.
                     spoken = self._zk.spoken(self.path, encode(self.record))
                     if found[0] != spoken or self._zk.server_now() is None:
                         await self._rewrite(found[1].version)
@@ -218,7 +224,8 @@ class Registration:
             raise OtherCluster
 
     async def _look(self) -> tuple[bytes, Stat] | None:
-        # One watch at a time, however often this is asked. It may fire before the answer that placed it is looked at.
+        # One watch at a time, however often this is asked. It may fire before the answer that
+        # placed it is looked at.
         if self._watch is not None or self._look_secs is not None:
             return await self._zk.get(self.path)
         self._watch = watch = object()

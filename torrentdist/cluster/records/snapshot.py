@@ -1,7 +1,7 @@
 """The cluster's records as one immutable value, and how it follows from what was read of the tree.
 
-Always holds: a replica counts only while a registered master has that very store; a record that cannot be read is as
-good as absent and hurts no other. Pure: no I/O, no clock.
+Always holds: a replica counts only while a registered master has that very store; a record that
+cannot be read is as good as absent and hurts no other. Pure: no I/O, no clock.
 """
 
 from __future__ import annotations
@@ -93,7 +93,8 @@ class ClusterSnapshot:
     assignments: Mapping[SupervisorId, AssignmentEntry] = field(default_factory=dict)
     jobs: Mapping[JobId, JobEntry] = field(default_factory=dict)
     election: tuple[MasterId, ...] = ()
-    """Who queues for leadership, in order. The first is elected, but leads only once it has raised the epoch."""
+    """Who queues for leadership, in order. The first is elected, but leads only once it has raised
+    the epoch."""
     leader: MasterId | None = None
     epoch: int = 0
     leader_since: float = 0.0
@@ -118,7 +119,8 @@ class ClusterSnapshot:
 
     @property
     def present(self) -> bool:
-        """Whether this is a cluster's tree at all. A missing or wiped one is no evidence of anything."""
+        """Whether this is a cluster's tree at all. A missing or wiped one is no evidence of
+        anything."""
         return self.cluster is not None
 
     @property
@@ -155,7 +157,8 @@ OnBad = Callable[[str, TorrentdistError], None]
 
 
 def updated(old: ClusterSnapshot, tree: ReadTree, touched: Iterable[str], on_bad: OnBad) -> ClusterSnapshot:
-    """The next snapshot; `old` itself if nothing of it changed. Only what is at the touched paths is decoded."""
+    """The next snapshot; `old` itself if nothing of it changed. Only what is at the touched paths
+    is decoded."""
     by_section: dict[str, set[str]] = {}
     for path in touched:
         _, first, *rest = path.split("/")
@@ -220,7 +223,8 @@ def _with_leader(snapshot: ClusterSnapshot, read: _Reader) -> ClusterSnapshot:
 def _rebuilt(
     current: Mapping[K, V], touched: Collection[str], build: Callable[[K], V | None]
 ) -> tuple[Mapping[K, V], frozenset[K]]:
-    """`current` with the touched entries built anew, and which of them changed; the very same mapping if none did."""
+    """`current` with the touched entries built anew, and which of them changed; the very same
+    mapping if none did."""
     changed: dict[K, V | None] = {}
     for name in touched:
         key: K = name  # type: ignore[assignment]  # ids are strings

@@ -1,8 +1,10 @@
-"""Reads every persistent record out of ZooKeeper, and brings a backup's records back into an empty tree.
+"""Reads every persistent record out of ZooKeeper, and brings a backup's records back into an empty
+tree.
 
-Always holds: the epoch of a restored tree is above every one that the backup's cluster had, so that no leader of before
-can change it, and whoever leads the tree meanwhile is deposed by the transaction that completes it; a restore that was
-interrupted leaves its marker in the tree, and is simply run again. Must not do: write over a record of anybody else.
+Always holds: the epoch of a restored tree is above every one that the backup's cluster had, so that
+no leader of before can change it, and whoever leads the tree meanwhile is deposed by the
+transaction that completes it; a restore that was interrupted leaves its marker in the tree, and is
+simply run again. Must not do: write over a record of anybody else.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ from torrentdist.model.wire.ha_views import RestoreView
 _IN_FLIGHT = 64
 _RAISES = 500
 _LATER_EPOCHS = 1000
-"""So many more the lost cluster may have had since the backup: the fencing numbers of workers must not go back."""
+"""So many more the lost cluster may have had since the backup: the fencing numbers of workers must
+not go back."""
 _ATTEMPTS = 20
 
 
@@ -74,8 +77,8 @@ async def make_backup(zk: ZooKeeper) -> Backup:
 
 
 async def restore(zk: ZooKeeper, backup: Backup) -> RestoreView:
-    """`tree_not_empty` unless there is nothing but what daemons write by themselves, or what an interrupted run of the
-    same backup wrote."""
+    """`tree_not_empty` unless there is nothing but what daemons write by themselves, or what an
+    interrupted run of the same backup wrote."""
     began = time.monotonic()
     zk.write_in(records.SCHEMA)  # as they were
     with zk.without_cluster():
@@ -111,7 +114,8 @@ async def _begin(zk: ZooKeeper, backup: Backup) -> None:
 
 
 async def _filled(zk: ZooKeeper, backup: Backup) -> bool:
-    """Whether all records are there now; False: a running daemon has made one of the parents meanwhile, look again."""
+    """Whether all records are there now; False: a running daemon has made one of the parents
+    meanwhile, look again."""
     there, _ = await read_records(zk)
     strange = obstacle(there, backup)
     if strange is not None:
@@ -165,7 +169,8 @@ async def _raise_to(zk: ZooKeeper, epoch: int) -> int:
 
 
 async def _history(zk: ZooKeeper, backup: Backup) -> list[Op]:
-    """The backup's failovers before those since; their names are ZooKeeper's, so all are written anew."""
+    """The backup's failovers before those since; their names are ZooKeeper's, so all are written
+    anew."""
     names = sorted(await zk.children(paths.FAILOVERS) or (), key=lambda name: paths.sequence_of(name) or 0)
     since = [node[0] for name in names if (node := await zk.get(paths.failover(name))) is not None]
     before = history(backup)

@@ -1,8 +1,9 @@
 """A backup's records back into an empty tree, as a pure plan of bounded transactions.
 
-Always holds: only a tree is filled that holds nothing but what daemons write by themselves, or what an interrupted run
-of the same backup has written, as its marker says; a bundle comes with all replica records in one transaction, or
-a master would see it without holders; nothing of anybody else is ever written over. Pure: no I/O, no clock.
+Always holds: only a tree is filled that holds nothing but what daemons write by themselves, or what
+an interrupted run of the same backup has written, as its marker says; a bundle comes with all
+replica records in one transaction, or a master would see it without holders; nothing of anybody
+else is ever written over. Pure: no I/O, no clock.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ def section(path: str) -> str:
 
 
 def passing(path: str) -> bool:
-    """Whether it says only who is at work right now: of a resource group, all but its record and its resources."""
+    """Whether it says only who is at work right now: of a resource group, all but its record and
+    its resources."""
     _, first, *rest = path.split("/")
     return "/" + first in PASSING or ("/" + first == paths.GROUPS and len(rest) > 1 and rest[1] != "resources")
 
@@ -47,8 +49,9 @@ def marker(backup: Backup) -> bytes:
 def occupant(there: Mapping[str, bytes], backup: Backup) -> str | None:
     """What keeps a tree from being empty; None if nothing does.
 
-    A cluster that `ha init` has founded and that holds nothing yet is nobody's loss, also where masters have led it.
-    The backup's own cluster is there only if it lives, or was restored before: that is not done once more.
+    A cluster that `ha init` has founded and that holds nothing yet is nobody's loss, also where
+    masters have led it. The backup's own cluster is there only if it lives, or was restored before:
+    that is not done once more.
     """
     if there.get(paths.CLUSTER) is not None and _cluster_id(there[paths.CLUSTER]) == backup.cluster:
         return f"the cluster of this backup itself ({paths.CLUSTER})"
@@ -75,7 +78,8 @@ def _of_daemons(path: str) -> bool:
 
 
 def obstacle(there: Mapping[str, bytes], backup: Backup) -> str | None:
-    """A record that is neither the daemons' nor one that an interrupted run of this backup has written."""
+    """A record that is neither the daemons' nor one that an interrupted run of this backup has
+    written."""
     wanted = {node.path: node.data for node in backup.nodes}
     for path, data in sorted(there.items()):
         ours = wanted.get(path) == data
@@ -86,7 +90,8 @@ def obstacle(there: Mapping[str, bytes], backup: Backup) -> str | None:
 
 
 def creations(backup: Backup, there: Iterable[str]) -> Iterator[list[Create]]:
-    """Transactions that write what is missing, but for the epoch, the cluster and the history: those come last."""
+    """Transactions that write what is missing, but for the epoch, the cluster and the history:
+    those come last."""
     present = set(there)
     missing = [
         Create(node.path, node.data)
@@ -98,7 +103,8 @@ def creations(backup: Backup, there: Iterable[str]) -> Iterator[list[Create]]:
         groups.setdefault(_group(op.path), []).append(op)
     batch: list[Create] = []
     for _, group in sorted(groups.items(), key=lambda item: (len(item[0]), item[0])):
-        # A group that fits goes in whole; one that is too large for any transaction, record by record.
+        # A group that fits goes in whole; one that is too large for any transaction, record by
+        # record.
         for part in [group] if _fits(group) else [[op] for op in group]:
             if batch and not _fits([*batch, *part]):
                 yield batch
@@ -123,7 +129,8 @@ def cluster_record(backup: Backup) -> bytes:
 
 
 def left_record(backup: Backup) -> bytes:
-    """What /epoch says until somebody leads again: whose term the backup was made in, and why it is over."""
+    """What /epoch says until somebody leads again: whose term the backup was made in, and why it is
+    over."""
     last = read_term(_data(backup, paths.EPOCH))
     return encode(TermRecord(leader=last.leader, election="", left=RESTORED)) if last is not None else b""
 

@@ -1,6 +1,8 @@
-"""Who may do what with our znodes: the owner everything, others nothing. Whoever can write here can run code anywhere.
+"""Access rights of our znodes: the owner may do everything, others nothing.
 
-Always holds: a tree is either wholly ours or named as not being so. Must not do: know kazoo, or log a password.
+A process that can write here can run code on every host.
+Always: either the whole tree has our ACL, or the first znode that differs is named.
+Never: know kazoo, or log a password.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ class Credentials:
 
 
 class AclTree(Protocol):
-    """What the check needs of the ZooKeeper facade."""
+    """The part of the ZooKeeper session that the check uses."""
 
     acl: Acl
 
@@ -46,7 +48,7 @@ class AclTree(Protocol):
 
 
 def read_credentials(auth_file: str) -> Credentials:
-    """The first line of the file, `user:password`."""
+    """Reads `user:password` from the first line of the file."""
     lines = read_secret(auth_file).splitlines()
     user, colon, password = lines[0].strip().partition(":")
     if not user or not colon or not password:
@@ -55,7 +57,8 @@ def read_credentials(auth_file: str) -> Credentials:
 
 
 def digest_acl(credentials: Credentials) -> Acl:
-    """The ACL of ZooKeeper's digest scheme, which names a user by name and hash (the protocol says SHA-1)."""
+    """Returns an ACL of ZooKeeper's digest scheme: the user's name and a hash (SHA-1, by its
+    protocol)."""
     hashed = hashlib.sha1(f"{credentials.user}:{credentials.password}".encode(), usedforsecurity=False).digest()
     return Acl("digest", f"{credentials.user}:{base64.b64encode(hashed).decode()}")
 
@@ -65,7 +68,7 @@ def sasl_acl(credentials: Credentials) -> Acl:
 
 
 def flaw(found: Sequence[Acl], wanted: Acl) -> str | None:
-    """What is wrong with a znode's ACLs, for people; None if nothing is."""
+    """Says in words how a znode's ACL differs from ours, or returns None if it doesn't."""
     if list(found) == [wanted]:
         return None
     others = [acl for acl in found if (acl.scheme, acl.identity) != (wanted.scheme, wanted.identity)]
@@ -75,7 +78,7 @@ def flaw(found: Sequence[Acl], wanted: Acl) -> str | None:
 
 
 async def check_tree(tree: AclTree) -> None:
-    """`acl_mismatch` that names the first path with another ACL than ours. An open tree has nothing to check."""
+    """Raises `acl_mismatch` with the first path whose ACL isn't ours. Does nothing in an open tree."""
     if tree.acl == OPEN:
         return
 
@@ -88,7 +91,7 @@ async def check_tree(tree: AclTree) -> None:
 
 
 async def repair_tree(tree: AclTree) -> int:
-    """Give every znode our ACL; return how many had another one."""
+    """Gives every znode our ACL. Returns how many had another one."""
     mended: list[str] = []
 
     async def repair(path: str) -> None:
@@ -106,7 +109,7 @@ async def _flaw_at(tree: AclTree, path: str) -> str | None:
 
 
 async def _walk(tree: AclTree, visit: Callable[[str], Awaitable[None]]) -> None:
-    """Visit every znode, parents before children, level by level, a bounded number at a time."""
+    """Visits every znode, parents before children, a bounded number at a time."""
     level = ["/"]
     room = asyncio.Semaphore(_IN_FLIGHT)
 

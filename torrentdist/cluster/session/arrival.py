@@ -1,6 +1,8 @@
-"""A daemon's first steps: a session with ZooKeeper, a tree that this release can read, and a cluster in it.
+"""A daemon's first steps: a ZooKeeper session, a tree that this release can read, and a cluster in
+it.
 
-Each of them may take as long as it takes. Never: write, or give up on an ensemble that does not answer yet.
+Each step waits for as long as it takes.
+Never: write, or give up on an ensemble that doesn't answer yet.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ T = TypeVar("T")
 
 
 async def answered(zk: ZooKeeper, work: Callable[[], Awaitable[T]]) -> T:
-    """What `work` returns; it is tried again for as long as ZooKeeper does not answer."""
+    """Returns what `work` returns. Tries again for as long as ZooKeeper doesn't answer."""
     again = Retry(FIRST_PAUSE_SECS, LONGEST_PAUSE_SECS)
     while True:
         try:
@@ -38,8 +40,10 @@ async def answered(zk: ZooKeeper, work: Callable[[], Awaitable[T]]) -> T:
 
 
 async def enter(zk: ZooKeeper) -> None:
-    """Return once connected, whether or not there is a cluster; `later_release` if its records are of a schema that
-    this release cannot read."""
+    """Waits for the connection, whether or not there is a cluster.
+
+    Raises `later_release` if this release cannot read the schema of the records.
+    """
     again = Retry(FIRST_PAUSE_SECS, LONGEST_PAUSE_SECS)
     while True:
         try:
@@ -60,12 +64,12 @@ async def _wait(zk: ZooKeeper, again: Retry, error: TorrentdistError) -> None:
 
 
 def lacks_cluster(mirror: Mirror) -> bool:
-    """Whether ZooKeeper has just said that there is no cluster in the tree; not knowing is no such word."""
+    """Whether ZooKeeper has confirmed that the tree holds no cluster. False while that is unknown."""
     return mirror.fresh and not mirror.snapshot.present
 
 
 async def until_founded(mirror: Mirror) -> None:
-    """Return once there is a cluster in the tree, which only `ha init` and `ha restore` put there."""
+    """Waits until the tree holds a cluster. Only `ha init` and `ha restore` put one there."""
     snapshot = mirror.snapshot
     if not snapshot.present:
         log.warning("waiting for a cluster: `torrentdist ha init` founds one, `ha restore` brings one back")

@@ -1,7 +1,7 @@
-"""Founds a cluster: makes the record `/cluster` and the znodes that everything else is below, once and for all.
+"""Founds a cluster: creates the record `/cluster` and the parents of everything else.
 
-Always: one transaction makes the cluster, so that a tree holds a whole one or none. Never: found one in a tree that
-holds records already, since those may be the remains of a cluster that a backup can bring back.
+Always: one transaction does it, so that a tree holds a whole cluster or none. Never: found one in a
+tree that holds records. They may belong to a cluster that a backup can restore.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ATTEMPTS = 5
 
 
 async def found_at(config: ZooKeeperConfig, connect_secs: float) -> FoundedView:
-    """Found a cluster by a connection of its own."""
+    """Founds a cluster over a connection of its own."""
     zk = ZooKeeper(config)
     try:
         await zk.start(connect_secs)
@@ -32,7 +32,7 @@ async def found_at(config: ZooKeeperConfig, connect_secs: float) -> FoundedView:
 
 
 async def found_cluster(zk: ZooKeeper) -> FoundedView:
-    """The id of the cluster in this tree; one is founded if there is none."""
+    """Returns the cluster in this tree, and founds one if there is none."""
     for _ in range(_ATTEMPTS):
         there = await zk.get(paths.CLUSTER)
         if there is not None:
@@ -44,7 +44,7 @@ async def found_cluster(zk: ZooKeeper) -> FoundedView:
 
 
 async def _founded(zk: ZooKeeper, record: ClusterRecord) -> bool:
-    """False: somebody else has made a part of it in the same moment."""
+    """Tries to found a cluster. Returns False if somebody else created a part of it meanwhile."""
     found, _ = await read_records(zk)
     strange = paths.RESTORING if await zk.exists(paths.RESTORING) is not None else stranger(found)
     if strange is not None:

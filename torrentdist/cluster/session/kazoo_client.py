@@ -1,7 +1,10 @@
-"""One kazoo client as futures of an event loop. The only file that knows kazoo, which is untyped and full of traps.
+"""Wraps one kazoo client for asyncio. No other file imports kazoo, which is untyped and full of
+traps.
 
-Always holds: answers and watches reach the loop in the order in which ZooKeeper sent them; what comes out is ours
-(operations.py) or CutOff. Must not do: kazoo recipes, kazoo's retries, deadlines (the facade's), or block the loop.
+Always: answers and watches reach the loop in the order in which ZooKeeper sent them. Values and
+errors are those of znode_operations.py, or CutOff. Never: use kazoo's recipes or retries, keep
+deadlines (zookeeper_session.py does), or block the loop. Longer than most files, since kazoo may be
+known in one place only.
 """
 
 from __future__ import annotations
@@ -61,12 +64,13 @@ _CUT_OFF = (kazoo_errors.ConnectionLoss, kazoo_errors.ConnectionClosedError, kaz
 _ROLLED_BACK = (kazoo_errors.RolledBackError, kazoo_errors.RuntimeInconsistency)
 _ABANDON_SECS = 2.0
 _RECONNECT: dict[str, Any] = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_jitter": 0.4, "max_delay": 0.4}
-"""After an outage a host has 3 s to take its barriers again before its workers end."""
+"""Quick reconnects: after an outage a host has 3 s to take its barriers again before its workers
+end."""
 _HANDSHAKE_SHARE = 1 / 8
 
 
 class CutOff(Exception):
-    """The connection was lost; whether the request was done is unknown."""
+    """The connection was lost. Whether the request was carried out is unknown."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +86,8 @@ class Suspended:
 
 @dataclass(frozen=True)
 class Lost:
-    """The session is over. `ended`: and so is this client; otherwise it makes a new session by itself."""
+    """The session is over. `ended`: the client is over too; otherwise it opens a new session by
+    itself."""
 
     ended: bool
 
@@ -91,9 +96,10 @@ SessionEvent = Connected | Suspended | Lost
 
 
 class _InOrder(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo is untyped
-    """Runs completions and watches on kazoo's connection thread, so that neither overtakes the other.
+    """Runs completions and watches on kazoo's connection thread, so that neither overtakes the
+    other.
 
-    kazoo's own handler gives them a thread each; then an answer can be seen before the change that came ahead of it.
+    kazoo's own handler uses a thread for each, and an answer can then overtake an earlier change.
     """
 
     def __init__(self, connect_timeout: float, tls: ssl.SSLContext | None) -> None:
@@ -122,22 +128,22 @@ class _InOrder(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo is un
 
 
 class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo is untyped
-    """Goes on counting its requests over all connections of a session, as ZooKeeper's own client does, and leaves a
-    server that is silent.
+    """A connection that numbers its requests per session and leaves a silent server.
 
-    kazoo begins at 1 with each connection. A server tells by session and number whose commit has come in; a late one
-    from the connection before could pass for the answer to a new request. And kazoo listens for silence only while
-    nothing is sent: who asks once a second would wait for a frozen server for ever. A server that is just starting
-    accepts some connections and never answers them: kazoo would wait for as long as a session lasts.
+    kazoo numbers from 1 on each connection. A server matches commits by session and number, so a
+    late commit of the previous connection could pass for the answer to a new request. kazoo also
+    looks for silence only while it sends nothing, so a client that asks every second would wait for
+    a frozen server for ever. A server that is starting accepts connections and never answers; kazoo
+    would wait for a whole session.
     """
 
     granted = 0.0
-    """What the server granted at the last handshake, in seconds."""
+    """The session timeout that the server granted at the last handshake, in seconds."""
     _patience = _HANDSHAKE_SHARE
-    """The share of a session's length that the next handshake may take."""
+    """The part of the session timeout that the next handshake may take."""
     _count = 0
     _heard = 0.0
-    """When something last came from the server."""
+    """When the server last sent something."""
 
     @property
     def _xid(self) -> int:
@@ -174,7 +180,8 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo is untyped
         super()._send_request(read_timeout, connect_timeout)
 
     def _read_response(self, header: Any, buffer: Any, offset: Any) -> Any:
-        """An answer that nobody waits for would end kazoo's thread, and the session; it is as good as a lost one."""
+        """Drops an answer that nobody waits for. It would end kazoo's thread, and with it the
+        session."""
         waiting = self.client._pending
         if not waiting or waiting[0][2] != header.xid:
             raise kazoo_errors.ConnectionDropped("an answer to another request")
@@ -182,7 +189,8 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo is untyped
 
 
 class AsyncKazoo:
-    """`on_event` is called on the loop. Paths are whole, chroot included. `resume`: a session to be taken up."""
+    """One kazoo client. `on_event` is called on the loop. Paths include the chroot. `resume`: a
+    session to take over."""
 
     def __init__(
         self,
@@ -198,20 +206,22 @@ class AsyncKazoo:
         self._client: Any = _kazoo_client(config, credentials, resume)
         self._client.add_listener(self._on_state)
         self.last_zxid = 0
-        """Of the last answer that reached the loop."""
+        """zxid of the last answer that reached the loop."""
 
     def start(self) -> None:
-        """Begin to connect, on a thread of its own; events tell the rest."""
+        """Starts connecting on a thread of its own. Events report the rest."""
         self._client.start_async()
 
     def end(self) -> None:
-        """End the session. Blocks for up to a session's length when nobody answers: call it on a thread."""
-        with contextlib.suppress(Exception):  # kazoo raises when its thread takes long; there is nothing left to do
+        """Ends the session. Blocks for up to a session timeout when nobody answers, so call it in a
+        thread."""
+        with contextlib.suppress(Exception):  # kazoo raises when its thread is slow to end
             self._client.stop()
             self._client.close()
 
     def abandon(self) -> None:
-        """Break the connection and leave the session as it is, to be taken up by another process in time."""
+        """Closes the connection without ending the session, so that another process can take it
+        over."""
         self._client._stopped.set()
         with contextlib.suppress(Exception):  # kazoo closes its socket on its own thread
             self._client._connection._socket.shutdown(socket.SHUT_RDWR)
@@ -220,7 +230,8 @@ class AsyncKazoo:
             self._client.close()
 
     def forget_zxid(self) -> None:
-        """An ensemble that was wiped refuses whoever has seen a later transaction than its own, and says no more."""
+        """Forgets the newest zxid. A wiped ensemble refuses clients that have seen a later one than
+        its own."""
         self._client.last_zxid = 0
 
     async def get(self, path: str, watch: Callable[[], None] | None) -> tuple[bytes, Stat]:
@@ -285,7 +296,7 @@ class AsyncKazoo:
         failed = done.exception
         if failed is None or isinstance(failed, tuple(_NODE_ERRORS)):
             self.last_zxid = zxid
-        if answer.done():  # its caller has given up
+        if answer.done():  # the caller has given up
             return
         if failed is None:
             answer.set_result(done.value)
@@ -296,12 +307,12 @@ class AsyncKazoo:
         return None if watch is None else lambda _event: self._post(watch)
 
     def _post(self, call: Callable[..., None], *args: Any) -> None:
-        """From any thread to the loop; when the loop is gone, the process ends and nobody is interested."""
+        """Calls `call` on the loop, from any thread. Does nothing once the loop is closed."""
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(call, *args)
 
     def _on_state(self, state: str) -> None:
-        """On kazoo's thread: it must only post."""
+        """Runs on kazoo's thread, so it only posts to the loop."""
         event: SessionEvent
         if state == KazooState.CONNECTED:
             event = Connected(SessionId(*self._client.client_id), self._client._connection.granted)
@@ -331,14 +342,14 @@ def _kazoo_client(config: ZooKeeperConfig, credentials: Credentials | None, resu
         client_id=None if resume is None else (resume.id, resume.password),
         **options,
     )
-    client._connection.__class__ = _Connection  # kazoo makes it itself, and takes no other
-    if resume is not None:  # the process before us has counted too, and may have left requests under way
+    client._connection.__class__ = _Connection  # kazoo creates it and accepts no other
+    if resume is not None:  # the previous process numbered requests too, and may have left some under way
         client._connection._xid = 1 + secrets.randbelow(2**30)
     return client
 
 
 def _tls_context(config: ZooKeeperConfig) -> ssl.SSLContext | None:
-    """With tls_ca that authority alone is trusted; kazoo would add those of the system."""
+    """Trusts only tls_ca if it is set. kazoo would add the system's authorities."""
     if not (config.tls_ca or config.tls_cert):
         return None
     try:
@@ -351,7 +362,7 @@ def _tls_context(config: ZooKeeperConfig) -> ssl.SSLContext | None:
 
 
 def _results(ops: Sequence[Op], answers: Sequence[Any]) -> list[Result]:
-    """kazoo returns the errors of a transaction among its results; here they are raised."""
+    """Raises the error of a transaction, which kazoo returns among the results."""
     for op, answer, index in zip(ops, answers, range(len(ops)), strict=False):
         if isinstance(answer, Exception) and not isinstance(answer, _ROLLED_BACK):
             refusal = _translated(answer, op.path)

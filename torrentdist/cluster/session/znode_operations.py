@@ -1,7 +1,9 @@
-"""The values that go into and come out of ZooKeeper: operations, stats, states, and what can go wrong with one znode.
+"""Values that go into and come out of ZooKeeper: operations, stats, session states and errors of
+znodes.
 
-Must not do: know kazoo. Outcomes that a caller decides by are small exceptions of their own; what a user meets is a
-TorrentdistError.
+Outcomes that a caller decides by are small exceptions of their own. Errors that a user meets are
+TorrentdistErrors.
+Never: know kazoo.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ from torrentdist.model.errors import TorrentdistError
 
 ANY_VERSION = -1
 MAX_REQUEST_BYTES = 900_000
-"""ZooKeeper drops the connection of who sends more than 1 MiB, which looks like an outage and is retried for ever."""
+"""Largest transaction that we send. ZooKeeper drops connections that send more than 1 MiB; that
+looks like an outage, and the request would be retried for ever."""
 
 
 class SessionState(StrEnum):
@@ -24,13 +27,13 @@ class SessionState(StrEnum):
     SUSPENDED = "suspended"
     """Cut off. The session may be over already; ZooKeeper cannot tell us."""
     LOST = "lost"
-    """The session is over, and everything ephemeral with it. A new one follows by itself."""
+    """The session and its ephemeral znodes are gone. A new session follows by itself."""
     CLOSED = "closed"
 
 
 @dataclass(frozen=True)
 class SessionId:
-    """With both, any process can take the session up, or end it: keep the password as a secret."""
+    """Id and password of a session. Any process that has both can take it over or end it."""
 
     id: int
     password: bytes
@@ -40,13 +43,13 @@ class SessionId:
 class Stat:
     version: int
     ephemeral_owner: int
-    """The session that an ephemeral znode belongs to; 0 for a persistent one."""
+    """The session that owns an ephemeral znode. 0 for a persistent one."""
     mtime: float
     """ZooKeeper's clock at the last write, in seconds."""
     created_zxid: int
     modified_zxid: int
     children_zxid: int = 0
-    """Of the last transaction that made or removed a child."""
+    """zxid of the last transaction that created or removed a child."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,7 @@ class Delete:
 
 @dataclass(frozen=True)
 class Check:
-    """The znode exists and, unless any version will do, has this version."""
+    """Requires that the znode exists and has this version, if one is given."""
 
     path: str
     version: int = ANY_VERSION
@@ -80,11 +83,11 @@ class Check:
 
 Op = Create | Set | Delete | Check
 Result = str | Stat | None
-"""Of a Create the path, of a Set the stat, of the others nothing."""
+"""The path for a Create, the stat for a Set, None for the others."""
 
 
 class ZNodeError(Exception):
-    """A request that ZooKeeper answered with no, because of one znode."""
+    """ZooKeeper refused a request because of one znode."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -104,11 +107,11 @@ class BadVersion(ZNodeError):
 
 
 class NotEmpty(ZNodeError):
-    """A delete of a znode that has children."""
+    """The znode to delete has children."""
 
 
 class TransactionFailed(Exception):
-    """Nothing of the transaction was done, because of `ops[index]`."""
+    """The transaction was refused as a whole because of `ops[index]`."""
 
     def __init__(self, ops: Sequence[Op], index: int, reason: ZNodeError) -> None:
         self.ops = tuple(ops)
@@ -122,21 +125,22 @@ class TransactionFailed(Exception):
 
 
 def within(failed: TransactionFailed, ops: Sequence[Op], ahead: int) -> TransactionFailed:
-    """The same failure, told in the caller's paths; `ahead`: how many operations were sent before the caller's."""
+    """Returns the failure in terms of the caller's operations. `ahead` operations were sent before
+    them."""
     index = failed.index - ahead
     return TransactionFailed(ops, index, type(failed.reason)(ops[index].path))
 
 
 class SessionExpired(TorrentdistError):
-    """The request was not done: the session was over when it reached ZooKeeper."""
+    """The request was not carried out: the session was over when it reached ZooKeeper."""
 
     def __init__(self) -> None:
         super().__init__("zookeeper_unavailable", detail="the session is over")
 
 
 def request_size(ops: Sequence[Op]) -> int:
-    """An upper bound of what these operations need on the wire."""
-    overhead = 256  # version, flags, and an ACL with a user name of sensible length
+    """Returns an upper bound for the size of these operations on the wire, in bytes."""
+    overhead = 256  # version, flags, and an ACL with a name of sensible length
     return sum(overhead + len(op.path.encode()) + len(getattr(op, "data", b"")) for op in ops)
 
 

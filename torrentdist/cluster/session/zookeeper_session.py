@@ -1,8 +1,9 @@
 """ZooKeeper for asyncio: one session after another with an ensemble, below the configured chroot.
 
-Always: no call outlives its deadline, connected or not; no write is repeated, or carried into a session other than the
-one in which it was decided; nothing is created or set in a tree that holds no cluster, but by whom founds or restores
-one. Never: know kazoo (driver.py does), or guess that a session is over.
+Always: no call outlives its deadline, connected or not. No write is repeated, or sent in another
+session than the one in which it was decided. Nothing is created or set in a tree without a cluster,
+except by the code that founds or restores one. Never: know kazoo (kazoo_client.py does), or guess
+that a session is over.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 Watch = Callable[[], None]
-"""Called once on the loop: what was read has changed, or the connection was lost since. Look again."""
+"""Called once on the loop when the value read has changed or the connection was lost: read again.
+"""
 
 _FIRST_REVIVAL_SECS = 1.0
 _LONGEST_REVIVAL_SECS = 30.0
@@ -65,7 +67,8 @@ _LONGEST_REVIVAL_SECS = 30.0
 
 class ZooKeeper:
     def __init__(self, config: ZooKeeperConfig, resume: SessionId | None = None) -> None:
-        """`resume`: the session of a process before us, to be taken up with everything ephemeral if it still lives."""
+        """`resume`: the session of an earlier process, taken over with its ephemeral znodes if it
+        still lives."""
         self._config = config
         self._resume = resume
         self._root = _checked_chroot(config.chroot)
@@ -75,14 +78,15 @@ class ZooKeeper:
         self.generation = 0
         """Grows with each new session."""
         self.session: SessionId | None = resume
-        """The session that is ours as far as we know; until we are connected, the one to be taken up."""
+        """Our session as far as we know. Before the first connection, the one to take over."""
         self.negotiated_timeout = config.session_timeout_secs
         self.last_write_acknowledged: float | None = None
-        """time.monotonic() at the sending of the last write that this session got acknowledged."""
+        """time.monotonic() when the last write that this session had acknowledged was sent."""
         self.on_state: list[Callable[[SessionState], None]] = []
         self.on_schema: list[Callable[[], None]] = []
         self._schema = records.OLDEST_READABLE
-        """Until the cluster's is known, what everybody can read."""
+        """The schema that records are written in; the oldest readable one until the cluster's is
+        known."""
         self._guards: tuple[Op, ...] = (Check(paths.CLUSTER),)
         self._clock: tuple[float, float] | None = None
         self._driver: AsyncKazoo | None = None
@@ -106,14 +110,16 @@ class ZooKeeper:
         return None if self.session is None else self.session.id
 
     async def start(self, timeout: float) -> None:
-        """Connect. `zookeeper_unavailable` when time is up; it goes on connecting: call again."""
+        """Connects. Raises `zookeeper_unavailable` when time is up, and goes on connecting; call it
+        again."""
         deadline = asyncio.get_running_loop().time() + timeout
         if self._driver is None and self.state is not SessionState.CLOSED:
             self._launch()
         await self._until_connected(deadline)
 
     async def close(self) -> None:
-        """End the session, and with it everything ephemeral. Bounded also when nobody answers."""
+        """Ends the session and removes its ephemeral znodes. Takes a bounded time even if nobody
+        answers."""
         driver, self._driver = self._driver, None
         connected = self.state is SessionState.CONNECTED
         self._enter(SessionState.CLOSED)
@@ -122,13 +128,14 @@ class ZooKeeper:
         ended = asyncio.Event()
         loop = asyncio.get_running_loop()
         threading.Thread(target=_end, args=(driver, loop, ended), daemon=True).start()
-        if connected:  # else there is nobody to say goodbye to, and the thread ends by itself
+        if connected:  # otherwise the thread ends by itself
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._config.operation_timeout_secs):
                     await ended.wait()
 
     async def abandon(self) -> None:
-        """Leave without ending the session: whoever takes it up before it times out finds everything in its place."""
+        """Leaves without ending the session. A process that takes it over in time finds its
+        ephemeral znodes."""
         driver, self._driver = self._driver, None
         self._enter(SessionState.CLOSED)
         if driver is not None:
@@ -138,49 +145,53 @@ class ZooKeeper:
         await self._until_connected(asyncio.get_running_loop().time() + timeout)
 
     async def pause(self, seconds: float) -> None:
-        """Wait so long before something that failed is tried again; a change of the session's state ends the wait, and
-        so does `stir`, since it may succeed now."""
+        """Waits before a retry. A change of the session's state or `stir` ends the wait, since the
+        retry may succeed now."""
         changed = self._changed
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await changed.wait()
 
     def stir(self) -> None:
-        """End every pause: what failed may succeed now."""
+        """Ends every pause."""
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
     @property
     def last_zxid(self) -> int:
-        """Of the last answer: everything up to it has been seen, watches included."""
+        """zxid of the last answer. Everything up to it has been seen, watches included."""
         return self._driver.last_zxid if self._driver else 0
 
     def server_now(self) -> float | None:
-        """ZooKeeper's clock now, as told by our last acknowledged `set`; None before one."""
+        """ZooKeeper's clock now, from our last acknowledged `set`. None before the first."""
         return None if self._clock is None else self._clock[0] + time.monotonic() - self._clock[1]
 
     # reading
 
     async def get(self, path: str, watch: Watch | None = None) -> tuple[bytes, Stat] | None:
-        """Data and stat; None, and no watch, if there is no such znode."""
+        """Returns data and stat, or None (and sets no watch) if the znode doesn't exist."""
         try:
             return await self._read(path, lambda d, p: d.get(p, watch))
         except NoNode:
             return None
 
     async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
-        """The watch stays also if there is no such znode: it fires when there is."""
+        """Returns the stat, or None. A watch on a missing znode fires when it is created."""
         return await self._read(path, lambda d, p: d.exists(p, watch))
 
     async def children(self, path: str, watch: Watch | None = None) -> list[str] | None:
-        """Names of children; None, and no watch, if there is no such znode. The watch fires when it is deleted too."""
+        """Returns the names of children, or None (and sets no watch) if the znode doesn't exist.
+
+        The watch also fires when the znode is deleted.
+        """
         try:
             return await self._read(path, lambda d, p: d.children(p, watch))
         except NoNode:
             return None
 
     async def sync(self) -> int:
-        """What is read from now on is at least as new as everything that was acknowledged to anybody before."""
+        """Makes later reads at least as new as everything acknowledged to anybody so far. Returns
+        the zxid."""
         await self._read(paths.ROOT, lambda d, p: d.sync(p))
         return self.last_zxid
 
@@ -193,19 +204,19 @@ class ZooKeeper:
     # writing
 
     def write_in(self, schema: int) -> None:
-        """Write records in this schema from now on: the cluster's."""
+        """Sets the schema in which records are written."""
         if schema != self._schema:
             self._schema = schema
             for callback in list(self.on_schema):
                 callback()
 
     def spoken(self, path: str, data: bytes) -> bytes:
-        """A record as it is written now."""
+        """Returns a record in the schema that is written now."""
         return spoken(path, data, self._schema)
 
     @contextlib.contextmanager
     def without_cluster(self) -> Iterator[None]:
-        """Write also where there is no cluster: to found one, or to restore one."""
+        """Allows writes in a tree without a cluster, to found or restore one."""
         guards, self._guards = self._guards, ()
         try:
             yield
@@ -231,7 +242,7 @@ class ZooKeeper:
         await self._write(path, lambda d, p: d.delete(p, version))
 
     async def ensure(self, path: str) -> None:
-        """Make a znode and its parents where they are missing, below the chroot."""
+        """Creates a znode and its missing parents below the chroot."""
         if await self.exists(path) is not None:
             return
         for end in range(2, len(path) + 1):
@@ -240,7 +251,7 @@ class ZooKeeper:
                     await self.create(path[:end])
 
     async def make_chroot(self) -> None:
-        """Make the znode that everything else is below. No daemon does that: it would make a tree by itself."""
+        """Creates the chroot itself. Daemons never do that."""
         for end in range(2, len(self._root) + 1):
             if end == len(self._root) or self._root[end] == "/":
                 await self._make_above(self._root[:end])
@@ -250,8 +261,11 @@ class ZooKeeper:
             await self._write(full, lambda d, _: d.create(full, b"", False, False))
 
     async def commit(self, ops: Sequence[Op]) -> list[Result]:
-        """All of it or nothing. `TransactionFailed` names the operation that was refused; `no_cluster` where this tree
-        has no cluster to write for."""
+        """Commits all operations or none.
+
+        Raises TransactionFailed with the operation that was refused, or `no_cluster` in a tree
+        without one.
+        """
         if not ops:
             return []
         whole, ahead = [self._whole(op) for op in (*self._guards, *ops)], len(self._guards)
@@ -265,14 +279,14 @@ class ZooKeeper:
         return [self._inner(result) if isinstance(result, str) else result for result in results[ahead:]]
 
     async def secure(self, path: str) -> None:
-        """Give an existing znode the ACL that we create znodes with."""
+        """Gives an existing znode our ACL."""
         with contextlib.suppress(NoNode):
             await self._write(path, lambda d, p: d.set_acl(p))
 
     # one request
 
     async def _read(self, path: str, ask: Callable[[AsyncKazoo, str], Awaitable[T]]) -> T:
-        """Ask, again after a lost connection, until the deadline."""
+        """Reads, and reads again after a lost connection, until the deadline."""
         deadline = self._deadline()
         while True:
             driver = await self._until_connected(deadline)
@@ -280,12 +294,12 @@ class ZooKeeper:
                 async with asyncio.timeout_at(deadline):
                     return await ask(driver, self._full(path))
             except CutOff:
-                await asyncio.sleep(0)  # the state that belongs to it is on its way
+                await asyncio.sleep(0)  # let the matching state change arrive first
             except TimeoutError:
                 raise _unavailable(f"no answer about {path}") from None
 
     async def _write(self, path: str, ask: Callable[[AsyncKazoo, str], Awaitable[T]]) -> T:
-        """Ask once, and only in the session in which the caller decided to."""
+        """Writes once, and only in the session in which the caller decided to."""
         deadline, session = self._deadline(), self.session_id
         driver = await self._until_connected(deadline)
         if session is not None and session != self.session_id:
@@ -326,10 +340,10 @@ class ZooKeeper:
     def _inner(self, full: str) -> str:
         return full[len(self._root) :] or paths.ROOT
 
-    # what the driver tells
+    # events of the client
 
     def _launch(self) -> None:
-        # Only once: a client that is started anew later has its reasons.
+        # Only once: a client that is started again later has its reasons.
         resume, self._resume = self._resume, None
         self._driver = AsyncKazoo(self._config, self._credentials, self.acl, self._on_event, resume)
         self._driver.start()
@@ -353,7 +367,7 @@ class ZooKeeper:
             case Lost(ended):
                 self.session, self.last_write_acknowledged = None, None
                 self._enter(SessionState.LOST)
-                if ended:  # refused, or a bug of the client's: its thread is gone
+                if ended:  # refused, or a bug in the client: its thread is gone
                     if time.monotonic() - self._connected_at > _LONGEST_REVIVAL_SECS:
                         self._revival.succeeded()
                     if self._revival.failed("ended"):
@@ -361,7 +375,8 @@ class ZooKeeper:
                     loop.call_later(self._revival.pause_secs, self._revive, driver)
 
     def _try_any_ensemble(self, driver: AsyncKazoo, since: asyncio.Event) -> None:
-        """Cut off for a whole session: the ensemble may have been wiped or replaced."""
+        """Forgets the zxid after a whole session timeout without a server: the ensemble may have
+        been wiped."""
         if driver is self._driver and since is self._changed:
             driver.forget_zxid()
 
@@ -381,12 +396,13 @@ class ZooKeeper:
 
 def _end(driver: AsyncKazoo, loop: asyncio.AbstractEventLoop, ended: asyncio.Event) -> None:
     driver.end()
-    with contextlib.suppress(RuntimeError):  # the loop is gone: nobody waits any more
+    with contextlib.suppress(RuntimeError):  # the loop is closed
         loop.call_soon_threadsafe(ended.set)
 
 
 def _checked_chroot(chroot: str) -> str:
-    """`/name` or `/name/name...`; the root of the ensemble is shared with others and never ours."""
+    """Returns a chroot like `/name` or `/name/name`. The ensemble's root is shared with others, so
+    it is refused."""
     names = chroot.split("/")[1:]
     if not chroot.startswith("/") or not all(paths.is_name(name) for name in names):
         raise TorrentdistError(

@@ -16,8 +16,8 @@ import structlog
 
 from torrentdist.cluster import paths
 from torrentdist.cluster.election.elector import Elector
+from torrentdist.cluster.election.epoch import place_of
 from torrentdist.cluster.election.fence import Fence
-from torrentdist.cluster.election.handover import place_of
 from torrentdist.cluster.election.term import Term, queue
 from torrentdist.cluster.records.mirror import Mirror
 from torrentdist.cluster.records.record_index import Follower, PerBundle
