@@ -357,7 +357,10 @@ def test_an_unreadable_file_is_a_disk_error(source: Path) -> None:
     """A missing permission would look like a bug of ours."""
     (source / "f").write_bytes(b"x")
     (source / "f").chmod(0)
-    program = "import pathlib, sys; from torrentdist.bundle import make; make.make_metafile(pathlib.Path(sys.argv[1]))"
+    program = (
+        "import pathlib, sys; from torrentdist.bundle.metafile_maker import make_metafile\n"
+        "make_metafile(pathlib.Path(sys.argv[1]))"
+    )
     as_anybody = ("setpriv", "--bounding-set=-dac_override,-dac_read_search") * (os.geteuid() == 0)
     done = subprocess.run([*as_anybody, sys.executable, "-c", program, source], stderr=subprocess.PIPE, check=False)
 

@@ -60,6 +60,7 @@ def test_nothing_is_done_when_nothing_is_missing(clone: Path) -> None:
     """A setup that works each time makes every `make test` wait."""
     make_ready(clone)
     program(clone, "java", "exit 1")
+    program(clone, "bwrap", "exit 1")
     run = set_up(clone)
 
     assert (run.returncode, run.stdout, run.stderr) == (0, "", "")
@@ -91,6 +92,7 @@ def test_without_java_root_has_it_installed(clone: Path) -> None:
     make_ready(clone)
     program(clone, "id", "echo 0")
     program(clone, "apt-get", 'echo "$@" >>calls')
+    program(clone, "bwrap", "exit 1")
     run = set_up(clone)
 
     expected = ["update -qq", "install -qq -y --no-install-recommends default-jre-headless"]
@@ -109,3 +111,24 @@ def test_a_java_that_cannot_be_installed_is_one_clear_line(clone: Path) -> None:
         1,
         "setup: Java could not be installed; try: apt-get install default-jre-headless\n",
     )
+
+
+@pytest.mark.parametrize(
+    ("user", "said", "called"),
+    [
+        (0, "setup: installing bubblewrap\n", ["update -qq", "install -qq -y --no-install-recommends bubblewrap"]),
+        (1000, "setup: bubblewrap (bwrap) is not installed, so workers get no namespaces of their own\n", []),
+    ],
+)
+def test_without_bubblewrap_the_rest_is_set_up(clone: Path, user: int, said: str, called: list[str]) -> None:
+    """Namespaces are wished for, not needed: a machine without them still runs everything else."""
+    make_ready(clone)
+    calls = clone / "calls"
+    calls.touch()
+    program(clone, "java", "exit 1")
+    program(clone, "id", f"echo {user}")
+    program(clone, "apt-get", 'echo "$@" >>calls')
+    run = set_up(clone)
+
+    assert (0, said, "") == (run.returncode, run.stdout, run.stderr)
+    assert called == calls.read_text().splitlines()
