@@ -299,9 +299,9 @@ def test_a_pin_can_be_taken_back(bundles: Bundles) -> None:
 def test_a_name_that_could_not_be_written_is_not_bound(bundles: Bundles) -> None:
     """A binding would be believed that the next start does not know."""
     store = bundles.open()
-    (store.data_dir / "catalog.json").mkdir()
+    (store.data_dir / "catalog.log").mkdir()
     with pytest.raises(TorrentdistError) as failure:
         store.bind(BundleId("etl-1"), Digest("a" * 64))
 
     assert (failure.value.code, store.lookup(BundleId("etl-1"))) == ("disk_error", None)
-    (store.data_dir / "catalog.json").rmdir()
+    (store.data_dir / "catalog.log").rmdir()

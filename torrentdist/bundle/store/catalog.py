@@ -1,24 +1,31 @@
-"""What the names of bundles mean and which bundles are pinned, as this host heard it last, in catalog.json.
+"""What each bundle id means and which bundles are pinned, as this host heard it last.
 
-Always holds: a change is on disk before the call returns, so that a download goes on without ZooKeeper and a pin
-outlives a crash; a change that could not be written did not happen. Must not do: look at objects. A name says what a
-bundle id means, not that its bytes are here. ZooKeeper is the truth: what is bound last counts.
+`catalog.json` holds all of it. Bindings that changed since it was written are lines of
+`catalog.log`, so that a change costs the same however many bundles there are.
+Always: a change is on disk before the call returns, so that a download goes on without ZooKeeper
+and a pin outlives a crash. A change that could not be written did not happen.
+Never: look at objects. A bound id does not mean that the bytes are here. ZooKeeper is the truth:
+the last binding counts.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-from types import MappingProxyType
 
 import msgspec
 
-from torrentdist.bundle.files.durability import write_durably
+from torrentdist.bundle.files.durability import fsync_dir, write_durably
 from torrentdist.bundle.store.disk_failures import disk_failures
 from torrentdist.bundle.store.json_files import Saved, decode_saved, encode_saved
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
+
+LONGEST_LOG = 1000
+"""Lines of catalog.log after which catalog.json is written anew, or as many as there are bindings."""
 
 
 class _Saved(Saved, frozen=True, kw_only=True):
@@ -26,67 +33,147 @@ class _Saved(Saved, frozen=True, kw_only=True):
     pins: frozenset[Digest] = frozenset()
 
 
-class Catalog:
-    """Threads may share it: readers never wait for the disk, writers take turns."""
+class _Binding(msgspec.Struct, frozen=True):
+    """One line of catalog.log."""
 
-    def __init__(self, path: Path, saved: _Saved) -> None:
+    bundle: BundleId
+    digest: Digest | None
+    """None: the id is not bound any more."""
+
+
+class Catalog:
+    """Threads may share it. Readers never wait for the disk; writers take turns."""
+
+    def __init__(self, path: Path, saved: _Saved, log: _BindingLog) -> None:
         self._path = path
-        self._saved = saved
+        self._log = log
+        self._bindings: dict[BundleId, Digest] = {}
+        self._names: dict[Digest, set[BundleId]] = {}
+        self._pins = saved.pins
         self._writing = threading.Lock()
         self._closed = False
+        for bundle, digest in saved.bindings.items():
+            self._now_bound(bundle, digest)
+        for change in log.read():
+            self._now_bound(change.bundle, change.digest)
 
     @classmethod
     def open(cls, path: Path) -> Catalog:
-        """The catalog in `path`, empty if there is none. One that cannot be read is refused: its pins would be lost."""
+        """The catalog in `path`; empty if there is none. Refuses a damaged one, whose pins would be lost."""
         with disk_failures(path):
-            if not path.exists():
-                return cls(path, _Saved())
-            return cls(path, decode_saved(path, path.read_bytes(), _Saved))
+            saved = decode_saved(path, path.read_bytes(), _Saved) if path.exists() else _Saved()
+            return cls(path, saved, _BindingLog(path.with_suffix(".log")))
 
     def close(self) -> None:
-        """Refuse changes from now on: the file may be another process's soon."""
+        """Refuse changes from now on: the file may soon be another process's."""
         with self._writing:
+            if not self._closed and self._log.lines:
+                with suppress(TorrentdistError):  # the log still has every change
+                    self._write_all(self._pins)
             self._closed = True
 
     def bindings(self) -> Mapping[BundleId, Digest]:
-        return MappingProxyType(self._saved.bindings)
+        """A copy."""
+        return self._bindings.copy()
 
     def lookup(self, bundle: BundleId) -> Digest | None:
-        return self._saved.bindings.get(bundle)
+        return self._bindings.get(bundle)
 
     def names(self, digest: Digest) -> set[BundleId]:
-        return {bundle for bundle, bound in self._saved.bindings.items() if bound == digest}
+        """The ids that mean this content."""
+        return self._names.get(digest, set()).copy()
 
     def pins(self) -> frozenset[Digest]:
-        return self._saved.pins
+        return self._pins
 
     def bind(self, bundle: BundleId, digest: Digest) -> None:
-        with self._writing:
-            if self.lookup(bundle) != digest:
-                self._write(bindings={**self._saved.bindings, bundle: digest})
+        self._change(_Binding(bundle, digest))
 
     def unbind(self, bundle: BundleId) -> None:
-        with self._writing:
-            if bundle in self._saved.bindings:
-                self._write(bindings={b: d for b, d in self._saved.bindings.items() if b != bundle})
+        self._change(_Binding(bundle, None))
 
     def pin(self, digest: Digest) -> None:
         with self._writing:
-            if digest not in self._saved.pins:
-                self._write(pins=self._saved.pins | {digest})
+            if digest not in self._pins:
+                self._write_all(self._pins | {digest})
 
     def unpin(self, digest: Digest) -> None:
         with self._writing:
-            if digest in self._saved.pins:
-                self._write(pins=self._saved.pins - {digest})
+            if digest in self._pins:
+                self._write_all(self._pins - {digest})
 
-    def _write(self, *, bindings: dict[BundleId, Digest] | None = None, pins: frozenset[Digest] | None = None) -> None:
+    def _change(self, change: _Binding) -> None:
+        with self._writing:
+            if self.lookup(change.bundle) == change.digest:
+                return
+            self._require_open()
+            with disk_failures(self._path):
+                self._log.append(change)
+            self._now_bound(change.bundle, change.digest)
+            if self._log.lines > max(LONGEST_LOG, len(self._bindings)):
+                self._write_all(self._pins)
+
+    def _now_bound(self, bundle: BundleId, digest: Digest | None) -> None:
+        before = self._bindings.pop(bundle, None)
+        if before is not None:
+            self._names[before].discard(bundle)
+            if not self._names[before]:
+                del self._names[before]
+        if digest is not None:
+            self._bindings[bundle] = digest
+            self._names.setdefault(digest, set()).add(bundle)
+
+    def _write_all(self, pins: frozenset[Digest]) -> None:
+        """A crash before the log is cleared does no harm: its lines, read again, say what catalog.json says."""
+        self._require_open()
+        with disk_failures(self._path):
+            write_durably(self._path, encode_saved(_Saved(bindings=self._bindings, pins=pins)))
+            self._pins = pins
+            self._log.clear()
+
+    def _require_open(self) -> None:
         if self._closed:
             raise TorrentdistError("closing", what="the store")
-        saved = _Saved(
-            bindings=self._saved.bindings if bindings is None else bindings,
-            pins=self._saved.pins if pins is None else pins,
-        )
-        with disk_failures(self._path):
-            write_durably(self._path, encode_saved(saved))
-        self._saved = saved
+
+
+class _BindingLog:
+    """One line for each change of a binding. A line without its end was never acknowledged, and is dropped."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._end = 0
+        self.lines = 0
+
+    def read(self) -> list[_Binding]:
+        if not self._path.exists():
+            return []
+        whole, _, _ = self._path.read_bytes().rpartition(b"\n")
+        try:
+            changes = [msgspec.json.decode(line, type=_Binding) for line in whole.splitlines()]
+        except msgspec.MsgspecError as exc:
+            raise TorrentdistError("disk_error", path=str(self._path), detail=f"damaged: {exc}") from exc
+        self._end, self.lines = len(whole) + 1 if whole else 0, len(changes)
+        return changes
+
+    def append(self, change: _Binding) -> None:
+        """Written at the end of the last whole line, over what a failed write may have left."""
+        line = msgspec.json.encode(change) + b"\n"
+        fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            os.ftruncate(fd, self._end)
+            os.lseek(fd, self._end, os.SEEK_SET)
+            with os.fdopen(os.dup(fd), "wb") as out:
+                out.write(line)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        if self.lines == 0:
+            fsync_dir(self._path.parent)
+        self._end += len(line)
+        self.lines += 1
+
+    def clear(self) -> None:
+        if self._path.exists():
+            self._path.unlink()
+            fsync_dir(self._path.parent)
+        self._end = self.lines = 0

@@ -1,0 +1,112 @@
+"""What bundle ids mean outlives a crash, and a change of it costs the same however many there are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from torrentdist.bundle.store import catalog as catalogs
+from torrentdist.bundle.store.catalog import Catalog
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import BundleId, Digest
+
+ONE, TWO = Digest("1" * 64), Digest("2" * 64)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "catalog.json"
+
+
+def log_of(path: Path) -> Path:
+    return path.with_suffix(".log")
+
+
+def test_a_change_outlives_a_crash(path: Path) -> None:
+    """A host would forget what it downloaded a moment before it was killed."""
+    catalog = Catalog.open(path)
+    catalog.bind(BundleId("a"), ONE)
+    catalog.bind(BundleId("b"), ONE)
+    catalog.bind(BundleId("a"), TWO)
+    catalog.unbind(BundleId("b"))
+    catalog.bind(BundleId("c"), TWO)
+
+    again = Catalog.open(path)  # nobody has closed the first
+    assert {"a": TWO, "c": TWO} == again.bindings()
+    assert (set(), {"a", "c"}) == (again.names(ONE), again.names(TWO))
+
+
+@pytest.mark.case("G11")
+def test_a_change_writes_as_much_whatever_is_bound(path: Path) -> None:
+    """G11: each upload would write all names of all bundles again."""
+    catalog = Catalog.open(path)
+    for number in range(500):
+        catalog.bind(BundleId(f"other-{number}"), ONE)
+    catalog.close()
+    catalog = Catalog.open(path)
+    before = path.stat()
+    catalog.bind(BundleId("new"), TWO)
+
+    assert before == path.stat()
+    assert log_of(path).stat().st_size < 200
+
+
+def test_a_torn_line_is_as_if_it_had_never_been(path: Path) -> None:
+    """A host that lost power while it wrote could not start again, or read one change as another."""
+    catalog = Catalog.open(path)
+    catalog.bind(BundleId("a"), ONE)
+    with log_of(path).open("ab") as file:
+        file.write(b'{"bundle":"torn","digest":"22')
+
+    again = Catalog.open(path)
+    assert {"a": ONE} == again.bindings()
+    again.bind(BundleId("b"), TWO)
+    assert {"a": ONE, "b": TWO} == Catalog.open(path).bindings()
+
+
+def test_a_damaged_log_is_refused_and_kept(path: Path) -> None:
+    """What ids mean would silently be lost."""
+    Catalog.open(path).bind(BundleId("a"), ONE)
+    log_of(path).write_bytes(b"damaged\n" + log_of(path).read_bytes())
+    with pytest.raises(TorrentdistError) as failure:
+        Catalog.open(path)
+
+    assert ("disk_error", str(log_of(path))) == (failure.value.code, failure.value.fields["path"])
+    assert log_of(path).read_bytes().startswith(b"damaged")
+
+
+def test_a_pin_writes_the_bindings_that_only_the_log_had(path: Path) -> None:
+    """The log is cleared by it: names would be lost with every pin."""
+    catalog = Catalog.open(path)
+    catalog.bind(BundleId("a"), ONE)
+    catalog.pin(ONE)
+
+    assert not log_of(path).exists()
+    again = Catalog.open(path)
+    assert {"a": ONE} == again.bindings()
+    assert {ONE} == again.pins()
+
+
+def test_the_log_does_not_grow_for_ever(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host that lives for years would read the changes of years when it starts."""
+    monkeypatch.setattr(catalogs, "LONGEST_LOG", 10)
+    catalog = Catalog.open(path)
+    for number in range(101):
+        catalog.bind(BundleId("a"), TWO if number % 2 else ONE)
+
+    assert len(log_of(path).read_bytes().splitlines()) <= 10
+    assert {"a": ONE} == Catalog.open(path).bindings()
+
+
+def test_a_change_that_cannot_be_written_did_not_happen(path: Path) -> None:
+    """A name would be there until the next restart, and then be gone."""
+    catalog = Catalog.open(path)
+    log_of(path).mkdir()
+    with pytest.raises(TorrentdistError, match="Is a directory"):
+        catalog.bind(BundleId("a"), ONE)
+
+    assert catalog.lookup(BundleId("a")) is None
+    log_of(path).rmdir()
+    catalog.bind(BundleId("a"), ONE)
+    assert {"a": ONE} == Catalog.open(path).bindings()
