@@ -27,7 +27,7 @@ def hurry(milliseconds: int) -> None:
 
     def hurrying(self: Transfer) -> None:
         conduct(self)
-        own = [piece for piece, priority in enumerate(self._priorities) if priority == conductor.OWN]
+        own = [piece for piece, priority in enumerate(self.priorities) if priority == conductor.OWN]
         if (handle := self.handle) is not None:
             with contextlib.suppress(RuntimeError):  # it may have left the session
                 for piece in own[:NEXT]:

@@ -62,7 +62,7 @@ def some(count: int) -> list[EngineConfig]:
 
 
 def address(engine: Engine, role: PeerRole = PeerRole.MASTER, *, complete: bool = False) -> PeerAddress:
-    return PeerAddress(host=engine.config.listen_host, port=engine.port, role=role, complete=complete)
+    return PeerAddress(host=engine.host, port=engine.port, role=role, complete=complete)
 
 
 async def until(condition: Callable[[], bool]) -> None:

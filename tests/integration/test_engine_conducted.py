@@ -20,7 +20,7 @@ from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole
 from torrentdist.model.wire.transfer_messages import TransferPhase
 from torrentdist.swarm.engine.engine import Engine, EngineConfig
 from torrentdist.swarm.engine.transfer import Transfer
-from torrentdist.swarm.plan import conductor
+from torrentdist.swarm.plan import conductor, request_window
 from torrentdist.testing.sample_trees import some_bytes, write_tree
 
 MiB = 1024 * 1024
@@ -108,8 +108,6 @@ def stock_client(meta: Metafile, directory: Path, holder: Engine) -> lt.session:
 async def made_anew(directory: Path, meta: Metafile) -> tuple[list[list[float]], list[str]]:
     """When each of four ended connections to make them anew, while three fetched from one, who refused a stranger
     afterwards; and what became of the connection of a stock client."""
-    holder, *receivers = [Engine(SLOW) for _ in range(4)]
-    stranger = Engine(EngineConfig(listen_host="127.0.0.2"))
     made, blocked, stock = [list[float]() for _ in range(4)], set[str](), list[str]()
 
     def count(number: int, fact: Fact) -> None:
@@ -118,13 +116,14 @@ async def made_anew(directory: Path, meta: Metafile) -> tuple[list[list[float]],
         if isinstance(fact, PeerConnected | PeerDropped) and fact.host == "127.0.0.3":
             stock.append(type(fact).__name__)
 
+    holder = Engine(SLOW, tell=partial(count, 0), on_blocked=blocked.add)
+    receivers = [Engine(SLOW, tell=partial(count, number)) for number in (1, 2, 3)]
+    stranger = Engine(EngineConfig(listen_host="127.0.0.2"))
     try:
-        for number, engine in enumerate((holder, *receivers)):
-            engine.tell = partial(count, number)
+        for engine in (holder, *receivers):
             await engine.start()
             engine.allow(["127.0.0.1", "127.0.0.3"])
             engine.crowd(meta.digest, 3)
-        holder.on_blocked = blocked.add
         holder.seed(meta, directory / "holder")
         other = stock_client(meta, directory, holder)
         peers = [PeerAddress(host="127.0.0.1", port=holder.port, role=PeerRole.MASTER, complete=True)]
@@ -153,8 +152,8 @@ async def made_anew(directory: Path, meta: Metafile) -> tuple[list[list[float]],
 
 def test_quick_connections_are_made_anew_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On fast links everybody would wait for every few blocks; or all would part again and again, and finish late."""
-    monkeypatch.setattr(conductor, "WIDE_SECS", 20.0)  # 200 kB a second are quick
-    monkeypatch.setattr(conductor, "LONG_SECS", 0.0)
+    monkeypatch.setattr(request_window, "WIDE_SECS", 20.0)  # 200 kB a second are quick
+    monkeypatch.setattr(request_window, "LONG_SECS", 0.0)
     made, stock = asyncio.run(made_anew(tmp_path, bundle(tmp_path, 32)))
 
     assert any(made)
@@ -164,22 +163,21 @@ def test_quick_connections_are_made_anew_once(tmp_path: Path, monkeypatch: pytes
 
 def test_slow_connections_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every transfer would stand still for a moment."""
-    monkeypatch.setattr(conductor, "LONG_SECS", 0.0)
+    monkeypatch.setattr(request_window, "LONG_SECS", 0.0)
     made, _ = asyncio.run(made_anew(tmp_path, bundle(tmp_path)))
 
     assert not any(made)
 
 
-async def windows_of_a_master_that_lacks_a_bundle(directory: Path, meta: Metafile) -> list[int]:
+async def windows_of_a_master_that_lacks_a_bundle(directory: Path, meta: Metafile) -> list[object]:
     """What it lets its peers ask for at a time, before and after it begins to fetch what a crowd fetches too."""
     engine = Engine(EngineConfig())
     try:
         await engine.start()
         engine.crowd(meta.digest, 16)
-        assert engine._session is not None
-        before = engine._session.get_settings()["max_allowed_in_request_queue"]
+        before = engine._session.setting("max_allowed_in_request_queue")
         engine.fetch(meta, directory / "master", [], None)
-        return [before, engine._session.get_settings()["max_allowed_in_request_queue"]]
+        return [before, engine._session.setting("max_allowed_in_request_queue")]
     finally:
         await engine.close()
 
@@ -266,7 +264,7 @@ async def plans_of_a_slow_beginning(directory: Path, meta: Metafile) -> list[boo
         plans = list[bool]()
         async with asyncio.timeout(DEADLINE_SECS):
             while transfer.run_from(0, 1) + transfer.run_from(1, 1) + transfer.run_from(2, 1) == 0:
-                plans.append(conductor.OWN in transfer._priorities)
+                plans.append(conductor.OWN in transfer.priorities)
                 await asyncio.sleep(0.1)
         return plans
     finally:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole
 from torrentdist.model.wire.transfer_messages import Sources, TransferPhase
 from torrentdist.swarm.engine.engine import Engine, EngineConfig
+from torrentdist.swarm.engine.preparation import ready_to_fetch
 
 MIB = 1024 * 1024
 SIZE = 256 * MIB
@@ -46,14 +47,15 @@ def sparse_bundle(top: Path, data: bytes, *, dense: bytes = b"") -> Metafile:
     return meta
 
 
-async def fetched(meta: Metafile, tmp_path: Path) -> Sources:
+async def fetched(meta: Metafile, tmp_path: Path, have: Sequence[bool] | None = None) -> Sources:
     giver, taker = Engine(EngineConfig()), Engine(EngineConfig())
     try:
         await giver.start()
         await taker.start()
         giver.seed(meta, tmp_path / "a")
         peer = PeerAddress(host="127.0.0.1", port=giver.port, role=PeerRole.MASTER, complete=True)
-        transfer = taker.fetch(meta, tmp_path / "b", [peer])
+        ready = ready_to_fetch(meta, tmp_path / "b", have)
+        transfer = taker.fetch(meta, tmp_path / "b", [peer], ready=ready)
         await transfer.wait_done()
         assert TransferPhase.SEEDING is transfer.phase
         return transfer.view().sources
@@ -101,3 +103,40 @@ def test_a_fetch_goes_on_from_what_is_there(tmp_path: Path) -> None:
 
     assert [] == verify_content(meta, tmp_path / "b" / "content")
     assert disk_bytes(tmp_path / "b") <= 8 * MIB
+
+
+def test_pieces_that_are_known_are_neither_fetched_nor_hashed(tmp_path: Path) -> None:
+    """A host that has most of a bundle already would fetch all of it, or read all of it first."""
+    dense = os.urandom(8 * MIB)
+    (tmp_path / "a" / "content").mkdir(parents=True)
+    (tmp_path / "a" / "content" / "dense").write_bytes(dense)
+    meta = make_metafile(tmp_path / "a" / "content")
+    known = meta.num_pieces * 3 // 4
+    (tmp_path / "b" / "content").mkdir(parents=True)
+    (tmp_path / "b" / "content" / "dense").write_bytes(dense[: known * meta.piece_length])
+    have = [piece < known for piece in range(meta.num_pieces)]
+    found: list[Sources] = []
+
+    async def scenario() -> None:
+        found.append(await fetched(meta, tmp_path, have))
+
+    run(scenario())
+
+    assert [] == verify_content(meta, tmp_path / "b" / "content")
+    assert known * meta.piece_length == found[0].local
+
+
+def test_a_wrong_claim_about_a_piece_is_found_by_the_next_check(tmp_path: Path) -> None:
+    """The one who names known pieces vouches for them: the engine takes the word, and the content check doesn't."""
+    (tmp_path / "a" / "content").mkdir(parents=True)
+    (tmp_path / "a" / "content" / "dense").write_bytes(os.urandom(2 * MIB))
+    meta = make_metafile(tmp_path / "a" / "content")
+    (tmp_path / "b" / "content").mkdir(parents=True)
+    (tmp_path / "b" / "content" / "dense").write_bytes(bytes(meta.piece_length))
+
+    async def scenario() -> None:
+        await fetched(meta, tmp_path, [piece == 0 for piece in range(meta.num_pieces)])
+
+    run(scenario())
+
+    assert ["dense"] == [damage.path for damage in verify_content(meta, tmp_path / "b" / "content")]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from torrentdist.model.ids import Digest
-from torrentdist.swarm.engine.engine_statistics import EngineStatistics
-from torrentdist.swarm.engine.request_limits import REST_SECS, RequestLimits, TransferPace
+from torrentdist.swarm.engine.request_limits import REST_SECS, RequestLimits
+from torrentdist.swarm.engine.traffic import EngineStatistics, TransferPace
 from torrentdist.swarm.plan.request_window import ALONE_SECS, LONG_SECS, WIDE_BLOCKS, WIDE_SECS
 
 KiB = 1024

@@ -5,7 +5,7 @@ from __future__ import annotations
 import libtorrent as lt
 import pytest
 
-from torrentdist.swarm.engine.address_filter import clean_addresses, filter_for
+from torrentdist.swarm.engine.connections import clean_addresses, filter_for
 from torrentdist.swarm.engine.session_settings import (
     SETTINGS,
     EngineConfig,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole
 from torrentdist.model.wire.transfer_messages import Sources
-from torrentdist.swarm.engine.byte_sources import SeenPeer, SourceLedger, ours_alone
+from torrentdist.swarm.engine.traffic import SeenPeer, SourceLedger, ours_alone
 
 MASTER = PeerAddress(host="10.0.0.1", port=7000, role=PeerRole.MASTER)
 SUPERVISOR = PeerAddress(host="10.0.0.2", port=7000, role=PeerRole.SUPERVISOR)

@@ -8,7 +8,7 @@ from pathlib import Path
 from torrentdist.bundle.content_check import finish_content
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.metafile_maker import make_metafile
-from torrentdist.swarm.engine.target_files import is_empty, make_writable
+from torrentdist.swarm.engine.preparation import is_empty_directory, make_writable
 
 
 def published(content: Path) -> Metafile:
@@ -20,12 +20,12 @@ def published(content: Path) -> Metafile:
     return meta
 
 
-def test_only_a_place_without_anything_is_empty(tmp_path: Path) -> None:
+def test_only_a_place_without_anything_is_empty_directory(tmp_path: Path) -> None:
     """If this failed, what is there would be overwritten unchecked, or a fresh download would begin with a check."""
     (tmp_path / "empty").mkdir()
     published(tmp_path / "full")
 
-    assert [True, True, False] == [is_empty(tmp_path / name) for name in ("missing", "empty", "full")]
+    assert [True, True, False] == [is_empty_directory(tmp_path / name) for name in ("missing", "empty", "full")]
 
 
 def test_published_files_become_writable(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from torrentdist.distributor.protocol import Holder
 from torrentdist.host.runtime import HostRuntime
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
-from torrentdist.swarm.engine.ready_torrent import ready_to_seed
+from torrentdist.swarm.engine.preparation import ready_to_seed
 
 CALL_SECS = 10.0
 

@@ -33,7 +33,7 @@ from torrentdist.model.wire.transfer_messages import TransferPhase, TransferView
 from torrentdist.model.wording import os_sentence
 from torrentdist.swarm.agent import SwarmPicture
 from torrentdist.swarm.engine.engine import Engine, Transfer
-from torrentdist.swarm.engine.ready_torrent import ready_to_fetch, ready_to_seed
+from torrentdist.swarm.engine.preparation import ready_to_fetch, ready_to_seed
 
 log = structlog.get_logger(__name__)
 

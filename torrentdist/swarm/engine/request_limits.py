@@ -12,10 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-import msgspec
-
 from torrentdist.model.ids import Digest
-from torrentdist.swarm.engine.engine_statistics import EngineStatistics
+from torrentdist.swarm.engine.traffic import EngineStatistics, TransferPace
 from torrentdist.swarm.plan import request_window
 
 MOST_ALLOWED: Final = 4000
@@ -23,16 +21,6 @@ MOST_ASKED: Final = 1500
 """Blocks of 24 MiB together. libtorrent's default of 500 is too few at 1 GiB/s."""
 REST_SECS: Final = 60.0
 """Time between two reconnections, so that they cost a sixtieth of the time at most."""
-
-
-class TransferPace(msgspec.Struct, frozen=True):
-    """How fast one bundle moves."""
-
-    rate: float
-    """Bytes per second, in or out, of the last few seconds."""
-    peers: int
-    left: int
-    """Bytes still to come, as far as this engine knows."""
 
 
 class RequestLimits:

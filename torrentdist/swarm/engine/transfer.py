@@ -1,7 +1,9 @@
-"""One bundle in the engine: fetched or seeded, with an immutable picture of how far it is.
+"""One bundle in the engine: fetched or seeded, with an immutable picture of its progress.
 
-Always holds: it counts as done only when every piece is verified and libtorrent has written all of it to the files;
-once failed it stays failed and is never written to again. Must not do: publish, or delete anything.
+Always: it counts as done only when every piece is verified and libtorrent has written all of it to
+the files. A failed transfer stays failed and is never written to again.
+Never: publish or delete anything.
+Longer than most files, because this one object hears all of libtorrent's news about a torrent.
 """
 
 from __future__ import annotations
@@ -24,14 +26,13 @@ from torrentdist.model.ids import Digest
 from torrentdist.model.swarm_place import SwarmPlace
 from torrentdist.model.wire.swarm_messages import PeerAddress
 from torrentdist.model.wire.transfer_messages import TransferPhase, TransferView
-from torrentdist.swarm.engine.address_filter import canonical_address
-from torrentdist.swarm.engine.byte_sources import Endpoint, SeenPeer, SourceLedger
-from torrentdist.swarm.engine.request_limits import TransferPace
-from torrentdist.swarm.engine.session_settings import port_of_user_agent
-from torrentdist.swarm.plan.conductor import OWN, Conductor, PlanPlace, SwarmView
+from torrentdist.swarm.engine import connections
+from torrentdist.swarm.engine.connections import TransferPeers
+from torrentdist.swarm.engine.piece_order import PieceOrder
+from torrentdist.swarm.engine.traffic import Endpoint, SeenPeer, TransferPace
 
 PART_SECS: Final = 5.0
-LOOK_SECS: Final = 0.1
+"""How long complete peers stay connected to each other."""
 _CHECKING = (
     lt.torrent_status.checking_files,
     lt.torrent_status.checking_resume_data,
@@ -39,45 +40,45 @@ _CHECKING = (
 
 
 class Owner(Protocol):
-    """What a transfer wants of its engine."""
+    """What a transfer needs from its engine."""
 
-    def is_own(self, endpoint: Endpoint) -> bool: ...
+    def is_own(self, endpoint: Endpoint) -> bool:
+        """Whether the engine itself listens there."""
 
     def refresh(self) -> None:
-        """Ask libtorrent for news, if the last are old."""
+        """Asks libtorrent for news, unless the last are fresh."""
 
 
 class Transfer:
+    """Made by the engine. Other code looks at it, names peers to it, and waits for it."""
+
     def __init__(self, meta: Metafile, save_dir: Path, owner: Owner, *, phase: TransferPhase) -> None:
         self.meta = meta
         self.save_dir = save_dir
         self._owner = owner
         self._handle: lt.torrent_handle | None = None
-        self._ledger = SourceLedger()
-        self._peers: dict[Endpoint, PeerAddress] = {}
+        self._peers = TransferPeers(owner.is_own)
+        self._pieces = PieceOrder(meta.piece_length)
         self._settled = asyncio.Event()
         self._error: TorrentdistError | None = None
         self._local: int | None = None
+        """Bytes that were on disk before. None: libtorrent still checks."""
         self._only_seeds_since: float | None = None
         self._limit = 0
         self._flushes = 0
-        """How many answers to flush_cache are still to come."""
-        self._conductor = Conductor()
-        self._priorities: list[int] = []
-        self._hurried: set[int] = set()
-        self._have: list[bool] = []
-        """Which pieces were there when it looked last."""
-        self._looked_at = float("-inf")
+        """Answers to flush_cache that are still to come."""
         self._finishing: set[str] | None = None
-        """What is still awaited between the last piece and being done."""
+        """Answers that are awaited between the last piece and being done. None: pieces are missing."""
         seeding = phase is TransferPhase.SEEDING
         self._view = TransferView(
             digest=meta.digest, phase=phase, size=meta.size, done=meta.size if seeding else 0, eta=None
         )
         if seeding:
             self._local = meta.size
-            self._view = self._changed(sources=self._ledger.sources(here=meta.size, local=meta.size))
+            self._count_sources()
             self._settled.set()
+
+    # For everybody.
 
     @property
     def digest(self) -> Digest:
@@ -93,118 +94,158 @@ class Transfer:
 
     @property
     def at_rest(self) -> bool:
-        """True if nothing is fetched or sent and no connection is to be closed."""
+        """Whether nothing is fetched or sent, and no connection is to be closed."""
         return not (self.active or self.wants_to_part or self._view.rate or self._view.upload_rate)
 
     def view(self) -> TransferView:
-        """The last picture; asking for it renews it. While something is fetched it is hardly older than a second."""
+        """The last picture, about a second old at most while something is fetched. Asking for it renews it."""
         self._owner.refresh()
         return self._view
 
     async def wait_done(self) -> None:
-        """Every piece is verified and in the files, so that a sync makes it durable. Raises why that won't happen."""
+        """Returns when every piece is verified and in the files, so that a sync makes it durable.
+
+        Raises the error if that won't happen.
+        """
         await self._settled.wait()
         if self._error is not None:
             raise TorrentdistError(self._error.code, **self._error.fields)
 
     def add_peers(self, peers: Sequence[PeerAddress]) -> None:
-        """Members of the swarm, as often as anybody likes: who isn't connected is dialled, again after a failure."""
-        self._ledger.learn(peers)
-        for peer in peers:
-            endpoint = (peer.host, peer.port)
-            if canonical_address(peer.host) is not None and not self._owner.is_own(endpoint):
-                self._peers[endpoint] = peer
+        """Dials members of the swarm that aren't connected. Name them again after a failure, as often as you like."""
+        self._peers.learn(peers)
         self.dial([(peer.host, peer.port) for peer in peers])
         self._count_sources()
 
     def origins(self) -> dict[Endpoint, int]:
-        """Bytes by who sent them."""
-        return self._ledger.origins()
+        """Payload bytes by the peer that sent them."""
+        return self._peers.origins()
 
-    def take_place(self, place: SwarmPlace | None) -> None:
-        """The conductor's plan for this receiver; None: there is nobody to share with."""
-        before = self._conductor.place
-        self._conductor.place = PlanPlace(place.number, place.receivers) if place else None
-        if self._conductor.place != before:
-            self.conduct()
+    def limit(self, rate: int) -> None:
+        """Receives `rate` bytes per second at most, on private networks too. 0: as many as the engine may."""
+        changed, self._limit = rate != self._limit, rate
+        if changed and self._handle is not None:
+            with contextlib.suppress(RuntimeError):  # the torrent may have left the session
+                self._handle.set_download_limit(rate)
+
+    def run_from(self, piece: int, most: int) -> int:
+        """The number of verified pieces in a row from this one on, `most` at most. They may not be in the files yet."""
+        seeding = self.phase is TransferPhase.SEEDING
+        return most if seeding else self._pieces.run_from(piece, most, self._handle)
+
+    def hurry(self, piece: int) -> None:
+        """Fetches this piece before all others, because a reader on this host waits for it."""
+        self._pieces.hurry(piece, self._handle if self.active else None)
+
+    # The conductor's plan.
 
     @property
     def placed(self) -> bool:
-        return self._conductor.place is not None
+        return self._pieces.place is not None
 
     @property
     def has_share(self) -> bool:
-        return self._conductor.place is not None and self._conductor.place.has_share
-
-    # What the engine calls.
+        place = self._pieces.place
+        return place is not None and place.has_share
 
     @property
     def conducted(self) -> bool:
-        return self.active and (self._conductor.place is not None or bool(self._priorities))
+        """Whether its priorities follow the plan, or still have to be taken back."""
+        return self.active and (self.placed or bool(self._pieces.priorities))
+
+    @property
+    def priorities(self) -> list[int]:
+        """The priorities of the pieces that libtorrent was last given."""
+        return self._pieces.priorities
+
+    def take_place(self, place: SwarmPlace | None) -> None:
+        """Follows the conductor's plan from now on. None: there is nobody to share with."""
+        if self._pieces.take_place(place):
+            self.conduct()
 
     def conduct(self) -> None:
-        """Look at what the others have, and set the priorities by it. Waits a moment for the network thread."""
-        if not self.conducted or self._handle is None or self._finishing is not None:
-            return
-        with contextlib.suppress(RuntimeError):  # It may have left the session.
-            status = self._handle.status(lt.torrent_handle.query_pieces)
-            have = status.pieces  # a new list each time
-            self._see(have)
-            copies = self._handle.piece_availability()
-            if len(copies) != len(have) or not copies:
-                return
-            sight = SwarmView(have, copies, status.num_seeds, self.meta.piece_length, status.total_payload_download)
-            wanted = self._conductor.priorities(sight, time.monotonic())
-            for piece in self._hurried:
-                wanted[piece] = OWN
-            if wanted != self._priorities:
-                self._priorities = wanted
-                self._handle.prioritize_pieces(wanted)
+        """Looks at what the peers have, and sets the priorities by it. Waits a moment for the network thread."""
+        if self.conducted and self._handle is not None and self._finishing is None:
+            self._pieces.arrange(self._handle)
+
+    # For the engine.
 
     @property
     def handle(self) -> lt.torrent_handle | None:
         return self._handle
 
     def endpoints(self) -> list[Endpoint]:
-        return list(self._peers)
+        return self._peers.endpoints()
 
     def added(self, handle: lt.torrent_handle, *, local: int | None) -> None:
-        """It is in the session; `local` bytes of it were there before, if that is known."""
+        """Notes that it is in the session. `local` bytes of it were there before, if that is known."""
         self._handle = handle
         self._local = local if self._local is None else self._local
         if self._limit:
             handle.set_download_limit(self._limit)
 
-    def limit(self, rate: int) -> None:
-        """Receive at most so many bytes per second, 0: as many as the engine may. Holds on private networks too."""
-        changed, self._limit = rate != self._limit, rate
-        if changed and self._handle is not None:
-            with contextlib.suppress(RuntimeError):  # It may have left the session.
-                self._handle.set_download_limit(rate)
-
     def dial(self, endpoints: Iterable[Endpoint]) -> None:
-        seeding = self.phase is TransferPhase.SEEDING
-        known = (self._peers[endpoint] for endpoint in endpoints if endpoint in self._peers)
-        wanted = {(peer.host, peer.port) for peer in known if not (seeding and peer.complete)}
-        if self._handle is None or self.phase is TransferPhase.FAILED or not wanted:
-            return
-        self.meet(wanted)
+        """Connects to those of these peers that it knows and needs."""
+        wanted = self._peers.worth_dialling(endpoints, seeding=self.phase is TransferPhase.SEEDING)
+        if wanted and self.phase is not TransferPhase.FAILED:
+            self.meet(wanted)
 
     def meet(self, endpoints: Iterable[Endpoint]) -> None:
-        """Connect to these, whoever named them."""
-        if (handle := self._handle) is None:
-            return
-        for endpoint in endpoints:
-            # Who is connected is not dialled twice: libtorrent knows the listening port of each of its peers.
-            # A peer that refused three times is never dialled again, whatever max_failcount says. Naming the tracker
-            # as the source takes one failure off.
-            with contextlib.suppress(RuntimeError):
-                handle.connect_peer(endpoint, int(lt.peer_info.tracker), 0)
+        """Connects to these peers, known or not."""
+        if self._handle is not None:
+            connections.dial(self._handle, endpoints)
 
     def pace(self) -> TransferPace:
         view = self._view
         left = view.size - view.done if self.active or self.placed else view.size
         return TransferPace(rate=max(view.rate, view.upload_rate), peers=view.peers, left=left)
+
+    def seen_peers(self) -> list[SeenPeer]:
+        """The open connections. Call it from a thread: it waits for libtorrent's network thread."""
+        return connections.seen_peers(self._handle)
+
+    def count_peers(self, seen: Iterable[SeenPeer]) -> None:
+        self._peers.record(seen)
+        self._count_sources()
+
+    def save(self) -> None:
+        """Has what arrived written to the files, so that a kill -9 loses little of it.
+
+        libtorrent keeps up to max_queued_disk_bytes in memory for as long as it likes.
+        """
+        if self.active and self._finishing is None and self._flushes == 0 and self._handle is not None:
+            self._flush(self._handle)
+
+    @property
+    def wants_to_part(self) -> bool:
+        """Whether all of its peers are complete, as it is."""
+        return self._only_seeds_since is not None
+
+    def part(self) -> None:
+        """Disconnects peers that have long been complete. Otherwise every host keeps a connection per bundle."""
+        if self._only_seeds_since is None or time.monotonic() - self._only_seeds_since < PART_SECS:
+            return
+        with contextlib.suppress(RuntimeError):  # the torrent may have left the session
+            if self._handle is not None and (status := self._handle.status(0)).num_peers == status.num_seeds:
+                # There is no other way to disconnect a peer.
+                self._handle.pause()
+                self._handle.resume()
+                self._only_seeds_since = None
+
+    def fail(self, error: TorrentdistError) -> None:
+        """Ends it for good with this error. Only the first counts."""
+        if self.phase is TransferPhase.FAILED:
+            return
+        self._error, self._only_seeds_since = error, None
+        self._view = self._changed(
+            phase=TransferPhase.FAILED, error=error.message, rate=0.0, upload_rate=0.0, eta=None, peers=0
+        )
+        if self._handle is not None:
+            with contextlib.suppress(RuntimeError):
+                self._handle.pause()
+        self._settled.set()
+
+    # News from libtorrent.
 
     def on_status(self, status: lt.torrent_status) -> None:
         if self.phase is TransferPhase.FAILED:
@@ -214,8 +255,8 @@ class Transfer:
         if self._local is None and not checking:
             self._local = max(0, done - status.total_payload_download)
         if self._finishing is not None:
-            # It may have been asked for before the last piece came. One that never says so leaves the transfer to its
-            # deadline: libtorrent calls finished what has holes, if nobody wants them.
+            # The answer may be older than the last piece. If it never names all pieces, the transfer ends by its
+            # deadline: libtorrent calls a torrent with holes finished if nobody wants them.
             if status.num_pieces >= self.meta.num_pieces:
                 self._await_less("status")
         elif self.active:
@@ -236,20 +277,11 @@ class Transfer:
             self._only_seeds_since = time.monotonic()
         self._count_sources()
 
-    def seen_peers(self) -> list[SeenPeer]:
-        """Who is connected and what each has sent, from any thread. Waits for libtorrent's network thread, which may
-        be busy for a while; the alert with the same news is of no use in Python."""
-        with contextlib.suppress(RuntimeError):  # It may have left the session.
-            return _seen_peers(self._handle) if self._handle is not None else []
-        return []
-
-    def count_peers(self, seen: Iterable[SeenPeer]) -> None:
-        self._ledger.record(seen)
-        self._count_sources()
-
     def on_finished(self) -> None:
-        """Every wanted piece is verified. What is in libtorrent's cache goes to the files, and the last counters are
-        read. It may come again after pieces that nobody wanted before."""
+        """Every wanted piece is verified: flushes libtorrent's cache to the files and reads the last counters.
+
+        Comes again after pieces that nobody wanted before.
+        """
         if not self.active or self._handle is None or (self._finishing is not None and "status" not in self._finishing):
             return
         self._finishing = {"flush", "status"}
@@ -257,64 +289,17 @@ class Transfer:
         self._handle.post_status(0)
         self._flush(self._handle)
 
-    def save(self) -> None:
-        """Have what arrived written to the files, so that a kill -9 loses little of it. libtorrent keeps up to
-        max_queued_disk_bytes in memory for as long as it likes."""
-        if self.active and self._finishing is None and self._flushes == 0 and self._handle is not None:
-            self._flush(self._handle)
-
-    def run_from(self, piece: int, most: int) -> int:
-        """How many pieces from this one on are verified, `most` at most; they need not be in the files yet. It may
-        miss those of the last moment: asking libtorrent for each would hold up whoever asks."""
-        if self.phase is TransferPhase.SEEDING:
-            return most
-        if time.monotonic() - self._looked_at > LOOK_SECS and self._handle is not None:
-            with contextlib.suppress(RuntimeError):  # It may have left the session.
-                self._see(self._handle.status(lt.torrent_handle.query_pieces).pieces)
-        end = min(piece + most, len(self._have))
-        return next((p for p in range(piece, end) if not self._have[p]), max(piece, end)) - piece
-
-    def _see(self, have: list[bool]) -> None:
-        self._have, self._looked_at = have, time.monotonic()
-
-    def hurry(self, piece: int) -> None:
-        """Somebody on this host waits for this piece: before all others."""
-        self._hurried.add(piece)
-        with contextlib.suppress(RuntimeError):
-            if self._handle is not None and self.active:
-                self._handle.set_piece_deadline(piece, 0)
-
-    def _flush(self, handle: lt.torrent_handle) -> None:
-        self._flushes += 1
-        handle.flush_cache()
-
     def on_flushed(self) -> None:
-        """libtorrent flushes once by itself too, when the last piece is there; then one answer more comes."""
+        """libtorrent also flushes by itself when the last piece is there, so one more of these comes."""
         self._flushes = max(0, self._flushes - 1)
         if self._flushes == 0:
             self._await_less("flush")
-
-    @property
-    def wants_to_part(self) -> bool:
-        return self._only_seeds_since is not None
-
-    def part(self) -> None:
-        """Part from peers that have long been as complete as we are: connections would only grow, with every bundle
-        times every host."""
-        if self._only_seeds_since is None or time.monotonic() - self._only_seeds_since < PART_SECS:
-            return
-        with contextlib.suppress(RuntimeError):  # It may have left the session.
-            if self._handle is not None and (status := self._handle.status(0)).num_peers == status.num_seeds:
-                # There is no other way to disconnect a peer.
-                self._handle.pause()
-                self._handle.resume()
-                self._only_seeds_since = None
 
     def on_hash_failed(self) -> None:
         self._view = self._changed(hash_failures=self._view.hash_failures + 1)
 
     def on_left_seeding(self) -> None:
-        """libtorrent looked at files that were complete and they are not any more."""
+        """libtorrent found that files which were complete are so no more."""
         if self.phase is TransferPhase.SEEDING:
             self.fail(TorrentdistError("corrupt", path=str(self.save_dir), detail="its files were changed or removed"))
 
@@ -325,17 +310,9 @@ class Transfer:
         else:
             self.fail(disk_failure(OSError(errno.EIO, code.message()), Path(path or self.save_dir)))
 
-    def fail(self, error: TorrentdistError) -> None:
-        if self.phase is TransferPhase.FAILED:
-            return
-        self._error, self._only_seeds_since = error, None
-        self._view = self._changed(
-            phase=TransferPhase.FAILED, error=error.message, rate=0.0, upload_rate=0.0, eta=None, peers=0
-        )
-        if self._handle is not None:
-            with contextlib.suppress(RuntimeError):
-                self._handle.pause()
-        self._settled.set()
+    def _flush(self, handle: lt.torrent_handle) -> None:
+        self._flushes += 1
+        handle.flush_cache()
 
     def _await_less(self, what: str) -> None:
         if self._finishing is None or not self.active:
@@ -347,22 +324,7 @@ class Transfer:
             self._settled.set()
 
     def _count_sources(self) -> None:
-        here, local = self._view.done, self._local or 0
-        self._view = self._changed(sources=self._ledger.sources(here=here, local=min(local, here)))
+        self._view = self._changed(sources=self._peers.sources(here=self._view.done, local=self._local or 0))
 
     def _changed(self, **fields: object) -> TransferView:
         return msgspec.structs.replace(self._view, **fields)
-
-
-def _seen_peers(handle: lt.torrent_handle) -> list[SeenPeer]:
-    return [
-        SeenPeer(_plain(peer.ip), port_of_user_agent(peer.client), peer.total_download, peer.total_upload)
-        for peer in handle.get_peer_info()
-        if not peer.flags & (lt.peer_info.connecting | lt.peer_info.handshake)
-    ]
-
-
-def _plain(endpoint: tuple[str, int]) -> Endpoint:
-    """An IPv4 address as such, even if it came over an IPv6 socket."""
-    host, port = endpoint
-    return (canonical_address(host) or host, port)

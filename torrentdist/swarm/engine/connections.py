@@ -1,0 +1,184 @@
+"""Decides which addresses an engine connects to, and keeps the peers that a transfer may dial.
+
+Always: once addresses have been named, all others are blocked. Addresses are compared in one
+canonical form. Both directions are filtered.
+Never: choose peers. The directory names them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import socket
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+import libtorrent as lt
+
+from torrentdist.model.events import Fact, PeerConnected, PeerDropped
+from torrentdist.model.ids import Digest
+from torrentdist.model.wire.swarm_messages import PeerAddress
+from torrentdist.model.wire.transfer_messages import Sources
+from torrentdist.swarm.engine.session_settings import port_of_user_agent
+from torrentdist.swarm.engine.traffic import Endpoint, SeenPeer, SourceLedger
+
+_BLOCKED = 1
+_FILTERED = 89
+"""libtorrent's error code for a connection that the filter ended."""
+
+
+def clean_addresses(addresses: Iterable[str] | None) -> frozenset[str] | None:
+    """The canonical forms. Text that is no IP address is left out: nobody can connect from it."""
+    if addresses is None:
+        return None
+    return frozenset(canonical for address in addresses if (canonical := canonical_address(address)) is not None)
+
+
+def canonical_address(text: str) -> str | None:
+    """The one spelling of an IP address, IPv4 rather than IPv4 in IPv6. None for anything else."""
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return None
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return str(mapped or address)
+
+
+async def resolve(host: str) -> str:
+    """The address of `host`. An address isn't looked up: the first lookup costs 4 ms and a thread."""
+    if (address := canonical_address(host)) is not None:
+        return address
+    found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    return str(found[0][4][0])
+
+
+def filter_for(allowed: frozenset[str] | None, *, but: Iterable[str] = ()) -> lt.ip_filter:
+    """libtorrent's filter that lets only `allowed` through (None: all), and blocks `but` in any case."""
+    rules = lt.ip_filter()
+    if allowed is not None:
+        rules.add_rule("0.0.0.0", "255.255.255.255", _BLOCKED)
+        rules.add_rule("::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", _BLOCKED)
+        for address in sorted(allowed):
+            rules.add_rule(address, address, 0)
+    for address in but:
+        rules.add_rule(address, address, _BLOCKED)
+    return rules
+
+
+class Connections:
+    """The addresses that one engine may connect to, and what it reports about connections."""
+
+    def __init__(
+        self,
+        set_filter: Callable[[lt.ip_filter], None],
+        digest_of: Callable[[lt.torrent_alert], Digest | None],
+        tell: Callable[[Fact], None],
+    ) -> None:
+        """`digest_of` gives None for connections that ended before they named a torrent, or whose torrent is gone."""
+        self._set_filter = set_filter
+        self._digest_of = digest_of
+        self._tell = tell
+        self._allowed: frozenset[str] | None = None
+
+    def allow(self, addresses: Iterable[str] | None) -> bool:
+        """Sets the only addresses to connect to (None: all), and disconnects others. Returns whether that is news."""
+        allowed = clean_addresses(addresses)
+        if allowed == self._allowed:
+            return False
+        self._set_filter(filter_for(allowed))
+        self._allowed = allowed
+        return True
+
+    def part_from(self, hosts: Collection[str]) -> None:
+        """Ends all connections to these hosts, which may come back at once.
+
+        libtorrent has no other way to end them, and takes them for unknown when they are dialled right after.
+        """
+        self._set_filter(filter_for(self._allowed, but=hosts))
+        self._set_filter(filter_for(self._allowed))
+
+    def on_connected(self, alert: lt.peer_connect_alert) -> None:
+        if (digest := self._digest_of(alert)) is not None:
+            host, port = alert.endpoint
+            self._tell(PeerConnected(digest=digest, host=host, port=port))
+
+    def on_dropped(self, alert: lt.peer_disconnected_alert) -> None:
+        if (digest := self._digest_of(alert)) is not None:
+            host, port = alert.endpoint
+            self._tell(PeerDropped(digest=digest, host=host, port=port, reason=self._reason(alert.error, host)))
+
+    def _reason(self, error: lt.error_code, host: str) -> str:
+        """Why a peer was disconnected. One that may connect was blocked for a moment by `part_from`."""
+        filtered = error.category().name() == "libtorrent" and error.value() == _FILTERED
+        is_allowed = self._allowed is None or host in self._allowed
+        return "connecting anew" if filtered and is_allowed else str(error.message())
+
+
+class TransferPeers:
+    """The peers of one transfer: those that the directory named, and what each has sent."""
+
+    def __init__(self, is_own: Callable[[Endpoint], bool]) -> None:
+        """`is_own` tells whether this engine itself listens on an endpoint."""
+        self._is_own = is_own
+        self._known: dict[Endpoint, PeerAddress] = {}
+        self._ledger = SourceLedger()
+
+    def learn(self, peers: Sequence[PeerAddress]) -> None:
+        self._ledger.learn(peers)
+        for peer in peers:
+            endpoint = (peer.host, peer.port)
+            if canonical_address(peer.host) is not None and not self._is_own(endpoint):
+                self._known[endpoint] = peer
+
+    def endpoints(self) -> list[Endpoint]:
+        return list(self._known)
+
+    def worth_dialling(self, endpoints: Iterable[Endpoint], *, seeding: bool) -> set[Endpoint]:
+        """The known ones of these endpoints. A seeder doesn't dial peers that are complete as well."""
+        known = (self._known[endpoint] for endpoint in endpoints if endpoint in self._known)
+        return {(peer.host, peer.port) for peer in known if not (seeding and peer.complete)}
+
+    def record(self, seen: Iterable[SeenPeer]) -> None:
+        self._ledger.record(seen)
+
+    def origins(self) -> dict[Endpoint, int]:
+        return self._ledger.origins()
+
+    def sources(self, *, here: int, local: int) -> Sources:
+        return self._ledger.sources(here=here, local=min(local, here))
+
+
+def dial(handle: lt.torrent_handle, endpoints: Iterable[Endpoint]) -> None:
+    """Connects a torrent to these endpoints.
+
+    A peer that is connected isn't dialled twice: libtorrent knows the listening port of each of its peers.
+    A peer that refused three times is never dialled again, whatever max_failcount says. Naming the tracker
+    as the source takes one failure off.
+    """
+    for endpoint in endpoints:
+        with contextlib.suppress(RuntimeError):  # the torrent may have left the session
+            handle.connect_peer(endpoint, int(lt.peer_info.tracker), 0)
+
+
+def seen_peers(handle: lt.torrent_handle | None) -> list[SeenPeer]:
+    """The open connections of a torrent, from any thread.
+
+    Waits for libtorrent's network thread, which may be busy for a while. The alert that carries the same
+    is of no use in Python.
+    """
+    if handle is None:
+        return []
+    try:
+        return [
+            SeenPeer(_plain(peer.ip), port_of_user_agent(peer.client), peer.total_download, peer.total_upload)
+            for peer in handle.get_peer_info()
+            if not peer.flags & (lt.peer_info.connecting | lt.peer_info.handshake)
+        ]
+    except RuntimeError:  # the torrent has left the session
+        return []
+
+
+def _plain(endpoint: tuple[str, int]) -> Endpoint:
+    """An IPv4 address as such, even if it came over an IPv6 socket."""
+    host, port = endpoint
+    return (canonical_address(host) or host, port)

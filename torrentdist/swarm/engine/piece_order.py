@@ -1,0 +1,81 @@
+"""Keeps which pieces of one transfer are here, and which of them libtorrent fetches first.
+
+Always: priorities follow the conductor's plan and what the peers have at this moment. A piece that a
+reader on this host waits for comes before all others.
+Never: set priority 0. libtorrent calls a torrent finished when nobody wants what is missing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import Final
+
+import libtorrent as lt
+
+from torrentdist.model.swarm_place import SwarmPlace
+from torrentdist.swarm.plan.conductor import OWN, Conductor, PlanPlace, SwarmView
+
+LOOK_SECS: Final = 0.1
+"""How old the known pieces may be when somebody asks for them."""
+
+
+class PieceOrder:
+    def __init__(self, piece_length: int) -> None:
+        self._piece_length = piece_length
+        self._conductor = Conductor()
+        self._hurried: set[int] = set()
+        self._have: list[bool] = []
+        """Whether each piece was here when libtorrent was last asked."""
+        self._looked_at = float("-inf")
+        self.priorities: list[int] = []
+        """The priorities that libtorrent was last given. Empty if it was given none."""
+
+    @property
+    def place(self) -> PlanPlace | None:
+        """This receiver's place in the conductor's plan. None if there is nobody to share with."""
+        return self._conductor.place
+
+    def take_place(self, place: SwarmPlace | None) -> bool:
+        """Takes the place in the plan. Returns whether it is another one."""
+        before = self._conductor.place
+        self._conductor.place = PlanPlace(place.number, place.receivers) if place else None
+        return self._conductor.place != before
+
+    def arrange(self, handle: lt.torrent_handle) -> None:
+        """Sets the priorities by what the peers have now. Waits a moment for the network thread."""
+        with contextlib.suppress(RuntimeError):  # the torrent may have left the session
+            status = handle.status(lt.torrent_handle.query_pieces)
+            have = status.pieces  # a new list each time
+            self._note(have)
+            copies = handle.piece_availability()
+            if len(copies) != len(have) or not copies:
+                return
+            view = SwarmView(have, copies, status.num_seeds, self._piece_length, status.total_payload_download)
+            wanted = self._conductor.priorities(view, time.monotonic())
+            for piece in self._hurried:
+                wanted[piece] = OWN
+            if wanted != self.priorities:
+                self.priorities = wanted
+                handle.prioritize_pieces(wanted)
+
+    def run_from(self, piece: int, most: int, handle: lt.torrent_handle | None) -> int:
+        """The number of verified pieces in a row from this one on, `most` at most.
+
+        Pieces of the last moment may be missing: asking libtorrent about each would hold up the caller.
+        """
+        if time.monotonic() - self._looked_at > LOOK_SECS and handle is not None:
+            with contextlib.suppress(RuntimeError):  # the torrent may have left the session
+                self._note(handle.status(lt.torrent_handle.query_pieces).pieces)
+        end = min(piece + most, len(self._have))
+        return next((p for p in range(piece, end) if not self._have[p]), max(piece, end)) - piece
+
+    def hurry(self, piece: int, handle: lt.torrent_handle | None) -> None:
+        """Fetches this piece before all others. `handle` is None for a transfer that fetches nothing now."""
+        self._hurried.add(piece)
+        if handle is not None:
+            with contextlib.suppress(RuntimeError):  # the torrent may have left the session
+                handle.set_piece_deadline(piece, 0)
+
+    def _note(self, have: list[bool]) -> None:
+        self._have, self._looked_at = have, time.monotonic()

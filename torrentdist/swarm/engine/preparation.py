@@ -1,0 +1,154 @@
+"""Prepares a transfer: what libtorrent is told about the bundle, and the files it is going to write.
+
+Always: every file lies at `<save_dir>/content/<path>`. libtorrent alone would drop the top directory
+of a torrent with one file, and replace characters. Files that are there are only made writable and
+cut to their size, so that every good byte is kept.
+Never: follow a symlink, or change a file that the metafile doesn't name.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import libtorrent as lt
+
+from torrentdist.bundle.files import holes
+from torrentdist.bundle.metafile import Metafile
+from torrentdist.model.errors import TorrentdistError
+
+CONTENT: Final = "content"
+
+
+class ReadyTorrent(NamedTuple):
+    """What the engine needs to take part in a swarm. Use it at once."""
+
+    params: lt.add_torrent_params
+    is_checked: bool
+    """Whether it is known which pieces are there. Otherwise libtorrent hashes what it finds."""
+    needs_files: bool
+    """Whether `prepare_files` has to run before libtorrent begins."""
+
+
+def ready_to_seed(meta: Metafile, save_dir: Path) -> ReadyTorrent:
+    """For content that is complete and trusted: nothing is read before a peer asks, and nothing is ever written.
+
+    Takes time for each file, so call it in a thread.
+    """
+    params = _params(meta, save_dir)
+    # Without verified_pieces, seed_mode hashes every piece once more before it is first sent.
+    # With upload_mode, a damaged file can't make libtorrent fetch into published content.
+    params.flags |= lt.torrent_flags.seed_mode | lt.torrent_flags.upload_mode
+    assert params.ti is not None
+    params.verified_pieces = [True] * params.ti.num_pieces()
+    return ReadyTorrent(params, is_checked=True, needs_files=False)
+
+
+def ready_to_fetch(meta: Metafile, save_dir: Path, have: Sequence[bool] | None = None) -> ReadyTorrent:
+    """For content of which pieces are missing. Takes time for each file, so call it in a thread.
+
+    `have` names the pieces that are on disk already, as somebody has verified; they are neither fetched
+    nor hashed again. None: nobody knows. Then an empty directory has only the pieces of zeros, which
+    `prepare_files` makes as holes, and libtorrent hashes whatever else it finds.
+    """
+    params = _params(meta, save_dir)
+    is_empty = is_empty_directory(save_dir / CONTENT)
+    if have is None and is_empty:
+        have = holes.zero_pieces(meta)
+    if have is not None:
+        params.flags |= lt.torrent_flags.no_verify_files
+        params.have_pieces = params.verified_pieces = list(have)
+    return ReadyTorrent(params, is_checked=have is not None, needs_files=not is_empty or bool(have))
+
+
+def prepare_files(meta: Metafile, content: Path) -> None:
+    """Makes the files ready to be written. In an empty directory, files with zeros appear as holes.
+
+    Blocks for a time that grows with the number of files.
+    """
+    if is_empty_directory(content):
+        holes.make_sparse(meta, content)
+    else:
+        make_writable(meta, content)
+
+
+def is_empty_directory(content: Path) -> bool:
+    """Whether nothing is in this directory, or it isn't there."""
+    try:
+        with os.scandir(content) as entries:
+            return next(entries, None) is None
+    except FileNotFoundError:
+        return True
+
+
+def make_writable(meta: Metafile, content: Path) -> None:
+    """Makes the bundle's files writable, cuts those that are too long, and unlinks what is no regular file."""
+    known: set[Path] = set()
+    for file in meta.files:
+        path = content / file.path
+        _open_directories(content, path.parent, known)
+        try:
+            found = os.lstat(path)
+        except FileNotFoundError:
+            continue
+        if not stat.S_ISREG(found.st_mode):
+            path.unlink()
+            continue
+        if found.st_mode & 0o600 != 0o600:
+            path.chmod(stat.S_IMODE(found.st_mode) | 0o600)
+        if found.st_size > file.size:
+            os.truncate(path, file.size)
+
+
+def _open_directories(content: Path, directory: Path, known: set[Path]) -> None:
+    """Makes `directory` and those above it, up to `content`, writable if they are there."""
+    if directory in known:
+        return
+    known.add(directory)
+    if directory != content:
+        _open_directories(content, directory.parent, known)
+    try:
+        found = os.lstat(directory)
+    except FileNotFoundError:
+        return
+    if not stat.S_ISDIR(found.st_mode):
+        directory.unlink()
+    elif found.st_mode & 0o700 != 0o700:
+        directory.chmod(stat.S_IMODE(found.st_mode) | 0o700)
+
+
+def _params(meta: Metafile, save_dir: Path) -> lt.add_torrent_params:
+    try:
+        params = lt.load_torrent_buffer(meta.raw)
+    except RuntimeError as exc:
+        raise TorrentdistError("invalid_metafile", detail=f"libtorrent: {exc}") from exc
+    assert params.ti is not None
+    params.save_path = str(save_dir)
+    params.renamed_files = _names(meta, params.ti.layout())
+    params.trackers = []
+    # Not auto_managed, which queues the 4th download and the 6th seed silently.
+    # No source of peers but the directory.
+    params.flags = (
+        lt.torrent_flags.apply_ip_filter
+        | lt.torrent_flags.update_subscribe
+        | lt.torrent_flags.duplicate_is_error
+        | lt.torrent_flags.disable_dht
+        | lt.torrent_flags.disable_lsd
+        | lt.torrent_flags.disable_pex
+    )
+    return params
+
+
+def _names(meta: Metafile, layout: lt.file_storage) -> dict[int, str]:
+    """The path of each file, by its index in libtorrent's list, which has pad files between ours.
+
+    Every file is named, because libtorrent renames those that differ in case only as it adds them.
+    """
+    pad = lt.file_storage.flag_pad_file
+    indexes = [i for i in range(layout.num_files()) if not layout.file_flags(i) & pad]
+    if [layout.file_size(i) for i in indexes] != [file.size for file in meta.files]:
+        raise TorrentdistError("invalid_metafile", detail="libtorrent sees other files in it")
+    return {i: f"{CONTENT}/{file.path}" for i, file in zip(indexes, meta.files, strict=True)}

@@ -1,0 +1,99 @@
+"""Looks after the moving transfers of an engine in a steady rhythm, for as long as something happens.
+
+Always: there is no timer while nothing is fetched or exchanged. What has to wait for libtorrent's
+network thread for long is done in a thread.
+Never: decide anything about pieces or peers. That is the transfer's and the conductor's part.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Final
+
+from torrentdist.swarm.engine import native_process
+from torrentdist.swarm.engine.transfers import Transfers
+from torrentdist.swarm.plan.conductor import look_secs
+
+PULSE_SECS: Final = 1.0
+"""The age that the picture of an active transfer gets, and the work that a kill -9 may cost."""
+QUIET_PULSES: Final = 2
+"""Pulses without news after which the pulse ends."""
+PEERS_SECS: Final = 2.0
+"""Time between two looks at what each peer has sent."""
+
+
+class TransferPulse:
+    """Two timers: the pulse for news of all transfers, and the looks of those that follow the conductor's plan."""
+
+    def __init__(self, transfers: Transfers, refresh: Callable[[], None]) -> None:
+        """`refresh` asks libtorrent for news, which arrive as alerts."""
+        self._transfers = transfers
+        self._refresh = refresh
+        self._pulse: asyncio.TimerHandle | None = None
+        self._conducting: asyncio.TimerHandle | None = None
+        self._looking: asyncio.Task[None] | None = None
+        self._peers_at = float("-inf")
+        self._quiet = 0
+        """Pulses since the last news."""
+        self._is_stopped = False
+
+    def beat(self) -> None:
+        """Begins the pulse, unless it goes on already."""
+        self._quiet = 0
+        if self._pulse is None and not self._is_stopped:
+            self._pulse = asyncio.get_running_loop().call_later(PULSE_SECS, self._on_pulse)
+
+    def go_on(self) -> None:
+        """There was news: a pulse that runs goes on."""
+        self._quiet = 0
+
+    def conduct(self) -> None:
+        """Begins to look regularly at what the peers have, unless it does already."""
+        if self._conducting is None:
+            self._conduct()
+
+    def stop(self) -> None:
+        self._is_stopped = True
+        for timer in (self._pulse, self._conducting):
+            if timer is not None:
+                timer.cancel()
+
+    async def wait_idle(self) -> None:
+        """Returns when no thread looks at peers any more."""
+        if self._looking is not None:
+            await asyncio.shield(self._looking)
+
+    def _on_pulse(self) -> None:
+        self._pulse = None
+        self._refresh()
+        moving = self._transfers.moving()
+        for transfer in moving:
+            if transfer.active:
+                transfer.save()
+            transfer.part()
+        if (self._looking is None or self._looking.done()) and time.monotonic() - self._peers_at >= PEERS_SECS:
+            self._peers_at = time.monotonic()
+            self._looking = asyncio.get_running_loop().create_task(self._look_at_peers())
+        busy = any(transfer.active or transfer.wants_to_part for transfer in moving)
+        self._quiet = 0 if busy else self._quiet + 1
+        if self._quiet < QUIET_PULSES:
+            self._pulse = asyncio.get_running_loop().call_later(PULSE_SECS, self._on_pulse)
+        else:
+            native_process.give_back()
+
+    async def _look_at_peers(self) -> None:
+        for transfer in [transfer for transfer in self._transfers.moving() if transfer.active]:
+            transfer.count_peers(await asyncio.to_thread(transfer.seen_peers))
+
+    def _conduct(self) -> None:
+        self._conducting = None
+        conducted = [transfer for transfer in self._transfers.moving() if transfer.conducted]
+        for transfer in conducted:
+            transfer.conduct()
+        if conducted and not self._is_stopped:
+            pieces = sum(transfer.meta.num_pieces for transfer in conducted)
+            pace = sum(transfer.pace().rate / transfer.meta.piece_length for transfer in conducted)
+            secs = look_secs(pieces, pace, has_share=any(transfer.has_share for transfer in conducted))
+            self._conducting = asyncio.get_running_loop().call_later(secs, self._conduct)

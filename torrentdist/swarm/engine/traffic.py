@@ -1,0 +1,144 @@
+"""Counts what an engine moves: how fast, and whether it came from masters, other peers or this disk.
+
+Always: masters + peers + local is exactly what is on this host. The counters of the connections are
+used only as a proportion, because they include bytes that were fetched twice, and lack what a peer
+sent after the last look.
+Pure: no I/O, no clock, no libtorrent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole
+from torrentdist.model.wire.transfer_messages import Sources
+
+Endpoint = tuple[str, int]
+
+
+class EngineStatistics(msgspec.Struct, frozen=True):
+    """Bytes moved by a whole engine, and bytes per second between this picture and the one before."""
+
+    torrents: int = 0
+    peers: int = 0
+    uploaded: int = 0
+    downloaded: int = 0
+    upload_rate: float = 0.0
+    download_rate: float = 0.0
+    at: float = 0.0
+    """Monotonic seconds at which the picture was made."""
+
+
+def later(before: EngineStatistics, counters: Mapping[str, int], torrents: int, now: float) -> EngineStatistics:
+    """The picture that follows `before`, from libtorrent's session counters."""
+    passed = max(now - before.at, 1e-3)
+    uploaded, downloaded = counters["net.sent_payload_bytes"], counters["net.recv_payload_bytes"]
+    return EngineStatistics(
+        torrents=torrents,
+        peers=counters["peer.num_peers_connected"],
+        uploaded=uploaded,
+        downloaded=downloaded,
+        upload_rate=(uploaded - before.uploaded) / passed,
+        download_rate=(downloaded - before.downloaded) / passed,
+        at=now,
+    )
+
+
+class TransferPace(msgspec.Struct, frozen=True):
+    """How fast one bundle moves."""
+
+    rate: float
+    """Bytes per second, in or out, of the last few seconds."""
+    peers: int
+    left: int
+    """Bytes still to come, as far as this engine knows."""
+
+
+class SeenPeer(msgspec.Struct, frozen=True):
+    """One connection as it was last seen."""
+
+    remote: Endpoint
+    listening: int | None
+    """The port that the peer says it listens on. An incoming connection has another remote port."""
+    received: int
+    """Payload bytes that came over this connection."""
+    sent: int = 0
+
+
+def ours_alone(seen: Iterable[SeenPeer], everybody: Iterable[SeenPeer]) -> set[str]:
+    """The addresses in `seen` where only peers of ours run, which tell the port they listen on.
+
+    A connection that has exchanged nothing yet doesn't count as a stock client: it may be one of ours
+    that has not told its port so far.
+    """
+    others = {peer.remote[0] for peer in everybody if peer.listening is None and (peer.received or peer.sent)}
+    return {peer.remote[0] for peer in seen if peer.listening is not None} - others
+
+
+class _Line(msgspec.Struct):
+    peer: SeenPeer
+    before: int = 0
+    """Bytes that earlier connections from the same remote port brought."""
+
+
+class SourceLedger:
+    """What each peer of one transfer has sent, and what role it has."""
+
+    def __init__(self) -> None:
+        self._roles: dict[Endpoint, PeerRole] = {}
+        self._lines: dict[Endpoint, _Line] = {}
+
+    def learn(self, peers: Iterable[PeerAddress]) -> None:
+        """Notes the roles that the directory names. They stay known when a peer has left it."""
+        for peer in peers:
+            self._roles[peer.host, peer.port] = peer.role
+
+    def record(self, peers: Iterable[SeenPeer]) -> None:
+        """Notes the counters of the open connections. What ended connections brought stays counted."""
+        for peer in peers:
+            line = self._lines.setdefault(peer.remote, _Line(peer))
+            if peer.received < line.peer.received:
+                line.before += line.peer.received
+            line.peer = peer
+
+    def role_of(self, peer: SeenPeer) -> PeerRole | None:
+        """The role of the peer that listens there.
+
+        A peer that doesn't tell its port (a stock client) is known by its host, if all peers known
+        there have the same role.
+        """
+        host, port = peer.remote
+        for candidate in (port, peer.listening):
+            if candidate is not None and (role := self._roles.get((host, candidate))) is not None:
+                return role
+        if peer.listening is not None:
+            return None
+        roles = {role for (known, _), role in self._roles.items() if known == host}
+        return roles.pop() if len(roles) == 1 else None
+
+    def origins(self) -> dict[Endpoint, int]:
+        """Payload bytes by the endpoint that the sender listens on, as far as that is known."""
+        found: dict[Endpoint, int] = {}
+        for line in self._lines.values():
+            host, port = line.peer.remote
+            known = (host, port) in self._roles or line.peer.listening is None
+            origin = (host, port if known else line.peer.listening or port)
+            if received := line.before + line.peer.received:
+                found[origin] = found.get(origin, 0) + received
+        return found
+
+    def sources(self, *, here: int, local: int) -> Sources:
+        """Divides the `here` bytes on this host by source. `local` of them were here before the transfer."""
+        fetched = max(0, here - local)
+        masters = peers = 0
+        for line in self._lines.values():
+            received = line.before + line.peer.received
+            if self.role_of(line.peer) is PeerRole.MASTER:
+                masters += received
+            else:
+                peers += received
+        counted = masters + peers
+        from_masters = fetched * masters // counted if counted else 0
+        return Sources(masters=from_masters, peers=fetched - from_masters, local=here - fetched)
