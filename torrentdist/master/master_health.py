@@ -32,7 +32,9 @@ class MasterHealth:
         return failing
 
     def session_secs(self) -> tuple[float, float | None]:
-        """Returns the session timeout that the configuration asks for, and the one granted (None: no session)."""
+        """Returns the session timeout that the configuration asks for, and the one granted (None:
+        no session).
+        """
         zookeeper = self._zookeeper
         granted = zookeeper.negotiated_timeout if zookeeper.session_id is not None else None
         return zookeeper.asked_timeout, granted

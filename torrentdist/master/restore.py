@@ -1,4 +1,5 @@
-"""`torrentdist ha init` and `ha restore` at work: they talk to the ZooKeeper of a daemon's configuration themselves.
+"""`torrentdist ha init` and `ha restore` at work: they talk to the ZooKeeper of a daemon's
+configuration themselves.
 
 Always: the connection is closed at the end. Never: need a daemon that runs.
 """

@@ -1,1 +1,4 @@
-"""Who sends a request, and in which role. Certificates, tokens and signatures will join this module here."""
+"""Who sends a request, and in which role.
+
+Certificates, tokens and signatures will join this module here.
+"""

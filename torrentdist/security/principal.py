@@ -1,7 +1,8 @@
 """The sender of a request: a name, a role, and how both were proven.
 
 Always: a request has exactly one principal, and authentication sets it before any handler runs.
-Never: I/O. The layer that reads headers, tokens or kernel tables calls this module with what it found.
+Never: I/O. The layer that reads headers, tokens or kernel tables calls this module with what it
+found.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Names the sender of each request before a handler sees it.
 
-Always: a request that passes has a principal in its scope; a missing or wrong token is `unauthorized`.
+Always: a request that passes has a principal in its scope; a missing or wrong token is
+`unauthorized`.
 Never: decide what a principal may do.
 """
 

@@ -1,6 +1,7 @@
 """Health and metrics of a daemon over HTTP, the same for masters and supervisors.
 
-Always: `/livez` answers while the process does, whatever else is wrong; `/readyz` names each failing check.
+Always: `/livez` answers while the process does, whatever else is wrong; `/readyz` names each
+failing check.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """One operation of an HTTP API: its route, its handler, and what the API description says about it.
 
-Always: masters and gateways build their routes from operations alone; a handler reads at most `max_body` bytes.
+Always: masters and gateways build their routes from operations alone; a handler reads at most
+`max_body` bytes.
 Never: decide whether a sender may use an operation.
 """
 
@@ -41,7 +42,9 @@ class Operation:
     max_body: int = 0
     """Largest body in bytes; 0: the operation reads none."""
     changes: bool = False
-    """Whether it changes the cluster's records. If so, a retry under the same request id gets the first answer."""
+    """Whether it changes the cluster's records.
+
+    If so, a retry under the same request id gets the first answer."""
     paged: bool = False
     """Whether the answer is a list that `after` and `limit` cut into pages."""
 
@@ -63,7 +66,7 @@ def operations_of(*routers: Router) -> list[Operation]:
 
 
 async def body_of(request: Request) -> bytes:
-    """Returns the body of the request, or raises `too_large` as soon as it is longer than its operation allows."""
+    """Returns the body of the request, or raises `too_large` if its operation allows less."""
     operation = request.scope[_OPERATION]
     assert isinstance(operation, Operation)
     return await read_body(request, operation.max_body)

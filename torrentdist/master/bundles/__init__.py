@@ -1,1 +1,1 @@
-"""Bundles on a master: how they come in, are copied to other masters, are shown and removed."""
+"""Bundles on a master: uploads, replication, removal, and what the API shows of them."""

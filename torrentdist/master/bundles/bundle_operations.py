@@ -1,6 +1,9 @@
-"""The mutations of bundles, as decisions: a snapshot in, operations out. changes.py commits them.
+"""The changes of bundles: open an upload, finish it, pin, distribute, remove.
 
-Always holds: an id never gets other content; what is pinned or needed by a live job is not removed.
+Each change is a pure function from a snapshot to ZooKeeper operations, which changes/commit.py
+commits.
+Always: an id never gets other content. Never: remove a bundle that is pinned or that a live job
+needs.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from torrentdist.model.ids import BundleId, SupervisorId
 from torrentdist.model.records import AssignmentRecord, BundleRecord, BundleState, encode
 
 BATCH = 100
+"""Most operations in one transaction: its size is bounded, the size of a fleet is not."""
 
 
 class BundleOperations:
@@ -32,7 +36,7 @@ class BundleOperations:
         default_min_replicas: Callable[[ClusterSnapshot], int],
         now: Callable[[], float] = time.time,
     ) -> None:
-        """`now` is ZooKeeper's clock as far as it is known."""
+        """`now` returns the time by ZooKeeper's clock, as far as it is known."""
         self._now = now
         self._changes = changes
         self._default_min_replicas = default_min_replicas
@@ -48,7 +52,7 @@ class BundleOperations:
         )
 
     async def finish_upload(self, mutation: Mutation | None, bundle: BundleId) -> bytes:
-        """Its bytes are published: nothing is left to change, but the answer is to be kept."""
+        """Remembers the answer. The bytes are published already, so no record changes."""
         return await self._changes.make(
             mutation,
             lambda s: [Check(paths.bundle(bundle), _live(s, bundle).version)],
@@ -56,7 +60,10 @@ class BundleOperations:
         )
 
     async def remove(self, mutation: Mutation | None, bundle: BundleId) -> bytes:
-        """In batches, as distribute() is; the tombstone comes with the last one."""
+        """Removes a bundle in batches, as distribute() does.
+
+        The last batch writes the tombstone.
+        """
         return await self._changes.make_alone(
             mutation, lambda s: removal_ops(s, bundle), lambda s: bundle_view(s, bundle), batch=BATCH
         )
@@ -74,7 +81,7 @@ class BundleOperations:
         labels: Mapping[str, str],
         render: Render,
     ) -> bytes:
-        """In batches: a transaction's size is bounded, a fleet's is not. The first one claims the request."""
+        """Adds a bundle to assignments, in batches. The first batch claims the request id."""
         return await self._changes.make(
             mutation, lambda s: distribution_ops(s, bundle, supervisors, labels), render, batch=BATCH
         )
@@ -97,9 +104,10 @@ def _rewrite(entry: BundleEntry, **changes: Any) -> list[Op]:
 def upload_ops(
     snapshot: ClusterSnapshot, bundle: BundleId, meta: Metafile, min_replicas: int, now: float
 ) -> Sequence[Op]:
-    """Same content: nothing, or the record comes alive again. Other content under the id: `conflict`.
+    """Opens an upload; raises `conflict` if the id has other content.
 
-    What nobody holds any more is uploaded anew, so the minimum of before says nothing: fewer masters may be left.
+    The same content changes nothing, or brings the record to life again. A bundle without holders
+    is uploaded anew, and its old minimum of replicas no longer counts: fewer masters may be left.
     """
     entry = snapshot.bundles.get(bundle)
     if entry is not None and entry.record.digest != meta.digest:
@@ -123,7 +131,7 @@ def upload_ops(
 
 
 def removal_ops(snapshot: ClusterSnapshot, bundle: BundleId) -> Sequence[Op]:
-    """The end of every assignment that names the bundle, and then the tombstone."""
+    """Takes the bundle out of every assignment, then writes its tombstone."""
     entry = _live(snapshot, bundle)
     if entry.record.pinned:
         raise TorrentdistError("in_use", id=bundle, detail="it is pinned")
@@ -146,7 +154,10 @@ def _assign(supervisor: SupervisorId, old: AssignmentRecord, bundles: tuple[Bund
 def targets(
     snapshot: ClusterSnapshot, supervisors: Sequence[SupervisorId] | None, labels: Mapping[str, str]
 ) -> list[SupervisorId]:
-    """The supervisors that are meant: those named, or those with all the labels; an unknown name is an error."""
+    """Returns the named supervisors, or those that have all the labels.
+
+    An unknown name is `not_found`.
+    """
     if supervisors is not None:
         for id_ in supervisors:
             if id_ not in snapshot.supervisors:
@@ -161,6 +172,7 @@ def distribution_ops(
     supervisors: Sequence[SupervisorId] | None,
     labels: Mapping[str, str],
 ) -> Sequence[Op]:
+    """Adds the bundle to the assignments of these supervisors that do not have it yet."""
     entry = _live(snapshot, bundle)
     if entry.record.state is BundleState.UPLOADING:
         raise not_found(bundle, entry)

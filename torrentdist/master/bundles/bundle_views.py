@@ -1,4 +1,7 @@
-"""The views that the API answers with, as pure functions of a snapshot."""
+"""What the API shows of bundles, masters and supervisors. Pure: functions of a snapshot.
+
+Always: `said` is what peers told the directory of swarms, by peer.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +21,13 @@ from torrentdist.model.wire.ha_views import FailoverView
 from torrentdist.model.wire.swarm_messages import SwarmEntry
 
 ALIVE = (BundleState.UPLOADING, BundleState.AVAILABLE, BundleState.LOST)
+"""States of a bundle that is not removed."""
 LISTED = (BundleState.AVAILABLE, BundleState.LOST)
+"""States of a bundle whose upload is complete and that is not removed."""
 
 
 def entry_of(snapshot: ClusterSnapshot, bundle: BundleId, *states: BundleState) -> BundleEntry:
-    """The bundle's entry if it exists in one of these states, else `bundle_not_found`."""
+    """Returns the bundle's entry, or raises `bundle_not_found` if it is in none of these states."""
     entry = snapshot.bundles.get(bundle)
     if entry is None or entry.record.state not in states:
         raise not_found(bundle, entry)
@@ -30,26 +35,29 @@ def entry_of(snapshot: ClusterSnapshot, bundle: BundleId, *states: BundleState) 
 
 
 def not_found(bundle: BundleId, entry: BundleEntry | None) -> TorrentdistError:
-    """`bundle_not_found`, with what is known of the bundle all the same."""
+    """Makes a `bundle_not_found` that says why: removed, or not complete."""
     state = None if entry is None else entry.record.state
     notes = {BundleState.REMOVED: "it was removed", BundleState.UPLOADING: "its upload is not complete"}
     return TorrentdistError("bundle_not_found", id=bundle, note=notes.get(state, "") if state else "")
 
 
 def other_content(record: BundleRecord) -> TorrentdistError:
-    """`conflict`: the id belongs to this record for good, even after the bundle was removed."""
+    """Makes a `conflict`: an id belongs to its first content for good, even after a removal."""
     note = "that bundle was removed, and keeps its id" if record.state is BundleState.REMOVED else ""
     return TorrentdistError("conflict", id=record.id, existing=record.digest, note=note)
 
 
 def with_stuck(view: BundleView, said: Mapping[PeerId, SwarmEntry]) -> BundleView:
-    """`said`: what peers told the directory."""
+    """Adds the peers that make no progress, each with its reason."""
     stuck = {str(peer): entry.problem for peer, entry in sorted(said.items()) if entry.problem}
     return msgspec.structs.replace(view, stuck=stuck)
 
 
 def bundle_view(snapshot: ClusterSnapshot, bundle: BundleId, now: float | None = None) -> BundleView:
-    """`now` is ZooKeeper's clock."""
+    """Returns the view of one bundle.
+
+    `now`: the time by ZooKeeper's clock; None leaves the age out.
+    """
     record = snapshot.bundles[bundle].record
     holders = sorted(snapshot.holders(bundle))
     return BundleView(
@@ -68,7 +76,7 @@ def bundle_view(snapshot: ClusterSnapshot, bundle: BundleId, now: float | None =
 
 
 def lacking(snapshot: ClusterSnapshot, bundle: BundleId, said: Mapping[PeerId, SwarmEntry]) -> dict[MasterId, str]:
-    """Live masters that do not hold the bundle, and what each waits for."""
+    """Returns what each live master without the bundle waits for."""
     size, holders = snapshot.bundles[bundle].record.size, snapshot.holders(bundle)
     return {id_: _lack(said.get(PeerId(id_)), size) for id_ in sorted(snapshot.masters) if id_ not in holders}
 
@@ -82,10 +90,11 @@ def _lack(entry: SwarmEntry | None, size: int) -> str:
 
 
 def replicated(snapshot: ClusterSnapshot, bundle: BundleId, replicas: int) -> bool:
-    """Whether a wait for that many holders is over: they are there and the bundle can be downloaded, or it is gone.
+    """Whether a wait for that many holders is over.
 
-    Until the leader has said that it is available, a leader that dies would leave an upload that was acknowledged and
-    that nobody finds.
+    It is over when they exist and the bundle is available, or when the bundle is gone. Holders
+    alone are not enough: if the leader died before it wrote `available`, nobody would find an
+    upload that was acknowledged.
     """
     entry = snapshot.bundles.get(bundle)
     if entry is None or replicas == 0:
@@ -119,7 +128,10 @@ def cluster_view(
     silent_secs: Mapping[SupervisorId, float] | None = None,
     held: Callable[[PeerId], int | None] = lambda peer: None,
 ) -> ClusterView:
-    """`held` says how many bundles a peer has, as it announced them."""
+    """Returns the view of the whole cluster.
+
+    `held` returns how many bundles a peer has announced.
+    """
     masters = [
         MasterView(
             id=m.id,
@@ -177,7 +189,7 @@ def failover_view(record: FailoverRecord) -> FailoverView:
 
 
 def fleet_view(snapshot: ClusterSnapshot, bundle: BundleId, said: Mapping[PeerId, SwarmEntry]) -> FleetView:
-    """How far each host is that is told to keep the bundle; `said` is what peers told the directory."""
+    """Returns the progress of each host whose assignment names the bundle."""
     record = snapshot.bundles[bundle].record
     hosts = [
         _host_progress(snapshot, id_, said.get(PeerId(id_)), record.size)

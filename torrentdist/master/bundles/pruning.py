@@ -1,7 +1,8 @@
-"""Which bundles nobody uses, for whoever asks to have them removed. Pure.
+"""Finds the bundles that nobody uses, for `prune`. Pure.
 
-Always holds: what is pinned, needed by a live job, told to hosts to keep, on its way up, or younger than asked for is
-no candidate. Must not do: run by itself; a bundle that nobody uses now may be what its author needs tomorrow.
+Always: a bundle stays if it is pinned, uploading, needed by a live job, assigned to a host, or
+younger than asked for.
+Never: run by itself. The author of an unused bundle may need it tomorrow.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from torrentdist.model.records import BundleState
 
 
 def unused(snapshot: ClusterSnapshot, server_now: float, older_than: float) -> list[BundleEntry]:
-    """`older_than`: seconds since the record was last written."""
+    """Returns unused bundles whose record was last written at least `older_than` seconds ago."""
     kept = {bundle for job in snapshot.jobs.values() if job.record.live for bundle in job.record.needs}
     kept |= {bundle for entry in snapshot.assignments.values() for bundle in entry.record.bundles}
     return [

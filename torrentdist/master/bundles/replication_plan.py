@@ -1,8 +1,10 @@
-"""Which bundles a master fetches, announces and drops: a pure plan from what ZooKeeper says and what the store has.
+"""Decides which bundles a master fetches, announces and drops.
 
-Always holds: a replica record is published for bytes that are published in this very store, and withdrawn when they
-are not; only a tombstone drops a bundle (a record that is missing, or a tree that is, drops none).
-Must not do: I/O, or decide anything that the leader decides for all.
+Pure: the cluster's records and the state of the store in, actions out.
+Always: a replica record stands for bytes that this very store has published, and is withdrawn when
+they are gone.
+Always: only a tombstone drops a bundle. A missing record, or a missing tree, drops none.
+Never: decide what the leader decides for the whole cluster.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ class DropReplica:
 
 @dataclass(frozen=True)
 class Abandon:
-    """An upload that came to nothing: what had arrived of it goes."""
+    """Drop what has arrived of an upload that was given up."""
 
     digest: Digest
 
@@ -49,7 +51,7 @@ Action = Abandon | FetchReplica | PublishReplica | WithdrawReplica | DropReplica
 
 @dataclass(frozen=True)
 class Local:
-    """What this master has and does right now."""
+    """What this master has and does now."""
 
     me: MasterId
     store: StoreId
@@ -57,21 +59,22 @@ class Local:
     arriving: frozenset[Digest]
     fetching: frozenset[Digest]
     stale: frozenset[Digest] = frozenset()
-    """Of what is arriving, what has not been touched for long and never was published here."""
+    """Arriving digests whose upload was begun long ago and was never published here."""
     not_before: Mapping[Digest, float] = field(default_factory=dict)
-    """When a failed fetch may be tried again."""
+    """time.monotonic() before which a failed fetch is not tried again."""
     parallel: int = 4
+    """How many fetches may run at once; uploads do not count."""
     joins_uploads: bool = True
-    """The plug-in can fetch while the uploader is the only source."""
+    """Whether the plug-in can fetch while the uploader is the only source."""
     leading: bool = False
     schema: int = 0
-    """That the cluster's records are written in."""
+    """Schema that the cluster's records are written in."""
 
 
 def plan(
     snapshot: ClusterSnapshot, local: Local, now: float, among: Collection[BundleId] | None = None
 ) -> list[Action]:
-    """`among`: the bundles to look at, if not all; the others are settled."""
+    """Returns the next actions. `among`: the bundles to look at; None: all of them."""
     if not snapshot.present:
         return []
     actions: list[Action] = []
@@ -116,12 +119,15 @@ def _may_fetch(entry: BundleEntry, local: Local, now: float) -> bool:
 
 
 def _alive(snapshot: ClusterSnapshot) -> set[Digest]:
-    """Digests of bundles that are not removed: a removed bundle may share its content with one of them."""
+    """Returns the digests of bundles that are not removed.
+
+    A removed bundle may share its content with one of them.
+    """
     return {e.record.digest for e in snapshot.bundles.values() if e.record.state is not BundleState.REMOVED}
 
 
 def is_settled(snapshot: ClusterSnapshot, local: Local, bundle: BundleId) -> bool:
-    """Whether there is nothing to do or to wait for until its record or this master's store changes."""
+    """Whether a bundle needs no further look until its record or this master's store changes."""
     entry = snapshot.bundles.get(bundle)
     if entry is None:
         return True
@@ -132,7 +138,9 @@ def is_settled(snapshot: ClusterSnapshot, local: Local, bundle: BundleId) -> boo
 
 
 def _chosen(wanted: list[tuple[bool, int, BundleId, Digest]], local: Local) -> list[Action]:
-    """Somebody waits for an upload, so these go first; then what has the fewest copies."""
+    """Returns the fetches to begin now: uploads first, since somebody waits for them, then the
+    rarest bundles.
+    """
     room = max(0, local.parallel - len(local.fetching))
     chosen: dict[Digest, Action] = {}
     for not_uploading, _, bundle, digest in sorted(wanted):

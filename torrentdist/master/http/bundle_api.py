@@ -26,7 +26,8 @@ from torrentdist.model.wire.fleet_messages import FleetView
 from torrentdist.security.principal import Role
 
 LONGEST_POLL = 2.0
-"""Seconds after which a long poll is answered in any case. Silence means a frozen master to a client."""
+"""Seconds after which a long poll is answered in any case. Silence means a frozen master to a
+client."""
 MOST_POLL = 30.0
 """The most seconds that a client may ask for; older clients ask for more than LONGEST_POLL."""
 
@@ -68,7 +69,7 @@ class BundleApi:
         replicas = int(number_parameter(request, "replicas", 1, low=0, high=1000))
         timeout = min(LONGEST_POLL, number_parameter(request, "timeout", LONGEST_POLL, low=0, high=MOST_POLL))
         bundle_views.entry_of(self._records.snapshot(), bundle, *bundle_views.ALIVE)
-        with contextlib.suppress(TorrentdistError):  # when time is up, the present state is the answer
+        with contextlib.suppress(TorrentdistError):  # time is up: answer what is
             await self._mirror.wait_for(lambda s: bundle_views.replicated(s, bundle, replicas), timeout)
         snapshot = self._records.snapshot()
         entry = bundle_views.entry_of(snapshot, bundle, *bundle_views.ALIVE)

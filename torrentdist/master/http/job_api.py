@@ -1,6 +1,7 @@
 """Jobs: submit them, steer them, and read their state.
 
-Always: the leader alone answers what workers do; `?any=true` asks any master for the records instead.
+Always: the leader alone answers what workers do; `?any=true` asks any master for the records
+instead.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""The HTTP application of a master: its routers, the API description, and how old its answers may be.
+"""The HTTP application of a master: its routers, the API description, and how old its answers may
+be.
 
-Always: any master answers reads; a change that a standby is asked for is refused with the leader's name.
+Always: any master answers reads; a change that a standby is asked for is refused with the leader's
+name.
 Never: decide anything. Handlers check what comes in, call one collaborator, and render a view.
 """
 
@@ -24,7 +26,8 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.security.principal import Role
 
 OPEN_PREFIXES = ("/livez", "/announce/")
-"""Paths that need no token: a health check, and the announce of stock BitTorrent clients, whose key is in the path."""
+"""Paths that need no token: a health check, and the announce of stock BitTorrent clients, whose key
+is in the path."""
 
 
 def master_app(

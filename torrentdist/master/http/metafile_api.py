@@ -33,7 +33,10 @@ ARRIVES_SECS = 2
 
 
 class MetafileApi:
-    """`retry` fetches a bundle again whose metafile has come back. `max_body`: bytes of the largest metafile."""
+    """`retry` fetches a bundle again whose metafile has come back.
+
+    `max_body`: bytes of the largest metafile.
+    """
 
     def __init__(
         self,
@@ -80,7 +83,10 @@ class MetafileApi:
         return await _metafile_response(request, raw, digest)
 
     async def restore_metafile(self, request: Request) -> Response:
-        """Takes a metafile back from a peer of the swarm. The digest proves that it is the right one."""
+        """Takes a metafile back from a peer of the swarm.
+
+        The digest proves that it is the right one.
+        """
         digest = digest_of(request)
         entries = self._records.snapshot().bundles.values()
         if not any(e.record.digest == digest and e.record.state in bundle_views.ALIVE for e in entries):

@@ -1,4 +1,5 @@
-"""What several routers read from a request: ids in its path, the page of a list, the identity of a change.
+"""What several routers read from a request: ids in its path, the page of a list, the identity of a
+change.
 
 Always: an id from a path is checked before anything uses it.
 """

@@ -1,6 +1,7 @@
 """The OpenAPI document of a master.
 
-Always: it is made from the operations and the types of the views, so that it cannot lag behind them.
+Always: it is made from the operations and the types of the views, so that it cannot lag behind
+them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""What peers ask of a master: announces, the BitTorrent tracker, and whether their port can be reached."""
+"""What peers ask of a master: announces, the BitTorrent tracker, and whether their port can be
+reached.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ class SwarmApi:
         return Response(body, media_type="text/plain")
 
     async def dial(self, request: Request) -> Response:
-        """Connects to the sender's own address only, so that nobody can use a master to probe other hosts."""
+        """Connects to the sender's own address only, so that nobody can use a master to probe other
+        hosts.
+        """
         port = int(number_parameter(request, "port", 0, low=1, high=65535))
         return json_response(await dial(_source(request), port))
 

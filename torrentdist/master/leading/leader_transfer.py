@@ -1,8 +1,8 @@
 """Leadership given to a named master, by the leader and for good reason only.
 
-Always holds: a target that is unknown, not ready or not in the queue is refused before anything has changed; the
-answer says who leads afterwards. Asked for again under the same request id it is not made again. Must not do: elect;
-the queue does.
+Always holds: a target that is unknown, not ready or not in the queue is refused before anything has
+changed; the answer says who leads afterwards. Asked for again under the same request id it is not
+made again. Must not do: elect; the queue does.
 """
 
 from __future__ import annotations

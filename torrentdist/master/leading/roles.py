@@ -1,4 +1,5 @@
-"""The roles of all masters: each is asked over HTTP for its state, its epoch, and what it still lacks.
+"""The roles of all masters: each is asked over HTTP for its state, its epoch, and what it still
+lacks.
 
 Always: a dead or slow master delays the answer by one short deadline, however many there are.
 Never: keep an answer. Every call asks anew.

@@ -1,8 +1,9 @@
 """Keeps a master's answers as new as their reader needs, and says in each answer how old it is.
 
-An answer carries the newest ZooKeeper transaction that it shows; a request carries the newest that its sender has seen.
-Always: a request is answered from records that show what its sender has seen, or is refused with `not_ready`. Always:
-this master checks the newest records before it calls something missing.
+An answer carries the newest ZooKeeper transaction that it shows; a request carries the newest that
+its sender has seen.
+Always: a request is answered from records that show what its sender has seen, or is refused with
+`not_ready`. Always: this master checks the newest records before it calls something missing.
 Never: a standby delays a change; it refuses the change at once and names the leader.
 """
 
@@ -23,8 +24,9 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.wire.headers import CLUSTER, ZXID, AnswerAge, zxid_in
 
 CATCH_UP_SECS = 0.6
-"""Longest time to wait for newer records. It is shorter than a client's patience, so the client can still ask another
-master or ask for old records. A master that has been cut off from ZooKeeper for longer does not try."""
+"""Longest time to wait for newer records. It is shorter than a client's patience, so the client can
+still ask another master or ask for old records. A master that has been cut off from ZooKeeper for
+longer does not try."""
 _GATED = "/v1/"
 _LEADERS = "/v1/uploads/"
 _NOT_THERE = ("bundle_not_found", "job_not_found")
@@ -57,8 +59,8 @@ def answered_here(method: str, path: str, leads: bool) -> bool:
 def confirmed(handler: Handler, mirror: Mirror, records: Records) -> Handler:
     """Wraps a handler so that it calls something missing only after a look at the newest records.
 
-    The sender may have heard of it from somebody else, without having seen any record itself. A read is then handled
-    again. A change is never begun twice: its sender is told to repeat it.
+    The sender may have heard of it from somebody else, without having seen any record itself. A
+    read is then handled again. A change is never begun twice: its sender is told to repeat it.
     """
 
     async def handle(request: Request) -> Response:
@@ -93,7 +95,9 @@ def _knows(mirror: Mirror, missing: TorrentdistError) -> bool:
 
 
 class Fresh:
-    """Refuses requests that these records are too old for, and adds the age of the records to every answer."""
+    """Refuses requests that these records are too old for, and adds the age of the records to every
+    answer.
+    """
 
     def __init__(self, app: ASGIApp, mirror: Mirror, records: Records, leads: Callable[[], bool]) -> None:
         self._app = app
@@ -123,15 +127,21 @@ class Fresh:
         await self._app(scope, receive, with_age)
 
     def _age(self, stale_secs: float | None) -> AnswerAge:
-        """Returns the age of the records now. Its transaction may be newer than the answer, never older."""
+        """Returns the age of the records now.
+
+        Its transaction may be newer than the answer, never older.
+        """
         cluster = self._records.snapshot().cluster
         return AnswerAge(
             zxid=self._records.zxid() or None, cluster=cluster.id if cluster else None, stale_secs=stale_secs
         )
 
     async def _catch_up(self, zxid: int, cluster: str | None) -> None:
-        """Waits until the records show `zxid`. After a sync they show all that this cluster's clients have seen, so a
-        higher number comes from another ensemble, which was lost."""
+        """Waits until the records show `zxid`.
+
+        After a sync they show all that this cluster's clients have seen, so a higher number comes
+        from another ensemble, which was lost.
+        """
         own = self._records.snapshot().cluster
         if zxid <= self._records.zxid() or (cluster and own and cluster != own.id):
             return

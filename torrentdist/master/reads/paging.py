@@ -1,7 +1,9 @@
-"""Parts of a long list: which entries one answer gives. Pure.
+"""Cuts long lists into pages. Pure.
 
-Always: pages that follow each other by `after` give every id that stays there exactly once, whatever comes and goes
-meanwhile. Never: a page larger than asked for; whoever names no limit gets the whole list, as older clients expect.
+Always: a reader that follows `after` from page to page gets every id that stays exactly once,
+whatever comes and goes.
+Always: without a limit the list is whole, as older clients expect. Never: a page is larger than its
+limit.
 """
 
 from __future__ import annotations
@@ -14,17 +16,17 @@ from typing import TypeVar
 K = TypeVar("K", bound=str)
 
 MOST = 1000
-"""Entries of one page."""
+"""Most entries of one page."""
 
 
 @dataclass(frozen=True)
 class Page:
     after: str = ""
-    """The last id of the page before."""
+    """Last id of the previous page; empty: this is the first page."""
     limit: int | None = None
 
     def of(self, ids: Iterable[K], listed: Callable[[K], bool] = lambda _: True) -> list[K]:
-        """The ids of this page, in their order."""
+        """Returns the ids of this page in their order, among those that `listed` accepts."""
         following = sorted(id_ for id_ in ids if id_ > self.after)
         return list(islice((id_ for id_ in following if listed(id_)), self.limit))
 

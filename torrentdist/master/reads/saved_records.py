@@ -1,9 +1,11 @@
-"""The cluster's records as this master saw them last, in a file of its own: what it answers reads by when it starts and
-ZooKeeper is away.
+"""The records that a master answers reads from: the mirror of ZooKeeper, or a file while there is
+no mirror.
 
-Always holds: the file is whole, of a schema that this release reads and never older than the one before it, or it is
-refused, removed and made anew; it is looked at only until ZooKeeper's own records have been read, or while it holds no
-cluster, and never mixed with them. Must not do: decide or change anything by what the file says.
+Each master saves the records in a file, so that it can answer when it starts while ZooKeeper is
+away.
+Always: a file that is damaged, or of a schema that this release cannot read, is removed and written
+anew. A file is never replaced by an older one.
+Never: mix the file with records from ZooKeeper, or decide a change by what the file says.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ log = structlog.get_logger(__name__)
 NAME = "cluster.snapshot"
 FORMAT = 1
 FROM_FILE = -2
-"""The revision of a snapshot that came from a file: no mirror's."""
+"""Version of a snapshot that came from a file. No mirror has it."""
 LOOK_SECS = 1.0
 LONGEST_PAUSE_SECS = 60.0
 DOWNLOAD_SECS = 5.0
@@ -46,15 +48,18 @@ DOWNLOAD_SECS = 5.0
 class SavedRecords(msgspec.Struct, frozen=True, kw_only=True):
     format: int = FORMAT
     schema: int = SCHEMA
-    """Of the records in it."""
+    """Schema of the saved records."""
     zxid: int
-    """It shows every transaction up to this one."""
+    """The records show every transaction up to this one."""
     saved_at: float
-    """The wall clock of who wrote it, for its age."""
+    """Wall clock of the master that wrote the file, in seconds. It tells the age of the file."""
     snapshot: ClusterSnapshot
 
     def at_least_as_new_as(self, other: SavedRecords | None) -> bool:
-        """Transactions count anew in another tree, but the epoch of a restored one is higher than before."""
+        """Whether these records may replace `other`.
+
+        A restored tree counts transactions anew, in a higher epoch.
+        """
         if other is None or other.snapshot.cluster != self.snapshot.cluster:
             return True
         return (self.snapshot.epoch, self.zxid) >= (other.snapshot.epoch, other.zxid)
@@ -71,7 +76,7 @@ def encode_saved(saved: SavedRecords) -> bytes:
 
 
 def decode_saved(data: bytes, path: str) -> SavedRecords:
-    """What was saved, or `corrupt` that says why it is refused."""
+    """Returns the saved records, or raises `corrupt` with the reason."""
     checksum, _, body = data.partition(b"\n")
     if hashlib.sha256(body).hexdigest().encode() != checksum:
         raise TorrentdistError("corrupt", path=path, detail="its checksum is another one")
@@ -87,12 +92,14 @@ def decode_saved(data: bytes, path: str) -> SavedRecords:
 
 @dataclasses.dataclass(frozen=True)
 class SavingPace:
-    """When to write: after so many changes or so many seconds with a change, spread by a quarter either way."""
+    """When to write the file: after so many changes, or so many seconds if anything changed; both
+    vary by a quarter.
+    """
 
     changes: int
     secs: float
     jitter: float = 0.5
-    """From 0 to 1, drawn once a master, so that they don't write in step."""
+    """From 0 to 1, drawn once by each master, so that the masters do not write in step."""
 
     def due(self, changes: int, elapsed: float) -> bool:
         spread = 0.75 + 0.5 * self.jitter
@@ -100,16 +107,17 @@ class SavingPace:
 
 
 def source(snapshot: ClusterSnapshot, me: MasterId, leads: bool) -> list[str] | None:
-    """Where a new file comes from: None, from our own records; else from one of these standbys.
+    """Returns the URLs of standbys to copy the file from; None: write our own records.
 
-    Writing is theirs, so that the leader spends nothing on it; a leader that is alone has nobody to leave it to.
+    A leader leaves the encoding of the records to standbys, so that it spends no time on it. A
+    leader that is alone does it itself.
     """
     others = [master.url for id_, master in sorted(snapshot.masters.items()) if id_ != me]
     return others if leads and others else None
 
 
 class Records:
-    """What this master answers reads by: the mirror, or the file until there is a mirror."""
+    """Answers from the mirror, or from the file until there is a mirror."""
 
     def __init__(
         self, me: MasterId, data_dir: Path, zookeeper: ZooKeeper, mirror: Mirror, http: Http, pace: SavingPace
@@ -123,7 +131,7 @@ class Records:
         self._mirrored = False
         self._on_disk: SavedRecords | None = None
         self._written: tuple[int, float] = (0, float("-inf"))
-        """The revision that was written last, and when."""
+        """Version of the snapshot that was written last, and the time.monotonic() of the write."""
         self._unwritten = Retry(LOOK_SECS, LONGEST_PAUSE_SECS)
         self._cut_off_at = None if zookeeper.state is SessionState.CONNECTED else time.monotonic()
         zookeeper.on_state.append(self._on_state)
@@ -148,7 +156,7 @@ class Records:
         return self._mirror.snapshot
 
     def zxid(self) -> int:
-        """Every transaction up to this one is in the answers."""
+        """Returns the newest transaction such that all up to it are in the answers."""
         if self.from_file():
             return self._on_disk.zxid if self._on_disk is not None else 0
         return self._mirror.applied_zxid
@@ -158,27 +166,31 @@ class Records:
         return lacks_cluster(self._mirror)
 
     def server_now(self) -> float | None:
-        """Returns ZooKeeper's clock. It alone tells ages, since hosts' clocks differ. None: not known yet."""
+        """Returns ZooKeeper's clock.
+
+        It alone tells ages, since hosts' clocks differ. None: not known yet.
+        """
         return self._zookeeper.server_now()
 
     def from_file(self) -> bool:
-        if self.lacks_cluster():  # a wiped tree tells less than what was known last
+        """Whether answers come from the file."""
+        if self.lacks_cluster():  # a wiped tree says less than the file
             self._mirrored = False
         self._mirrored = self._mirrored or self._mirror.snapshot.present
         return not self._mirrored
 
     def stale_secs(self) -> float | None:
-        """How old the answers are; None: as fresh as can be, or there is nothing to be old."""
+        """Returns how old the answers are; None: they are fresh, or there are no records at all."""
         if self.from_file():
             return max(0.0, time.time() - self._on_disk.saved_at) if self._on_disk is not None else None
         return None if self._cut_off_at is None else self.cut_off_secs()
 
     def cut_off_secs(self) -> float:
-        """For how long ZooKeeper has been out of reach."""
+        """Returns for how many seconds ZooKeeper has been out of reach."""
         return 0.0 if self._cut_off_at is None else time.monotonic() - self._cut_off_at
 
     def file(self) -> bytes:
-        """For a leader, who leaves the writing to others."""
+        """Returns the saved file, for a leader that copies it."""
         if self._on_disk is None:
             raise TorrentdistError("not_found", what="a snapshot of the records on this master")
         return encode_saved(self._on_disk)
@@ -200,7 +212,7 @@ class Records:
             await asyncio.sleep(self._unwritten.pause_secs)
 
     async def save(self) -> None:
-        """Write what is known now, unless the file shows it already."""
+        """Writes the present records, unless the file shows them already."""
         snapshot = self._mirror.snapshot
         if snapshot.present and snapshot.version != self._written[0]:
             records = dataclasses.replace(snapshot, recent=())
@@ -213,7 +225,7 @@ class Records:
         if standbys is None:
             await self.save()
             return
-        # Unless it shows all that we know, it is looked for again in its time.
+        # Counts as written only if a standby's file shows all that we know; else we ask again.
         self._written = snapshot.version - 1, time.monotonic()
         for url in random.sample(standbys, len(standbys)):
             with contextlib.suppress(HttpError, TimeoutError, TorrentdistError):

@@ -1,8 +1,11 @@
-"""Whether this master sees ZooKeeper: asked by hosts whose workers run on while no master does (0008-isolation.md).
+"""Tells whether this master reaches ZooKeeper, and since when.
 
-Always holds: the time for which it has seen ZooKeeper begins anew with every answer that it does not, and the leader
-takes an absence for one only after such a time. Must not do: call a connection that is open a sight of ZooKeeper: a
-frozen server keeps it open.
+Hosts ask, because their workers run on while no master reaches ZooKeeper
+(docs/decisions/0008-isolation.md).
+Always: the time starts anew whenever this master says that it does not reach ZooKeeper. The leader
+believes that a supervisor is absent only after such a time.
+Never: trust an open connection. A frozen server keeps it open, so ZooKeeper has to answer a
+question.
 """
 
 from __future__ import annotations
@@ -21,23 +24,23 @@ class ZooKeeperReachability:
         self._zookeeper = zookeeper
         self._since = time.monotonic()
         self._question: asyncio.Task[bool] | None = None
-        """The one that is under way: many hosts ask at once."""
+        """The question that is under way. All hosts that ask at the same time share it."""
         zookeeper.on_state.append(self._on_state)
 
     def _on_state(self, _: SessionState) -> None:
         self._since = time.monotonic()
 
     def seen_for(self) -> float:
-        """Seconds without a gap, and without an answer that there was one."""
+        """Returns for how many seconds this master has reached ZooKeeper without a gap."""
         connected = self._zookeeper.state is SessionState.CONNECTED
         return time.monotonic() - self._since if connected else 0.0
 
     async def sees(self, within: float) -> bool:
-        """Whether ZooKeeper answers a question within so many seconds."""
+        """Returns whether ZooKeeper answers a question within so many seconds."""
         question = self._question
         if question is None or question.done():
             question = self._question = asyncio.create_task(self._ask(), name="does ZooKeeper answer")
-        done, _ = await asyncio.wait({question}, timeout=within)  # meanwhile somebody else may put the next one
+        done, _ = await asyncio.wait({question}, timeout=within)
         if done and question.result():
             return True
         self._since = time.monotonic()

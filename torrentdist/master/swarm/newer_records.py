@@ -1,8 +1,9 @@
-"""Lets an announce wait while the peer that makes it knows newer records than this master does.
+"""Delays an announce while its peer knows newer records than this master.
 
-A supervisor sees its own assignment before a master has read those of all. Always holds: who fetches what our records
-don't give it is answered after one look at ZooKeeper that began later, or after a moment; one look serves all that wait
-for it. Must not do: hold up who is known, or anybody while ZooKeeper is away.
+A supervisor reads its own assignment before a master has read the assignments of all supervisors.
+Always: a peer that fetches what our records do not give it is answered after a look at ZooKeeper
+that began later, or after a moment. All announces that wait share one look.
+Never: delay a peer that is known, or any peer while ZooKeeper is away.
 """
 
 from __future__ import annotations
@@ -19,11 +20,16 @@ from torrentdist.model.ids import Digest, PeerId, SupervisorId
 from torrentdist.model.wire.swarm_messages import PeerRole, SwarmAnnounce
 
 LONGEST_SECS: Final = 0.5
+"""Longest delay of an announce in seconds."""
 Listed = Callable[[PeerId, Digest], bool]
+"""Whether a peer is in the swarm of a digest."""
 
 
 def knows_more(snapshot: ClusterSnapshot, announce: SwarmAnnounce, listed: Listed) -> bool:
-    """`listed`: whether a peer is in the swarm already, as it is with all its announces but the first."""
+    """Whether the peer fetches a digest that its assignment in our records does not name.
+
+    `listed`: whether a peer is in the swarm already, as it is from its second announce on.
+    """
     if announce.role is not PeerRole.SUPERVISOR or announce.left:
         return False
     new = {e.digest for e in announce.swarms if not e.complete and not listed(announce.peer, e.digest)}
@@ -41,7 +47,8 @@ class NewerRecords:
         self._look: asyncio.Task[None] | None = None
 
     async def wait_for_those_of(self, announce: SwarmAnnounce) -> None:
-        joined = self._look is not None and not self._look.done()  # that one may have begun too early
+        """Returns once our records are as new as those of the peer, or after LONGEST_SECS."""
+        joined = self._look is not None and not self._look.done()  # it may have begun too early
         for _ in range(2 if joined else 1):
             if not self._mirror.connected or not knows_more(self._mirror.snapshot, announce, self._listed):
                 return

@@ -1,8 +1,9 @@
-"""A bundle as one archive, made of its files in the order of its metafile.
+"""Makes one archive of a bundle from its files, in the order of its metafile.
 
-Always holds: the bytes depend on the bundle alone, so that every host makes the same ones; sizes of the tar kinds are
-known beforehand. Nothing is compressed: an archive never leaves its host, and so it is as fast as the disk.
-Must not do: open files; whoever calls has the content.
+Always: the bytes depend on the bundle alone, so every host makes the same archive. The size of a
+tar is known beforehand.
+Always: nothing is compressed. An archive never leaves its host, so it is as fast as the disk.
+Never: open files. The caller passes a function that reads them.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from enum import StrEnum
 from torrentdist.bundle.metafile import FileEntry, Metafile
 
 Read = Callable[[FileEntry], AsyncIterator[bytes]]
-"""The content of one file, as it comes."""
+"""Reads the content of one file, in parts as they arrive."""
 
 FILE_MODE, EXECUTABLE_MODE, DIRECTORY_MODE = 0o644, 0o755, 0o755
 _GZIP_HEAD = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
 _STORED = 65535
-"""What a stored block of deflate holds."""
+"""Most bytes in a stored block of deflate."""
 _ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
@@ -47,7 +48,7 @@ def archive(meta: Metafile, kind: ArchiveFormat, read: Read) -> AsyncIterator[by
 
 
 def size_of(meta: Metafile, kind: ArchiveFormat) -> int | None:
-    """Its bytes; None if they are only known at the end."""
+    """Returns the size of the archive in bytes; None: it is known only at the end."""
     if kind is ArchiveFormat.ZIP:
         return None
     size = sum(len(_header(info)) + _padded(info.size) for info, _ in _members(meta)) + 2 * tarfile.BLOCKSIZE
@@ -57,7 +58,7 @@ def size_of(meta: Metafile, kind: ArchiveFormat) -> int | None:
 
 
 def room_for(meta: Metafile) -> int:
-    """What an archive of any kind takes at most: zip's entries are smaller than tar's."""
+    """Returns the most bytes that an archive of any kind takes. A zip is smaller than a tar."""
     size = size_of(meta, ArchiveFormat.TAR_GZ)
     assert size is not None
     return size
@@ -110,7 +111,10 @@ async def _gzip(plain: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 
 async def _portions(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The same in whole blocks but for the last one: what is made of them doesn't depend on what came when."""
+    """Cuts a stream into whole blocks; only the last part may be shorter.
+
+    What is made of the blocks does not depend on how the stream arrived.
+    """
     rest = bytearray()
     async for data in stream:
         rest += data
@@ -127,7 +131,7 @@ def _stored(block: bytes) -> bytes:
 
 
 class _Sink(io.RawIOBase):
-    """Takes what zipfile writes, until it is fetched. Not seekable: lengths follow the data then."""
+    """Collects what zipfile writes. It is not seekable, so lengths follow the data."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
@@ -153,7 +157,7 @@ async def _zip(meta: Metafile, read: Read) -> AsyncIterator[bytes]:
         for member, file in _members(meta):
             info = zipfile.ZipInfo(member.name + "/" * member.isdir(), _ZIP_EPOCH)
             info.create_system = 3
-            # Deflate without compression: unlike what is only stored, it tells a reader of a stream where it ends.
+            # Deflate without compression: unlike stored data, it tells a reader where it ends.
             info.compress_type, info._compresslevel = zipfile.ZIP_DEFLATED, 0  # type: ignore[attr-defined]
             kinds = {tarfile.DIRTYPE: stat.S_IFDIR, tarfile.SYMTYPE: stat.S_IFLNK}
             info.external_attr = (kinds.get(member.type, stat.S_IFREG) | member.mode) << 16

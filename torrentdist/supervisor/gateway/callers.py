@@ -1,6 +1,7 @@
-"""Who may read from the gateway: the user at the other end of a connection, as the kernel says.
+"""Finds the user behind a connection to the gateway, and refuses users that may not use it.
 
-Always holds: who cannot be told is refused; nothing that a request says about itself counts. Health stays open.
+Always: the kernel names the user. Nothing that a request says about itself counts, and a caller
+that the kernel does not name is refused. Health stays open to all.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _ESTABLISHED = "01"
 
 
 def user_ids(users: Sequence[str]) -> frozenset[int]:
-    """Of names or numbers."""
+    """Returns the numbers of users that are given by name or number."""
     found = set()
     for user in users:
         try:
@@ -37,7 +38,7 @@ def user_ids(users: Sequence[str]) -> frozenset[int]:
 
 
 def user_of(client: Address, server: Address, tables: Sequence[str]) -> int | None:
-    """The user whose socket is the client's end, by the kernel's tables of connections."""
+    """Returns the user that owns the client's end, by the kernel's tables of connections."""
     wanted = {(f"{_hex(client, wide)}", f"{_hex(server, wide)}") for wide in (False, True)}
     for table in tables:
         for line in table.splitlines()[1:]:
@@ -48,7 +49,10 @@ def user_of(client: Address, server: Address, tables: Sequence[str]) -> int | No
 
 
 def _hex(address: Address, wide: bool) -> str:
-    """As the kernel writes it: words of 32 bits in this machine's order. `wide`: an IPv4 address on an IPv6 socket."""
+    """Writes an address as the kernel does: words of 32 bits in this machine's byte order.
+
+    `wide`: an IPv4 address on an IPv6 socket.
+    """
     ip = ipaddress.ip_address(address[0])
     packed = ip.packed
     if wide and ip.version == 4:
@@ -58,7 +62,7 @@ def _hex(address: Address, wide: bool) -> str:
 
 
 class OnlyUsers:
-    """Lets requests of these users pass; empty: everybody's."""
+    """Lets requests of these users pass. Empty: every user passes."""
 
     def __init__(self, app: ASGIApp, users: frozenset[int]) -> None:
         self._app = app

@@ -1,4 +1,5 @@
-"""The loopback gateway of a host: bundles for the programs on this machine, and the host's own controls.
+"""The loopback gateway of a host: bundles for the programs on this machine, and the host's own
+controls.
 
 Always: only published content leaves it, confined to its bundle.
 Never: it listens on loopback only.
@@ -18,7 +19,8 @@ from torrentdist.supervisor.gateway.callers import OnlyUsers, user_ids
 
 
 def gateway_app(routers: Sequence[Router], users: Sequence[str], cut: Callable[[tuple[str, int]], None]) -> ASGIApp:
-    """Builds the gateway. `users`: names or numbers of the users that may use it; empty: all of this host.
+    """Builds the gateway. `users`: names or numbers of the users that may use it; empty: all of
+    this host.
 
     `cut` resets the connection of a client whose answer cannot be finished.
     """

@@ -1,6 +1,6 @@
-"""What workers of this host have printed, over HTTP: for its own users on the gateway, for other hosts on api.listen.
+"""The output of this host's workers over HTTP: on the gateway, and for other hosts on api.listen.
 
-Must not do: read anything but the files that guardians keep of their workers' output.
+Never: read anything but the files that guardians keep of their workers' output.
 """
 
 from __future__ import annotations
@@ -25,13 +25,15 @@ from torrentdist.supervisor.process.output_files import Stream, read_output, spa
 from torrentdist.supervisor.worker.worker_plan import Key
 
 LONGEST_POLL = 2.0
+"""Seconds after which a long poll is answered in any case."""
 MOST_POLL = 30.0
-"""What may be asked for all the same."""
+"""The most seconds that a client may ask for; older clients ask for more than LONGEST_POLL."""
 FOLLOW_LOOK_SECS = 0.1
+"""Seconds between two looks at the file while a client follows it."""
 
 
 class OutputApi:
-    """`here`: the workers that have a place on this host now."""
+    """`here` returns the workers that have a place on this host now."""
 
     def __init__(self, homes: Homes, here: Callable[[], frozenset[Key]]) -> None:
         self._homes = homes
@@ -44,7 +46,7 @@ class OutputApi:
         yield Operation("GET", "/v1/host/jobs/{job}/{worker:int}/log", self.output, None, summary, Role.READER)
 
     async def listing(self, request: Request) -> Response:
-        """Of one job: what is kept here."""
+        """Lists what this host keeps of the output of one job."""
         job, here = ids.job_id(request.path_params["job"]), self._here()
 
         def look() -> list[WorkerOutput]:
@@ -58,7 +60,10 @@ class OutputApi:
         return json_response(await asyncio.to_thread(look))
 
     async def output(self, request: Request) -> Response:
-        """From `offset` on, a negative one from the end; with `follow`, as soon as there is something more."""
+        """Answers the output from `offset` on; a negative offset counts from the end.
+
+        With `follow` the answer waits for more output, if there is none yet.
+        """
         home = self._home(request)
         stream = _stream(request)
         offset = int(number_parameter(request, "offset", 0, low=-1e15, high=1e15))

@@ -1,4 +1,5 @@
-"""What other hosts may ask of this one, on api.listen: its workers' output, and metafiles of what it has or fetches.
+"""What other hosts may ask of this one, on api.listen: its workers' output, and metafiles of what
+it has or fetches.
 
 Always: nothing is answered without the cluster's token, where there is one.
 Never: change anything.
