@@ -18,6 +18,7 @@ MAX_FUNCTION_LINES = 50
 SWARM_SIDE = {"model", "bundle", "swarm", "cluster", "distributor", "security"}
 MAY_IMPORT: dict[str, set[str]] = {
     "model": set(),
+    "charts": set(),
     "bundle": {"model"},
     "security": {"model"},
     "swarm": {"model", "bundle"},
@@ -30,7 +31,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     # A client is a peer, so it makes bundles and takes part in swarms.
     "client": {"model", "bundle", "swarm"},
     "cli": {"model", "bundle", "client", "spark"},
-    "spark": {"model", "client"},
+    "spark": {"model", "client", "charts"},
     "testing": SWARM_SIDE,
 }
 """Downward only. `dev` may import everything, and nobody imports `dev` but the command of that name."""

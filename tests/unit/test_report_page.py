@@ -1,30 +1,15 @@
-"""The report without Spark: plots and page as functions of values, and what the command refuses at once."""
+"""The report without Spark: its page as a function of values, and what the command refuses at once."""
 
 from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import pytest
 
 from torrentdist.spark.reporting.event_files import find_events
-from torrentdist.spark.reporting.plots import (
-    Bar,
-    Curve,
-    axis,
-    bar_plot,
-    count,
-    line_plot,
-    matrix_plot,
-    percent,
-    seconds,
-    size,
-    ticks,
-)
 from torrentdist.spark.reporting.report_directory import ReportDirectory
 from torrentdist.spark.reporting.report_page import render
 from torrentdist_cli.main import main
@@ -36,58 +21,6 @@ EMPTY = (
 MOMENT = datetime.datetime(2026, 1, 1)
 HOSTILE = "</svg><script>alert(1)</script>"
 Capture = pytest.CaptureFixture[str]
-
-
-def svg(markup: str) -> ElementTree.Element:
-    found = re.search(r"<svg.*</svg>", markup, re.DOTALL)
-    assert found is not None
-    return ElementTree.fromstring(found[0])
-
-
-@pytest.mark.parametrize("most", [0.0, 0.3, 1.0, 7.0, 9.99, 10.0, 123.0, 86400.0, 1e15])
-def test_an_axis_begins_at_zero_and_holds_everything(most: float) -> None:
-    """A mark beyond its axis lies, and an axis that begins elsewhere makes small differences look large."""
-    found = ticks(most)
-
-    assert 0.0 == found[0]
-    assert most <= found[-1] <= max(1.0, 2 * most)
-    assert 2 <= len(found) <= 8
-
-
-@pytest.mark.parametrize("most", [1, 3, 12, 17, 99, 1234])
-def test_an_axis_of_hosts_has_no_halves_and_holds_everything(most: int) -> None:
-    """A bar of twelve hosts left the picture because the axis ended at ten."""
-    found = axis(most, count)
-
-    assert all(value == int(value) for value, _ in found)
-    assert most <= found[-1][0] <= 2 * most + 4
-
-
-def test_values_read_as_people_say_them() -> None:
-    """An axis in raw bytes and seconds is one that nobody reads."""
-    said = [size(0), size(1536), size(200 << 30), seconds(0.25), seconds(42), seconds(600), seconds(10_000)]
-
-    assert ["0 B", "1.5 KiB", "200 GiB", "0.25 s", "42 s", "10.0 min", "2.8 h"] == said
-    assert ["0%", "0.1%", "50%", "99.9%", "100%"] == [percent(share) for share in (0.0, 0.001, 0.5, 0.999, 1.0)]
-
-
-def test_marks_are_inside_their_picture() -> None:
-    """What is drawn outside of the picture is not seen."""
-    bars = [Bar(f"host-{n}", [n * 1.5, 2.0, 0.0], "slow disk") for n in range(12)]
-    plots = [
-        line_plot([Curve("a", [(1.0, 0.5), (63.0, 1.0)])], x_label="x", y_label="y", title="t"),
-        bar_plot(bars, ("a", "b", "c"), form=seconds, x_label="x", title="t"),
-        bar_plot([Bar("b", [3e9])], ("bytes",), form=size, x_label="x", title="t"),
-        matrix_plot({(f"r{a}", f"r{b}"): 1.0 for a in range(9) for b in range(9)}, form=size, title="t"),
-    ]
-    outside = []
-    for plot in map(svg, plots):
-        _, _, width, height = map(float, plot.attrib["viewBox"].split())
-        for mark in plot.iter("rect"):
-            x, y, w, h = (float(mark.attrib[name]) for name in ("x", "y", "width", "height"))
-            outside += [mark.attrib] if x < 0 or y < 0 or x + w > width or y + h > height else []
-
-    assert not outside
 
 
 def test_names_from_outside_stay_text() -> None:
@@ -141,27 +74,6 @@ def test_the_page_opens_with_what_an_operator_asks() -> None:
     assert 'aria-label="Failed downloads by error"' in page
     assert "The picture shows the 8 newest of 20 bundles." in page
     assert "The picture shows the 12 worst of 18 bundles." in page
-
-
-@pytest.mark.parametrize(
-    ("most", "form", "unit"), [(90, seconds, "s"), (200, seconds, "min"), (3 << 30, size, "GiB"), (9, count, "")]
-)
-def test_an_axis_has_one_unit(most: float, form: Callable[[float], str], unit: str) -> None:
-    """An axis from 60 s over 90 s to 2 min makes its reader convert."""
-    said = [text for _, text in axis(most, form)]
-
-    assert {unit} == {text.partition(" ")[2] for text in said}
-    assert len(said) == len(set(said)) >= 3
-
-
-def test_a_label_that_is_cut_says_all_of_it_when_pointed_at() -> None:
-    """Two hosts whose names differ in the middle would be one."""
-    name = "rack-17-" + "x" * 60 + "-host-23"
-    texts = svg(bar_plot([Bar(name, [1.0])], ("a",), form=seconds, x_label="x", title="t")).iter("text")
-    label = next(text for text in texts if "…" in "".join(text.itertext()))
-
-    assert label[0].text == name
-    assert len(label[0].tail or "") * 5 < float(label.attrib["x"])
 
 
 def test_a_page_of_nothing_is_a_page() -> None:
