@@ -1,8 +1,8 @@
-"""Strict bencode: what a metafile is written in.
+"""Strict bencode, the encoding of metafiles.
 
-Always holds: a value has exactly one encoding, and only that one is decoded (sorted unique keys, no leading zeros,
-nothing trailing), so equal bytes and equal values are the same thing. Must not do: recurse or allocate without a bound,
-since what is decoded comes from outside.
+Always: a value has exactly one encoding, and only that one is decoded: sorted unique keys, no
+leading zeros, nothing after the end. So equal bytes and equal values are the same thing.
+Never: recurse or allocate without a bound, since the bytes come from outside.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from collections.abc import Mapping
 Value = int | bytes | list["Value"] | dict[bytes, "Value"]
 
 MAX_DEPTH = 100
-"""libtorrent's own default, so that what we accept a stock client can read too."""
+"""libtorrent's default: a stock client reads everything that we accept."""
 MAX_TOKENS = 10_000_000
 _LENGTH_DIGITS = 10
 _INT_DIGITS = 20
 
 
 class BencodeError(ValueError):
-    """The bytes are no canonical bencode."""
+    """The bytes are not canonical bencode."""
 
 
 class _Budget:
@@ -41,7 +41,7 @@ def encode(value: Value) -> bytes:
 
 
 def encode_dict_of_encoded(items: Mapping[bytes, bytes]) -> bytes:
-    """A dict whose values are encoded already; they are taken over byte by byte."""
+    """Encodes a dict whose values are encoded already."""
     return b"d" + b"".join(b"%d:%b%b" % (len(key), key, items[key]) for key in sorted(items)) + b"e"
 
 
@@ -71,7 +71,7 @@ def decode(data: bytes) -> Value:
 
 
 def decode_dict(data: bytes) -> tuple[dict[bytes, Value], dict[bytes, bytes]]:
-    """A dict, and the encoded bytes of each of its values as they stand in `data`."""
+    """Decodes a dict; also returns the encoded bytes of each of its values, as they are in `data`."""
     if data[:1] != b"d":
         raise BencodeError("it is no dictionary")
     spans: dict[bytes, tuple[int, int]] = {}

@@ -1,7 +1,8 @@
-"""The content of a bundle on disk: put into its final form, and compared with its metafile byte by byte.
+"""Brings a bundle's content on disk into its final form, and compares it with its metafile.
 
-Always holds: content without damage is exactly what was uploaded, with no entry more and none less; no symlink is ever
-followed. Must not do: decide what happens to damage. Everything blocks: callers use threads.
+Always: content without damage is exactly what was uploaded, with no entry more or less. No symlink
+is followed.
+Never: decide what happens to damage. Never called on an event loop; every function blocks.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Damage(msgspec.Struct, frozen=True):
 
 
 class _Layout:
-    """What should be on disk, by path as bytes."""
+    """The entries that should be on disk, by their paths as bytes."""
 
     def __init__(self, meta: Metafile) -> None:
         self.files = {file.path.encode(): file for file in meta.files}
@@ -49,8 +50,10 @@ class _Layout:
 
 
 def finish_content(meta: Metafile, content_dir: Path) -> None:
-    """Complete what a swarm cannot carry (symlinks, empty files and directories, modes); remove what is not named. What
-    has to be zeros becomes holes."""
+    """Adds what a swarm cannot carry: symlinks, empty files, empty directories and modes.
+
+    Removes entries that are not in the bundle, and makes holes of zeros.
+    """
     try:
         top = os.fsencode(content_dir)
         if not os.path.lexists(top):
@@ -106,7 +109,7 @@ def _set_mode(path: bytes, mode: int) -> None:
 
 
 def verify_content(meta: Metafile, content_dir: Path, progress: Progress | None = None) -> list[Damage]:
-    """Every difference between the bundle and what lies in `content_dir`, after reading every byte of it."""
+    """Reads every byte of `content_dir` and returns each difference from the bundle."""
     layout = _Layout(meta)
     damaged = list(_structure_damage(layout, os.fsencode(content_dir)))
     bad = {damage.path for damage in damaged}
@@ -117,7 +120,7 @@ def verify_content(meta: Metafile, content_dir: Path, progress: Progress | None 
 
 
 def verify_files(meta: Metafile, content_dir: Path, paths: Collection[str]) -> list[Damage]:
-    """The damage among these files only, after reading every byte of them."""
+    """Reads every byte of these files and returns their damage."""
     top, damage, readable = os.fsencode(content_dir), [], []
     for file in meta.files:
         if file.path in paths:
@@ -130,7 +133,7 @@ def verify_files(meta: Metafile, content_dir: Path, paths: Collection[str]) -> l
 
 
 def check_links(links: Iterable[Symlink], content_dir: Path) -> list[Damage]:
-    """The symlinks that do not lead where they should."""
+    """Returns the symlinks that are missing or have another target."""
     damage = []
     for link in links:
         try:
@@ -150,7 +153,10 @@ def _fault_at(file: FileEntry, path: bytes) -> str | None:
 
 
 def verify_copy(meta: Metafile, path: Path, progress: Progress | None = None) -> list[Damage]:
-    """The same for a copy that was placed somewhere: `path` is the file itself if the bundle is a single file."""
+    """Verifies a copy outside the store.
+
+    `path` is the file itself if the bundle is a single file.
+    """
     if not meta.single_file:
         return verify_content(meta, path, progress)
     [entry] = meta.files
@@ -160,14 +166,14 @@ def verify_copy(meta: Metafile, path: Path, progress: Progress | None = None) ->
 
 
 def same_content(meta: Metafile, path: Path) -> bool:
-    """Whether `path` holds exactly this bundle. Reads the bytes only if names, sizes and modes agree."""
+    """Whether `path` holds exactly this bundle. Reads bytes only if names, sizes and modes agree."""
     if not meta.single_file and next(_structure_damage(_Layout(meta), os.fsencode(path)), None):
         return False
     return not verify_copy(meta, path)
 
 
 def _structure_damage(layout: _Layout, top: bytes) -> Iterator[Damage]:
-    """What is wrong without looking into the files."""
+    """Yields the damage that shows without reading files."""
     missing = set(layout.files) | set(layout.links) | layout.directories
     try:
         if kind_of(os.lstat(top).st_mode) is not EntryKind.DIRECTORY:

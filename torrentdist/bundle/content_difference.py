@@ -1,7 +1,7 @@
 """Says in a sentence how one bundle's content differs from another's.
 
-Always: names, modes, symlinks, empty directories and content are compared, by the metafiles alone.
-Never: reads a file.
+Always: compares names, modes, symlinks, empty directories and content, by the metafiles alone.
+Never: read a file.
 """
 
 from __future__ import annotations
@@ -12,7 +12,10 @@ _NAMED = 3
 
 
 def describe_difference(old: Metafile, new: Metafile) -> str:
-    """How `new` differs from `old`: `a.txt has other content, run.sh is executable now, and 4 more differences`."""
+    """How `new` differs from `old`.
+
+    For example: `a.txt has other content, run.sh is executable now, and 4 more differences`.
+    """
     found = _differences(old, new)
     more = len(found) - _NAMED
     rest = [f"and {more} more {'difference' if more == 1 else 'differences'}"] if more > 0 else []

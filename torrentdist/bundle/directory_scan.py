@@ -1,7 +1,8 @@
-"""Looks at a directory and says what is in it, without following a single symlink below its top.
+"""Lists what is in a directory, without following any symlink below its top.
 
-Always holds: names are bytes until they have proven to be valid UTF-8; two equal Scans mean that nothing was added,
-removed, replaced or written between them. Must not do: read content.
+Always: names stay bytes until they have proven to be valid UTF-8. Two equal scans mean that nothing
+was added, removed, replaced or written between them.
+Never: read content.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class EntryKind(StrEnum):
 
 class FoundEntry(NamedTuple):
     path: bytes
-    """Relative to where the walk began."""
+    """Relative to the top of the walk."""
     kind: EntryKind
     info: os.stat_result
 
@@ -41,16 +42,19 @@ class ScannedFile(msgspec.Struct, frozen=True):
     size: int
     mtime_ns: int
     ctime_ns: int
-    """Tells of what a restored mtime and a reused inode hide."""
+    """Changes with every write, even if the mtime is set back or the inode is used again."""
     inode: int
     executable: bool
 
 
 class Scan(msgspec.Struct, frozen=True):
-    """What can become a bundle: files in the order of a file tree, the others sorted as bytes."""
+    """The entries that a bundle can be made of.
+
+    Files are in the order of a file tree, the others are sorted as bytes.
+    """
 
     top: bytes
-    """The directory that the paths start in, or the single file itself; no symlink is left in it."""
+    """The real path of the directory that the paths start in, or of the single file."""
     single_file: bool
     files: tuple[ScannedFile, ...]
     symlinks: tuple[tuple[bytes, bytes], ...]
@@ -61,7 +65,7 @@ class Scan(msgspec.Struct, frozen=True):
         return sum(file.size for file in self.files)
 
     def place(self, file: ScannedFile) -> bytes:
-        """Where a file of this scan lies on disk."""
+        """Returns the path on disk of a file of this scan."""
         return self.top if self.single_file else self.top + b"/" + file.path
 
 
@@ -78,12 +82,15 @@ def kind_of(mode: int) -> EntryKind:
 
 
 def is_executable(mode: int) -> bool:
-    """The owner's bit decides: it is the only one of the nine that a bundle keeps."""
+    """Looks at the owner's bit alone: it is the only permission that a bundle keeps."""
     return bool(mode & stat.S_IXUSR)
 
 
 def walk(top: bytes) -> Iterator[tuple[bytes, list[FoundEntry]]]:
-    """Every directory from `top` ("") down, with its entries in order. What is taken off the list is not entered."""
+    """Yields every directory from `top` ("") down, with its entries in order.
+
+    A directory that the caller takes off the list is not entered.
+    """
     pending = [b""]
     while pending:
         prefix = pending.pop()
@@ -96,7 +103,10 @@ def walk(top: bytes) -> Iterator[tuple[bytes, list[FoundEntry]]]:
 
 
 def scan(path: Path) -> Scan:
-    """What `path`, a directory or a single file, holds; an error names the first thing that no bundle can hold."""
+    """Scans a directory or a single file.
+
+    An error names the first entry that no bundle can hold.
+    """
     top = os.path.realpath(os.fsencode(path))
     try:
         info = os.stat(top)
@@ -117,7 +127,7 @@ def scan(path: Path) -> Scan:
 
 
 def shown(path: str | bytes | int | None) -> str:
-    """A path for people."""
+    """The path as text for people."""
     return path.decode("utf-8", "replace") if isinstance(path, bytes) else str(path or "")
 
 
@@ -156,7 +166,7 @@ def _scan_directory(top: bytes) -> Scan:
 
 
 def _sorted_files(files: list[ScannedFile]) -> tuple[ScannedFile, ...]:
-    """The order of a file tree: by components, so that "a/x" comes before "a.b"."""
+    """Sorts as a file tree does: by components, so that "a/x" comes before "a.b"."""
     return tuple(sorted(files, key=lambda file: file.path.split(b"/")))
 
 

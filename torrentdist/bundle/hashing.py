@@ -1,8 +1,8 @@
-"""Reads files and hashes them, on as many threads as there are processors.
+"""Reads files and hashes them, with one thread for each processor.
 
-Always holds: each thread holds one read buffer, whatever the size of a file; a file that is not what it was expected to
-be while its bytes are read gives a ReadFault, never a hash. Must not do: follow a symlink in the last place, or
-wait for a fifo.
+Always: a thread holds one read buffer, whatever the size of a file. A file that is not as expected,
+or that changes while it is read, gives a ReadFault and never a hash.
+Never: open a symlink, or wait for a fifo.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import msgspec
 from torrentdist.bundle import merkle
 
 Progress = Callable[[int, int], None]
-"""Told the bytes done and the bytes in all."""
+"""Called with the bytes done and the bytes in all."""
 
 _READ = 1024 * 1024
 _UNIT = 4 * 1024 * 1024
@@ -30,7 +30,7 @@ _local = threading.local()
 
 
 class ReadFault(Exception):
-    """The file is not the regular file of the expected size, or it changed meanwhile."""
+    """The file is not a regular file of the expected size, or it changed meanwhile."""
 
 
 class FileToHash(NamedTuple):
@@ -41,7 +41,7 @@ class FileToHash(NamedTuple):
 class FileHash(msgspec.Struct, frozen=True):
     root: bytes
     layer: bytes
-    """The hashes of its pieces; empty for a file of a single piece."""
+    """The hashes of its pieces, joined; empty for a file of a single piece."""
 
 
 class _Range(NamedTuple):
@@ -56,7 +56,10 @@ Outcome = FileHash | ReadFault | OSError
 
 
 def hash_files(files: Sequence[FileToHash], piece_length: int, progress: Progress | None = None) -> Iterator[Outcome]:
-    """The hash of every file, in order, or what was in its way. Empty files have empty hashes."""
+    """Yields the hash of every file, in order, or the error that it met.
+
+    Empty files have empty hashes.
+    """
     threads = len(os.sched_getaffinity(0))
     total = sum(file.size for file in files)
     done = 0
@@ -83,7 +86,7 @@ def _combine(pieces: Sequence[bytes], size: int, piece_length: int) -> FileHash:
 
 
 def _units(files: Sequence[FileToHash], piece_length: int) -> Iterator[list[_Range]]:
-    """Portions of work: a stretch of a large file, or some small files."""
+    """Splits the work into portions: a stretch of a large file, or some small files."""
     stretch = max(piece_length, _UNIT)
     unit: list[_Range] = []
     weight = 0
@@ -105,7 +108,7 @@ _Answers = list[tuple[_Range, list[bytes] | ReadFault | OSError]]
 def _run(
     units: Iterable[list[_Range]], piece_length: int, threads: int
 ) -> Iterator[tuple[_Range, list[bytes] | ReadFault | OSError]]:
-    """The answers in order, with only a few units under way at a time."""
+    """Yields the answers in order. Only a few units are under way at a time."""
     window: deque[Future[_Answers]] = deque()
     with ThreadPoolExecutor(threads, thread_name_prefix="hash") as pool:
         try:
@@ -130,7 +133,7 @@ def _hash_unit(unit: list[_Range], piece_length: int) -> _Answers:
 
 
 def _hash_range(part: _Range, piece_length: int) -> list[bytes]:
-    """The hashes of the pieces of one stretch; for a file of a single piece, its root."""
+    """Returns the hashes of the pieces of one stretch; for a file of a single piece, its root."""
     fd = os.open(part.path, _OPEN)
     try:
         before = os.fstat(fd)

@@ -1,7 +1,8 @@
-"""Whether the files that a job names are in its directory, and whether its program can be run.
+"""Checks that the files that a job names are in its bundle, and that its program is executable.
 
-Always holds: a program without a slash may be one of the host's PATH, which nobody here knows; any other is a file of
-the bundle. Must not do: read the files.
+Always: a program without a slash may come from a host's PATH, which is not known here. Any other
+program is a file of the bundle.
+Never: read the files.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from torrentdist.model.jobs.spark_job import files_of
 
 
 def file_problem(directory: Path, spec: JobSpec) -> tuple[str, str] | None:
-    """(key, what is wrong with its file), or None."""
+    """Returns the key of the first bad file and its problem, or None."""
     if spec.kind is JobKind.SPARK:
         names = [(key, name) for key, name, _ in files_of(spec.command, spec.spark)]
         missing = next(((key, name) for key, name in names if _inside(directory, name) is None), None)
@@ -28,7 +29,7 @@ def file_problem(directory: Path, spec: JobSpec) -> tuple[str, str] | None:
 
 
 def _inside(directory: Path, name: str) -> Path | None:
-    """The regular file of that name that does not leave the directory."""
+    """The regular file of this name, if it is inside the directory."""
     try:
         root = directory.resolve(strict=True)
         found = (root / name).resolve(strict=True)

@@ -1,7 +1,8 @@
-"""The hash trees of BEP 52, as pure functions over digests.
+"""The hash trees of BEP 52.
 
-Always holds: leaves are SHA-256 of 16 KiB blocks (the last one of a file may be shorter); what is missing to a power of
-two counts as a zero digest at the leaves, and as the root of such a subtree at the piece layer.
+Always: a leaf is the SHA-256 of a 16 KiB block; the last block of a file may be shorter. Leaves that
+lack to a power of two count as zeros. In the piece layer they count as the root of such a subtree.
+Pure: functions of digests.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ ZERO = bytes(HASH)
 
 
 def leaves(data: memoryview) -> list[bytes]:
-    """The digests of the blocks of `data`, which starts at a block's border."""
+    """The digests of the blocks of `data`, which starts where a block starts."""
     sha256 = hashlib.sha256
     return [sha256(data[i : i + BLOCK]).digest() for i in range(0, len(data), BLOCK)]
 
@@ -41,7 +42,7 @@ def piece_hash(blocks: Sequence[bytes], piece_length: int) -> bytes:
 
 @cache
 def empty_piece(piece_length: int) -> bytes:
-    """What stands for a piece that pads the piece layer."""
+    """The hash that pads the piece layer."""
     return root([ZERO], width=piece_length // BLOCK)
 
 

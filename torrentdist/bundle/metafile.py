@@ -1,7 +1,9 @@
 """The metafile: a BitTorrent v2 torrent whose info dict also covers our manifest, as a value.
 
-Always holds: a Metafile exists only if every path, count, size, hash and symlink in it was checked, so its users trust
-it. Must not do: touch a disk, or let anything but `invalid_metafile` escape for bytes from outside.
+Longer than most, since it is one format: each key is parsed and checked by one function.
+Always: a Metafile exists only if every path, count, size, hash and symlink in it was checked, so
+its users trust it.
+Never: touch a disk, or raise anything but `invalid_metafile` for bytes from outside.
 """
 
 from __future__ import annotations
@@ -19,10 +21,11 @@ from torrentdist.model.ids import Digest
 
 MANIFEST_SCHEMA = 1
 DIRECTORY_NAME = "content"
-"""The torrent's name for every directory, so that the digest depends on the content alone."""
+"""The name of every torrent of a directory, so that the digest depends on the content alone."""
 MIN_PIECE_LENGTH = 2 * merkle.BLOCK
-"""Not one block: where a piece is a block, libtorrent 2.1.1 (hash_picker::hashes_rejected) writes past its memory when
-a peer has sent it a wrong byte of a file that fits into one piece. One damaged disk would end every downloader."""
+"""Two blocks. With pieces of one block, libtorrent 2.1.1 (hash_picker::hashes_rejected) writes past
+its memory when a peer sends a wrong byte of a file that fits into one piece. One damaged disk would
+end every downloader."""
 MAX_PIECE_LENGTH = 16 * 1024 * 1024
 MAX_PIECES = 1 << 21
 """libtorrent's own default limit."""
@@ -36,7 +39,7 @@ class FileEntry(msgspec.Struct, frozen=True):
     path: str
     size: int
     root: bytes
-    """The merkle root of its content; empty for an empty file."""
+    """The Merkle root of its content; empty for an empty file."""
     executable: bool
 
 
@@ -51,7 +54,7 @@ class Metafile(msgspec.Struct, frozen=True, dict=True):
     piece_length: int
     single_file: bool
     files: tuple[FileEntry, ...]
-    """In the order of the file tree, which is the torrent's."""
+    """In the order of the file tree, which is the torrent's order."""
     symlinks: tuple[Symlink, ...]
     empty_dirs: tuple[str, ...]
     piece_layers: Mapping[bytes, bytes]
@@ -67,7 +70,7 @@ class Metafile(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def directories(self) -> tuple[str, ...]:
-        """Every directory below the top, empty or not, each after the one that it lies in."""
+        """Every directory below the top, empty or not, each after its parent."""
         found = set(self.empty_dirs)
         found.update(file.path.rpartition("/")[0] for file in self.files)
         found.update(link.path.rpartition("/")[0] for link in self.symlinks)
@@ -84,7 +87,7 @@ class Metafile(msgspec.Struct, frozen=True, dict=True):
 
 
 def metafile_of(raw: bytes, digest: str) -> Metafile:
-    """The metafile of this very content; `corrupt` if it is damaged, or of another."""
+    """Parses the metafile of `digest`; `corrupt` if it is damaged or belongs to other content."""
     try:
         meta = parse_metafile(raw)
     except TorrentdistError as exc:
@@ -95,7 +98,7 @@ def metafile_of(raw: bytes, digest: str) -> Metafile:
 
 
 def parse_metafile(raw: bytes) -> Metafile:
-    """The metafile in `raw`, every claim in it checked; `invalid_metafile` says which one does not hold."""
+    """Parses a metafile and checks every claim in it; `invalid_metafile` says which is false."""
     if len(raw) > MAX_METAFILE_BYTES:
         raise _refused(f"it has {len(raw)} bytes, more than {MAX_METAFILE_BYTES}")
     try:
@@ -125,7 +128,7 @@ def parse_metafile(raw: bytes) -> Metafile:
 
 
 def with_trackers(raw: bytes, urls: Sequence[str]) -> bytes:
-    """The same metafile, naming trackers for stock clients. The info dict, and so the digest, stays as it is."""
+    """Adds trackers for stock clients. The info dict, and so the digest, stays as it is."""
     try:
         _, encoded = bencode.decode_dict(raw)
     except bencode.BencodeError as exc:
@@ -203,7 +206,7 @@ def _piece_length(info: dict[bytes, Value]) -> int:
 
 
 def _indexes(value: Value | None) -> set[int]:
-    """Numbers of files, in strictly rising order so that a set of them has one form only."""
+    """Parses numbers of files, which must rise so that a set has one form only."""
     if not isinstance(value, list):
         raise _refused("the manifest's list of executable files is missing")
     last = -1
@@ -217,7 +220,7 @@ def _indexes(value: Value | None) -> set[int]:
 
 
 def _files(tree: dict[bytes, Value], executable: set[int]) -> Iterator[FileEntry]:
-    """The leaves of the file tree in its order. The decoder has bounded its depth."""
+    """Yields the files in the order of the tree. The decoder has bounded its depth."""
     total = 0
     for index, (path, leaf) in enumerate(_leaves(tree, b"")):
         total += len(path)
@@ -232,7 +235,7 @@ def _leaves(tree: dict[bytes, Value], prefix: bytes) -> Iterator[tuple[bytes, di
     if not tree:
         raise _refused("the file tree has a directory without files")
     for name, value in tree.items():
-        # Before anything is joined: a name with '/' or a long chain must not become a path.
+        # Checked before names are joined: a name with '/' or a long chain must not become a path.
         if problem := safe_paths.name_problem(name):
             raise _refused(f"the name {_shown(name)} cannot be used: {problem}")
         path = prefix + name
@@ -282,7 +285,10 @@ def _empty_dirs(value: Value | None) -> Iterator[str]:
 
 
 def _piece_layers(top: dict[bytes, Value], files: Sequence[FileEntry], piece_length: int) -> dict[bytes, bytes]:
-    """Exactly the layers of the files that have more than one piece, each proven against its file's root."""
+    """Parses the layers of the files that have more than one piece.
+
+    Each must hash to its file's root, and there must be no others.
+    """
     layers: dict[bytes, bytes] = {}
     given = _as_dict(top.get(b"piece layers"), "the piece layers")
     expected = {file.root: _pieces(file.size, piece_length) for file in files if file.size > piece_length}
@@ -299,7 +305,7 @@ def _piece_layers(top: dict[bytes, Value], files: Sequence[FileEntry], piece_len
 
 
 def _check_whole(metafile: Metafile) -> None:
-    """What no part shows alone."""
+    """Checks what only the whole metafile shows."""
     if metafile.num_pieces > MAX_PIECES:
         raise _refused(f"it has more than {MAX_PIECES} pieces")
     if metafile.size == 0:

@@ -1,8 +1,8 @@
 """Makes the metafile of a directory or a single file.
 
-Always holds: what comes out describes one state of the directory, or `changed_while_reading` is raised; equal content
-gives an equal metafile, wherever and under whatever directory name it lies. Must not do: write anything, or follow
-symlinks below the top.
+Always: a metafile describes one state of the directory, or `changed_while_reading` is raised. Equal
+content gives an equal metafile, wherever it lies and whatever its directory is called.
+Never: write, or follow symlinks below the top.
 """
 
 from __future__ import annotations
@@ -22,22 +22,23 @@ from torrentdist.model.errors import TorrentdistError
 TARGET_PIECES = 2048
 LARGEST_CHOSEN_PIECE = 4 * 1024 * 1024
 _CLOCK_TICK_NS = 20_000_000
-"""File times advance in steps of up to 10 ms: two writes within one step look like one."""
+"""File times advance in steps of up to 10 ms. Two writes within a step look like one."""
 _SETTLING_SCANS = 25
 
 
 def choose_piece_length(size: int) -> int:
-    """About 2048 pieces, each between 32 KiB and 4 MiB.
+    """Gives about 2048 pieces, each between 32 KiB and 4 MiB.
 
-    A piece can be passed on only when it is whole, so a broadcast wants many of them (of 32 MiB, 32 KiB pieces beat
-    64 KiB, and so on up to 1 MiB); each costs the plan, requests and have messages, so a large bundle wants few.
+    A piece can be passed on only when it is whole, so a broadcast wants many pieces: for 32 MiB,
+    32 KiB beats 64 KiB, and so on up to 1 MiB. Each piece costs planning, requests and have
+    messages, so a large bundle wants few.
     """
     wanted = max(MIN_PIECE_LENGTH, size // TARGET_PIECES)
     return min(1 << (wanted - 1).bit_length(), LARGEST_CHOSEN_PIECE)
 
 
 def make_metafile(path: Path, *, piece_length: int | None = None, progress: Progress | None = None) -> Metafile:
-    """The metafile of what lies at `path`. Blocks for as long as it takes to read all of it."""
+    """Makes the metafile of `path`. Blocks until all of it is read."""
     before = _settled(path)
     length = choose_piece_length(before.size) if piece_length is None else piece_length
     hashes = _hash(before, length, progress)
@@ -51,12 +52,16 @@ def make_metafile(path: Path, *, piece_length: int | None = None, progress: Prog
         b"torrentdist": _manifest(before),
     }
     layers: dict[bytes, Value] = {found.root: found.layer for found in hashes if found.layer}
-    # Parsed like one from outside: what we make, everybody accepts.
+    # Parsed like one from outside, so that every host accepts what this one makes.
     return parse_metafile(bencode.encode({b"info": info, b"piece layers": layers}))
 
 
 def _settled(path: Path) -> Scan:
-    """A scan after which every change shows: no file's times are so young that another write may leave them alone."""
+    """Scans when every later change will show.
+
+    A file that was just written may be written again without a change of its times, so this waits
+    until no file is that young.
+    """
     for _ in range(_SETTLING_SCANS):
         found = scan(path)
         now = time.time_ns()

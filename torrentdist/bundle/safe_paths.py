@@ -1,7 +1,8 @@
-"""Which names, paths and symlinks a bundle may have. Pure decisions; what is wrong comes back as a sentence.
+"""Which names, paths and symlinks a bundle may have. A problem comes back as a sentence.
 
-Always holds: a path that passes, joined to a directory of ours, names something inside that directory, and a symlink
-that passes cannot be followed out of the bundle, not through any chain of other symlinks in it.
+Always: a path that passes, joined to one of our directories, names something inside it. A symlink
+that passes never leads out of the bundle, not through other symlinks either.
+Pure: functions of names.
 """
 
 from __future__ import annotations
@@ -12,16 +13,16 @@ from typing import NamedTuple
 
 MAX_NAME_BYTES = 255
 MAX_PATH_BYTES = 3072
-"""Of Linux' 4096, less room for the directory of a store or a destination."""
+"""Linux allows 4096; the rest is for the directory of a store or a destination."""
 MAX_DEPTH = 90
-"""A nested file tree stays below the 100 levels that libtorrent's decoder reads by default."""
+"""Keeps a file tree below the 100 levels that libtorrent's decoder reads by default."""
 MAX_TARGET_BYTES = 4095
 MAX_LINK_HOPS = 40
-"""As many as Linux follows in one lookup."""
+"""The number that Linux follows in one lookup."""
 MAX_RESOLVED_DEPTH = 256
 MAX_ENTRIES = 1_000_000
 MAX_ALL_PATHS_BYTES = 256 * 1024 * 1024
-"""All paths together. A short tree can spell long paths; this bounds what they take in memory."""
+"""Of all paths together: a short file tree can spell paths that fill the memory."""
 
 
 def name_problem(name: bytes) -> str | None:
@@ -46,7 +47,10 @@ def path_problem(path: bytes) -> str | None:
 
 
 def target_problem(target: bytes) -> str | None:
-    """Why no symlink can have this target wherever it stands, or None. That it stays inside is find_link_problem's."""
+    """Why no symlink may have this target, or None.
+
+    `find_link_problem` checks that a target is inside the bundle.
+    """
     if not target or b"\0" in target or len(target) > MAX_TARGET_BYTES:
         return f"its target is empty, contains NUL or is longer than {MAX_TARGET_BYTES} bytes"
     return _text_problem(target)
@@ -78,7 +82,10 @@ class _Refused(Exception):
 
 
 def find_link_problem(links: Mapping[str, str]) -> LinkProblem | None:
-    """The first of a bundle's symlinks (path to target) that leads outside or in a circle. It may dangle."""
+    """The first symlink (path to target) that leads outside or in a circle.
+
+    A symlink to nothing is no problem.
+    """
     resolver = _Resolver(links)
     for path in sorted(links):
         try:
@@ -89,7 +96,7 @@ def find_link_problem(links: Mapping[str, str]) -> LinkProblem | None:
 
 
 class _Resolver:
-    """Follows symlinks as the kernel would, on names alone; what was found once is not followed again.
+    """Follows symlinks as the kernel would, by names alone, and remembers every answer.
 
     A place is a tuple of ever longer prefixes: ("a", "a/b", "a/b/c").
     """
@@ -99,7 +106,7 @@ class _Resolver:
         self._known: dict[str, tuple[tuple[str, ...], int]] = {}
 
     def resolve(self, path: str, depth: int) -> tuple[tuple[str, ...], int]:
-        """Where the symlink at `path` leads, and how many symlinks were followed on the way."""
+        """Returns the place that the symlink at `path` leads to, and the symlinks followed."""
         if path in self._known:
             return self._known[path]
         target = self._links[path]
@@ -131,7 +138,7 @@ class _Resolver:
 
 
 def prefixes(path: str) -> Iterable[str]:
-    """a, a/b, a/b/c of a/b/c."""
+    """Yields a, a/b and a/b/c for a/b/c."""
     end = path.find("/")
     while end >= 0:
         yield path[:end]
@@ -140,7 +147,10 @@ def prefixes(path: str) -> Iterable[str]:
 
 
 def find_layout_problem(files: Iterable[str], links: Iterable[str], empty_dirs: Iterable[str]) -> str | None:
-    """Why these cannot be in one bundle, or None: every path is one thing, and only directories hold others."""
+    """Why these paths cannot be in one bundle, or None.
+
+    Each path must be one thing only, and only directories may contain others.
+    """
     leaves: set[str] = set()
     total = 0
     for path in (path for group in (files, links, empty_dirs) for path in group):

@@ -1,8 +1,9 @@
-"""Puts a copy of a bundle's content where a user wants it, by the cheapest way that the file system offers.
+"""Copies a bundle's content to where a user wants it, as a reflink if the file system can.
 
-Always holds: the destination appears whole or not at all, on disk when the call returns; what others put there is not
-overwritten. Every build happens in a hidden directory beside the destination that its builder keeps locked, so what
-a crash left is told from what is at work, and removed by the next one. Must not do: write into the source.
+Always: the destination appears whole or not at all, and is on disk when the call returns. Nothing
+that others put there is overwritten. A copy is built in a hidden directory beside the destination.
+Its builder keeps it locked, so the next one can tell what a crash left from what is at work.
+Never: write into the source.
 """
 
 from __future__ import annotations
@@ -27,12 +28,15 @@ _FICLONE = 0x40049409
 _COPY = 8 * 1024 * 1024
 _MARK = ".torrentdist-"
 _KEPT_NAME_BYTES = 200
-"""The hidden directory's name must fit into 255 bytes too."""
+"""Bytes of the destination's name in that of the hidden directory, which has room for 255."""
 _TRY_NEXT = {errno.EOPNOTSUPP, errno.ENOTTY, errno.EXDEV, errno.EINVAL, errno.EPERM, errno.EMLINK, errno.ENOSYS}
 
 
 def place_content(meta: Metafile, content_dir: Path, dest: Path, progress: Progress | None = None) -> None:
-    """Put the verified content at `dest`, which must not exist (an empty directory may, for a bundle that is one)."""
+    """Puts the verified content at `dest`, which must not exist.
+
+    An empty directory may exist there if the bundle is a directory.
+    """
     dest = _absolute(dest)
     try:
         with _workplace(dest) as work:
@@ -47,7 +51,10 @@ def place_content(meta: Metafile, content_dir: Path, dest: Path, progress: Progr
 
 
 def replace_content(meta: Metafile, content_dir: Path, dest: Path, progress: Progress | None = None) -> None:
-    """Put the verified content at `dest` in place of whatever is there, which goes once the new content stands."""
+    """Puts the verified content at `dest`, in place of anything that is there.
+
+    The old content is removed after the new content is whole.
+    """
     dest = _absolute(dest)
     try:
         with _workplace(dest) as work:
@@ -75,7 +82,10 @@ def _refuse_existing(meta: Metafile, dest: Path) -> None:
 
 
 def _put(meta: Metafile, built: bytes, dest: Path) -> None:
-    """A link refuses to replace a file, where a rename would not; a directory that is not empty none replaces."""
+    """Moves `built` to `dest` without overwriting.
+
+    Files use link(), which fails if `dest` exists. rename() already refuses a non-empty directory.
+    """
     if meta.single_file:
         try:
             os.link(built, dest, follow_symlinks=False)
@@ -89,7 +99,7 @@ def _put(meta: Metafile, built: bytes, dest: Path) -> None:
 
 @contextmanager
 def _workplace(dest: Path) -> Iterator[Path]:
-    """A locked directory beside `dest`, removed at the end with all that is still in it."""
+    """Makes a locked directory beside `dest`, and removes it at the end with all that is in it."""
     prefix = b"." + os.fsencode(dest.name)[:_KEPT_NAME_BYTES] + os.fsencode(_MARK)
     parent = os.fsencode(dest.parent)
     _remove_stale(parent, prefix)
@@ -125,7 +135,7 @@ def _remove_stale(parent: bytes, prefix: bytes) -> None:
 
 
 def _build(meta: Metafile, content_dir: Path, work: Path, progress: Progress | None) -> bytes:
-    """A whole copy inside `work`, synced: the file itself for a single file, a directory otherwise."""
+    """Makes a whole copy inside `work`, syncs it and returns its path."""
     source, target = os.fsencode(content_dir), os.fsencode(work) + b"/content"
     os.mkdir(target, 0o700)
     for directory in meta.directories:
@@ -147,14 +157,16 @@ def _build(meta: Metafile, content_dir: Path, work: Path, progress: Progress | N
 
 
 class _Ways:
-    """Remembers which way worked, so that ten thousand files do not each fail first. A hard link is no way: who writes
-    into it writes into the store."""
+    """Remembers whether reflinks work, so that ten thousand files do not each fail first.
+
+    Hard links are never used: a write into one would be a write into the store.
+    """
 
     def __init__(self) -> None:
         self._reflinks = True
 
     def place(self, file: FileEntry, source: bytes, target: bytes) -> Iterator[int]:
-        """Put one file in place; yields the bytes as they get there."""
+        """Puts one file in place. Yields the bytes of each step."""
         if self._reflinks and file.size:
             if _reflink(file, source, target):
                 yield file.size
@@ -193,7 +205,7 @@ def _reflink(file: FileEntry, source: bytes, target: bytes) -> bool:
 
 
 def _copy(file: FileEntry, source: bytes, target: bytes) -> Iterator[int]:
-    """The bytes; what are holes in the source are holes in the target. Yields the bytes done."""
+    """Copies the bytes and keeps holes. Yields the bytes of each step."""
     from_fd, to_fd = _open_pair(source, target)
     try:
         size = os.fstat(from_fd).st_size

@@ -1,7 +1,7 @@
-"""What makes a change on disk survive a crash: fsync of files and directories, one syncfs for many files.
+"""Makes changes on disk survive a crash: fsync of files and directories, one syncfs for many files.
 
-Always holds: when a function returns, what it names is on disk as far as the kernel can promise. It blocks: callers
-use threads.
+Always: when a function returns, its change is on disk as far as the kernel can promise.
+Never: called on an event loop; every function blocks.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def sync_filesystem(path: Path) -> None:
-    """Bring everything that was written to the file system of `path` to disk, at the price of one call."""
+    """Writes everything of the file system of `path` to disk, with one call."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         if not hasattr(_libc, "syncfs"):
@@ -31,7 +31,7 @@ def sync_filesystem(path: Path) -> None:
 
 
 def fsync_dir(path: Path) -> None:
-    """Make the names in a directory durable, after a rename, link or unlink in it."""
+    """Makes the names in a directory durable, after a rename, link or unlink in it."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
@@ -40,7 +40,7 @@ def fsync_dir(path: Path) -> None:
 
 
 def write_durably(path: Path, data: bytes, mode: int = 0o644) -> None:
-    """Put `data` at `path`: after a crash there is the old content or the new one, never a part."""
+    """Writes a whole file. After a crash it has the old content or the new one, never a part."""
     temporary = path.parent / f".{path.name[:64]}.{secrets.token_hex(6)}.tmp"
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
     try:
@@ -56,7 +56,7 @@ def write_durably(path: Path, data: bytes, mode: int = 0o644) -> None:
 
 
 def disk_failure(error: OSError, path: Path, needed: int = 0) -> TorrentdistError:
-    """The error of our table for what the operating system said about `path`."""
+    """Translates an error of the operating system about `path` into `disk_full` or `disk_error`."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return TorrentdistError("disk_full", path=str(path), needed=needed, free=_free_bytes(path))
     return TorrentdistError("disk_error", path=str(path), detail=error.strerror or str(error))

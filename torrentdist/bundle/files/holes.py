@@ -1,7 +1,7 @@
-"""Holes of files: which pieces of a bundle hold nothing but zeros, and files that take no room for them.
+"""Finds the pieces of a bundle that hold nothing but zeros, and keeps them as holes in files.
 
-Always: the metafile alone tells where the zeros are, since their hash is known; a file reads the same with its holes.
-Where the file system knows no holes, nothing happens.
+Always: the metafile alone tells where the zeros are, since their hash is known. A file with holes
+reads the same. On a file system without holes nothing happens.
 Never: read a file.
 """
 
@@ -25,21 +25,21 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
 _PUNCH_HOLE_KEEP_SIZE = 0x02 | 0x01
 LEAST = 64 * 1024
-"""A shorter stretch of zeros is stored like any other bytes."""
+"""Bytes. A shorter stretch of zeros is stored like other bytes."""
 
 
 class ZeroRun(NamedTuple):
-    """Pieces of one file, side by side, that hold nothing but zeros."""
+    """Adjacent pieces of one file that hold nothing but zeros."""
 
     file: FileEntry
     first: int
-    """The number of the first of them within the file."""
+    """The number within the file of the first piece."""
     start: int
     end: int
 
 
 def zero_runs(meta: Metafile) -> Iterator[ZeroRun]:
-    """In the order of the files. A bundle without zeros costs one search of its hashes."""
+    """Yields the runs in the order of the files. A bundle without zeros costs one search."""
     whole = _zero_piece(meta.piece_length, meta.piece_length)
     for file in meta.files:
         if file.size >= LEAST:
@@ -47,7 +47,7 @@ def zero_runs(meta: Metafile) -> Iterator[ZeroRun]:
 
 
 def zero_pieces(meta: Metafile) -> list[bool]:
-    """For each piece of the torrent whether it holds nothing but zeros; empty if none does."""
+    """Tells for each piece of the torrent whether it holds only zeros. Empty if none does."""
     found = list(zero_runs(meta))
     if not found:
         return []
@@ -63,7 +63,7 @@ def zero_pieces(meta: Metafile) -> list[bool]:
 
 
 def punch_holes(meta: Metafile, content: Path) -> None:
-    """Give back the room of what has to be zeros. A file that is not there, or not writable, stays as it is."""
+    """Frees the disk blocks of zeros. Files that are missing or not writable stay as they are."""
     for file, runs in groupby(zero_runs(meta), key=lambda run: run.file):
         stretches = [(run.start, run.end - run.start) for run in runs]
         with suppress(OSError):
@@ -82,7 +82,7 @@ def _is_dense(found: os.stat_result, file: FileEntry, zeros: int) -> bool:
 
 
 def make_sparse(meta: Metafile, content: Path) -> None:
-    """Make the files with zeros, as one hole each: what is left to arrive is the rest of them."""
+    """Makes each file that has zeros as one hole, so that only its other bytes must arrive."""
     for file, _ in groupby(zero_runs(meta), key=lambda run: run.file):
         path = content / file.path
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -126,7 +126,7 @@ def _zero_leaves(size: int) -> list[bytes]:
 
 @lru_cache(maxsize=1024)
 def _zero_piece(size: int, piece_length: int) -> bytes:
-    """The hash of a piece of so many zeros of a file that has several."""
+    """The hash of a piece of `size` zeros in a file of several pieces."""
     return merkle.piece_hash(_zero_leaves(size), piece_length)
 
 
@@ -136,7 +136,7 @@ def _zero_root(size: int) -> bytes:
 
 
 def data_ranges(fd: int, size: int) -> Iterator[tuple[int, int]]:
-    """Start and end of every stretch of a file that is no hole."""
+    """Yields start and end of every stretch of a file that is not a hole."""
     end = 0
     while end < size:
         try:

@@ -1,4 +1,4 @@
-"""What the operating system says about the store's disk, in the words of the error table."""
+"""Translates errors of the store's disk into errors of our table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torrentdist.bundle.files.durability import disk_failure
 
 @contextmanager
 def disk_failures(path: Path, *, needed: int = 0) -> Iterator[None]:
-    """An OSError of the block becomes `disk_full` (with the bytes `needed`) or `disk_error`, naming its own path."""
+    """Raises an OSError of the block as `disk_full` or `disk_error`, with the path that failed."""
     try:
         yield
     except OSError as exc:
@@ -21,5 +21,5 @@ def disk_failures(path: Path, *, needed: int = 0) -> Iterator[None]:
 
 
 def free_bytes(path: Path) -> int:
-    """What an ordinary process may still write on the disk of `path`."""
+    """Bytes that an ordinary process may still write on the disk of `path`."""
     return shutil.disk_usage(path).free

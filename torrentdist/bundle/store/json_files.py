@@ -1,7 +1,8 @@
-"""The store's small JSON files: what they share, and how one is read.
+"""Reads and writes the store's small JSON files.
 
-Always holds: a file carries its schema; one that is damaged or of a later release is refused with its path and never
-overwritten. Must not do: guess.
+Always: a file carries its schema. A damaged file, or one of a later release, is refused with its
+path and never overwritten.
+Never: guess.
 """
 
 from __future__ import annotations

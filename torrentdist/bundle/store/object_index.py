@@ -1,8 +1,9 @@
-"""The index of a published object: the identity of each file (size, times, inode) when its bytes were last verified.
+"""The index of a published object: the identity of each file when its bytes were last verified.
 
-Always: the first line, the head, tells size and count by itself, so that a store of many bundles opens without
-reading what lies below. A file whose identity is as marked holds the bytes that were verified.
-Never: read contents, or say of another identity that the bytes are wrong: a restored backup has new ones.
+An identity is a file's size, times and inode.
+Always: the first line, the head, has the size and the number of files, so that a store of many
+bundles opens without reading the rest. A file with its marked identity holds the verified bytes.
+Never: read contents, or call bytes wrong because an identity is new: a restored backup has new ones.
 """
 
 from __future__ import annotations
@@ -29,30 +30,33 @@ class Head(Saved, frozen=True, kw_only=True):
 
 
 class FileMark(msgspec.Struct, frozen=True, array_like=True):
-    """One file as it was verified. A write changes its ctime, which no user can set back."""
+    """The identity of one verified file. A write changes its ctime, which no user can set back."""
 
     path: str
     size: int
     mtime_ns: int
     ctime_ns: int = 0
-    """0, as the inode: marked by a release that did not know it."""
+    """0 if an older release marked the file; the inode is 0 then too."""
     inode: int = 0
 
 
 class Change(NamedTuple):
-    """A file that is not as it was marked."""
+    """A file whose identity differs from its mark."""
 
     path: str
     reason: str
     certain: bool
-    """Its bytes cannot be right. If not, they have to be read."""
+    """True if its bytes cannot be right. If False, they have to be read."""
 
 
 _decode_marks = msgspec.json.Decoder(list[FileMark]).decode
 
 
 def mark_files(content: Path, files: Iterable[tuple[str, int]]) -> list[FileMark]:
-    """The marks of the files (relative path, size) as they are now; `corrupt` if one is not of its size."""
+    """Marks files, given as relative path and size, as they are now.
+
+    `corrupt` if one is missing or has another size.
+    """
     marks = []
     for path, size in files:
         found = os.lstat(os.path.join(content, path))
@@ -63,7 +67,7 @@ def mark_files(content: Path, files: Iterable[tuple[str, int]]) -> list[FileMark
 
 
 def look_at_files(content: Path, paths: Iterable[str]) -> dict[str, FileMark]:
-    """The marks of these files as they are now; without those that are no regular files."""
+    """Marks the regular files among these paths as they are now."""
     marks = {}
     for path in paths:
         with suppress(OSError):
@@ -96,7 +100,7 @@ def read_marks(path: Path) -> list[FileMark]:
 
 
 def changed_files(content: Path, marks: Iterable[FileMark]) -> Iterator[Change]:
-    """Every file that is not as it was marked."""
+    """Yields every file that is not as it was marked."""
     for mark in marks:
         try:
             found = os.lstat(os.path.join(content, mark.path))

@@ -1,8 +1,10 @@
-"""The objects of a store on disk: every step that moves one between arriving, published and gone.
+"""The objects of a store on disk, and each step that moves one between arriving, published and gone.
 
-Always holds: each step is one rename or unlink, durable before the next one, so that a crash between any two leaves
-something that `recover` understands. Only what `bundles/` links to is published; only what an order or a temporary name
-in `transit/` says is deleted. Must not do: decide, lock, or touch a name that is not ours.
+Longer than most, since every name and every step of the layout on disk is here and nowhere else.
+Always: a step is one rename or unlink and is durable before the next, so that `recover` understands
+what a crash left. Only objects that `bundles/` links to are published. Only an order or a temporary
+name in `transit/` deletes anything.
+Never: decide, lock, or touch a name that is not ours.
 """
 
 from __future__ import annotations
@@ -24,21 +26,22 @@ from torrentdist.model.ids import Digest
 _DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _TEMPORARY = re.compile(r"[0-9a-f]{64}\.[0-9a-f]{16}", re.ASCII)
 _TORN = re.compile(r"\.(store\.json|catalog\.json|metafile|index|set-aside)\.[0-9a-f]{12}\.tmp", re.ASCII)
-"""What `write_durably` was writing when the process was killed."""
+"""Files that `write_durably` had not finished when the process was killed."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundObjects:
     published: dict[Digest, tuple[Head, float]] = field(default_factory=dict)
-    """Each with its last use."""
+    """The head of each, and the time of its last use."""
     arriving: list[Digest] = field(default_factory=list)
 
 
 class Objects:
     """objects/<digest>/{metafile,index,content/}, bundles/<digest> -> ../objects/<digest>, and transit/.
 
-    In transit/, `<digest>.<random>` is half made or half deleted, and the link `<digest>` is the order to delete that
-    object: a discard moves the link of bundles/ there, which unpublishes and orders in one step.
+    In transit/, `<digest>.<random>` is half made or half deleted. The link `<digest>` is the order
+    to delete that object: a discard moves the link there from bundles/, which unpublishes and
+    orders in one step.
     """
 
     def __init__(self, data_dir: Path) -> None:
@@ -50,7 +53,7 @@ class Objects:
         return self._objects / digest
 
     def published_content(self, digest: Digest) -> Path:
-        """Where readers look: a path that ends with the publication."""
+        """The path for readers. It stops working when the bundle is unpublished."""
         return self._bundles / digest / "content"
 
     def arriving_content(self, digest: Digest) -> Path:
@@ -79,7 +82,7 @@ class Objects:
         fsync_dir(self._objects.parent)
 
     def recover(self) -> FoundObjects:
-        """Finish or undo what a crash interrupted, and tell what is there."""
+        """Finishes or undoes what a crash interrupted, and returns what is there."""
         _remove_torn(self._objects.parent)
         for name in os.listdir(self._transit):
             if _DIGEST.fullmatch(name):
@@ -102,7 +105,10 @@ class Objects:
         return found
 
     def look(self, digest: Digest) -> tuple[Head, float] | None:
-        """Head and last use of a published object. One whose publication doesn't stand any more is unlinked."""
+        """Returns the head and the last use of a published object.
+
+        One whose index cannot be read is unpublished.
+        """
         if not self.is_linked(digest):
             return None
         with suppress(OSError, TorrentdistError):
@@ -122,7 +128,7 @@ class Objects:
     # -- steps -----------------------------------------------------------------------------------------------------
 
     def create(self, digest: Digest, raw_metafile: bytes) -> None:
-        """An empty object with its metafile, there wholly or not at all."""
+        """Makes an empty object with its metafile, wholly or not at all."""
         new = self._temporary(digest)
         try:
             (new / "content").mkdir(parents=True)
@@ -136,7 +142,7 @@ class Objects:
         fsync_dir(self._objects)
 
     def resume(self, digest: Digest, raw_metafile: bytes) -> None:
-        """Make an object that is there, perhaps set aside or half published, fit for being written to."""
+        """Makes an existing object writable. It may be set aside or half published."""
         with suppress(FileNotFoundError):
             self._order(digest).unlink()
             fsync_dir(self._transit)
@@ -147,14 +153,14 @@ class Objects:
         _make_writable(self.arriving_content(digest), self._temporary(digest))
 
     def seal(self, digest: Digest, head: Head, marks: list[FileMark]) -> None:
-        """Everything of the object on the disk for good, its index included."""
+        """Writes the index and makes the whole object durable."""
         self._note(digest).unlink(missing_ok=True)
         self._index(digest).write_bytes(encode_index(head, marks))
         self.record_use(digest, head.published_at)
         sync_filesystem(self.directory(digest))
 
     def mark_anew(self, digest: Digest, marks: list[FileMark]) -> None:
-        """Of a published object; its head and its last use stay as they are."""
+        """Replaces the marks of a published object. Its head and last use stay as they are."""
         used_at = self._index(digest).stat().st_mtime
         write_durably(self._index(digest), encode_index(read_head(self._index(digest)), marks))
         self.record_use(digest, used_at)
@@ -170,13 +176,13 @@ class Objects:
         fsync_dir(self._bundles)
 
     def set_aside(self, digest: Digest, reason: str) -> None:
-        """Unpublish first: the reason is for people, and a full disk may have no room for it."""
+        """Unpublishes an object, then notes the reason if the disk has room for it."""
         self.unlink(digest)
         with suppress(OSError):
             write_durably(self._note(digest), reason.encode())
 
     def detach(self, digest: Digest) -> Path:
-        """Take an object out of the store, published or not; what is returned is still to be deleted."""
+        """Takes an object out of the store. The caller deletes the returned path."""
         if self.is_linked(digest):
             os.rename(self._bundles / digest, self._order(digest))
             fsync_dir(self._bundles)
@@ -221,7 +227,7 @@ class Objects:
             return None
 
     def written_bytes(self, digest: Digest) -> int:
-        """How much of an arriving object's content takes room on the disk already."""
+        """Bytes of an arriving object's content that are on the disk already."""
         total = 0
         for folder, _, files in os.walk(self.arriving_content(digest)):
             for name in files:
@@ -232,7 +238,7 @@ class Objects:
 
 
 def delete(path: Path) -> None:
-    """Remove a link or a tree, read-only directories included."""
+    """Removes a link or a tree, read-only directories included."""
     if path.is_symlink() or not path.is_dir():
         path.unlink(missing_ok=True)
         return
@@ -260,7 +266,7 @@ def _make_writable(content: Path, temporary: Path) -> None:
             if stat.S_ISLNK(found.st_mode):
                 continue
             if found.st_nlink > 1:
-                # Somebody else has a link to it: what is repaired here must not write into that copy.
+                # The file has another link: a repair must not write into that copy.
                 shutil.copyfile(path, temporary)
                 os.rename(temporary, path)
             os.chmod(path, found.st_mode | 0o600)

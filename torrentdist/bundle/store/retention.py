@@ -1,7 +1,8 @@
-"""Which published bundles go when room is needed, or when an operator prunes.
+"""Chooses the published bundles that go when room is needed, or when an operator prunes.
 
-Always holds: a bundle with a claim on it (pinned, in use, the last copy) is never chosen, and nothing is chosen that
-could have stayed. Must not do: I/O, clocks or threads; the store acts on what is decided here.
+Always: a bundle with a claim on it (pinned, in use, the last copy) is never chosen. Nothing is
+chosen that could have stayed.
+Pure: no I/O, clock or thread. The store acts on the decision.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from torrentdist.model.ids import Digest
 
 
 class KeepReason(StrEnum):
-    """Why a bundle must stay."""
+    """A reason for which a bundle stays."""
 
     PINNED = "pinned"
     ASSIGNED = "assigned"
-    """This host is told to keep it, or a worker here needs it."""
+    """This host was told to keep it, or a worker here needs it."""
     IN_USE = "in_use"
-    """A local user waits for it, or it is being changed."""
+    """A user of this host waits for it, or it is being changed."""
     LAST_COPY = "last_copy"
     COPIES_UNKNOWN = "copies_unknown"
     """No master has said how many others hold it."""
@@ -28,11 +29,11 @@ class KeepReason(StrEnum):
 
 
 Claims = Callable[[Digest], Collection[KeepReason]]
-"""What the caller knows about a bundle that the store cannot know; asked from any thread, must not block."""
+"""The reasons for a bundle to stay that the store cannot know. Any thread calls it; it must not block."""
 
 
 def claim_everything(digest: Digest) -> Collection[KeepReason]:
-    """The claims of a caller who knows nothing: whatever is there may be in use."""
+    """Claims every bundle: a caller that knows nothing must expect that all are in use."""
     return frozenset({KeepReason.IN_USE})
 
 
@@ -45,9 +46,9 @@ class Entry:
 
 
 def plan(entries: Sequence[Entry], *, need: int) -> list[Digest] | None:
-    """The bundles to evict so that `need` bytes come free, least recently used first.
+    """Chooses the bundles to evict to free `need` bytes, least recently used first.
 
-    None if even all of the unclaimed ones together are not enough: then nothing should be evicted at all.
+    None if all unclaimed bundles together are not enough: then nothing should be evicted.
     """
     if need <= 0:
         return []
@@ -69,12 +70,12 @@ def plan(entries: Sequence[Entry], *, need: int) -> list[Digest] | None:
 
 
 def plan_prune(entries: Sequence[Entry], *, older_than: float, now: float) -> list[Digest]:
-    """The unclaimed bundles that nobody used for `older_than` seconds, least recently used first."""
+    """The unclaimed bundles unused for `older_than` seconds, least recently used first."""
     return [entry.digest for entry in _by_last_use(entries) if now - entry.used_at >= older_than]
 
 
 def reasons_to_stay(entries: Sequence[Entry], *, older_than: float, now: float) -> dict[Digest, frozenset[KeepReason]]:
-    """Why `plan_prune` does not choose the entries that it leaves."""
+    """The reasons for each entry that `plan_prune` does not choose."""
     lately = {entry.digest for entry in entries if now - entry.used_at < older_than}
     reasons = {
         entry.digest: entry.claims | ({KeepReason.USED_LATELY} if entry.digest in lately else set())

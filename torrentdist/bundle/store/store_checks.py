@@ -1,8 +1,9 @@
-"""Whether a published bundle is still what was published: asked whenever something of it is handed out.
+"""Checks that a published bundle is still what was published, whenever something of it is handed out.
 
-Always: a file with the identity that it was published with is not read; one with another identity is hashed, and gets
-a new mark if its bytes are right. Damage is reported only.
-Never: mark a file anew that was written to a moment ago: another write in the same tick of the clock would not show.
+Always: a file with its marked identity is not read. A file with another identity is hashed, and gets
+a new mark if its bytes are right. Damage is only reported.
+Never: mark a file anew that was written a moment ago, since another write in the same tick of the
+clock would not show.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest
 
 REMEMBERED = 16
-"""So many bundles' marks stay in memory: an index of ten thousand files takes 30 ms to read."""
+"""Bundles whose marks stay in memory. An index of ten thousand files takes 30 ms to read."""
 TICK_NS = 1_000_000_000
-"""More than a step of any file system's clock."""
+"""Nanoseconds; longer than a step of any file system's clock."""
 
 
 @dataclass
 class _Known:
     marks: dict[str, FileMark]
     links: tuple[Symlink, ...] | None = None
-    """None: the metafile was not read for them yet."""
+    """None until the metafile was read for them."""
 
 
 class StoreChecks:
@@ -49,16 +50,19 @@ class StoreChecks:
         self._known: OrderedDict[Digest, _Known] = OrderedDict()
 
     def forget(self, digest: Digest) -> None:
-        """Its index is written anew, or it goes."""
+        """Forgets the marks of a bundle whose index is written anew, or that is removed."""
         with self._lock:
             self._known.pop(digest, None)
 
     def check_files(self, digest: Digest) -> list[Damage]:
-        """Every file, but no symlink."""
+        """Checks every file, but no symlink."""
         return self._check(digest, lambda known: (known.marks.values(), False))
 
     def check(self, digest: Digest, paths: Collection[str] | None) -> list[Damage]:
-        """These files; a path that is no file leads through symlinks, so all of those are looked at, too. None: all."""
+        """Checks these files (None: all).
+
+        A path that is not a file may lead through symlinks, so all symlinks are checked then too.
+        """
 
         def choose(known: _Known) -> tuple[Iterable[FileMark], bool]:
             if paths is None:
@@ -72,7 +76,7 @@ class StoreChecks:
         return path in self._recall(digest).marks
 
     def verify(self, digest: Digest, progress: Progress | None) -> list[Damage]:
-        """Everything, by reading every byte. What is right is marked as it is now."""
+        """Reads every byte. Files that are right are marked as they are now."""
         content = self._objects.arriving_content(digest)
         try:
             marks = self._recall(digest).marks
@@ -103,7 +107,7 @@ class StoreChecks:
             return [_damaged_head(exc)]
 
     def _read(self, digest: Digest, content: Path, doubtful: Collection[str]) -> list[Damage]:
-        """One thread reads the bytes; others that had the same doubt see its new marks."""
+        """One thread reads the bytes. Others with the same doubt then see its new marks."""
         with self._state.alone(digest):
             if self._state.get(digest) is None:
                 return [Damage(".", "it was set aside")]
@@ -116,14 +120,17 @@ class StoreChecks:
             return damage
 
     def _renew(self, digest: Digest, content: Path, before: Mapping[str, FileMark]) -> None:
-        """Mark files as they were `before` their bytes were found right, unless they were written to since then."""
+        """Marks files as they were `before` their bytes were read and found right.
+
+        A file that was written to since then keeps its old mark.
+        """
         after, latest = look_at_files(content, before), time.time_ns() - TICK_NS
         new = {path: mark for path, mark in before.items() if after.get(path) == mark and mark.ctime_ns < latest}
         known = self._recall(digest)
         if self._state.get(digest) is None or new.items() <= known.marks.items():
             return
         marks = {**known.marks, **new}
-        with suppress(OSError):  # without room for it, the bytes are read again the next time
+        with suppress(OSError):  # if there is no room for it, the bytes are read again the next time
             self._objects.mark_anew(digest, list(marks.values()))
             self._remember(digest, _Known(marks, known.links))
 
@@ -157,7 +164,7 @@ class StoreChecks:
 
 
 def _damaged_head(error: TorrentdistError) -> Damage:
-    """What tells about the content is damaged itself; any other error is not about this bundle."""
+    """The damage of an index or a metafile. Any other error is not about this bundle."""
     if error.code not in ("corrupt", "disk_error"):
         raise error
     return Damage("metafile" if error.code == "corrupt" else "index", error.message)

@@ -1,8 +1,8 @@
-"""Who may use a data directory, and which store it is.
+"""The lock of a data directory, and the identity of the store in it.
 
-Always holds: one process at a time holds the lock, and the kernel takes it back from a dead one, however it died. The
-id in store.json is made once: a replaced or emptied disk is another store. Must not do: trust the pid in the lock file,
-which is there for people.
+Always: one process at a time holds the lock, and the kernel takes it back from a dead one. The id in
+store.json is made once, so a replaced or emptied disk is another store.
+Never: trust the pid in the lock file, which is there for people.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import StoreId, new_random_id, store_id
 
 LOCK_WAIT_SECS = 2.0
-"""A process that was killed a moment ago may need this long to be gone; its successor is not refused meanwhile."""
+"""A killed process may need this long to be gone. Its successor waits for it."""
 
 _POLL_SECS = 0.02
 
@@ -34,7 +34,7 @@ class StoreLock:
 
     @classmethod
     def take(cls, data_dir: Path, *, wait: float = LOCK_WAIT_SECS) -> StoreLock:
-        """The lock of `data_dir`, or `store_locked` if another process holds it for `wait` seconds on."""
+        """Takes the lock of `data_dir`; `store_locked` if another process still has it after `wait` s."""
         path = data_dir / "lock"
         deadline = time.monotonic() + wait
         with disk_failures(path):
@@ -45,7 +45,7 @@ class StoreLock:
                     raise TorrentdistError("store_locked", path=str(data_dir), pid=_written_pid(fd))
                 time.sleep(_POLL_SECS)
             with disk_failures(path):
-                # In this order it needs no room where there was a lock before: a full disk keeps nobody from starting.
+                # Written before it is cut: over an old lock this needs no room, so a full disk does no harm.
                 os.ftruncate(fd, os.pwrite(fd, f"{os.getpid()}\n".encode(), 0))
         except BaseException:
             os.close(fd)
@@ -71,7 +71,7 @@ def _written_pid(fd: int) -> str:
 
 
 def identify(data_dir: Path) -> StoreId:
-    """The id of the store in `data_dir`; a new one if it has none yet."""
+    """Returns the id of the store in `data_dir`, and makes one if there is none."""
     path = data_dir / "store.json"
     with disk_failures(path):
         if path.exists():

@@ -1,4 +1,4 @@
-"""What a store tells about itself: immutable, as of the moment it was asked."""
+"""Values that a store answers with: immutable, true at the moment of the question."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class StoredBundle:
     size: int
     files: int
     content: Path
-    """The bundle's directory, read-only. The path ends with the publication, so nothing is ever served past it."""
+    """The read-only directory of the bundle. The path stops working when it is unpublished."""
     pinned: bool
     used_at: float
     published_at: float
@@ -24,13 +24,13 @@ class StoredBundle:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """An object that was begun and is not published."""
+    """A bundle that was begun and is not published."""
 
     digest: Digest
     size: int
-    """Of the whole bundle; 0 if its metafile on disk is damaged: begin it again, or abandon it."""
+    """Bytes of the whole bundle. 0 if its metafile is damaged: begin it again, or abandon it."""
     set_aside: str | None
-    """Why it was unpublished, if it ever was published."""
+    """Why it was unpublished; None if it was never published."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +39,11 @@ class StoreUsage:
     published_bytes: int
     arriving: int
     arriving_bytes: int
-    """Reserved for what is arriving, whether or not it has been written yet."""
+    """Bytes reserved for arriving bundles, written or not."""
     limit_bytes: int
     reserve_bytes: int
     free_bytes: int
-    """Free on the disk, for anybody."""
+    """Bytes free on the disk."""
 
 
 @dataclass(frozen=True, slots=True)
