@@ -16,7 +16,7 @@ from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.bundle.store.store import Store
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.ids import Digest
+from torrentdist.model.ids import BundleId, Digest
 
 LIMIT = 100
 SIZES = (10, 20, 30, 40, 60)
@@ -32,6 +32,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.published: dict[Digest, float] = {}
         self.arriving: set[Digest] = set()
         self.pinned: set[Digest] = set()
+        self.names: dict[BundleId, Digest] = {}
         self.store = self._open()
 
     def teardown(self) -> None:
@@ -53,6 +54,16 @@ class StoreMachine(RuleBasedStateMachine):
 
     def _size(self, digest: Digest) -> int:
         return next(meta.size for meta in self.metas if meta.digest == digest)
+
+    @rule(name=st.sampled_from("abc"), number=which)
+    def bind(self, name: str, number: int) -> None:
+        self.store.bind(BundleId(name), self.metas[number].digest)
+        self.names[BundleId(name)] = self.metas[number].digest
+
+    @rule(name=st.sampled_from("abc"))
+    def unbind(self, name: str) -> None:
+        self.store.unbind(BundleId(name))
+        self.names.pop(BundleId(name), None)
 
     @rule(number=which)
     def begin(self, number: int) -> None:
@@ -132,7 +143,11 @@ class StoreMachine(RuleBasedStateMachine):
             return
         found = self.store.published()
         assert self.published == {digest: stored.used_at for digest, stored in found.items()}
+        assert found.keys() == self.store.published_digests()
         assert self.arriving == set(self.store.arriving())
+        assert self.names == self.store.bindings()
+        for meta in self.metas:
+            assert {n for n, d in self.names.items() if d == meta.digest} == self.store.names(meta.digest)
         assert self.pinned & found.keys() == {digest for digest, stored in found.items() if stored.pinned}
         usage = self.store.usage()
         assert usage.published_bytes + usage.arriving_bytes <= LIMIT

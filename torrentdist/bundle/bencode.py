@@ -71,7 +71,7 @@ def decode(data: bytes) -> Value:
 
 
 def decode_dict(data: bytes) -> tuple[dict[bytes, Value], dict[bytes, bytes]]:
-    """Decodes a dict; also returns the encoded bytes of each of its values, as they are in `data`."""
+    """Decodes a dict; also returns each of its values as encoded in `data`."""
     if data[:1] != b"d":
         raise BencodeError("it is no dictionary")
     spans: dict[bytes, tuple[int, int]] = {}

@@ -66,7 +66,7 @@ def finish_content(meta: Metafile, content_dir: Path) -> None:
 
 
 def _finish(meta: Metafile, layout: _Layout, top: bytes) -> None:
-    # Once the walk is over, nothing foreign is left, so every path below joins real directories only.
+    # After the walk nothing foreign is left, so every path below joins real directories only.
     _set_mode(top, DIRECTORY_MODE)
     for _, entries in walk(top):
         for found in list(entries):
@@ -166,7 +166,7 @@ def verify_copy(meta: Metafile, path: Path, progress: Progress | None = None) ->
 
 
 def same_content(meta: Metafile, path: Path) -> bool:
-    """Whether `path` holds exactly this bundle. Reads bytes only if names, sizes and modes agree."""
+    """Whether `path` holds exactly this bundle. Reads it only if names, sizes and modes agree."""
     if not meta.single_file and next(_structure_damage(_Layout(meta), os.fsencode(path)), None):
         return False
     return not verify_copy(meta, path)

@@ -1,7 +1,7 @@
 """The hash trees of BEP 52.
 
-Always: a leaf is the SHA-256 of a 16 KiB block; the last block of a file may be shorter. Leaves that
-lack to a power of two count as zeros. In the piece layer they count as the root of such a subtree.
+Always: a leaf is the SHA-256 of a 16 KiB block; the last block of a file may be shorter. Leaves are
+padded with zeros to a power of two; the piece layer is padded with the root of such a subtree.
 Pure: functions of digests.
 """
 

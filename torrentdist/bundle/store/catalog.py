@@ -25,7 +25,7 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
 
 LONGEST_LOG = 1000
-"""Lines of catalog.log after which catalog.json is written anew, or as many as there are bindings."""
+"""Lines of catalog.log after which catalog.json is written anew; more if there are more bindings."""
 
 
 class _Saved(Saved, frozen=True, kw_only=True):
@@ -59,7 +59,7 @@ class Catalog:
 
     @classmethod
     def open(cls, path: Path) -> Catalog:
-        """The catalog in `path`; empty if there is none. Refuses a damaged one, whose pins would be lost."""
+        """Reads a catalog; empty if there is none. A damaged one is refused, not replaced."""
         with disk_failures(path):
             saved = decode_saved(path, path.read_bytes(), _Saved) if path.exists() else _Saved()
             return cls(path, saved, _BindingLog(path.with_suffix(".log")))
@@ -73,7 +73,7 @@ class Catalog:
             self._closed = True
 
     def bindings(self) -> Mapping[BundleId, Digest]:
-        """A copy."""
+        """Returns a copy of all bindings."""
         return self._bindings.copy()
 
     def lookup(self, bundle: BundleId) -> Digest | None:
@@ -124,7 +124,10 @@ class Catalog:
             self._names.setdefault(digest, set()).add(bundle)
 
     def _write_all(self, pins: frozenset[Digest]) -> None:
-        """A crash before the log is cleared does no harm: its lines, read again, say what catalog.json says."""
+        """Writes catalog.json and clears the log.
+
+        A crash in between does no harm: the log says again what catalog.json says.
+        """
         self._require_open()
         with disk_failures(self._path):
             write_durably(self._path, encode_saved(_Saved(bindings=self._bindings, pins=pins)))
@@ -137,7 +140,10 @@ class Catalog:
 
 
 class _BindingLog:
-    """One line for each change of a binding. A line without its end was never acknowledged, and is dropped."""
+    """One line for each change of a binding.
+
+    A last line without its end was never acknowledged, so it is dropped.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -156,7 +162,7 @@ class _BindingLog:
         return changes
 
     def append(self, change: _Binding) -> None:
-        """Written at the end of the last whole line, over what a failed write may have left."""
+        """Writes behind the last whole line, over the rest of a write that failed."""
         line = msgspec.json.encode(change) + b"\n"
         fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:

@@ -3,7 +3,7 @@
 An identity is a file's size, times and inode.
 Always: the first line, the head, has the size and the number of files, so that a store of many
 bundles opens without reading the rest. A file with its marked identity holds the verified bytes.
-Never: read contents, or call bytes wrong because an identity is new: a restored backup has new ones.
+Never: read contents, or call bytes wrong for a new identity alone: a restored backup has new ones.
 """
 
 from __future__ import annotations

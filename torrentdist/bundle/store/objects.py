@@ -1,4 +1,4 @@
-"""The objects of a store on disk, and each step that moves one between arriving, published and gone.
+"""The objects of a store on disk, and the steps that move one between arriving, published and gone.
 
 Longer than most, since every name and every step of the layout on disk is here and nowhere else.
 Always: a step is one rename or unlink and is durable before the next, so that `recover` understands
@@ -37,7 +37,9 @@ class FoundObjects:
 
 
 class Objects:
-    """objects/<digest>/{metafile,index,content/}, bundles/<digest> -> ../objects/<digest>, and transit/.
+    """The directories of a store.
+
+    objects/<digest>/ has metafile, index and content/. bundles/<digest> links to a published object.
 
     In transit/, `<digest>.<random>` is half made or half deleted. The link `<digest>` is the order
     to delete that object: a discard moves the link there from bundles/, which unpublishes and
@@ -74,7 +76,7 @@ class Objects:
     def _temporary(self, digest: Digest) -> Path:
         return self._transit / f"{digest}.{secrets.token_hex(8)}"
 
-    # -- opening ---------------------------------------------------------------------------------------------------
+    # opening
 
     def prepare(self) -> None:
         for path in (self._objects, self._bundles, self._transit):
@@ -125,7 +127,7 @@ class Objects:
         order.unlink()
         fsync_dir(self._transit)
 
-    # -- steps -----------------------------------------------------------------------------------------------------
+    # steps
 
     def create(self, digest: Digest, raw_metafile: bytes) -> None:
         """Makes an empty object with its metafile, wholly or not at all."""
@@ -209,7 +211,7 @@ class Objects:
         except FileNotFoundError:
             return None
 
-    # -- questions -------------------------------------------------------------------------------------------------
+    # questions
 
     def is_linked(self, digest: Digest) -> bool:
         try:

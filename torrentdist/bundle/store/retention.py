@@ -29,7 +29,7 @@ class KeepReason(StrEnum):
 
 
 Claims = Callable[[Digest], Collection[KeepReason]]
-"""The reasons for a bundle to stay that the store cannot know. Any thread calls it; it must not block."""
+"""Gives reasons to stay that the store cannot know. Called in any thread, so it must not block."""
 
 
 def claim_everything(digest: Digest) -> Collection[KeepReason]:

@@ -104,6 +104,10 @@ class Store:
     def published(self) -> dict[Digest, StoredBundle]:
         return self._state.published()
 
+    def published_digests(self) -> frozenset[Digest]:
+        """The same object for as long as nothing is published or unpublished."""
+        return self._state.published_digests()
+
     def get(self, digest: Digest) -> StoredBundle | None:
         return self._state.get(digest)
 

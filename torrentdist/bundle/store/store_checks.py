@@ -1,7 +1,7 @@
-"""Checks that a published bundle is still what was published, whenever something of it is handed out.
+"""Checks that a bundle is still what was published, whenever something of it is handed out.
 
-Always: a file with its marked identity is not read. A file with another identity is hashed, and gets
-a new mark if its bytes are right. Damage is only reported.
+Always: a file with its marked identity is not read. A file with another identity is hashed, and
+gets a new mark if its bytes are right. Damage is only reported.
 Never: mark a file anew that was written a moment ago, since another write in the same tick of the
 clock would not show.
 """

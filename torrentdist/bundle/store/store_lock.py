@@ -1,7 +1,7 @@
 """The lock of a data directory, and the identity of the store in it.
 
-Always: one process at a time holds the lock, and the kernel takes it back from a dead one. The id in
-store.json is made once, so a replaced or emptied disk is another store.
+Always: one process at a time holds the lock, and the kernel takes it back from a dead one. The id
+in store.json is made once, so a replaced or emptied disk is another store.
 Never: trust the pid in the lock file, which is there for people.
 """
 
@@ -34,7 +34,7 @@ class StoreLock:
 
     @classmethod
     def take(cls, data_dir: Path, *, wait: float = LOCK_WAIT_SECS) -> StoreLock:
-        """Takes the lock of `data_dir`; `store_locked` if another process still has it after `wait` s."""
+        """Takes the lock. `store_locked` if another process still has it after `wait` seconds."""
         path = data_dir / "lock"
         deadline = time.monotonic() + wait
         with disk_failures(path):
@@ -45,7 +45,7 @@ class StoreLock:
                     raise TorrentdistError("store_locked", path=str(data_dir), pid=_written_pid(fd))
                 time.sleep(_POLL_SECS)
             with disk_failures(path):
-                # Written before it is cut: over an old lock this needs no room, so a full disk does no harm.
+                # Written before it is cut: over an old lock this needs no room on a full disk.
                 os.ftruncate(fd, os.pwrite(fd, f"{os.getpid()}\n".encode(), 0))
         except BaseException:
             os.close(fd)

@@ -25,6 +25,8 @@ class StoreState:
         self._closing = False
         self._busy: set[Digest] = set()
         self._published: dict[Digest, StoredBundle] = {}
+        self._digests: frozenset[Digest] | None = None
+        """The keys of `_published`; None if they have changed since they were asked for."""
         self._arriving: dict[Digest, int] = {}
 
     # -- questions -------------------------------------------------------------------------------------------------
@@ -32,6 +34,13 @@ class StoreState:
     def published(self) -> dict[Digest, StoredBundle]:
         with self._changed:
             return dict(self._published)
+
+    def published_digests(self) -> frozenset[Digest]:
+        """The same object for as long as nothing is published or unpublished."""
+        with self._changed:
+            if self._digests is None:
+                self._digests = frozenset(self._published)
+            return self._digests
 
     def get(self, digest: Digest) -> StoredBundle | None:
         with self._changed:
@@ -58,20 +67,25 @@ class StoreState:
         with self._changed:
             self._arriving.pop(stored.digest, None)
             self._published[stored.digest] = stored
+            self._digests = None
 
     def now_arriving(self, digest: Digest, size: int) -> None:
         with self._changed:
-            self._published.pop(digest, None)
+            self._unpublish(digest)
             self._arriving[digest] = size
 
     def now_unpublished(self, digest: Digest) -> None:
         with self._changed:
-            self._published.pop(digest, None)
+            self._unpublish(digest)
 
     def now_gone(self, digest: Digest) -> None:
         with self._changed:
-            self._published.pop(digest, None)
+            self._unpublish(digest)
             self._arriving.pop(digest, None)
+
+    def _unpublish(self, digest: Digest) -> None:
+        if self._published.pop(digest, None) is not None:
+            self._digests = None
 
     def now_used(self, digest: Digest, at: float) -> StoredBundle | None:
         """The bundle as it was before this use."""
@@ -113,7 +127,8 @@ class StoreState:
         The caller removes what was seized and lets it go.
         """
         with self._changed:
-            victims = retention.plan(self._entries(claims), need=self.shortage(size, free, written))
+            need = self.shortage(size, free, written)
+            victims = retention.plan(self._entries(claims), need=need) if need > 0 else []
             if victims is not None:
                 self._seize(victims)
                 self._arriving[digest] = size

@@ -87,7 +87,7 @@ class Replicator:
         """Bundles that may have something to do; the others are settled."""
         self._looked_at = float("-inf")
         self._published_before: frozenset[Digest] = frozenset()
-        self._here_before: frozenset[Digest] = frozenset()
+        self._arriving_before: frozenset[Digest] = frozenset()
         intake.on_published = self.poke
         intake.on_begun = self.retry
         intake.no_room_for = self._disk_errors.get
@@ -146,7 +146,7 @@ class Replicator:
         return Local(
             me=self._me,
             store=store.id,
-            published=frozenset(store.published()),
+            published=store.published_digests(),
             arriving=frozenset(store.arriving()),
             fetching=frozenset(self._tasks) | self._intake.over_http(),
             stale=stale,
@@ -166,11 +166,12 @@ class Replicator:
             self._looked_at = now
             self._open = set(snapshot.bundles)
         else:
-            here = local.published | local.arriving
-            moved = (local.published ^ self._published_before) | (here ^ self._here_before)
+            moved = local.arriving ^ self._arriving_before
+            if local.published is not self._published_before:
+                moved |= local.published ^ self._published_before
             self._open.update(news.bundles, *(self._index.bundles_of(digest) for digest in moved))
             self._open &= snapshot.bundles.keys()
-        self._published_before, self._here_before = local.published, local.published | local.arriving
+        self._published_before, self._arriving_before = local.published, local.arriving
 
     async def round(self) -> None:
         stale = await asyncio.to_thread(self._stale)
