@@ -1,2 +1,4 @@
-"""What the masters agree on in ZooKeeper: session, election, epoch, records. kazoo is imported in
-one file only."""
+"""ZooKeeper: sessions, election, records and resource groups. kazoo is imported in one file only.
+
+Only paths.py lies here; the rooms below use it.
+"""

@@ -58,6 +58,8 @@ _FAILURES = (TorrentdistError, ZNodeError, TransactionFailed)
 _FIRST_BREATH_SECS = 0.02
 _LONGEST_BREATH_SECS = 0.2
 """Longest pause within a lease, where every moment counts."""
+READY_SECS = 30.0
+"""Seconds that an elected master has to become ready before it gives way."""
 _LONGEST_PAUSE = 10
 """The longest pause after failures in a row, as a multiple of the first."""
 
@@ -93,7 +95,6 @@ class Elector:
         on_gained: OnTerm = lambda term: None,
         on_lost: OnTerm = lambda term: None,
         pause_secs: float = 1.0,
-        ready_secs: float = 30.0,
     ) -> None:
         self._zk = zk
         self._master = master
@@ -103,7 +104,6 @@ class Elector:
         self._pause_secs = pause_secs
         self._trouble = Retry(pause_secs, pause_secs * _LONGEST_PAUSE)
         self._no_keepalive = Retry(_FIRST_BREATH_SECS, _LONGEST_BREATH_SECS)
-        self._ready_secs = ready_secs
         self._unique = secrets.token_hex(8)
         self._own: OwnNode | None = None
         self._watched: set[str] = set()
@@ -277,10 +277,10 @@ class Elector:
 
     async def _is_ready(self) -> bool:
         try:
-            async with asyncio.timeout(self._ready_secs):
+            async with asyncio.timeout(READY_SECS):
                 return await self._ready()
         except TimeoutError:
-            log.warning("not ready in time", seconds=self._ready_secs)
+            log.warning("not ready in time", seconds=READY_SECS)
         except TorrentdistError as error:
             log.info("whether this master is ready cannot be told", reason=error.message)
         except Exception:

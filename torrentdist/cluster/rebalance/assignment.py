@@ -1,7 +1,7 @@
-"""Who gets which resource: as even as can be, and nothing moves that need not.
+"""Decides which member gets which resource: as evenly as possible, moving as little as possible.
 
-Always holds: every resource has one member, loads differ by at most one, and no plan with such
-loads would leave more resources where they are. Pure, and the same for whoever asks.
+Always: every resource has one member, loads differ by at most one, and no other plan with such
+loads moves fewer resources. Pure: the result depends on the arguments alone.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 Assignment = Mapping[str, tuple[str, ...]]
-"""Member to its resources, in order. Members without any are not in it."""
+"""Members with their resources, in order. Members without resources are missing."""
 
 
 def assign(members: Sequence[str], resources: Collection[str], previous: Assignment) -> dict[str, tuple[str, ...]]:
-    """The next assignment; `members` in the order in which they joined."""
+    """Returns the next assignment. `members` are in the order in which they joined."""
     if not members:
         return {}
     wanted = set(resources)
     kept = {member: [r for r in sorted(previous.get(member, ())) if r in wanted] for member in members}
     share, left_over = divmod(len(wanted), len(members))
-    # Whoever has most keeps one more: that is where the fewest have to move.
+    # Those with the most keep one more, so that the fewest have to move.
     richest = sorted(members, key=lambda member: (-len(kept[member]), members.index(member)))
     limits = {member: share + (place < left_over) for place, member in enumerate(richest)}
     for member in members:
@@ -31,6 +31,6 @@ def assign(members: Sequence[str], resources: Collection[str], previous: Assignm
 
 
 def moved(before: Assignment, after: Assignment) -> int:
-    """How many resources have another member than before, or one for the first time."""
+    """Counts the resources that have another member than before, or one for the first time."""
     owner = {r: member for member, held in before.items() for r in held}
     return sum(owner.get(r) != member for member, held in after.items() for r in held)

@@ -1,10 +1,11 @@
-"""A member's place in a group and the barriers that it owns, as a pure state machine: which request
-is next, and what its answer means.
+"""Owns a member's place in a group and its barriers, as a pure state machine.
 
-Always holds: every write goes in one transaction with the member's own znode at a known version. So
-it renews the lease, happens at most once, and never after the place or the session is lost; and a
-barrier is deleted only while the session that owns it lives. Must not do: know what the barriers
-are for, or when work starts.
+It says which request is next, and what the answer means.
+Always: every write goes in one transaction with the member's own znode at a known version. So it
+renews the lease, happens at most once, and never happens after the place or the session is lost. A
+barrier is deleted only while the session that owns it lives.
+Never: know what the barriers are for, or when work starts.
+Longer than most files: place and barriers change in the same transactions.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ from torrentdist.cluster.rebalance.group_requests import (
 from torrentdist.cluster.session.znode_operations import BadVersion, Create, Delete, NodeExists, NoNode, Op, Set
 
 RENEWAL_SHARE = 1 / 4
-"""A member writes once per this share of the session's timeout, if it has nothing else to write."""
+"""A member writes once per this share of the session timeout if it has nothing else to write."""
 
 STOP_SHARE = 1 / 6
-"""How much of the session's timeout `on_stop` has, unless told otherwise."""
+"""The share of the session timeout that `on_stop` may take by default."""
 
 BATCH = 500
-"""How many barriers go in one transaction: ZooKeeper takes no more than a megabyte."""
+"""Barriers in one transaction: ZooKeeper takes no more than a megabyte."""
 
 _SESSION_BITS = 2**64 - 1
 NEVER = float("-inf")
@@ -46,7 +47,7 @@ NEVER = float("-inf")
 
 @dataclass(frozen=True)
 class BarrierLease:
-    """How long the last acknowledged write is good for."""
+    """How long the last acknowledged write proves the session."""
 
     sent: float = NEVER
     timeout: float = 0.0
@@ -54,12 +55,12 @@ class BarrierLease:
 
     @property
     def end(self) -> float:
-        """From now on the session may be over."""
+        """When the session may be over at the earliest."""
         return self.sent + LEASE_SHARE * self.timeout
 
     @property
     def stop(self) -> float:
-        """From now on work has to be stopping, to have stopped at the end."""
+        """When work must begin to stop, to have stopped at the end."""
         return self.end - (self.timeout * STOP_SHARE if self.stop_secs is None else self.stop_secs)
 
     @property
@@ -71,42 +72,42 @@ class BarrierLease:
 class BarrierOwnership:
     group: GroupPaths
     unique: str
-    """How our znodes' names begin. Nobody else's do."""
+    """The prefix of our znodes' names. Nobody else uses it."""
     data: bytes = b""
     session: int | None = None
     lease: BarrierLease = BarrierLease()
     name: str | None = None
-    """Of our znode, when it is known to be there."""
+    """The name of our znode, once it is known to be there."""
     version: int | None = None
-    """Of our znode; None after anything that may have changed it."""
+    """The version of our znode. None after anything that may have changed it."""
     prepared: bool = False
     looked: bool = False
-    """For a znode of ours that we do not know of."""
+    """Whether we have looked for a znode of ours that we don't know of."""
     entering: bool = False
-    """There may be one."""
+    """Whether a create is under way, so that there may be one."""
     doubtful: bool = False
-    """A write whose answer was lost may be on its way; the next one is its end."""
+    """Whether a write whose answer was lost may still arrive. The next write ends that doubt."""
     owned: Mapping[str, int] = field(default_factory=dict)
-    """Our barriers, with their fencing numbers."""
+    """Our barriers with their fencing numbers."""
     unclear: frozenset[str] = frozenset()
-    """Whether their barriers are ours has to be found out."""
+    """Resources whose barriers may be ours; that has to be found out."""
     blocked: frozenset[str] = frozenset()
-    """Others own their barriers; we are told when they go."""
+    """Resources whose barriers others own. A watch tells when they go."""
     taken: frozenset[str] | None = None
-    """Missing ones whose barriers somebody has, as far as is known; None: look."""
+    """Missing resources whose barriers somebody has, as far as is known. None: look."""
 
     # events
 
     def in_session(self, session: int | None) -> BarrierOwnership:
-        """A new session, or none: nothing that was ours is left."""
+        """Enters a new session, or none. Nothing of ours is left from the old one."""
         if session == self.session:
             return self
         fresh = BarrierOwnership(self.group, self.unique, self.data, session)
         return replace(fresh, lease=replace(self.lease, sent=NEVER))
 
     def displaced(self) -> BarrierOwnership:
-        """Our znode is gone, and the session isn't: barriers may be left, which are then ours
-        still."""
+        """Notes that our znode is gone while the session lives. Barriers that are left are still
+        ours."""
         fresh = self.in_session(None).in_session(self.session)
         return replace(fresh, lease=self.lease, unclear=self.unclear | self.owned.keys())
 
@@ -122,12 +123,12 @@ class BarrierOwnership:
 
     @property
     def clean(self) -> bool:
-        """Nothing of ours is in ZooKeeper, as far as this session knows."""
+        """Whether nothing of ours is in ZooKeeper, as far as this session knows."""
         return self.session is None or (self.name is None and not self.entering and not self.owned and not self.unclear)
 
     @property
     def prefix(self) -> str:
-        """Of our znodes of this session: one of an older session that lingers is not ours any more."""
+        """The prefix of our znodes of this session. A lingering one of an older session isn't ours."""
         assert self.session is not None
         return f"{self.unique}.{self.session & _SESSION_BITS:x}-"
 
@@ -137,15 +138,17 @@ class BarrierOwnership:
         return self.group.member(self.name)
 
     def guarded(self, *ops: Op) -> Commit:
-        """Done while our znode is there and as we know it, or not at all."""
+        """Returns a transaction that succeeds only while our znode is there as we know it."""
         assert self.version is not None
         return Commit((Set(self.path, self.data, self.version), *ops))
 
     # what is next
 
     def upkeep(self, now: float, *, entering: bool) -> Errand | None:
-        """What keeps the place: it comes before everything else. `entering`: take a place if there
-        is none."""
+        """Returns the request that keeps our place; it comes before everything else.
+
+        `entering`: take a place if there is none.
+        """
         if self.session is None:
             return None
         if self.name is None:
@@ -160,7 +163,7 @@ class BarrierOwnership:
         return None
 
     def _entrance(self, entering: bool) -> Errand | None:
-        # A place is needed too to clean up what an earlier one has left.
+        # A place is also needed to clean up what an earlier one has left.
         if not (entering or self.entering or self.unclear):
             return None
         if not self.prepared:
@@ -173,7 +176,7 @@ class BarrierOwnership:
         )
 
     def surrender(self, wanted: frozenset[str], in_use: frozenset[str]) -> Errand | None:
-        """Release what is ours, not wanted, and not worked on."""
+        """Returns a request that releases what is ours, not wanted and not worked on."""
         surplus = sorted(self.owned.keys() - wanted - in_use)[:BATCH]
         if not surplus or not self.placed:
             return None
@@ -181,7 +184,8 @@ class BarrierOwnership:
         return Errand(RequestKind.RELEASE, self.guarded(*ops), tuple(surplus))
 
     def acquisition(self, wanted: frozenset[str], now: float) -> Errand | None:
-        """Take what is wanted and free; look for who has the rest."""
+        """Returns a request that takes what is wanted and free, or looks for the holders of the
+        rest."""
         missing = wanted - self.owned.keys() - self.blocked
         if not missing or not self.placed or now >= self.lease.stop:
             return None
@@ -239,7 +243,7 @@ class BarrierOwnership:
         match answer:
             case Done(results):
                 name = paths.name(str(results[0]))
-                # It is read before it counts: only ZooKeeper knows which session it belongs to.
+                # Read it before it counts: only ZooKeeper knows which session it belongs to.
                 return replace(self, name=name, version=None, entering=True)
             case Refused():
                 return replace(self, prepared=False, looked=False)
@@ -253,7 +257,7 @@ class BarrierOwnership:
             return replace(clear, taken=None if self.taken is None else self.taken - {resource})
         if owner == self.session:
             return replace(clear, owned={**self.owned, resource: created})
-        if not (isinstance(errand.request, Get) and errand.request.watch):  # nobody would tell us: look once more
+        if not (isinstance(errand.request, Get) and errand.request.watch):  # there is no watch: look once more
             return replace(clear, taken=None if self.taken is None else self.taken | {resource})
         return replace(clear, blocked=self.blocked | {resource})
 
@@ -266,7 +270,7 @@ class BarrierOwnership:
         return replace(self, version=None)
 
     def committed(self, errand: Errand, answer: Answer) -> BarrierOwnership:
-        """What any guarded transaction has done to our place, and these kinds to the barriers."""
+        """Applies the result of a guarded transaction to our place and barriers."""
         match answer:
             case Done():
                 stat = answer.stat(0)
@@ -291,7 +295,7 @@ class BarrierOwnership:
         if errand.kind is RequestKind.TAKE and isinstance(reason, NodeExists):
             return replace(self, taken=(self.taken or frozenset()) | {errand.subject[index - 1]})
         if errand.kind in (RequestKind.TAKE, RequestKind.REPORT) and index == 1 and isinstance(reason, NoNode):
-            return self.displaced()  # the folder is gone: enter anew, which makes it
+            return self.displaced()  # the folder is gone: enter again, which creates it
         if errand.kind is RequestKind.RELEASE:  # somebody else has deleted it
             return self._without((errand.subject[index - 1],))
         return self

@@ -1,10 +1,9 @@
-"""The coordinator of a resource group as a pure state machine: when to rebalance, and what to
-write.
+"""Coordinates a resource group, as a pure state machine: when to rebalance, and what to write.
 
-Always holds: every write checks the coordinator's epoch and its own member znode, and the versions
-of what it has read; with the global barrier nothing is assigned before every member has stopped for
-that very generation. Must not do: I/O, or look at a clock. A new coordinator goes on where it finds
-things: if nothing has to move, it writes nothing.
+Always: every write checks the coordinator's epoch, its own member znode and the versions of what it
+read. With the global barrier nothing is assigned before every member has stopped for that
+generation. A new coordinator goes on where it finds things; if nothing has to move it writes
+nothing. Never: do I/O, or look at a clock.
 """
 
 from __future__ import annotations
@@ -47,13 +46,13 @@ class Coordinator:
     group: GroupPaths
     algorithm: Algorithm
     me: str
-    """Our own member znode: by right of it we coordinate."""
+    """Our own member znode, which entitles us to coordinate."""
     min_interval_secs: float
     epoch: int | None = None
     epoch_seen: int | None = None
-    """The version that we mean to raise."""
+    """The version of the epoch that we are about to raise."""
     deposed: bool = False
-    """Another one has raised the epoch, or our znode is gone."""
+    """Another member has raised the epoch, or our znode is gone."""
     stale: frozenset[RequestKind] = frozenset()
     members: tuple[str, ...] = ()
     resources: frozenset[str] = frozenset()
@@ -64,17 +63,17 @@ class Coordinator:
     stopped: frozenset[str] = frozenset()
     rebalanced_at: float = NEVER
     server_ahead: float = 0.0
-    """ZooKeeper's clock less ours."""
+    """ZooKeeper's clock minus ours, in seconds."""
     rebalancings: int = 0
-    """How many we have begun."""
+    """Number of rebalancings that we have begun."""
     busy: Errand | None = None
     serial: int = 0
     missed: tuple[str, ...] = ()
-    """What has changed since the request was sent."""
+    """Paths that changed since the request under way was sent."""
 
     @property
     def waiting_for(self) -> frozenset[str]:
-        """With the global barrier: the members that have not stopped yet."""
+        """Members that have not stopped yet, with the global barrier."""
         if self.status.status is not GroupStatus.STOP_ACTIVITY:
             return frozenset()
         names = self.members
@@ -115,11 +114,11 @@ def _understood(c: Coordinator, errand: Errand, answer: Answer, now: float) -> C
         case RequestKind.STATUS, Content(data, stat):
             status = read(data, StatusRecord, c.group.status)
             return _watching(replace(c, status=status, status_version=stat.version))
-    return replace(c, deposed=True)  # a part of the group's tree is gone: take office again, which makes it
+    return replace(c, deposed=True)  # a part of the group's tree is gone: take office again, which creates it
 
 
 def changed(c: Coordinator, path: str) -> Coordinator:
-    if c.busy is not None:  # it may be about the answer that is on its way, and counts after it
+    if c.busy is not None:  # the change may precede the answer under way, so it counts after it
         return replace(c, missed=(*c.missed, path))
     kinds = {
         c.group.members: RequestKind.MEMBERS,
@@ -133,7 +132,7 @@ def changed(c: Coordinator, path: str) -> Coordinator:
 
 
 def proceed(c: Coordinator, now: float) -> Coordinator:
-    """With the next request, if one is due, in `busy`, under a new serial number."""
+    """Returns the state with the next request in `busy`, if one is due, under a new serial number."""
     if c.busy is not None or c.deposed:
         return c
     errand = _next_errand(c, now)
@@ -144,7 +143,7 @@ def proceed(c: Coordinator, now: float) -> Coordinator:
 
 
 def wake_at(c: Coordinator, now: float) -> float | None:
-    """When a rebalancing that is due may begin."""
+    """Returns when a pending rebalancing may begin."""
     due = c.rebalanced_at + c.min_interval_secs
     return due if due > now else None
 
@@ -155,7 +154,7 @@ def wake_at(c: Coordinator, now: float) -> float | None:
 def _office(c: Coordinator, kind: RequestKind, answer: Answer, now: float) -> Coordinator:
     match kind, answer:
         case RequestKind.EPOCH, Content(data, stat):
-            if data == c.me.encode():  # raised by us: an answer was lost
+            if data == c.me.encode():  # raised by us; the answer was lost
                 return _elected(c, stat.version, stat.mtime - now)
             return replace(c, epoch_seen=stat.version)
         case RequestKind.RAISE, Done():
@@ -168,7 +167,7 @@ def _office(c: Coordinator, kind: RequestKind, answer: Answer, now: float) -> Co
 
 
 def _elected(c: Coordinator, epoch: int, server_ahead: float) -> Coordinator:
-    # All of it is read after the epoch was raised, so nothing that an earlier coordinator did is
+    # Everything is read after the epoch was raised, so nothing that an earlier coordinator did is
     # missed.
     kinds = {RequestKind.MEMBERS, RequestKind.RESOURCES, RequestKind.PLAN}
     kinds |= {RequestKind.STATUS} if c.algorithm is Algorithm.GLOBAL_BARRIER else set()
@@ -245,14 +244,14 @@ def _written(c: Coordinator, errand: Errand, answer: Answer, now: float) -> Coor
 
 
 def _wrote(c: Coordinator, op: Set, result: object) -> Coordinator:
-    version = getattr(result, "version")  # noqa: B009  # of a Set it is a Stat
+    version = getattr(result, "version")  # noqa: B009  # the result of a Set is a Stat
     if op.path == c.group.plan:
         return replace(c, plan=read(op.data, PlanRecord, op.path), plan_version=version)
     return replace(c, status=read(op.data, StatusRecord, op.path), status_version=version)
 
 
 def _watching(c: Coordinator) -> Coordinator:
-    """Who has stopped matters only while everybody is to stop."""
+    """Watches which members have stopped, while everybody has to stop."""
     if c.status.status is not GroupStatus.STOP_ACTIVITY:
         return c
     return replace(c, stale=c.stale | {RequestKind.STOPPED})

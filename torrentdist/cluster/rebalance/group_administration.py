@@ -1,8 +1,8 @@
-"""What an administrator does to a resource group: see it, add resources, remove them.
+"""Lets an administrator see a resource group, add resources and remove them.
 
-Always holds: only children of /resources are created and deleted, so no write of a coordinator
-meets another version; a resource that is removed while somebody works on it stays exclusive until
-it is released. Needs no member, no master.
+Always: only children of /resources are created and deleted, so no write of a coordinator meets
+another version. A resource that is removed while somebody works on it stays exclusive until it is
+released. Needs no member and no master.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ T = TypeVar("T")
 
 LOOK_SECS = 1.2
 GOODBYE_SECS = 0.6
-"""What is left of two seconds for one request, and for the end of the session."""
+"""Seconds kept back for one request and the end of the session, out of two seconds."""
 
 
 async def connected(config: ZooKeeperConfig, work: Callable[[ZooKeeper], Awaitable[T]]) -> T:
-    """Do it in a session of its own."""
+    """Does the work in a session of its own."""
     zk = ZooKeeper(config)
     try:
         await zk.start(config.session_timeout_secs)
@@ -53,7 +53,7 @@ async def connected(config: ZooKeeperConfig, work: Callable[[ZooKeeper], Awaitab
 
 
 async def looked(config: ZooKeeperConfig, work: Callable[[ZooKeeper], Awaitable[T]]) -> T:
-    """Do what only reads, or fail within two seconds, the end of the session included."""
+    """Does work that only reads, and fails after two seconds, including the end of the session."""
     hasty = msgspec.structs.replace(config, operation_timeout_secs=min(config.operation_timeout_secs, GOODBYE_SECS))
     try:
         async with asyncio.timeout(LOOK_SECS):
@@ -111,8 +111,10 @@ async def show_group(zk: ZooKeeper, name: str) -> GroupView:
 
 
 async def add_resource(zk: ZooKeeper, group: str, resource: str) -> bool:
-    """False if it was there already. The group is made if there is none: its first member chooses
-    the algorithm."""
+    """Adds a resource. Returns False if it is there already.
+
+    Creates the group if there is none; its first member chooses the algorithm.
+    """
     tree = free_group(group)
     path = tree.resource(resource)
     await agree_on(zk, tree, None)
@@ -127,8 +129,10 @@ async def add_resource(zk: ZooKeeper, group: str, resource: str) -> bool:
 
 
 async def remove_resource(zk: ZooKeeper, group: str, resource: str) -> None:
-    """`not_found` if there is no such resource. Whoever works on it stops when the next plan says
-    so."""
+    """Removes a resource. Raises `not_found` if there is none.
+
+    A member that works on it stops at the next plan.
+    """
     try:
         await zk.delete(free_group(group).resource(resource))
     except NoNode:

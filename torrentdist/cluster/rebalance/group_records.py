@@ -1,7 +1,7 @@
-"""What the znodes of a resource group hold.
+"""The contents of a resource group's znodes.
 
-Always holds: what cannot be read is no order to anybody. Must not do: hold anything that grows with
-time.
+Always: what cannot be read gives nobody an order.
+Never: hold anything that grows with time.
 """
 
 from __future__ import annotations
@@ -15,33 +15,34 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.records import Record, decode
 
 MAX_RESOURCES = 5000
-"""Of one group: its plan is one znode, and ZooKeeper takes no more than a megabyte."""
+"""Resources of one group at most: its plan is one znode of at most a megabyte."""
 
 
 class Algorithm(StrEnum):
     RESOURCE_BARRIER = "resource_barrier"
-    """A barrier for each resource; only those who gain or lose something stop."""
+    """A barrier for each resource. Only members that gain or lose something stop."""
     GLOBAL_BARRIER = "global_barrier"
-    """Everybody stops before anything moves; the number of requests does not depend on the number
-    of resources."""
+    """Everybody stops before anything moves. The number of requests doesn't depend on the number of
+    resources.
+    """
 
 
 class GroupRecord(Record, frozen=True, kw_only=True):
     """/groups/<group>"""
 
     algorithm: Algorithm | None = None
-    """Of every member; set by the first one that joins."""
+    """The algorithm of every member, set by the first one that joins."""
 
 
 class MemberRecord(Record, frozen=True, kw_only=True):
     """/groups/<group>/members/<unique>-<seq>, ephemeral"""
 
     id: str
-    """For people; the znode's name is the member."""
+    """A name for people. The znode's name identifies the member."""
 
 
 class PlanRecord(Record, frozen=True, kw_only=True):
-    """/groups/<group>/plan: who is to have what."""
+    """/groups/<group>/plan: which member gets what."""
 
     generation: int = 0
     members: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
@@ -63,8 +64,8 @@ R = TypeVar("R", bound=Record)
 
 
 def read(data: bytes, kind: type[R], path: str) -> R:
-    """The record; the empty one if there is none yet, or none that can be understood: then nobody
-    is told anything."""
+    """Reads a record. Returns an empty one if it is missing or unreadable, so that nobody gets an
+    order."""
     try:
         return decode(data, kind, path=path) if data else kind()
     except TorrentdistError:

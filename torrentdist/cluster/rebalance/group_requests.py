@@ -1,9 +1,8 @@
-"""The words in which the pure machines talk with ZooKeeper: one request at a time, one answer to
-each.
+"""Requests and answers between the pure machines and ZooKeeper: one request at a time.
 
-Always holds: a request is a value, so that a model of ZooKeeper can answer it as well as the real
-one. Must not do: leave open what an answer proves. `Unsure` proves nothing: it may have been done,
-or be done yet.
+Always: a request is a value, so that a model of ZooKeeper can answer it like the real one.
+Never: leave open what an answer proves. `Unsure` proves nothing: the request may have been carried
+out, or may be yet.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ class Children:
     path: str
     watch: bool = False
     fresh: bool = False
-    """At least as new as whatever was acknowledged to anybody before."""
+    """Whether the answer must be at least as new as everything acknowledged to anybody before."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ class Content:
 
 @dataclass(frozen=True)
 class Absent:
-    """There is no such znode, and no watch was left."""
+    """The znode doesn't exist, and no watch was left."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,7 @@ class Done:
 
 @dataclass(frozen=True)
 class Refused:
-    """Nothing of it was done, because of the operation `index`."""
+    """Nothing was done, because of operation number `index`."""
 
     index: int
     reason: ZNodeError
@@ -94,7 +93,7 @@ Answer = Names | Content | Absent | Done | Refused | Unsure
 
 
 class RequestKind(StrEnum):
-    """What a request is for."""
+    """The purpose of a request."""
 
     # a place in the group, and barriers
     PREPARE = "prepare"
@@ -137,8 +136,10 @@ def trouble_of_asking() -> Retry:
 async def ask(
     zk: ZooKeeper, session: int | None, request: Request, changed: Callable[[str], None], trouble: Retry
 ) -> Answer:
-    """Put one request to ZooKeeper, in that session. `changed` is called with the path when a watch
-    fires. `trouble`: how it went for this asker until now."""
+    """Sends one request to ZooKeeper in that session.
+
+    `changed` is called with the path when a watch fires. `trouble` keeps this asker's failures.
+    """
     if session is None or session != zk.session_id:
         return Unsure()
     try:

@@ -1,7 +1,7 @@
-"""Joining a resource group: all of its members use one algorithm, or one could start what another
-has not stopped.
+"""Joins a resource group. All members use one algorithm, or one could start what another has not
+stopped.
 
-Always holds: a join that fails or is cancelled leaves nothing behind.
+Always: a join that fails or is cancelled leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import socket
 from torrentdist.cluster import paths
 from torrentdist.cluster.paths import GroupPaths, free_group
 from torrentdist.cluster.rebalance.group_records import Algorithm, GroupRecord
-from torrentdist.cluster.rebalance.resource_group import OnStart, OnStop, ResourceGroup, Settings
+from torrentdist.cluster.rebalance.resource_group import Callbacks, OnStart, OnStop, ResourceGroup, Settings
 from torrentdist.cluster.session.znode_operations import BadVersion, NodeExists, NoNode
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
 from torrentdist.model.errors import TorrentdistError
@@ -29,18 +29,17 @@ async def join(
     settings: Settings | None = None,
     timeout: float = 30.0,
 ) -> ResourceGroup:
-    """Be a member from now on, until `leave()`.
+    """Makes this process a member until `leave()`.
 
-    `on_start(resources)` begins work on exactly these, and returns; it is cancelled if that is not
-    wanted any more. `on_stop()` ends all of it, also what a failed `on_start` has begun: when it
+    `on_start(resources)` begins work on exactly these, and returns. It is cancelled if that is no
+    longer wanted. `on_stop()` ends all work, including what a failed `on_start` began: when it
     returns or raises, nothing runs.
     """
     await agree_on(zk, free_group(group), algorithm)
     member = ResourceGroup(
         zk,
         group,
-        on_start=on_start,
-        on_stop=on_stop,
+        callbacks=Callbacks(on_start, on_stop),
         algorithm=algorithm,
         member_id=member_id or socket.gethostname(),
         settings=settings or Settings(),
@@ -55,8 +54,9 @@ async def join(
 
 
 async def agree_on(zk: ZooKeeper, group: GroupPaths, algorithm: Algorithm | None) -> GroupRecord:
-    """The group's record, made if there is none. The first who names an algorithm chooses it for
-    all."""
+    """Returns the group's record, and creates it if there is none. The first to name an algorithm
+    chooses it for all.
+    """
     await zk.ensure(paths.GROUPS)
     while True:
         found = await zk.get(group.root)

@@ -1,10 +1,9 @@
-"""A member of a resource group as a pure state machine: one event in, the next state and what to do
-out.
+"""A member of a resource group as a pure state machine: one event in, next state and actions out.
 
-Always holds: work runs on nothing but what the plan gives this member and, with resource barriers,
-what it owns the barrier of; it is told to stop before its lease ends; a barrier is released, or a
-stop reported, only after `on_stop`. Must not do: I/O, or look at a clock. At most one request and
-one callback are under way at a time.
+Always: work runs only on what the plan gives this member and, with resource barriers, on what it
+owns the barrier of. It is told to stop before its lease ends. A barrier is released, or a stop
+reported, only after `on_stop`. At most one request and one callback are under way. Never: do I/O,
+or look at a clock. Longer than most files: it is one machine, and its transitions belong together.
 """
 
 from __future__ import annotations
@@ -58,41 +57,41 @@ class MemberMachine:
     tenure: BarrierOwnership
     algorithm: Algorithm
     patience_secs: float = 0.5
-    """How long to wait for the rest of the resources before work starts on those that are there."""
+    """Seconds to wait for the other resources before work starts on those that are there."""
     max_backoff_secs: float = 30.0
     work: Work = Work.IDLE
     running: Mapping[str, int] = field(default_factory=dict)
     """What `on_start` was called with, until `on_stop` is done."""
     cancelled: bool = False
-    """`on_start` was told to give up."""
+    """Whether `on_start` was cancelled."""
     broken: bool = False
-    """`on_start` has ended without success: what it has started, if anything, is to be stopped."""
+    """Whether `on_start` ended without success, so that what it started must be stopped."""
     gained_at: float = NEVER
-    """When resources were given to us that work has not started on."""
+    """When we gained resources that work has not started on."""
     order: Order = field(default_factory=Order)
     announced: int | None = None
-    """A generation whose plan is to be read."""
+    """A generation whose plan has to be read."""
     stale: frozenset[RequestKind] = frozenset()
     """What has to be read again."""
     reported: int = -1
     """The last generation for which others may know that we stopped."""
     confirmed: int = -1
-    """The last one for which they surely do."""
+    """The last generation for which they certainly know."""
     stop_nodes: frozenset[str] = frozenset()
-    """Our znodes that say so, and may be there."""
+    """Our znodes that report a stop and may be there."""
     predecessor: str | None = None
     watched: frozenset[str] = frozenset()
-    """Members whose going will be told."""
+    """Members whose znodes we watch."""
     first: bool = False
     departing: bool = False
     ailing: bool = False
-    """`on_start` failed: others shall have our resources."""
+    """`on_start` failed, so others are to have our resources."""
     failures: int = 0
     rejoin_at: float = NEVER
     busy: Errand | None = None
     serial: int = 0
     missed: tuple[str, ...] = ()
-    """What has changed since the request was sent."""
+    """Paths that changed since the request under way was sent."""
 
     @property
     def group(self) -> GroupPaths:
@@ -100,7 +99,7 @@ class MemberMachine:
 
     @property
     def wanted(self) -> frozenset[str]:
-        """What we should own."""
+        """The resources that we should own."""
         if self.departing or self.ailing or self.order.stop:
             return frozenset()
         return self.order.mine
@@ -121,11 +120,11 @@ class MemberMachine:
 
     @property
     def gone(self) -> bool:
-        """Nothing runs here, and nothing of ours is in ZooKeeper."""
+        """Whether nothing runs here and nothing of ours is in ZooKeeper."""
         return self.departing and self.work is Work.IDLE and self.tenure.clean
 
     def held(self) -> Mapping[str, int]:
-        """What work may act on while the lease lasts."""
+        """Resources that work may act on while the lease lasts."""
         return self.running if self.work in (Work.STARTING, Work.RUNNING) else {}
 
 
@@ -141,7 +140,7 @@ def step(member: MemberMachine, event: Event, now: float) -> tuple[MemberMachine
 
 
 def wake_at(member: MemberMachine, now: float) -> float:
-    """When to come back with a Tick if nothing else happens."""
+    """Returns when to send a Tick if nothing else happens."""
     lease = member.tenure.lease
     moments = [lease.renewal, lease.end]
     if member.work in (Work.STARTING, Work.RUNNING):
@@ -164,7 +163,7 @@ def _absorb(m: MemberMachine, event: Event, now: float) -> MemberMachine:
             m, missed = _answered(replace(m, busy=None, missed=()), m.busy, answer, lease, now), m.missed
             return reduce(_changed, missed, m)
         case Changed(path) if m.busy is not None:
-            # It may be about the answer that is on its way: a change counts after what was read
+            # The change may precede the answer under way: it counts after what was read
             # before it.
             return replace(m, missed=(*m.missed, path))
         case Changed(path):
@@ -182,7 +181,7 @@ def _absorb(m: MemberMachine, event: Event, now: float) -> MemberMachine:
 
 
 def _placeless(m: MemberMachine) -> MemberMachine:
-    """Without whatever we knew by right of our place."""
+    """Returns the member without everything that depended on its place."""
     return replace(
         m,
         order=Order(),
@@ -210,7 +209,7 @@ def _changed(m: MemberMachine, path: str) -> MemberMachine:
 
 
 def _without(m: MemberMachine, name: str) -> MemberMachine:
-    """That member seems to be gone."""
+    """Notes that another member seems to be gone."""
     if name == m.tenure.name:
         return replace(m, tenure=replace(m.tenure, version=None))
     if name == m.predecessor:
@@ -240,7 +239,7 @@ def _answered(m: MemberMachine, errand: Errand, answer: Answer, lease: BarrierLe
 
 
 def _tenured(m: MemberMachine, before: BarrierOwnership, errand: Errand, answer: Answer, now: float) -> MemberMachine:
-    """The part of an answer that concerns the place and the barriers."""
+    """Applies the part of an answer that concerns the place and the barriers."""
     tenure = m.tenure.answered(errand, answer)
     m = replace(m, tenure=tenure)
     if before.name is None and tenure.name is not None:
@@ -249,7 +248,7 @@ def _tenured(m: MemberMachine, before: BarrierOwnership, errand: Errand, answer:
     if before.name is not None and tenure.name is None:
         return _rejoining(_placeless(m), now)
     gained = tenure.owned.keys() - before.owned.keys()
-    # Further ones that come soon after count from the first.
+    # Further ones that arrive soon count from the first.
     return replace(m, gained_at=now) if gained and now >= m.gained_at + m.patience_secs else m
 
 
@@ -291,7 +290,7 @@ def _reported(m: MemberMachine, errand: Errand, answer: Answer) -> MemberMachine
     match answer:
         case Done():
             return replace(m, stop_nodes=frozenset({node}), confirmed=m.reported)
-        case Refused(_, NodeExists()):  # ours, of an answer that was lost
+        case Refused(_, NodeExists()):  # ours; the answer was lost
             return replace(m, confirmed=m.reported)
         case Refused(_, NoNode(path=path)):
             return replace(m, stop_nodes=m.stop_nodes - {path.rpartition("/")[2]})
@@ -339,7 +338,7 @@ def _decide_work(m: MemberMachine, now: float, actions: list[Action]) -> MemberM
 def _sent(m: MemberMachine, errand: Errand) -> MemberMachine:
     m = replace(m, busy=errand, serial=m.serial + 1)
     if errand.kind is RequestKind.REPORT:
-        # From the moment of sending, others may act on it.
+        # Others may act on it from the moment of sending.
         return replace(m, reported=m.order.generation, stop_nodes=m.stop_nodes | {errand.subject[0]})
     if errand.kind is RequestKind.ENTER:
         return replace(m, tenure=replace(m.tenure, entering=True))
@@ -381,7 +380,7 @@ def _read(m: MemberMachine) -> Errand | None:
 
 
 def _declare(m: MemberMachine) -> Errand | None:
-    """With the global barrier: say that we have stopped."""
+    """Reports that we have stopped, with the global barrier."""
     if not m.order.stop or m.work is not Work.IDLE or m.confirmed >= m.order.generation:
         return None
     return _report(m)

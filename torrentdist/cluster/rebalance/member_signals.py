@@ -1,5 +1,6 @@
-"""What can happen to a member of a resource group, what it can do, what it is told and what it
-works on: the values that go into and come out of its state machine."""
+"""Events, orders and work of a member of a resource group: the values that its state machine takes
+and gives.
+"""
 
 from __future__ import annotations
 
@@ -24,20 +25,20 @@ NEXT_WORK: Mapping[Work, frozenset[Work]] = {
     Work.RUNNING: frozenset({Work.STOPPING}),
     Work.STOPPING: frozenset({Work.IDLE}),
 }
-"""The only changes that there are: whatever was started, and be it half, is stopped before anything
-else."""
+"""The allowed changes of work. Whatever was started, even by half, is stopped before anything else.
+"""
 
 
 @dataclass(frozen=True)
 class Order:
-    """What the plan says to this member."""
+    """The plan's order to this member."""
 
     generation: int = 0
     mine: frozenset[str] = frozenset()
     stop: bool = False
-    """Everybody stops, and says so."""
+    """Whether everybody has to stop and report it."""
     zxid: int = 0
-    """Of the transaction that made the plan."""
+    """zxid of the transaction that wrote the plan."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class Answered:
 
 @dataclass(frozen=True)
 class Changed:
-    """A watch fired: look again."""
+    """A watch fired: read again."""
 
     path: str
 
@@ -71,7 +72,7 @@ class StartFailed:
 
 @dataclass(frozen=True)
 class Stopped:
-    """`on_stop` has returned or raised: by its contract nothing runs any more."""
+    """`on_stop` has returned or raised. By its contract nothing runs any more."""
 
 
 @dataclass(frozen=True)

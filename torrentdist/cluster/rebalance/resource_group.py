@@ -1,8 +1,10 @@
-"""A member of a resource group at work: the thin shell that carries its state machines' requests to
-ZooKeeper and their orders to the callbacks.
+"""Runs a member of a resource group: carries the machines' requests to ZooKeeper and calls the
+callbacks.
 
-Always holds: `holds` is true only while the lease lasts by this host's clock, whatever the machines
-have noticed. Must not do: decide (member.py and coordinator.py do).
+Always: `holds` is true only while the lease lasts by this host's clock, whatever the machines have
+noticed.
+Never: decide (member_machine.py and coordinator.py do).
+Longer than most files: one shell around two machines, their timers and callbacks.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ from torrentdist.model.records import encode
 log = structlog.get_logger(__name__)
 
 Resources = Mapping[str, int]
-"""Resources with the fencing number of each grant, which is larger than that of any holder before.
+"""Resources with the fencing number of each grant, which is larger than that of any earlier holder.
 """
 OnStart = Callable[[Resources], Awaitable[None]]
 OnStop = Callable[[], Awaitable[None]]
@@ -57,17 +59,26 @@ OnStop = Callable[[], Awaitable[None]]
 _AGAIN_SECS = 0.2
 
 
+@dataclass(frozen=True)
+class Callbacks:
+    """The member's own code: begins work on resources, and ends all of it."""
+
+    on_start: OnStart
+    on_stop: OnStop
+
+
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     min_interval_secs: float = 2.0
-    """Between two rebalancings that this member begins as the coordinator."""
+    """Seconds between two rebalancings that this member begins as the coordinator."""
     patience_secs: float = 0.5
-    """How long to wait for the rest of the resources before work starts on those that are there."""
+    """Seconds to wait for the other resources before work starts on those that are there."""
     stop_secs: float | None = None
-    """How long before the end of the lease `on_stop` is called; None: a sixth of the session's
-    timeout."""
+    """Seconds before the end of the lease at which `on_stop` is called. None: a sixth of the
+    session timeout.
+    """
     max_backoff_secs: float = 30.0
-    """How long a member stays away at most whose `on_start` fails again and again."""
+    """Seconds that a member stays away at most when `on_start` fails again and again."""
 
 
 @dataclass(frozen=True)
@@ -78,29 +89,26 @@ class Statistics:
     work: Work
     resources: Resources
     waiting_for: frozenset[str]
-    """Resources that are to come, and with the global barrier the members that everybody waits for.
-    """
+    """Resources still to come and, with the global barrier, members that everybody waits for."""
     start_failures: int
     rebalancings: int
 
 
 class ResourceGroup:
-    """Made by `join`. Leave it before the ZooKeeper client is closed."""
+    """A member, made by `join`. Leave it before the ZooKeeper client is closed."""
 
     def __init__(
         self,
         zk: ZooKeeper,
         group: str,
         *,
-        on_start: OnStart,
-        on_stop: OnStop,
+        callbacks: Callbacks,
         algorithm: Algorithm,
         member_id: str,
         settings: Settings,
     ) -> None:
         self._zk = zk
-        self._on_start = on_start
-        self._on_stop = on_stop
+        self._callbacks = callbacks
         self._settings = settings
         self._trouble = trouble_of_asking()
         self._paths = GroupPaths(group)
@@ -126,13 +134,12 @@ class ResourceGroup:
         return self._paths.name
 
     def holds(self, resource: str) -> bool:
-        """Whether to act on it now. Ask before each act: it is false as soon as somebody else may
-        have it."""
+        """Whether this member may act on the resource now. Ask before each act."""
         return resource in self._member.held() and time.monotonic() < self._lease().end
 
     @property
     def resources(self) -> Resources:
-        """What this member may act on now, with fencing numbers."""
+        """The resources that this member may act on now, with fencing numbers."""
         return dict(self._member.held()) if time.monotonic() < self._lease().end else {}
 
     def is_coordinator(self) -> bool:
@@ -157,10 +164,10 @@ class ResourceGroup:
         await self._until(lambda: self._member.tenure.placed, timeout, f"joining the group {self.name}")
 
     async def leave(self, timeout: float = 30.0) -> None:
-        """Stop the work, then release its barriers and the place, in this order. `timed_out` if the
-        work still runs.
+        """Stops the work, then releases the barriers and the place. Raises `timed_out` if work
+        still runs.
 
-        When ZooKeeper does not answer, the rest ends with the session.
+        If ZooKeeper doesn't answer, the session's end does the rest.
         """
         self._feed(Depart())
         try:
@@ -216,7 +223,8 @@ class ResourceGroup:
                     self._spawn(self._ask_as_member(serial, session, request))
                 case CallStart(resources):
                     self._callback = self._spawn(self._call_start(resources))
-                    # Not in the task itself: one that is cancelled before it began tells nothing.
+                    # Not in the task itself: a task that is cancelled before it began reports
+                    # nothing.
                     self._callback.add_done_callback(self._start_ended)
                 case CancelStart() if self._callback is not None:
                     self._callback.cancel()
@@ -245,7 +253,7 @@ class ResourceGroup:
 
     async def _call_start(self, resources: Resources) -> None:
         log.info("starting", group=self.name, resources=len(resources))
-        await self._on_start(resources)
+        await self._callbacks.on_start(resources)
 
     def _start_ended(self, callback: asyncio.Task[None]) -> None:
         failure = None if callback.cancelled() else callback.exception()
@@ -256,7 +264,7 @@ class ResourceGroup:
     async def _call_stop(self) -> None:
         log.info("stopping", group=self.name)
         try:
-            await self._on_stop()
+            await self._callbacks.on_stop()
         except Exception:
             log.exception("on_stop failed; by its contract nothing runs any more", group=self.name)
         self._feed(Stopped())

@@ -1,8 +1,9 @@
-"""What ZooKeeper holds, kept in memory by watches, and handed out as immutable snapshots.
+"""Keeps a copy of ZooKeeper's records in memory by watches, and hands out immutable snapshots.
 
-Always holds: what is watched is watched by the same request that reads it, so no change falls
-between; after a cut-off everything is read again; no record, however broken, stops the mirror. Must
-not do: write.
+Always: a znode is read and watched by one request, so no change falls between. After a lost
+connection everything is read again. A broken record doesn't stop the mirror.
+Never: write.
+Longer than most files: rounds, watches and snapshots share one state.
 """
 
 from __future__ import annotations
@@ -32,15 +33,17 @@ _LONGEST_PAUSE_SECS = 10.0
 
 @dataclass(frozen=True)
 class MirrorPlan:
-    """Which part of the tree is mirrored."""
+    """The part of the tree that is mirrored."""
 
     records: frozenset[str]
     lists: Mapping[str, int]
-    """Parents, and how many levels below them: 1 their children's records, 2 the grandchildren's
-    too."""
+    """Parents, with the number of levels to read below them: 1 for their children's records, 2 for
+    the grandchildren's too.
+    """
     unwatched: frozenset[str] = frozenset()
-    """Of all these the ones that leave no watch, with what is below them: they are read when
-    somebody looks again."""
+    """Paths that are read, with everything below them, but not watched. They are read again when
+    somebody calls look_again().
+    """
 
     def roots(self) -> list[Look]:
         return [Look(path, Aspect.DATA) for path in self.records] + [Look(p, Aspect.CHILDREN) for p in self.lists]
@@ -52,7 +55,7 @@ class MirrorPlan:
         return path not in self.unwatched and paths.parent(path) not in self.unwatched
 
     def below(self, parent: str, name: str) -> list[Look]:
-        """What there is to look at when a child was found."""
+        """Returns what to read when a child was found."""
         child = f"{parent}/{name}"
         looks = [Look(child, Aspect.DATA)]
         return [*looks, Look(child, Aspect.CHILDREN)] if self.lists.get(parent, 0) > 1 else looks
@@ -65,8 +68,7 @@ class Aspect(Enum):
 
 @dataclass(frozen=True)
 class Look:
-    """Something to read again. The two aspects of a znode are watched, and so read, each on its
-    own."""
+    """Something to read again. The two aspects of a znode are watched and read separately."""
 
     path: str
     aspect: Aspect
@@ -79,7 +81,7 @@ WHOLE_CLUSTER = MirrorPlan(
 
 
 def of_supervisor(id_: SupervisorId) -> MirrorPlan:
-    """What a supervisor needs: its own assignment, which it watches, and where the masters are."""
+    """The plan of a supervisor: it watches its assignment, and reads where the masters are."""
     records = frozenset({paths.CLUSTER, paths.assignment(id_)})
     return MirrorPlan(records, {paths.MASTERS: 1}, frozenset({paths.CLUSTER, paths.MASTERS}))
 
@@ -91,13 +93,13 @@ class Mirror:
         self._tree = ReadTree()
         self._stale: set[Look] = set()
         self._again: set[Look] = set()
-        """Of the stale ones those whose watch is in place."""
+        """Stale looks whose watch is in place."""
         self._touched: set[str] = set()
         self._vanished: set[str] = set()
-        """Paths that were listed, and gone when they were read."""
+        """Paths that were listed but gone when they were read."""
         self._marks = 0
-        """How often something was found stale; a round has dealt with all marks from before it
-        began."""
+        """Number of times that something was found stale. A round covers all that happened before
+        it began."""
         self._dealt_with = -1
         self._wake = asyncio.Event()
         self._advanced = asyncio.Event()
@@ -106,7 +108,7 @@ class Mirror:
         self._again_after = Retry(_FIRST_PAUSE_SECS, _LONGEST_PAUSE_SECS)
         self.snapshot = ClusterSnapshot()
         self.applied_zxid = 0
-        """The snapshot shows every transaction up to this one."""
+        """zxid up to which the snapshot shows every transaction."""
 
     @property
     def connected(self) -> bool:
@@ -114,11 +116,11 @@ class Mirror:
 
     @property
     def fresh(self) -> bool:
-        """Connected, and nothing is known to be out of date."""
+        """Whether the session is connected and nothing is known to be out of date."""
         return self.connected and self._dealt_with >= self._marks
 
     async def start(self, timeout: float) -> ClusterSnapshot:
-        """Read everything once and follow it from then on."""
+        """Reads everything once and follows it from then on."""
         if self._task is None:
             self._zk.on_state.append(self._on_state)
             self._mark(self._plan.roots())
@@ -135,7 +137,7 @@ class Mirror:
                 await task
 
     async def changed(self, since: int) -> ClusterSnapshot:
-        """The first snapshot with a later version than `since`."""
+        """Waits for a snapshot with a later version than `since`."""
         while self.snapshot.version <= since:
             await self._advanced.wait()
         return self.snapshot
@@ -143,7 +145,7 @@ class Mirror:
     async def wait_for(
         self, predicate: Callable[[ClusterSnapshot], bool], timeout: float, what: str = "a change in the cluster"
     ) -> ClusterSnapshot:
-        """The first snapshot of which `predicate` holds, or `timed_out`."""
+        """Waits for a snapshot that fulfils `predicate`. Raises `timed_out`."""
         try:
             async with asyncio.timeout(timeout):
                 while not predicate(self.snapshot):
@@ -153,7 +155,7 @@ class Mirror:
         return self.snapshot
 
     async def sync(self, timeout: float) -> ClusterSnapshot:
-        """A snapshot that shows everything acknowledged to anybody before this call."""
+        """Returns a snapshot that shows everything acknowledged to anybody before this call."""
         try:
             async with asyncio.timeout(timeout):
                 zxid = await self._zk.sync()
@@ -164,13 +166,13 @@ class Mirror:
         return self.snapshot
 
     async def sync_to(self, zxid: int, timeout: float) -> ClusterSnapshot:
-        """A snapshot that shows the transaction `zxid`; ZooKeeper is asked only if it isn't there
-        yet."""
+        """Returns a snapshot that shows transaction `zxid`. Asks ZooKeeper only if the current one
+        doesn't."""
         return self.snapshot if self.fresh and self.applied_zxid >= zxid else await self.sync(timeout)
 
     async def incomplete(self) -> TorrentdistError | None:
-        """Why what is not in the tree may be somewhere all the same; None: it is a cluster's, and
-        wholly there."""
+        """Says why a record that is not in the tree may exist elsewhere. None if the tree is
+        complete."""
         if await self._zk.exists(paths.RESTORING) is not None:
             return TorrentdistError("not_ready", detail="a backup is being restored")
         return None if self.snapshot.present else TorrentdistError("no_cluster", chroot=self._zk.chroot)
@@ -187,8 +189,7 @@ class Mirror:
         return [*self._plan.roots(), *known]
 
     async def look_again(self, timeout: float) -> None:
-        """Read everything once more: what isn't watched, and the rest in case a watch was lost on
-        the way."""
+        """Reads everything again: what isn't watched, and the rest in case a watch was lost."""
         looks = [look for look in self._everything() if look not in self._stale]
         self._mark(looks)
         self._again.update(looks)
@@ -223,7 +224,7 @@ class Mirror:
         await self._zk.pause(self._again_after.pause_secs)
 
     async def _round(self) -> None:
-        """Read what is stale, and what that leads to; then hand out one new snapshot."""
+        """Reads what is stale and what that leads to, then hands out one new snapshot."""
         marks = self._marks
         room = asyncio.Semaphore(_IN_FLIGHT)
         work, self._stale = self._stale, set()
@@ -255,7 +256,7 @@ class Mirror:
 
     async def _read_data(self, look: Look) -> None:
         path = look.path
-        # A leader's keep-alive writes its election znode all the time, and never changes it.
+        # A leader's keep-alive writes its election znode all the time without changing it.
         watch = None if paths.parent(path) == paths.ELECTION else self._watch(look)
         node = await self._zk.get(path, watch)
         while node is None and self._plan.is_root(look):
@@ -291,7 +292,7 @@ class Mirror:
         else:
             self._tree.children[path] = now
             self._vanished.discard(path)
-        # Also one that was there before, but gone when it was looked at: it has come back, and
+        # Includes one that was gone when it was looked at: it has come back, and
         # nothing watches it.
         again = {paths.name(gone) for gone in self._vanished if paths.parent(gone) == path} & now
         return [
@@ -306,7 +307,7 @@ class Mirror:
         return look.path in (self._tree.nodes if look.aspect is Aspect.DATA else self._tree.children)
 
     def _watch(self, look: Look) -> Callable[[], None] | None:
-        """None if there is none to be left, or one is in place."""
+        """Returns the watch callback for a look, or None if it needs none or has one in place."""
         if look in self._again or not self._plan.watches(look.path):
             self._again.discard(look)
             return None
@@ -316,7 +317,7 @@ class Mirror:
         touched, self._touched, before = self._touched, set(), self.snapshot
         self.snapshot = updated(before, self._tree, touched, self._complain)
         if self.snapshot.present and not before.present:
-            self._zk.stir()  # whoever waits for a cluster has one now
+            self._zk.stir()  # end the pauses of those that wait for a cluster
         if self.snapshot.present:
             self._zk.write_in(self.snapshot.schema)
 

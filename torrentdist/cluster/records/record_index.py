@@ -1,7 +1,8 @@
-"""Answers questions about the records that would else need a walk over all of them.
+"""Answers questions about the records that would otherwise need a walk over all of them.
 
-Always: an answer is what a walk over the snapshot that was followed last would give; to follow the
-next snapshot costs as much as what changed in between. Never: decide anything, or do I/O.
+Always: an answer equals that of a walk over the snapshot followed last. Following the next snapshot
+costs as much as what changed in between.
+Never: decide anything, or do I/O.
 """
 
 from __future__ import annotations
@@ -16,23 +17,23 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V", bound=Hashable)
 
 PREFIX = 40
-"""Characters of a digest that a BitTorrent announce names."""
+"""Number of digest characters in a BitTorrent announce."""
 
 
 class Follower:
-    """Says what changed since it was asked last."""
+    """Reports what changed since it was asked last."""
 
     def __init__(self) -> None:
         self._version = -1
 
     def news(self, snapshot: ClusterSnapshot) -> Changes | None:
-        """None: everything may have changed."""
+        """Returns the changes, or None if everything may have changed."""
         before, self._version = self._version, snapshot.version
         return snapshot.changes_since(before)
 
 
 class PerBundle(Generic[V]):
-    """A value for each bundle that has one, derived from its record and its live holders alone."""
+    """A value per bundle, derived from its record and its live holders alone."""
 
     def __init__(self, derive: Callable[[ClusterSnapshot, BundleId], V | None]) -> None:
         self._derive = derive
@@ -53,7 +54,7 @@ class PerBundle(Generic[V]):
 
 
 class _Reverse(Generic[K, V]):
-    """Which keys name a value, where each key names several."""
+    """Maps a value to the keys that name it, where a key names several values."""
 
     def __init__(self) -> None:
         self._named: dict[K, frozenset[V]] = {}
@@ -88,7 +89,7 @@ class RecordIndex:
         self._snapshot = ClusterSnapshot()
 
     def follow(self, snapshot: ClusterSnapshot) -> Changes | None:
-        """What changed since the snapshot that was followed before; None: everything may have."""
+        """Follows the next snapshot. Returns the changes, or None if everything may have changed."""
         news = self._follower.news(snapshot)
         for bundle in {*self._digests.keys(), *snapshot.bundles} if news is None else news.bundles:
             entry = snapshot.bundles.get(bundle)
@@ -108,24 +109,25 @@ class RecordIndex:
         return news
 
     def digests_like(self, prefix: str) -> set[Digest]:
-        """The digests that begin with these PREFIX characters."""
+        """Returns the digests that begin with these PREFIX characters."""
         return {self._snapshot.bundles[bundle].record.digest for bundle in self._prefixes.namers(prefix)}
 
     def bundles_of(self, digest: Digest) -> list[BundleId]:
-        """All bundles with this content, removed ones too."""
+        """Returns all bundles with this content, including removed ones."""
         return sorted(self._digests.namers(digest))
 
     def hosts_of(self, bundle: BundleId) -> list[SupervisorId]:
-        """The registered supervisors that are told to keep it, in the order in which their
-        assignments were written."""
+        """Returns the registered supervisors that are told to keep a bundle, in the order in which
+        their assignments were written.
+        """
         assignments = self._snapshot.assignments
         hosts = self._hosts.namers(bundle) & self._snapshot.supervisors.keys()
         return sorted(hosts, key=lambda id_: (assignments[id_].mtime, id_))
 
     def running(self, job: JobId) -> list[SupervisorId]:
-        """The supervisors to which its workers are assigned."""
+        """Returns the supervisors that a job's workers are assigned to."""
         return sorted(self._running.namers(job))
 
     def live_jobs_of(self, bundle: BundleId) -> list[JobId]:
-        """The jobs that need it and are not over."""
+        """Returns the live jobs that need a bundle."""
         return sorted(self._jobs.namers(bundle))

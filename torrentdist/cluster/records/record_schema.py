@@ -1,9 +1,9 @@
-"""In which schema records are written: the one that the cluster has agreed on, which is that of its
-/cluster record.
+"""Writes records in the schema that the cluster has agreed on, which its /cluster record names.
 
-Always holds: while a daemon of the release before is registered, everything is written as it would
-be by that release; the leader alone raises the schema (master/leading/schema_upgrade.py). Pure: no
-I/O, no clock. Never: know the types of the records.
+Always: while a daemon of the previous release is registered, everything is written as that release
+would write it. Only the leader raises the schema (master/leading/schema_upgrade.py).
+Pure: no I/O, no clock.
+Never: know the types of the records.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from torrentdist.model import records
 from torrentdist.model.records import MasterRecord, SupervisorRecord
 
 ADDED: dict[str, dict[str, int]] = {"/jobs/*": {"ended_on": 2}}
-"""By the shape of a path, as in `/code-distributor/*`: the fields that a schema brought. Every one
-of them has a default, and what it stands for is not to be relied on before the cluster's schema is
-that one."""
+"""Fields that each schema added, by the shape of the path, such as `/code-distributor/*`.
+
+Every field has a default. Its value must not be relied on before the cluster's schema has it.
+"""
 
 
 def shape(path: str) -> str:
@@ -28,7 +29,7 @@ def shape(path: str) -> str:
 
 
 def spoken(path: str, data: bytes, schema: int) -> bytes:
-    """A record as that schema has it. The cluster's own record says itself what it is of."""
+    """Returns a record in that schema. The cluster's own record names its schema itself."""
     if schema >= records.SCHEMA or path == paths.CLUSTER or not data.startswith(b"{"):
         return data
     document = msgspec.json.decode(data)
@@ -39,5 +40,5 @@ def spoken(path: str, data: bytes, schema: int) -> bytes:
 
 
 def newest_for_all(masters: Iterable[MasterRecord], supervisors: Iterable[SupervisorRecord]) -> int:
-    """The newest schema that every registered daemon reads."""
+    """Returns the newest schema that every registered daemon reads."""
     return min([records.SCHEMA, *(m.speaks for m in masters), *(s.speaks for s in supervisors)])

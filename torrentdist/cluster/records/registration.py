@@ -1,9 +1,9 @@
-"""A daemon's ephemeral record in /masters or /supervisors: there while the daemon has a session, in
-every session.
+"""Keeps a daemon's ephemeral record in /masters or /supervisors, in every session that it has.
 
-Always: one id, one daemon; a record of the same store is our own from before a crash, because
-whoever holds a store's lock is alone with it; where a cluster is named, the daemon is registered in
-that one only. Never: take over the record of another store.
+Always: one id, one daemon. A record with our store's id is our own from before a crash, since the
+store's lock admits one process. Where a cluster is named, the daemon registers in that one only.
+Never: take over the record of another store.
+Longer than most files: one small state machine with its ZooKeeper calls.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ log = structlog.get_logger(__name__)
 _LONGEST_PAUSE_SECS = 10.0
 _LOOK_AGAIN_SECS = 0.2
 _PATIENCE = 1.75
-"""Of a session's timeout: ZooKeeper ends sessions at its ticks, and a tick may be half a timeout.
+"""Session timeouts to wait for another session's end: ZooKeeper ends sessions at its ticks, and a
+tick may be half a timeout.
 """
 _DIAL_SECS = 1.0
 
@@ -48,15 +49,18 @@ _DIAL_SECS = 1.0
 class RegistrationStep(Enum):
     CREATE = auto()
     KEEP = auto()
-    """It is of this session."""
+    """The record belongs to this session."""
     REPLACE = auto()
-    """It is our own, left over from a session that ZooKeeper has not given up yet."""
+    """The record is ours, left over from a session that ZooKeeper has not given up yet."""
     TAKEN = auto()
 
 
 def claim(owner: int | None, store: StoreId | None, session: int | None, own_store: StoreId) -> RegistrationStep:
-    """What to do about the znode of our id. `owner`: its session, None if there is none; `store`:
-    of its record."""
+    """Decides what to do about the znode of our id.
+
+    `owner` is the session that owns it, None if the znode doesn't exist; `store` is that of its
+    record.
+    """
     if owner is None:
         return RegistrationStep.CREATE
     if owner == session:
@@ -77,8 +81,10 @@ class Registration:
         look_secs: float | None = None,
         cluster: str | None = None,
     ) -> None:
-        """`look_secs`: how often to look whether it is there, in the mean; None: it is watched.
-        `cluster`: the id of the only cluster to register in; None: any."""
+        """`look_secs`: mean time between two looks at the record; None watches it.
+
+        `cluster`: the id of the only cluster to register in; None allows any.
+        """
         self._cluster = cluster
         self._zk = zk
         self.record = record
@@ -94,11 +100,10 @@ class Registration:
         self.on_change: list[Callable[[bool], None]] = []
 
     async def start(self) -> None:
-        """Register, or fail with `id_taken` or OtherCluster; an outage meanwhile is waited for.
-        From then on it is done again whenever the record is gone.
+        """Registers, waiting through outages. Raises `id_taken` or OtherCluster.
 
-        The record of another store may be our own from before its disk was replaced: it goes with
-        its session.
+        Registers again whenever the record is gone. The record of another store may be our own from
+        before the disk was replaced; it goes with its session.
         """
         clock = asyncio.get_running_loop().time
         deadline = clock() + self._zk.negotiated_timeout * _PATIENCE
@@ -121,7 +126,8 @@ class Registration:
         self._task = asyncio.create_task(self._run(), name="registration")
 
     async def _answers(self) -> bool:
-        """Whether somebody who isn't us is where the record says that it is: then it will not go."""
+        """Whether another process listens where the record says, so that the record will not go
+        away."""
         with contextlib.suppress(TorrentdistError):
             found = await self._zk.get(self.path)
             there = None if found is None else _door(decode(found[0], type(self.record), path=self.path))
@@ -129,8 +135,10 @@ class Registration:
         return False
 
     async def abandon(self) -> bool:
-        """Leave the record to the session, and to whoever takes that up. False: nothing was
-        started."""
+        """Leaves the record to the session, and to the process that takes it over.
+
+        Returns False if nothing was started.
+        """
         task, self._task = self._task, None
         if task is None:
             return False
@@ -143,7 +151,7 @@ class Registration:
         return True
 
     async def close(self) -> None:
-        """Take the record away at once, rather than with the session."""
+        """Deletes the record now instead of with the session."""
         if await self.abandon():
             await self._withdraw()
 
@@ -186,20 +194,20 @@ class Registration:
         await self._zk.pause(self._again.pause_secs)
 
     def look_again(self) -> None:
-        """It may be gone."""
+        """Checks soon whether the record is still there."""
         self._wake.set()
 
     async def _register(self) -> None:
-        """Make the record ours, and watch it if that is how it is kept."""
+        """Makes the record ours, and watches it if that is how it is kept."""
         while True:
             found = await self._look()
-            await self._require_cluster()  # after the look: what was registered before is in the same cluster
+            await self._require_cluster()  # after the look: an earlier record is in the same cluster
             owner = None if found is None else found[1].ephemeral_owner
             match claim(owner, None if found is None else self._store_of(found[0]), self._zk.session_id, self._store):
                 case RegistrationStep.KEEP:
                     assert found is not None
-                    # Written by the process whose session we have taken up, or in an older schema;
-                    # or we don't know ZooKeeper's clock yet.
+                    # Written by the process whose session we took over, or in an older schema;
+                    # or ZooKeeper's clock is unknown yet.
                     spoken = self._zk.spoken(self.path, encode(self.record))
                     if found[0] != spoken or self._zk.server_now() is None:
                         await self._rewrite(found[1].version)
@@ -224,7 +232,7 @@ class Registration:
             raise OtherCluster
 
     async def _look(self) -> tuple[bytes, Stat] | None:
-        # One watch at a time, however often this is asked. It may fire before the answer that
+        # One watch at a time, however often this is called. It may fire before the answer that
         # placed it is looked at.
         if self._watch is not None or self._look_secs is not None:
             return await self._zk.get(self.path)
@@ -238,7 +246,7 @@ class Registration:
         return found
 
     async def _rewrite(self, version: int) -> None:
-        """Whatever went wrong, the next look tells."""
+        """Tries to replace the record; the next look shows whether it worked."""
         try:
             await self._zk.set(self.path, encode(self.record), version)
         except (BadVersion, NoNode):
@@ -248,7 +256,7 @@ class Registration:
                 raise
 
     async def _make(self, before: list[Delete]) -> None:
-        """Whatever went wrong, the next look tells."""
+        """Tries to create the record; the next look shows whether it worked."""
         try:
             await self._zk.commit([*before, Create(self.path, encode(self.record), ephemeral=True)])
         except TransactionFailed as exc:
@@ -278,7 +286,7 @@ class Registration:
 
 
 def _door(record: MasterRecord | SupervisorRecord) -> tuple[str, int] | None:
-    """Where it listens."""
+    """Returns the address that the daemon listens on."""
     url = urlsplit(record.url if isinstance(record, MasterRecord) else record.gateway)
     return (url.hostname, url.port) if url.hostname and url.port else None
 

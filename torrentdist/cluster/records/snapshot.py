@@ -1,7 +1,9 @@
-"""The cluster's records as one immutable value, and how it follows from what was read of the tree.
+"""The cluster's records as one immutable value, and how the next one follows from what was read.
 
-Always holds: a replica counts only while a registered master has that very store; a record that
-cannot be read is as good as absent and hurts no other. Pure: no I/O, no clock.
+Always: a replica counts only while a registered master runs with that very store. An unreadable
+record counts as absent and hurts no other.
+Pure: no I/O, no clock.
+Longer than most files: the value and the rule by which the next one follows belong together.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ class BundleEntry:
     mtime: float
     """ZooKeeper's time of the record's last write."""
     replicas: Mapping[MasterId, ReplicaRecord]
-    """As written; whether one counts, holders() says."""
+    """Replica records as written. holders() says which of them count."""
 
 
 @dataclass(frozen=True)
@@ -61,25 +63,25 @@ class JobEntry:
 
 @dataclass(frozen=True)
 class Changes:
-    """Ids of the records that differ between two snapshots, or may."""
+    """Ids of records that differ between two snapshots, or may differ."""
 
     bundles: frozenset[BundleId] = frozenset()
     jobs: frozenset[JobId] = frozenset()
     assignments: frozenset[SupervisorId] = frozenset()
     masters: bool = False
-    """Some master came, went or was registered anew: any replica may count or not count now."""
+    """A master came, went or registered again, so any replica may count differently."""
     supervisors: bool = False
     cluster: bool = False
-    """The cluster's own record changed: the tree may have come or gone."""
+    """The cluster's own record changed: the tree may have appeared or gone."""
 
     @property
     def any_bundle(self) -> bool:
-        """Whether bundles may be judged otherwise whose records are as they were."""
+        """Whether bundles whose records did not change may be judged differently now."""
         return self.masters or self.cluster
 
 
 RECENT = 256
-"""So many steps are remembered. A reader that is further behind looks at everything."""
+"""Number of steps remembered. A reader that is further behind looks at everything."""
 
 
 @dataclass(frozen=True)
@@ -93,17 +95,19 @@ class ClusterSnapshot:
     assignments: Mapping[SupervisorId, AssignmentEntry] = field(default_factory=dict)
     jobs: Mapping[JobId, JobEntry] = field(default_factory=dict)
     election: tuple[MasterId, ...] = ()
-    """Who queues for leadership, in order. The first is elected, but leads only once it has raised
-    the epoch."""
+    """Masters in the election queue, in order. The first is elected, but leads only once it has
+    raised the epoch.
+    """
     leader: MasterId | None = None
     epoch: int = 0
     leader_since: float = 0.0
-    """ZooKeeper's time of the epoch's last rise."""
+    """ZooKeeper's time of the last epoch change."""
     recent: tuple[Changes, ...] = field(default=(), compare=False, repr=False)
-    """The steps that led to this version, the newest last."""
+    """The latest steps that led to this version, the newest last."""
 
     def changes_since(self, version: int) -> Changes | None:
-        """What changed after an earlier version; None: that is not known, and everything may have."""
+        """Returns what changed after an earlier version. None if unknown: everything may have
+        changed."""
         steps = self.version - version
         if version < 0 or not 0 <= steps <= len(self.recent):
             return Changes() if steps == 0 else None
@@ -119,17 +123,16 @@ class ClusterSnapshot:
 
     @property
     def present(self) -> bool:
-        """Whether this is a cluster's tree at all. A missing or wiped one is no evidence of
-        anything."""
+        """Whether this is a cluster's tree at all. A missing or wiped tree is evidence of nothing."""
         return self.cluster is not None
 
     @property
     def schema(self) -> int:
-        """That all records are written in."""
+        """The schema that all records are written in."""
         return records.OLDEST_READABLE if self.cluster is None else self.cluster.schema
 
     def holders(self, bundle: BundleId) -> tuple[MasterId, ...]:
-        """The live masters that hold a verified copy in the store that they run with now."""
+        """Returns the live masters that hold a verified copy in the store that they run with now."""
         entry = self.bundles.get(bundle)
         if entry is None:
             return ()
@@ -142,7 +145,7 @@ class ClusterSnapshot:
 
 @dataclass
 class ReadTree:
-    """What was read: data with stat, and names of children, by path."""
+    """The data read so far, with stats, and names of children, by path."""
 
     nodes: dict[str, tuple[bytes, Stat]] = field(default_factory=dict)
     children: dict[str, frozenset[str]] = field(default_factory=dict)
@@ -157,8 +160,8 @@ OnBad = Callable[[str, TorrentdistError], None]
 
 
 def updated(old: ClusterSnapshot, tree: ReadTree, touched: Iterable[str], on_bad: OnBad) -> ClusterSnapshot:
-    """The next snapshot; `old` itself if nothing of it changed. Only what is at the touched paths
-    is decoded."""
+    """Returns the next snapshot, or `old` itself if nothing changed. Decodes only the touched
+    paths."""
     by_section: dict[str, set[str]] = {}
     for path in touched:
         _, first, *rest = path.split("/")
@@ -201,7 +204,7 @@ def updated(old: ClusterSnapshot, tree: ReadTree, touched: Iterable[str], on_bad
 
 
 def _same_heads(old: ClusterSnapshot, new: ClusterSnapshot) -> bool:
-    """Whether two snapshots agree in all that is not a record of a list."""
+    """Whether two snapshots agree in everything except the lists of records."""
     heads = [(s.election, s.leader, s.epoch, s.leader_since) for s in (old, new)]
     return heads[0] == heads[1]
 
@@ -223,8 +226,10 @@ def _with_leader(snapshot: ClusterSnapshot, read: _Reader) -> ClusterSnapshot:
 def _rebuilt(
     current: Mapping[K, V], touched: Collection[str], build: Callable[[K], V | None]
 ) -> tuple[Mapping[K, V], frozenset[K]]:
-    """`current` with the touched entries built anew, and which of them changed; the very same
-    mapping if none did."""
+    """Returns `current` with the touched entries rebuilt, and which of them changed.
+
+    Returns the same mapping object if none did.
+    """
     changed: dict[K, V | None] = {}
     for name in touched:
         key: K = name  # type: ignore[assignment]  # ids are strings
@@ -258,7 +263,7 @@ class _Reader:
             return None
 
     def named(self, path: str, kind: type[R], key: str) -> R | None:
-        """A record that says itself where it belongs; elsewhere it is somebody's mistake."""
+        """Reads a record that names its own place. Elsewhere it counts as absent."""
         record = self.record(path, kind)
         said = getattr(record, key, None)
         if record is not None and said != paths.name(path):

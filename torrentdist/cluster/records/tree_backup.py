@@ -1,10 +1,9 @@
-"""Reads every persistent record out of ZooKeeper, and brings a backup's records back into an empty
-tree.
+"""Reads every persistent record from ZooKeeper, and restores a backup into an empty tree.
 
-Always holds: the epoch of a restored tree is above every one that the backup's cluster had, so that
-no leader of before can change it, and whoever leads the tree meanwhile is deposed by the
-transaction that completes it; a restore that was interrupted leaves its marker in the tree, and is
-simply run again. Must not do: write over a record of anybody else.
+Always: the epoch of a restored tree is above every epoch of the backup's cluster, so that no former
+leader can change it. A leader elected meanwhile is deposed by the transaction that completes the
+restore. An interrupted restore leaves its marker in the tree and can simply be run again.
+Never: overwrite somebody else's record.
 """
 
 from __future__ import annotations
@@ -36,13 +35,14 @@ from torrentdist.model.wire.ha_views import RestoreView
 _IN_FLIGHT = 64
 _RAISES = 500
 _LATER_EPOCHS = 1000
-"""So many more the lost cluster may have had since the backup: the fencing numbers of workers must
-not go back."""
+"""Epochs that the lost cluster may have had since the backup. Fencing numbers of workers must not
+go back.
+"""
 _ATTEMPTS = 20
 
 
 async def read_records(zk: ZooKeeper) -> tuple[dict[str, bytes], int]:
-    """Every persistent record by path, and the epoch."""
+    """Returns every persistent record by path, and the epoch."""
     found: dict[str, bytes] = {}
     epoch = 0
     room = asyncio.Semaphore(_IN_FLIGHT)
@@ -77,10 +77,11 @@ async def make_backup(zk: ZooKeeper) -> Backup:
 
 
 async def restore(zk: ZooKeeper, backup: Backup) -> RestoreView:
-    """`tree_not_empty` unless there is nothing but what daemons write by themselves, or what an
-    interrupted run of the same backup wrote."""
+    """Restores a backup. Raises `tree_not_empty` unless the tree holds only what daemons write by
+    themselves, or what an interrupted run of the same backup wrote.
+    """
     began = time.monotonic()
-    zk.write_in(records.SCHEMA)  # as they were
+    zk.write_in(records.SCHEMA)  # write them as they were
     with zk.without_cluster():
         epoch = await _restore(zk, backup)
     return RestoreView(
@@ -101,7 +102,7 @@ async def _restore(zk: ZooKeeper, backup: Backup) -> int:
 
 
 async def _begin(zk: ZooKeeper, backup: Backup) -> None:
-    """Return with the marker of this backup in the tree."""
+    """Puts the marker of this backup into the tree, or finds it there."""
     while (found := await zk.get(paths.RESTORING)) is None:
         there, _ = await read_records(zk)
         strange = occupant(there, backup)
@@ -114,8 +115,7 @@ async def _begin(zk: ZooKeeper, backup: Backup) -> None:
 
 
 async def _filled(zk: ZooKeeper, backup: Backup) -> bool:
-    """Whether all records are there now; False: a running daemon has made one of the parents
-    meanwhile, look again."""
+    """Writes the records. Returns False if a running daemon created one of the parents meanwhile."""
     there, _ = await read_records(zk)
     strange = obstacle(there, backup)
     if strange is not None:
@@ -134,13 +134,14 @@ async def _filled(zk: ZooKeeper, backup: Backup) -> bool:
 
 
 async def _complete(zk: ZooKeeper, backup: Backup) -> int:
-    """History, cluster and epoch in one transaction that ends whatever leads there; the new epoch.
+    """Writes history, cluster and epoch in one transaction, which deposes any leader. Returns the
+    epoch.
 
-    Somebody may be elected at any moment, which raises the epoch too: then it is tried again.
+    A master may be elected at any moment, which raises the epoch too; then it is tried again.
     """
     for _ in range(_ATTEMPTS):
         with contextlib.suppress(TransactionFailed):
-            if await zk.exists(paths.RESTORING) is None:  # another run of the same backup was faster
+            if await zk.exists(paths.RESTORING) is None:  # another run of this backup was faster
                 return (await read_records(zk))[1]
             version = await _raise_to(zk, backup.epoch + _LATER_EPOCHS)
             ops: list[Op] = [Set(paths.EPOCH, left_record(backup), version)]
@@ -156,7 +157,7 @@ async def _complete(zk: ZooKeeper, backup: Backup) -> int:
 
 
 async def _raise_to(zk: ZooKeeper, epoch: int) -> int:
-    """The version of /epoch once it is `epoch` at least: the number itself can only be counted up."""
+    """Raises the version of /epoch to `epoch` at least, by counting up. Returns it."""
     while (found := await zk.exists(paths.EPOCH)) is None:
         with contextlib.suppress(NodeExists):
             await zk.create(paths.EPOCH)
@@ -169,8 +170,10 @@ async def _raise_to(zk: ZooKeeper, epoch: int) -> int:
 
 
 async def _history(zk: ZooKeeper, backup: Backup) -> list[Op]:
-    """The backup's failovers before those since; their names are ZooKeeper's, so all are written
-    anew."""
+    """Returns operations that write the backup's failovers before later ones.
+
+    ZooKeeper numbers these records, so all are written again.
+    """
     names = sorted(await zk.children(paths.FAILOVERS) or (), key=lambda name: paths.sequence_of(name) or 0)
     since = [node[0] for name in names if (node := await zk.get(paths.failover(name))) is not None]
     before = history(backup)

@@ -1,9 +1,10 @@
-"""A backup's records back into an empty tree, as a pure plan of bounded transactions.
+"""Plans how a backup's records return to an empty tree, as bounded transactions.
 
-Always holds: only a tree is filled that holds nothing but what daemons write by themselves, or what
-an interrupted run of the same backup has written, as its marker says; a bundle comes with all
-replica records in one transaction, or a master would see it without holders; nothing of anybody
-else is ever written over. Pure: no I/O, no clock.
+Always: only a tree is filled that holds nothing but what daemons write by themselves, or what an
+interrupted run of the same backup wrote, as its marker says. A bundle comes with all its replica
+records in one transaction, or a master would see it without holders. Nobody else's record is
+overwritten.
+Pure: no I/O, no clock.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.records import ClusterRecord, decode, encode
 
 PASSING = frozenset({paths.MASTERS, paths.SUPERVISORS, paths.ELECTION, paths.REQUESTS, paths.RESTORING})
-"""What daemons write anew by themselves, or what is of no use later. Never in a backup."""
+"""Parents of records that daemons write by themselves or that are of no use later. Never in a
+backup."""
 LAST = frozenset({paths.CLUSTER, paths.EPOCH})
 MAX_OPS = 1000
 MAX_BYTES = 400_000
@@ -31,8 +33,9 @@ def section(path: str) -> str:
 
 
 def passing(path: str) -> bool:
-    """Whether it says only who is at work right now: of a resource group, all but its record and
-    its resources."""
+    """Whether a path describes only current activity: in a resource group, everything but its
+    record and its resources.
+    """
     _, first, *rest = path.split("/")
     return "/" + first in PASSING or ("/" + first == paths.GROUPS and len(rest) > 1 and rest[1] != "resources")
 
@@ -42,24 +45,19 @@ def _group(path: str) -> tuple[str, ...]:
 
 
 def marker(backup: Backup) -> bytes:
-    """What /restoring says: which backup is being brought back."""
+    """Returns the content of /restoring, which names the backup that is being restored."""
     return digest_of(backup).encode()
 
 
 def occupant(there: Mapping[str, bytes], backup: Backup) -> str | None:
-    """What keeps a tree from being empty; None if nothing does.
-
-    A cluster that `ha init` has founded and that holds nothing yet is nobody's loss, also where
-    masters have led it. The backup's own cluster is there only if it lives, or was restored before:
-    that is not done once more.
-    """
+    """Returns the record that keeps a tree from counting as empty, or None."""
     if there.get(paths.CLUSTER) is not None and _cluster_id(there[paths.CLUSTER]) == backup.cluster:
         return f"the cluster of this backup itself ({paths.CLUSTER})"
     return stranger(there)
 
 
 def stranger(there: Iterable[str]) -> str | None:
-    """A path that daemons don't make by themselves; None if there is no such path."""
+    """Returns a path that daemons don't create by themselves, or None."""
     return next((path for path in sorted(there) if not _of_daemons(path)), None)
 
 
@@ -71,15 +69,14 @@ def _cluster_id(data: bytes) -> str | None:
 
 
 def _of_daemons(path: str) -> bool:
-    """Whether daemons make it by themselves where there was nothing."""
+    """Whether daemons create this path by themselves in an empty tree."""
     depth = path.count("/")
     parts = section(path) == paths.GROUPS and (depth == 2 or (depth == 3 and path.endswith("/resources")))
     return depth == 1 or section(path) == paths.FAILOVERS or parts
 
 
 def obstacle(there: Mapping[str, bytes], backup: Backup) -> str | None:
-    """A record that is neither the daemons' nor one that an interrupted run of this backup has
-    written."""
+    """Returns a record that comes neither from daemons nor from an interrupted run of this backup."""
     wanted = {node.path: node.data for node in backup.nodes}
     for path, data in sorted(there.items()):
         ours = wanted.get(path) == data
@@ -90,8 +87,8 @@ def obstacle(there: Mapping[str, bytes], backup: Backup) -> str | None:
 
 
 def creations(backup: Backup, there: Iterable[str]) -> Iterator[list[Create]]:
-    """Transactions that write what is missing, but for the epoch, the cluster and the history:
-    those come last."""
+    """Yields transactions that write what is missing, except epoch, cluster and history, which come
+    last."""
     present = set(there)
     missing = [
         Create(node.path, node.data)
@@ -103,7 +100,7 @@ def creations(backup: Backup, there: Iterable[str]) -> Iterator[list[Create]]:
         groups.setdefault(_group(op.path), []).append(op)
     batch: list[Create] = []
     for _, group in sorted(groups.items(), key=lambda item: (len(item[0]), item[0])):
-        # A group that fits goes in whole; one that is too large for any transaction, record by
+        # A group that fits goes in one transaction; a larger one record by
         # record.
         for part in [group] if _fits(group) else [[op] for op in group]:
             if batch and not _fits([*batch, *part]):
@@ -119,7 +116,7 @@ def _fits(ops: list[Create]) -> bool:
 
 
 def history(backup: Backup) -> list[bytes]:
-    """The failovers, the oldest first."""
+    """Returns the failover records, oldest first."""
     found = {paths.name(n.path): n.data for n in backup.nodes if paths.parent(n.path) == paths.FAILOVERS}
     return [found[name] for name in queue(found)]
 
@@ -129,8 +126,7 @@ def cluster_record(backup: Backup) -> bytes:
 
 
 def left_record(backup: Backup) -> bytes:
-    """What /epoch says until somebody leads again: whose term the backup was made in, and why it is
-    over."""
+    """Returns the content of /epoch until somebody leads: the backup's term, and why it is over."""
     last = read_term(_data(backup, paths.EPOCH))
     return encode(TermRecord(leader=last.leader, election="", left=RESTORED)) if last is not None else b""
 
