@@ -15,20 +15,24 @@ from typing import Any
 
 import msgspec
 import pytest
-from cluster_fixtures import Cluster, running_cluster, throughout, until
+from cluster_fixtures import Cluster, NewCluster, Settings, running_cluster, throughout, until
 from worker_oracle import Oracle, make_worker_bundle
 
 from torrentdist.launcher.process_tree import birth_of
 
 WORKERS = 4
 PATIENCE_SECS = 45.0
+RESTART_SESSION_SECS = 16.0
+PATIENT: Settings = {"zookeeper": {"session_timeout_secs": RESTART_SESSION_SECS}}
+"""For a supervisor that is restarted: its workers go on without it for half a session, and a busy machine
+needs seconds to start it."""
+SETTINGS: Settings = {"swarm": {"seeding_secs": 2.0}, "jobs": {"silent_secs": 10.0}}
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     """3 masters and 3 supervisors of this file's own."""
-    settings = {"swarm": {"seeding_secs": 2.0}, "jobs": {"silent_secs": 10.0}}
-    with running_cluster(settings, supervisors=3) as cluster:
+    with running_cluster(SETTINGS, supervisors=3) as cluster:
         yield cluster
 
 
@@ -72,8 +76,13 @@ def wait_running(cluster: Cluster, name: str, workers: int = WORKERS) -> dict[in
 @pytest.mark.case("A3")
 @pytest.mark.case("A4")
 @pytest.mark.case("A28")
-def test_a_job_from_submit_to_cleanup_while_members_die(cluster: Cluster, oracle: Oracle, tmp_path: Path) -> None:
+def test_a_job_from_submit_to_cleanup_while_members_die(
+    new_cluster: NewCluster, oracle: Oracle, tmp_path: Path
+) -> None:
     """If this fails, the death of a member loses, doubles or forgets a job, or its end is not its end."""
+    cluster = new_cluster(SETTINGS, supervisors=3)
+    for name in cluster.supervisors():
+        cluster.reconfigure(name, PATIENT)
     directory = made(tmp_path / "story", oracle, "story", size=6_000_000)
 
     # the leader dies in the middle of the submit
@@ -92,7 +101,7 @@ def test_a_job_from_submit_to_cleanup_while_members_die(cluster: Cluster, oracle
     used = sorted({supervisor for supervisor, _ in places.values()})
     for name, number in zip(used, (signal.SIGTERM, signal.SIGKILL), strict=False):
         cluster.dev.signal(name, number)
-        cluster.start(name)
+        cluster.reconfigure_stopped(name, PATIENT)
     after_restart = wait_running(cluster, id_)
 
     # a supervisor dies for good: its workers move
@@ -127,7 +136,7 @@ def test_a_job_from_submit_to_cleanup_while_members_die(cluster: Cluster, oracle
     assert killed["status"] == "killed"
     assert still is None or (still["due_in"] or 0) < 5
     assert 5 <= removed_after < 8.5, "the deadline was restarted, or forgotten"
-    assert moved_after < 20
+    assert moved_after < 20 + RESTART_SESSION_SECS
     for worker in range(WORKERS):  # stints() fails if two of one worker ran at once
         stints = oracle.stints(id_, worker)
         assert len(stints) == (2 if places[worker][0] == victim else 1)

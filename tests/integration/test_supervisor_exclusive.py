@@ -85,6 +85,24 @@ async def test_a_restarted_supervisor_adopts_its_workers(
     assert {chroot + paths.assignment(host.id)} == watches_of(zookeeper, owner)
 
 
+async def test_a_worker_that_ended_while_its_supervisor_was_away_starts_once(new_host: NewHost) -> None:
+    """If this fails, a restarted supervisor gives back the barrier of the worker that it is just starting."""
+    host = await new_host(session_secs=RESTART_SESSION_SECS)
+    host.job("etl")
+    await host.assign(("etl", 0))
+    await host.running("etl")
+    await host.end(signal.SIGKILL)
+    os.kill(host.statuses()[0]["guardian"], signal.SIGTERM)
+    await eventually(lambda: host.statuses()[0]["state"] == "gone", RESTART_SESSION_SECS)
+    await host.start()
+    await eventually(lambda: len(host.oracle.stints("etl", 0)) > 1, RESTART_SESSION_SECS)
+    heard = len(host.masters.heard)
+    await eventually(lambda: len(host.masters.heard) > heard + 10, RESTART_SESSION_SECS)
+
+    assert 2 == len(host.oracle.stints("etl", 0))
+    assert "the barrier is lost" not in host.log
+
+
 async def test_without_a_supervisor_workers_end_before_their_barrier(host: JobHost) -> None:
     """If this fails, a dead supervisor's worker runs on while another host starts the same one."""
     host.job("etl")

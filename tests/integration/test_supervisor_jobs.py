@@ -46,7 +46,7 @@ async def test_relative_paths_work_as_on_the_authors_machine(host: JobHost) -> N
     content = (host.data / "workers" / "etl" / "0" / "bundle").resolve()
 
     assert "./work.py" == host.oracle.stints("etl", 0)[0].said["argv"][0]
-    assert {"data", "main.py", "neighbour.py", "work.py"} == {path.name for path in content.iterdir()}
+    assert {path.name for path in (host.dir / "source").iterdir()} == {path.name for path in content.iterdir()}
 
 
 async def test_a_worker_in_backoff_says_why(host: JobHost) -> None:

@@ -13,28 +13,20 @@ from property_size import examples
 
 from torrentdist.model.ids import JobId
 from torrentdist.model.jobs.job import OnIsolation, Restart, RestartPolicy
+from torrentdist.supervisor.worker.worker_life import after_exit, free_slot
 from torrentdist.supervisor.worker.worker_plan import (
-    Barrier,
     CarryOver,
     Destroy,
     Forget,
-    Key,
     KillWorker,
-    Launch,
-    Life,
-    Measure,
     ReleaseBarrier,
-    Run,
-    RunLease,
     StartWorker,
     StopWorker,
     TakeBarrier,
-    Worker,
-    after_exit,
     due_at,
-    free_slot,
     plan,
 )
+from torrentdist.supervisor.worker.worker_types import Barrier, Key, Launch, Life, Measure, Run, RunLease, Worker
 
 KEYS: list[Key] = [(JobId("a"), 0), (JobId("b"), 0)]
 TIMEOUT = 10.0

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from torrentdist.model.jobs.job import JobSpec
-from torrentdist.supervisor.worker.heartbeat_files import FILE, Pulse
+from torrentdist.supervisor.worker.heartbeat_files import FILE, HeartbeatWatch
 
 SPEC = JobSpec(name="j", heartbeat_secs=5.0, heartbeat_start_secs=20.0)
 
@@ -16,31 +16,36 @@ def beat(home: Path, stamp: int) -> None:
     os.utime(home / FILE, ns=(stamp, stamp))
 
 
+def silent_after(watch: HeartbeatWatch, run: str, home: Path, spec: JobSpec, now: float) -> bool:
+    watch.note(run, watch.read({run: home})[run], spec, now)
+    return watch.is_silent(run)
+
+
 def test_the_first_sign_of_life_may_take_longer(tmp_path: Path) -> None:
     """If this fails, a worker that loads for a while is ended before it ever works, or hangs at its start for ever."""
-    pulse = Pulse()
-    early = [pulse.is_silent("r", tmp_path, SPEC, now) for now in (0.0, 19.0)]
+    watch = HeartbeatWatch()
+    early = [silent_after(watch, "r", tmp_path, SPEC, now) for now in (0.0, 19.0)]
 
     assert [False, False] == early
-    assert pulse.is_silent("r", tmp_path, SPEC, 21.0)
-    assert pulse.forget("r")
-    assert not pulse.forget("r")
+    assert silent_after(watch, "r", tmp_path, SPEC, 21.0)
+    assert watch.forget("r")
+    assert not watch.forget("r")
 
 
 def test_silence_counts_from_the_last_change_whatever_the_clock_says(tmp_path: Path) -> None:
     """If this fails, setting the host's clock ends healthy workers, or one that hangs is never ended."""
-    pulse = Pulse()
+    watch = HeartbeatWatch()
     found = []
     for now, stamp in ((0.0, 900), (4.0, 100), (8.0, 10**18), (12.0, 10**18), (14.0, 10**18)):
         beat(tmp_path, stamp)
-        found.append(pulse.is_silent("r", tmp_path, SPEC, now))
+        found.append(silent_after(watch, "r", tmp_path, SPEC, now))
 
     assert [False, False, False, False, True] == found
 
 
 def test_a_job_without_heartbeats_is_never_silent(tmp_path: Path) -> None:
     """If this fails, every ordinary program is restarted for ever."""
-    pulse = Pulse()
-    pulse.is_silent("r", tmp_path, JobSpec(name="j"), 0.0)
+    watch = HeartbeatWatch()
+    silent_after(watch, "r", tmp_path, JobSpec(name="j"), 0.0)
 
-    assert not pulse.is_silent("r", tmp_path, JobSpec(name="j"), 1e9)
+    assert not silent_after(watch, "r", tmp_path, JobSpec(name="j"), 1e9)

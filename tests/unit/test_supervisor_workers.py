@@ -40,7 +40,7 @@ from torrentdist.supervisor.process.launching import (
     write_peers,
 )
 from torrentdist.supervisor.process.output_files import Stream, read_output
-from torrentdist.supervisor.worker.worker_plan import Life, Run, RunLease
+from torrentdist.supervisor.worker.worker_types import Life, Run, RunLease
 
 ETL = JobId("etl")
 BLIND = SightView(sees=False, newest=4)

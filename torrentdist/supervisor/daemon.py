@@ -54,10 +54,10 @@ from torrentdist.supervisor.gateway.host_bundle_api import HostBundleApi
 from torrentdist.supervisor.gateway.output_api import OutputApi
 from torrentdist.supervisor.gateway.peer_api import outside_app
 from torrentdist.supervisor.gateway.worker_api import WorkerApi
+from torrentdist.supervisor.jobs.host_workers import HostWorkers
 from torrentdist.supervisor.jobs.local_state import read_left
 from torrentdist.supervisor.jobs.reporting import Reporting, job_facts
-from torrentdist.supervisor.jobs.worker_loop import WorkerLoop
-from torrentdist.supervisor.process.spark_applications import Applications
+from torrentdist.supervisor.jobs.worker_services import WorkerServices
 from torrentdist.supervisor.znode_watch import LOOK_SECS, Lookout
 from torrentdist.swarm.agent import SwarmAgent, SwarmPicture
 
@@ -79,7 +79,7 @@ class Supervisor:
         self._closing = contextlib.AsyncExitStack()
         self.runtime: HostRuntime
         self.keeper: Keeper
-        self.jobs: WorkerLoop | None = None
+        self.jobs: HostWorkers | None = None
         self._registration: Registration | None = None
         self._agent: SwarmAgent | None = None
         self._bundles: frozenset[BundleId] = frozenset()
@@ -109,7 +109,10 @@ class Supervisor:
         self._closing.push_async_callback(self.runtime.stop)
         http = http_client(self._token)
         self._closing.push_async_callback(http.aclose)
+        self.links = MasterLinks(http, self._masters, self.id)
+        self._load_plugin()
         jobs = self.jobs = await self._open_jobs(http)
+        self._keep()
         agent = SwarmAgent(
             peer=PeerId(self.id),
             role=PeerRole.SUPERVISOR,
@@ -121,8 +124,6 @@ class Supervisor:
             on_picture=self._on_picture,
         )
         self._agent = agent
-        self.links = MasterLinks(http, self._masters, self.id)
-        self._load_plugin()
         await self.runtime.start()
         self.runtime.poke = agent.poke
         await self._open_bundles()
@@ -136,7 +137,7 @@ class Supervisor:
         self._closing.callback(sock.close)
         return sock
 
-    async def _open_doors(self, jobs: WorkerLoop, gateway: socket.socket, outside: socket.socket) -> None:
+    async def _open_doors(self, jobs: HostWorkers, gateway: socket.socket, outside: socket.socket) -> None:
         """The gateway, and what other hosts may ask."""
         output = OutputApi(jobs.homes, jobs.placed)
         routers: list[Router] = [
@@ -152,24 +153,23 @@ class Supervisor:
         for web in (self._web, self._outside):
             await web.start()
             self._closing.push_async_callback(web.stop)
-        jobs.gateway = self.gateway_url()
 
-    async def _open_jobs(self, http: Http) -> WorkerLoop:
+    async def _open_jobs(self, http: Http) -> HostWorkers:
         """With the session and the workers of the process before us, if it left any."""
         left = await asyncio.to_thread(read_left, self.runtime.store.data_dir)
         self._open_zookeeper(None if left.seat is None else left.seat.session)
-        jobs = WorkerLoop(
-            self._zookeeper,
-            self.runtime.store,
-            left,
+        services = WorkerServices(
+            store=self.runtime.store,
             facts=lambda job: job_facts(http, self._masters(), job),
-            isolation=Isolation(http, self.id, self.lookout),
-            on_lease=self.lookout.look,
-            on_needs=self._keep,
-            settings=self.config.supervisor,
+            checked=self.keeper.checked,
             trouble=self._trouble,
-            applications=lambda on_change: Applications(self._host(), on_change),
+            needs_changed=self._keep,
+            lease_sent=self.lookout.look,
+            gateway=self.gateway_url,
+            host=self._host(),
         )
+        isolation = Isolation(http, self.id, self.lookout)
+        jobs = HostWorkers(self._zookeeper, self.config.supervisor, left, isolation, services)
         self.lookout.on_look = jobs.prolonged
         return jobs
 
@@ -181,7 +181,7 @@ class Supervisor:
         store.before_reserving = archives.make_room
         self.bundles = BundleServer(self.runtime, self.keeper, archives, self.config.supervisor.read_stall_secs)
 
-    def _spawn_loops(self, agent: SwarmAgent, jobs: WorkerLoop, reporting: Reporting) -> None:
+    def _spawn_loops(self, agent: SwarmAgent, jobs: HostWorkers, reporting: Reporting) -> None:
         started = DaemonStarted(host=self._host(), port=self.runtime.engine.port, version=__version__)
         self.runtime.events.emit(started)
         port = self.runtime.engine.port
@@ -217,9 +217,6 @@ class Supervisor:
             seed_secs=self.config.supervisor.seed_secs,
         )
         self.runtime.claims = self.keeper.claims
-        if self.jobs is not None:
-            self.jobs.checked = self.keeper.checked
-        self._keep()
 
     async def failed(self) -> None:
         await self._background.failed()

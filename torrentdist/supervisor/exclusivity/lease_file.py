@@ -15,7 +15,7 @@ from torrentdist.launcher.run.run_files import write_whole
 from torrentdist.launcher.run.run_lease import clock
 from torrentdist.model.ids import MasterId
 from torrentdist.model.jobs.job import OnIsolation
-from torrentdist.supervisor.worker.worker_plan import NEVER, Run, RunLease
+from torrentdist.supervisor.worker.worker_types import NEVER, Run, RunLease
 
 
 class ToProve(msgspec.Struct, frozen=True):

@@ -22,7 +22,7 @@ from torrentdist.model.wire.job_messages import WorkerOutput
 from torrentdist.security.principal import Role
 from torrentdist.supervisor.process.launching import Homes
 from torrentdist.supervisor.process.output_files import Stream, read_output, span_of
-from torrentdist.supervisor.worker.worker_plan import Key
+from torrentdist.supervisor.worker.worker_types import Key
 
 LONGEST_POLL = 2.0
 """Seconds after which a long poll is answered in any case."""

@@ -13,11 +13,11 @@ from torrentdist.host.http.web import json_response
 from torrentdist.model.wire.doctor_views import IsolationView
 from torrentdist.model.wire.job_messages import WorkerReport
 from torrentdist.security.principal import Role
-from torrentdist.supervisor.jobs.worker_loop import WorkerLoop
+from torrentdist.supervisor.jobs.host_workers import HostWorkers
 
 
 class WorkerApi:
-    def __init__(self, jobs: WorkerLoop) -> None:
+    def __init__(self, jobs: HostWorkers) -> None:
         self._jobs = jobs
 
     def operations(self) -> Iterator[Operation]:

@@ -1,12 +1,15 @@
-"""What this host should run and what it has started, on its own disk: so that a restart finds its workers again.
+"""What this host should run and what it has started, on its own disk, so that a restart finds its workers again.
 
-Always holds: it is written before what it tells of is started, and after it has ended; a file that cannot be read is
-set aside and counts as empty. The session's password is in a file that only its owner reads. It blocks: use threads.
+Always: a start is written before it happens, and an end after it has happened. A file that cannot be
+read is set aside and counts as empty. The session's password is in a file that only its owner reads.
+The functions that take a directory block: call them in threads.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +22,7 @@ from torrentdist.model.ids import BundleId, JobId
 from torrentdist.model.jobs.job import JobSpec
 from torrentdist.supervisor.exclusivity.barriers import Seat
 from torrentdist.supervisor.process.guardian_processes import boot_id
-from torrentdist.supervisor.worker.worker_plan import Key
+from torrentdist.supervisor.worker.worker_types import Key
 
 log = structlog.get_logger(__name__)
 
@@ -31,7 +34,7 @@ class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What a master told about a job: all that its workers need."""
 
     incarnation: str
-    """Of two jobs that had one name after each other."""
+    """Tells apart two jobs that had the same name one after the other."""
     bundle: BundleId
     dependencies: tuple[BundleId, ...] = ()
     workers: int
@@ -43,7 +46,7 @@ class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker that was started, and isn't known to be gone."""
+    """A run of a worker that was started and is not known to be gone."""
 
     id: str
     incarnation: str
@@ -51,13 +54,14 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     fencing: int
     grace_secs: float
     lenient: bool
+    """Whether it runs on when this host is isolated."""
     started_at: float
-    """The host's clock."""
+    """On the host's clock, in seconds since boot."""
     since: float = 0.0
-    """The wall's, for people."""
+    """The same moment on the wall clock, for people."""
     needs: tuple[BundleId, ...] = ()
     stderr_from: int = 0
-    """Offset at which its stderr begins: what stands before is of earlier runs."""
+    """Offset at which its stderr begins. Earlier runs wrote what stands before."""
 
 
 class WorkerPlace(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,24 +71,25 @@ class WorkerPlace(msgspec.Struct, frozen=True, kw_only=True):
     worker: int
     slot: int
     of: int = 0
-    """How many workers the job has, as the assignment said."""
+    """Number of the job's workers, as the assignment said."""
     assigned: bool = True
     active: bool = True
     run: RunRecord | None = None
     fencing: int = 0
-    """Of the last run."""
+    """Fencing number of the last run."""
     incarnation: str = ""
-    """That the rest is about."""
+    """The incarnation of the job that the fields below are about."""
     restarts: int = 0
     in_a_row: int = 0
     exit_code: int | None = None
     ended: bool = False
     fetched_at: float = 0.0
     ended_at: float = 0.0
-    """The wall's clock, as a run's `since`: for people."""
+    """When the last run ended, on the wall clock, for people."""
     not_before: float = 0.0
-    """When it may be started again, by the host's clock."""
+    """When it may start again, on the host's clock."""
     detail: str = ""
+    """Why it does not run, if there is anything to say."""
 
     @property
     def key(self) -> Key:
@@ -94,9 +99,9 @@ class WorkerPlace(msgspec.Struct, frozen=True, kw_only=True):
 class LocalState(msgspec.Struct, frozen=True, kw_only=True):
     schema: int = SCHEMA
     boot: str = ""
-    """Of the host when this was written: no process outlives it."""
+    """Id of the host's boot when this was written. No process outlives its boot."""
     cluster: str = ""
-    """Id of the cluster that all of this is about, its runs included; empty: written by an older release."""
+    """Id of the cluster that all of this is about; empty if an older release wrote it."""
     generation: int = 0
     places: tuple[WorkerPlace, ...] = ()
     jobs: dict[JobId, JobFacts] = {}
@@ -110,20 +115,20 @@ class _SeatRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True)
-class Left:
-    """What the process before us left on this host."""
+class LeftBehind:
+    """What the previous process left on this host."""
 
     boot: str
     state: LocalState
     seat: Seat | None
 
 
-def read_left(data_dir: Path) -> Left:
+def read_left(data_dir: Path) -> LeftBehind:
     boot = boot_id()
     state = load_state(data_dir, boot)
     seat = load_seat(data_dir, boot)
-    # Without the places nobody knows which barriers of that session there are: it has to end.
-    return Left(boot, state, seat if state.places else None)
+    # Without the places, nobody knows which barriers that session owns, so it has to end.
+    return LeftBehind(boot, state, seat if state.places else None)
 
 
 def load_state(data_dir: Path, boot: str) -> LocalState:
@@ -149,7 +154,7 @@ def save_state(data_dir: Path, state: LocalState) -> None:
 
 
 def load_seat(data_dir: Path, boot: str) -> Seat | None:
-    """The session of the process before us. Not of before a reboot: its time is not on this clock."""
+    """Returns the session of the previous process; None after a reboot, which the lease's times do not survive."""
     path = data_dir / SEAT
     try:
         if path.stat().st_mode & 0o077:
@@ -164,3 +169,37 @@ def load_seat(data_dir: Path, boot: str) -> Seat | None:
 def save_seat(data_dir: Path, boot: str, seat: Seat) -> None:
     record = _SeatRecord(boot=boot, session=seat.session.id, password=seat.session.password, unique=seat.unique)
     write_durably(data_dir / SEAT, msgspec.json.encode(record), mode=0o600)
+
+
+Change = Callable[[LocalState], LocalState]
+
+
+class LocalStateFile:
+    """The local state in memory and on disk, changed one step at a time."""
+
+    def __init__(self, data_dir: Path, state: LocalState, on_change: Callable[[], None]) -> None:
+        self._data_dir = data_dir
+        self._on_change = on_change
+        self._turn = asyncio.Lock()
+        self._state = state
+
+    @property
+    def state(self) -> LocalState:
+        return self._state
+
+    async def commit(self, change: Change) -> None:
+        """Makes a change and returns when it would survive a crash. Raises OSError if the disk fails."""
+        async with self._turn:
+            self._state = change(self._state)
+            await asyncio.to_thread(save_state, self._data_dir, self._state)
+        self._on_change()
+
+    async def note(self, change: Change) -> None:
+        """Makes a change that tells of something that has happened, and goes on if the disk fails.
+
+        A process that starts after a crash finds such a thing out again."""
+        try:
+            await self.commit(change)
+        except OSError as error:
+            log.error("the workers' local state cannot be written", reason=str(error))
+            self._on_change()

@@ -13,7 +13,8 @@ import msgspec
 from torrentdist.model.ids import BundleId, JobId
 from torrentdist.model.records import AssignmentRecord
 from torrentdist.supervisor.jobs.local_state import JobFacts, LocalState, RunRecord, WorkerPlace
-from torrentdist.supervisor.worker.worker_plan import Key, Life, free_slot
+from torrentdist.supervisor.worker.worker_life import free_slot
+from torrentdist.supervisor.worker.worker_types import Key, Life
 
 replace = msgspec.structs.replace
 

@@ -20,8 +20,8 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.events import Fact, WorkerChanged
 from torrentdist.model.ids import JobId, SupervisorId
 from torrentdist.model.wire.job_messages import HeartbeatAnswer, HeartbeatBody, JobView, WorkerReport
+from torrentdist.supervisor.jobs.host_workers import HostWorkers
 from torrentdist.supervisor.jobs.local_state import JobFacts
-from torrentdist.supervisor.jobs.worker_loop import WorkerLoop
 from torrentdist.supervisor.process.launching import write_peers
 
 log = structlog.get_logger(__name__)
@@ -97,7 +97,7 @@ class Reporting:
         http: Http,
         supervisor: SupervisorId,
         masters: Callable[[], Sequence[str]],
-        jobs: WorkerLoop,
+        jobs: HostWorkers,
         tell: Callable[[Fact], None],
     ) -> None:
         self._http = http
@@ -106,7 +106,7 @@ class Reporting:
         self._jobs = jobs
         self._tell = tell
         self._seen: list[WorkerReport] = []
-        jobs.on_report = self.poke
+        jobs.on_change(self.poke)
         self._leader = ""
         self._said: list[WorkerReport] = []
         self._wake = asyncio.Event()

@@ -33,7 +33,7 @@ from torrentdist.supervisor.jobs.local_state import JobFacts, RunRecord, WorkerP
 from torrentdist.supervisor.process.guardian_processes import close_door
 from torrentdist.supervisor.process.spark_submit import GATEWAY, find_submit, spark_command, spark_environment
 from torrentdist.supervisor.worker.heartbeat_files import FILE as HEARTBEAT
-from torrentdist.supervisor.worker.worker_plan import Key
+from torrentdist.supervisor.worker.worker_types import Key
 
 LOG_BYTES = 10 * 1024 * 1024
 """A file of output is followed by the next one when it has this size."""

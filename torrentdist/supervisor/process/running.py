@@ -1,7 +1,9 @@
-"""The guardians that work for this supervisor: started or found again, told to end, waited for.
+"""The guardians that work for this supervisor: started or found again, told to end, and waited for.
 
-Always holds: `ended` is called once per run, and only when nothing of it is left on this host. Must not do: decide, or
-look at barriers.
+Always: `ended` is called once for each run, and only when nothing of the run is left on this host. What
+reads or locks files of a guardian runs in threads. A signal is sent at once, on the event loop: it must
+not wait behind other work for a thread, and it reads nothing but one small file of /proc.
+Never: decide, or look at barriers.
 """
 
 from __future__ import annotations
@@ -22,11 +24,12 @@ from torrentdist.launcher.launcher_client import NoLauncherAnswer, Starter
 from torrentdist.supervisor.jobs.local_state import RunRecord
 from torrentdist.supervisor.process import guardian_processes
 from torrentdist.supervisor.process.guardian_processes import GuardianStatus, Living
-from torrentdist.supervisor.worker.worker_plan import Key, Measure
+from torrentdist.supervisor.worker.worker_types import Key, Measure
 
 log = structlog.get_logger(__name__)
 
 LOOK_SECS = 0.02
+"""Time between two looks at something that another process is about to do."""
 
 Ended = Callable[[Key, RunRecord, GuardianStatus | None], Awaitable[None]]
 
@@ -38,9 +41,9 @@ class Handle:
     run: RunRecord
     home: Path
     living: Living | None = None
-    """None while it is being started, or looked for."""
+    """Its guardian; None while that is being started or looked for."""
     pid: int = 0
-    """Of the worker itself."""
+    """Pid of the worker itself; 0 until its guardian has told."""
     measure: Measure = Measure.NONE
     measured_at: float = 0.0
 
@@ -60,7 +63,7 @@ class Running:
         return frozenset(self._handles)
 
     async def close(self) -> None:
-        """Let go of all, and leave them running."""
+        """Lets go of all runs, and leaves them running."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -68,11 +71,13 @@ class Running:
     # beginning
 
     def begin(self, key: Key, run: RunRecord, home: Path) -> None:
-        """From now on it counts as running."""
+        """Counts the run as running from now on."""
         self._handles[key] = Handle(run, home)
 
     async def launch(self, key: Key) -> None:
-        """What `begin` announced; its orders are on disk. Raises OSError if it was not started, and will not be."""
+        """Starts what `begin` announced; its orders are on disk.
+
+        Raises OSError if it was not started and will not be."""
         handle = self._handles[key]
         read, write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         try:
@@ -90,7 +95,7 @@ class Running:
         self._spawn(f"guardian of {key}", self._follow(key, handle))
 
     def _start(self, handle: Handle, told: int) -> Living | None:
-        """None: the launcher did not answer in time, and has started it all the same."""
+        """Returns the guardian; None if the launcher started it without answering in time. Blocks."""
         try:
             return Living(*self._starter.start(str(handle.home), handle.run.id, told))
         except NoLauncherAnswer:
@@ -99,35 +104,40 @@ class Running:
             return None
 
     def adopt(self, key: Key, run: RunRecord, home: Path) -> None:
-        """It was started by a process before us, and may still run."""
+        """Takes over a run that a previous process started, and that may still go on."""
         self.begin(key, run, home)
         self._spawn(f"adoption of {key}", self._adopt(key, self._handles[key]))
 
     def carry_over(self, key: Key, session: int) -> None:
+        """Counts the run as one of `session` from now on."""
         handle = self._handles[key]
         handle.run = msgspec.structs.replace(handle.run, session=session)
 
     def abort(self, key: Key) -> None:
-        """What `begin` announced was not launched."""
+        """Takes back a `begin` that was not followed by a launch."""
         del self._handles[key]
 
     # ending
 
-    def stop(self, key: Key) -> None:
-        self._take(key, Measure.STOP, signal.SIGTERM)
+    def stop(self, key: Key) -> bool:
+        """Asks the guardian to stop its run. Returns False if no guardian is known yet: the next plan comes again."""
+        return self._take(key, Measure.STOP, signal.SIGTERM)
 
-    def kill(self, key: Key) -> None:
-        self._take(key, Measure.KILL, signal.SIGUSR1)
+    def kill(self, key: Key) -> bool:
+        """Asks the guardian to kill its run. Returns as `stop` does."""
+        return self._take(key, Measure.KILL, signal.SIGUSR1)
 
-    def destroy(self, key: Key) -> None:
-        self._take(key, Measure.DESTROY, signal.SIGKILL)
+    def destroy(self, key: Key) -> bool:
+        """Kills the guardian. Returns as `stop` does."""
+        return self._take(key, Measure.DESTROY, signal.SIGKILL)
 
-    def _take(self, key: Key, measure: Measure, number: signal.Signals) -> None:
+    def _take(self, key: Key, measure: Measure, number: signal.Signals) -> bool:
         handle = self._handles[key]
-        if handle.living is None:  # the next plan comes back to it
-            return
+        if handle.living is None:
+            return False
         handle.measure, handle.measured_at = measure, time.monotonic()
         guardian_processes.send(handle.living, number)
+        return True
 
     # following
 
@@ -147,23 +157,31 @@ class Running:
             await _readable(told)
         finally:
             os.close(told)
-        self._note_pid(handle)
+        await self._note_pid(handle)
 
-    def _note_pid(self, handle: Handle) -> None:
-        status = guardian_processes.read_status(handle.home, handle.run.id)
+    async def _note_pid(self, handle: Handle) -> None:
+        status = await asyncio.to_thread(guardian_processes.read_status, handle.home, handle.run.id)
         if status is not None:
             handle.pid = status.pid
             self._on_change()
 
+    async def _learn_pid(self, key: Key, handle: Handle) -> None:
+        """Waits until the guardian of an adopted run has told the worker's pid."""
+        while self._handles.get(key) is handle and not handle.pid:
+            await asyncio.sleep(LOOK_SECS)
+            await self._note_pid(handle)
+
     async def _adopt(self, key: Key, handle: Handle) -> None:
-        while (living := guardian_processes.living(handle.home, handle.run.id)) is None:
-            if guardian_processes.close_door(handle.home):
+        home, run = handle.home, handle.run.id
+        while (living := await asyncio.to_thread(guardian_processes.living, home, run)) is None:
+            if await asyncio.to_thread(guardian_processes.close_door, home):
                 break
             await asyncio.sleep(LOOK_SECS)  # its guardian is about to say who it is
         handle.living = living
         if living is not None:
-            self._note_pid(handle)
+            await self._note_pid(handle)
             log.info("worker adopted", job=key[0], worker=key[1], pid=handle.pid)
+            self._spawn(f"pid of {key}", self._learn_pid(key, handle))
         await self._follow(key, handle)
 
     async def _follow(self, key: Key, handle: Handle) -> None:
@@ -171,20 +189,20 @@ class Running:
             await _end_of(handle.living)
         status = await self._nothing_left(handle)
         await self._ended(key, handle.run, status)
-        del self._handles[key]  # not before its end is accounted for, or it would be started again without
+        del self._handles[key]  # not before its end is recorded, or it would start again as if it had not ended
         self._on_change()
 
     async def _nothing_left(self, handle: Handle) -> GuardianStatus | None:
-        """What the guardian said at its end; None if it could not, and then we have ended what it left."""
-        while not guardian_processes.close_door(handle.home):  # noqa: ASYNC110  # its guardian is another process
+        """Returns what the guardian said at its end; None if it said nothing, and what it left was ended here."""
+        while not await asyncio.to_thread(guardian_processes.close_door, handle.home):  # noqa: ASYNC110  # another process holds it
             await asyncio.sleep(LOOK_SECS)
-        status = guardian_processes.read_status(handle.home, handle.run.id)
+        status = await asyncio.to_thread(guardian_processes.read_status, handle.home, handle.run.id)
         if status is not None and status.gone:
             return status
         if status is not None and handle.living is None:
-            # A session's number is nobody else's yet only if we have just seen its guardian end.
+            # A pid is nobody else's yet only if we have just seen its guardian end.
             status = msgspec.structs.replace(status, pid=0)
-        while not await asyncio.to_thread(guardian_processes.sweep, handle.run.id, status):  # noqa: ASYNC110  # others again
+        while not await asyncio.to_thread(guardian_processes.sweep, handle.run.id, status):  # noqa: ASYNC110  # the same
             await asyncio.sleep(LOOK_SECS)
         return None
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from torrentdist.http11 import Http, HttpError
-from torrentdist.supervisor.worker.worker_plan import Key
+from torrentdist.supervisor.worker.worker_types import Key
 
 LOOK_SECS = 1.0
 ANSWER_SECS = 2.0

@@ -1,11 +1,12 @@
-"""Which workers have fallen silent: those of jobs with `heartbeat_secs` that did not touch their file for so long.
+"""Which workers have fallen silent: jobs may ask that each worker touches its heartbeat file.
 
-Always holds: silence counts from what this process has seen itself, so that neither its restart nor a clock that is
-set makes a worker silent; the first sign of life may take longer. It looks at one file a worker and blocks briefly.
+Always: silence counts from what this process has seen itself, so neither its restart nor a changed
+clock makes a worker silent. The first sign of life may take longer.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,33 +15,40 @@ from torrentdist.model.jobs.job import JobSpec
 FILE = "heartbeat"
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Seen:
     stamp: int | None
     at: float
-    """When the stamp was seen first."""
+    """When this stamp was first seen; monotonic."""
 
 
-class Pulse:
+class HeartbeatWatch:
     def __init__(self) -> None:
         self._seen: dict[str, _Seen] = {}
         self._silent: set[str] = set()
 
-    def is_silent(self, run: str, home: Path, spec: JobSpec, now: float) -> bool:
-        """Whether this run has been silent for too long. Once it is, it stays so."""
+    @staticmethod
+    def read(homes: Mapping[str, Path]) -> dict[str, int | None]:
+        """Returns the stamp of each run's heartbeat file; None where there is no file. Blocks."""
+        return {run: _stamp(home / FILE) for run, home in homes.items()}
+
+    def note(self, run: str, stamp: int | None, spec: JobSpec, now: float) -> None:
+        """Takes in the stamp that was found at `now`."""
         if not spec.heartbeat_secs:
-            return False
-        stamp = _stamp(home / FILE)
+            return
         seen = self._seen.get(run)
         if seen is None or seen.stamp != stamp:
             seen = self._seen[run] = _Seen(stamp, now)
         limit = spec.heartbeat_secs if seen.stamp is not None else max(spec.heartbeat_secs, spec.heartbeat_start_secs)
         if now - seen.at > limit:
             self._silent.add(run)
+
+    def is_silent(self, run: str) -> bool:
+        """Whether this run was silent for too long. Once it was, it stays so."""
         return run in self._silent
 
     def forget(self, run: str) -> bool:
-        """It is over; whether it was silent."""
+        """Lets go of a run that is over. Returns whether it was silent."""
         self._seen.pop(run, None)
         silent = run in self._silent
         self._silent.discard(run)

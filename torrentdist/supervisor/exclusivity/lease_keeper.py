@@ -1,0 +1,92 @@
+"""How long this host's workers may run, told to the plan and to every guardian.
+
+Always: a lease is written in a thread of its own, one after the other, so that it never waits behind
+other work and a later one never ends up below an earlier one.
+Never: decide what runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import structlog
+
+from torrentdist.launcher.run.run_lease import clock
+from torrentdist.supervisor.exclusivity.barriers import Barriers, Seat
+from torrentdist.supervisor.exclusivity.isolation import IsolatedHost, Isolation
+from torrentdist.supervisor.exclusivity.lease_file import Inherited, LeaseFile
+from torrentdist.supervisor.worker.worker_types import Run, RunLease
+
+log = structlog.get_logger(__name__)
+
+PROLONG_SECS = 1.0
+"""Time that `prolong` gives ZooKeeper to answer."""
+
+Runs = Callable[[], Mapping[str, tuple[Run, bool]]]
+"""Returns the runs of this host by id, each with whether it is assigned here."""
+
+
+class LeaseKeeper:
+    def __init__(self, barriers: Barriers, isolation: Isolation, path: Path, runs: Runs) -> None:
+        """`path` is the lease file."""
+        self.barriers = barriers
+        self._isolation = isolation
+        self._file = LeaseFile(path)
+        self._runs = runs
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="lease")
+        self._inherited: tuple[int, Inherited] | None = None
+        """The session of the previous process, and how long that process let workers run."""
+
+    def take_up(self, seat: Seat, resources: Collection[str]) -> None:
+        """Goes on in the session of the previous process, which may own the barriers of `resources`. Blocks."""
+        inherited = self._file.read(seat.session.id)
+        self.barriers.take_up(seat, resources, inherited.to_prove.timeout)
+        self._inherited = seat.session.id, inherited
+        self._isolation.take_up(inherited)
+
+    def lease(self) -> RunLease:
+        """Returns the lease of now, on the monotonic clock."""
+        barriers = self.barriers
+        session, stop, kill = barriers.session, barriers.lease.stop, barriers.kill_at
+        ahead = clock() - time.monotonic()
+        if self._inherited is not None and self._inherited[0] == session and not barriers.leased:
+            stop, kill = self._inherited[1].stop - ahead, self._inherited[1].kill - ahead
+        return RunLease(session, stop, kill, self._isolation.proven - ahead, barriers.ending_secs)
+
+    async def write(self) -> None:
+        """Tells every guardian how long its run may go on. Raises OSError if the file cannot be written."""
+        proven, barriers, runs = self._isolation.proven, self.barriers, self._runs()
+        if runs and (barriers.leased or clock() < proven):
+            host = barriers.host_lease()
+            lease = RunLease(host.session, host.stop, host.kill, proven, barriers.ending_secs)
+            to_prove = self._isolation.to_leave(barriers)
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(self._thread, self._file.write, lease, host.extent, runs, to_prove)
+
+    async def renew(self) -> None:
+        """Writes the lease. If that fails, the guardians end their workers in time."""
+        try:
+            await self.write()
+        except OSError as error:
+            log.error("the workers' lease cannot be written", reason=str(error))
+
+    async def prolong(self, host: IsolatedHost) -> None:
+        """Renews everything before this process ends, so that the next one has as much time as possible."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(PROLONG_SECS):
+                await self.barriers.mark()
+        await self._isolation.prolong(self.barriers, host)
+        await self.renew()
+
+    async def watch_isolation(self, host: IsolatedHost) -> None:
+        """Looks for a proof that workers may run on whenever ZooKeeper does not answer."""
+        await self._isolation.watch(self.barriers, host)
+
+    def close(self) -> None:
+        """Lets the writes that were begun come to their end."""
+        self._thread.shutdown(wait=False)

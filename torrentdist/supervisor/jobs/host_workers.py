@@ -1,0 +1,160 @@
+"""The workers of jobs on this host, as the daemon, its gateway and its reports use them.
+
+It builds the parts, starts their loops, and takes up what the previous process has left.
+Always: everything that the previous process started is found before anything new starts.
+Never: fetch a bundle, or tell a master anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import structlog
+
+from torrentdist.cluster.session.zookeeper_session import ZooKeeper
+from torrentdist.launcher.launcher_client import starter
+from torrentdist.model.configuration.config import SupervisorConfig
+from torrentdist.model.ids import BundleId
+from torrentdist.model.wire.doctor_views import IsolationView
+from torrentdist.model.wire.job_messages import WorkerReport
+from torrentdist.supervisor.exclusivity.barriers import Barriers, Seat, resource_of
+from torrentdist.supervisor.exclusivity.isolation import Isolation
+from torrentdist.supervisor.exclusivity.lease_keeper import LeaseKeeper
+from torrentdist.supervisor.jobs import local_state
+from torrentdist.supervisor.jobs.assignment_loop import Assigning
+from torrentdist.supervisor.jobs.local_state import LeftBehind, LocalStateFile
+from torrentdist.supervisor.jobs.worker_ends import WorkerEnds
+from torrentdist.supervisor.jobs.worker_loop import WorkerLoop
+from torrentdist.supervisor.jobs.worker_services import WorkerServices
+from torrentdist.supervisor.jobs.worker_starts import WorkerStarts
+from torrentdist.supervisor.jobs.worker_table import WorkerTable
+from torrentdist.supervisor.process import launching
+from torrentdist.supervisor.process.launching import Homes
+from torrentdist.supervisor.process.running import Running
+from torrentdist.supervisor.process.spark_applications import Applications
+from torrentdist.supervisor.worker.heartbeat_files import HeartbeatWatch
+from torrentdist.supervisor.worker.worker_types import Key
+
+log = structlog.get_logger(__name__)
+
+OUTPUT_LOOK_SECS = 3600.0
+"""Time between two looks for output that is kept no longer."""
+
+
+class HostWorkers:
+    def __init__(
+        self,
+        zk: ZooKeeper,
+        settings: SupervisorConfig,
+        left: LeftBehind,
+        isolation: Isolation,
+        services: WorkerServices,
+    ) -> None:
+        self._settings = settings
+        self._boot = left.boot
+        self._wake = asyncio.Event()
+        self._listeners: list[Callable[[], None]] = []
+        self._starter = starter(settings.launcher)
+        self.homes = Homes(services.store.data_dir.absolute())
+        self._local = LocalStateFile(services.store.data_dir, left.state, self._changed)
+        self.assigning = Assigning(self._local, services.facts, services.needs_changed)
+        heartbeats = HeartbeatWatch()
+        self._ends = WorkerEnds(self._local, self.homes, heartbeats, services.needs_changed)
+        self._running = Running(self._starter, self._ends.ended, self._changed)
+        self._barriers = Barriers(zk, self._save_seat, self._changed, services.lease_sent)
+        self._table = WorkerTable(self._local, self._running, self._barriers, heartbeats, services)
+        self._leases = LeaseKeeper(self._barriers, isolation, self.homes.lease, self._table.runs)
+        self._starts = WorkerStarts(self._table, self._leases, self.homes, services)
+        self._applications = Applications(services.host, self._changed)
+        if left.seat is not None:
+            # Workers that never ran count too: their barriers may be there.
+            self._leases.take_up(left.seat, [resource_of(place.key) for place in left.state.places])
+
+    def loops(self) -> list[tuple[str, Coroutine[Any, Any, None]]]:
+        """Finds what the previous process has started, and returns the loops to run. Call it once."""
+        for place in self._local.state.places:
+            if place.run is not None:
+                self._running.adopt(place.key, place.run, self.homes.guard(place.key))
+        loop = WorkerLoop(self._table, self._leases, self._starts, self._ends, self._wake)
+        return [
+            ("workers", loop.run()),
+            ("barriers", self._barriers.run()),
+            ("assigning", self.assigning.run()),
+            ("isolation", self._leases.watch_isolation(self)),
+            ("output", self._watch_output()),
+            ("applications", self._applications.run(self._table.drivers)),
+        ]
+
+    # what others want to know
+
+    @property
+    def generation(self) -> int:
+        """Generation of the assignment that is carried out here."""
+        return self._local.state.generation
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything runs here."""
+        return bool(self._running.keys())
+
+    def needs(self) -> frozenset[BundleId]:
+        """Returns the bundles that the workers of this host need."""
+        return self._table.needs()
+
+    def placed(self) -> frozenset[Key]:
+        """Returns the workers that have a place on this host."""
+        return self._table.keys()
+
+    def reports(self) -> list[WorkerReport]:
+        """Returns what the leader is told of each worker."""
+        return [self._table.report(place, self._applications.of(place.key)) for place in self._local.state.places]
+
+    def isolation(self) -> IsolationView:
+        """Returns whether runs get namespaces of their own here. Blocks: it asks the launcher."""
+        launcher = self._settings.launcher
+        try:
+            found = self._starter.isolation()
+        except OSError as error:
+            return IsolationView(namespaces=False, launcher=launcher, error=str(error))
+        return IsolationView(namespaces=found.namespaces, why_not=found.why_not, launcher=launcher)
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """Calls `listener` from now on whenever something has changed that the leader should hear of."""
+        self._listeners.append(listener)
+
+    # what happens
+
+    def prolonged(self) -> None:
+        """The lease or a proof lasts longer than before."""
+        self._wake.set()
+
+    def _changed(self) -> None:
+        self._wake.set()
+        for listener in self._listeners:
+            listener()
+
+    async def _watch_output(self) -> None:
+        while True:
+            await asyncio.to_thread(launching.drop_orphans, self.homes, self.placed())
+            await asyncio.to_thread(launching.drop_old_output, self.homes, self.placed(), self._settings.log_keep_secs)
+            await asyncio.sleep(OUTPUT_LOOK_SECS)
+
+    async def _save_seat(self, seat: Seat) -> None:
+        try:
+            await asyncio.to_thread(local_state.save_seat, self.homes.data_dir, self._boot, seat)
+        except OSError as error:  # the next process will not find the session, and the workers end with the lease
+            log.error("the session cannot be written down", reason=str(error))
+
+    # its end
+
+    async def prolong(self) -> None:
+        """Renews everything before this process ends, so that the next one has as much time as possible."""
+        await self._leases.prolong(self)
+
+    async def close(self) -> None:
+        """Lets go of the workers: the next process finds them, or their guardians end them."""
+        await self._starts.close()
+        await self._running.close()
+        self._leases.close()

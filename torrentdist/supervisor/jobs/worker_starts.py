@@ -1,0 +1,100 @@
+"""Starts a worker: its fencing number, its directory, its record on disk, and its guardian.
+
+Always: a start is in the local state on disk, and its run in the lease, before its guardian is started.
+A start that fails is recorded with its reason and is tried again after a pause.
+Never: decide which worker starts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from torrentdist.launcher.run.run_lease import clock
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import BundleId
+from torrentdist.supervisor.exclusivity.barriers import resource_of
+from torrentdist.supervisor.exclusivity.lease_keeper import LeaseKeeper
+from torrentdist.supervisor.jobs import placement
+from torrentdist.supervisor.jobs.local_state import JobFacts, RunRecord
+from torrentdist.supervisor.jobs.worker_services import WorkerServices
+from torrentdist.supervisor.jobs.worker_table import WorkerTable
+from torrentdist.supervisor.process import last_words, launching
+from torrentdist.supervisor.process.launching import Homes
+from torrentdist.supervisor.worker.worker_types import Key
+
+log = structlog.get_logger(__name__)
+
+MARK_SECS = 5.0
+"""How long ZooKeeper may take to give a fencing number."""
+FAILED_START_SECS = 1.0
+"""Pause after a start that failed."""
+
+
+class WorkerStarts:
+    def __init__(self, table: WorkerTable, leases: LeaseKeeper, homes: Homes, services: WorkerServices) -> None:
+        self._table = table
+        self._leases = leases
+        self._homes = homes
+        self._services = services
+        self._starts: set[asyncio.Task[None]] = set()
+
+    def begin(self, key: Key) -> None:
+        """Starts the worker in a task of its own. From now on it counts as running."""
+        place = placement.place_of(self._table.local.state, key)
+        session = self._leases.barriers.session
+        assert place is not None
+        assert session is not None
+        facts = self._table.local.state.jobs[place.job]
+        run = launching.new_run(facts, session)
+        self._table.running.begin(key, run, self._homes.guard(key))
+        self.hold_barriers()
+        task = asyncio.create_task(self._start(key, facts, run), name=f"start {key}")
+        self._starts.add(task)
+        task.add_done_callback(self._starts.discard)
+
+    def hold_barriers(self) -> None:
+        """Keeps the barrier of everything that runs, or may run."""
+        self._leases.barriers.use(frozenset(map(resource_of, self._table.running.keys())))
+
+    async def close(self) -> None:
+        """Gives up the starts that are under way."""
+        for task in list(self._starts):
+            task.cancel()
+        await asyncio.gather(*self._starts, return_exceptions=True)
+
+    async def _start(self, key: Key, facts: JobFacts, run: RunRecord) -> None:
+        local, running = self._table.local, self._table.running
+        try:
+            async with asyncio.timeout(MARK_SECS):
+                fencing = await self._leases.barriers.fencing()
+            stderr_from = await asyncio.to_thread(last_words.end_of_stderr, self._homes.guard(key))
+            run = msgspec.structs.replace(run, fencing=fencing, stderr_from=stderr_from)
+            await self._prepare(key, facts, run)
+            await local.commit(lambda state: placement.started(state, key, run))
+            running.begin(key, run, self._homes.guard(key))
+            await self._leases.write()
+            await running.launch(key)
+            log.info("worker started", job=key[0], worker=key[1], fencing=fencing)
+        except (TorrentdistError, TimeoutError, OSError) as error:
+            log.warning("worker not started", job=key[0], worker=key[1], reason=str(error))
+            reason, not_before = str(error) or "ZooKeeper does not answer", clock() + FAILED_START_SECS
+            await local.note(lambda state: placement.not_started(state, key, reason, not_before))
+            running.abort(key)
+
+    async def _prepare(self, key: Key, facts: JobFacts, run: RunRecord) -> None:
+        """Makes the worker's directory and its guardian's orders, unless the start is overtaken by events."""
+        place = placement.place_of(self._table.local.state, key)
+        contents = await self._contents(facts)
+        if place is None or self._leases.barriers.session != run.session or len(contents) < len(facts.needs):
+            raise TorrentdistError("closing", what=f"worker {key[1]} of {key[0]}")
+        program = launching.program_of(place, facts, contents, self._services.gateway())
+        await asyncio.to_thread(launching.prepare, self._homes, program, run)
+
+    async def _contents(self, facts: JobFacts) -> dict[BundleId, Path]:
+        """Returns the directories of those needed bundles that are here as they were published."""
+        found = {bundle: await self._services.checked(bundle) for bundle in facts.needs}
+        return {bundle: stored.content for bundle, stored in found.items() if stored is not None}

@@ -1,0 +1,113 @@
+"""The workers of this host as the plan and the reports see them.
+
+Always: a snapshot is put together from the local state, the runs and the barriers of one moment.
+Never: change any of these.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+
+from torrentdist.launcher.run.run_lease import clock
+from torrentdist.model.ids import BundleId
+from torrentdist.model.jobs.job import JobKind, JobSpec, OnIsolation
+from torrentdist.model.wire.job_messages import WorkerReport
+from torrentdist.supervisor.exclusivity.barriers import Barriers, resource_of
+from torrentdist.supervisor.jobs import placement
+from torrentdist.supervisor.jobs.local_state import JobFacts, LocalStateFile, WorkerPlace
+from torrentdist.supervisor.jobs.worker_reports import report_of
+from torrentdist.supervisor.jobs.worker_services import WorkerServices
+from torrentdist.supervisor.process.running import Handle, Running
+from torrentdist.supervisor.process.spark_applications import Application, SparkDriver
+from torrentdist.supervisor.worker.heartbeat_files import HeartbeatWatch
+from torrentdist.supervisor.worker.worker_types import Key, Launch, Run, Worker
+
+
+class WorkerTable:
+    def __init__(
+        self,
+        local: LocalStateFile,
+        running: Running,
+        barriers: Barriers,
+        heartbeats: HeartbeatWatch,
+        services: WorkerServices,
+    ) -> None:
+        self.local = local
+        self.running = running
+        self._barriers = barriers
+        self._heartbeats = heartbeats
+        self._services = services
+
+    def keys(self) -> frozenset[Key]:
+        return frozenset(place.key for place in self.local.state.places)
+
+    def needs(self) -> frozenset[BundleId]:
+        """Returns the bundles that the workers of this host need."""
+        return placement.needs(self.local.state)
+
+    def workers(self) -> list[Worker]:
+        return [self._worker(place) for place in self.local.state.places]
+
+    def runs(self) -> Mapping[str, tuple[Run, bool]]:
+        """Returns each run of this host by its id, with whether its worker is assigned here."""
+        found = [(place, self.running.get(place.key)) for place in self.local.state.places]
+        return {h.run.id: (_run(h, silent=False), place.assigned) for place, h in found if h is not None}
+
+    def drivers(self) -> list[SparkDriver]:
+        """Returns the drivers of Spark jobs that run here."""
+        found = []
+        for place in self.local.state.places:
+            facts, handle = self._facts(place), self.running.get(place.key)
+            if facts is not None and handle is not None and facts.spec.kind is JobKind.SPARK:
+                found.append(SparkDriver(place.key, handle.run.id, handle.pid, facts.spec.spark.ui_port))
+        return found
+
+    def report(self, place: WorkerPlace, application: Application) -> WorkerReport:
+        """Returns what the leader is told of the worker in this place."""
+        facts, services = self._facts(place), self._services
+        absent = [] if facts is None else [b for b in sorted(facts.needs) if services.content(b) is None]
+        trouble = next(filter(None, map(services.trouble, absent)), "")
+        handle = self.running.get(place.key)
+        return report_of(place, self._worker(place), handle, application, trouble, time.monotonic())
+
+    async def look_at_heartbeats(self) -> None:
+        """Learns which workers have fallen silent."""
+        found: dict[str, tuple[Handle, JobSpec]] = {}
+        for place in self.local.state.places:
+            facts, handle = self._facts(place), self.running.get(place.key)
+            if facts is not None and handle is not None and handle.pid and facts.spec.heartbeat_secs:
+                found[handle.run.id] = handle, facts.spec
+        if found:
+            homes = {run: handle.home for run, (handle, _) in found.items()}
+            stamps = await asyncio.to_thread(self._heartbeats.read, homes)
+            for run, (_, spec) in found.items():
+                self._heartbeats.note(run, stamps[run], spec, time.monotonic())
+
+    def _worker(self, place: WorkerPlace) -> Worker:
+        facts, handle = self._facts(place), self.running.get(place.key)
+        return Worker(
+            key=place.key,
+            assigned=place.assigned,
+            active=place.active,
+            launch=None if facts is None else _launch(facts),
+            bundles_here=facts is not None and all(map(self._services.content, facts.needs)),
+            barrier=self._barriers.state_of(resource_of(place.key)),
+            run=None if handle is None else _run(handle, self._heartbeats.is_silent(handle.run.id)),
+            life=placement.life_of(place, clock() - time.monotonic()),
+        )
+
+    def _facts(self, place: WorkerPlace) -> JobFacts | None:
+        return self.local.state.jobs.get(place.job)
+
+
+def _launch(facts: JobFacts) -> Launch:
+    spec = facts.spec
+    return Launch(facts.incarnation, spec.stop_grace_secs, spec.on_isolation, spec.restart)
+
+
+def _run(handle: Handle, silent: bool) -> Run:
+    run = handle.run
+    isolation = OnIsolation.RUN if run.lenient else OnIsolation.STOP
+    return Run(run.incarnation, run.session, run.grace_secs, isolation, handle.measure, handle.measured_at, silent)
