@@ -6,16 +6,17 @@ from collections.abc import Callable
 
 import httpx
 
-from torrentdist.http11 import Answer, ConnectError, Headers, Http, SentRequest
+from torrentdist.http.access import AccessRule, anonymously
+from torrentdist.http.connection_pool import Http
+from torrentdist.http.http_errors import ConnectError
+from torrentdist.http.http_values import Answer, Headers, SentRequest
 
 
 class ScriptedHttp(Http):
     """Nothing leaves the process. A script that raises httpx.ConnectError is nobody there."""
 
-    def __init__(
-        self, script: Callable[[httpx.Request], httpx.Response], headers: dict[str, str] | None = None
-    ) -> None:
-        super().__init__(headers=headers)
+    def __init__(self, script: Callable[[httpx.Request], httpx.Response], access: AccessRule = anonymously) -> None:
+        super().__init__(access=access)
         self._script = script
 
     async def exchange(self, asked: SentRequest, connect_secs: float, silence_secs: float) -> Answer:

@@ -100,5 +100,6 @@ async def cluster(*masters: Master) -> AsyncIterator[None]:
             await master.stop()
 
 
-def client(*masters: str, deadline: float = 20.0, token_file: str = "") -> MasterClient:
-    return MasterClient(ClientConfig(masters=list(masters), deadline_secs=deadline, token_file=token_file))
+def client(*masters: str, deadline: float = 20.0, token_file: str = "", **options: Any) -> MasterClient:
+    config = ClientConfig(masters=list(masters), deadline_secs=deadline, token_file=token_file)
+    return MasterClient(config, **options)

@@ -15,7 +15,8 @@ from pathlib import Path
 import msgspec
 
 from torrentdist.bundle.metafile import Metafile, parse_metafile
-from torrentdist.http11 import Http
+from torrentdist.http.access import with_token
+from torrentdist.http.connection_pool import Http
 from torrentdist.model.ids import PeerId
 from torrentdist.model.wire.swarm_messages import PeerRole, SwarmEntry
 from torrentdist.swarm.agent import SwarmAgent
@@ -63,10 +64,9 @@ def _message(kind: int, body: bytes = b"") -> bytes:
 
 async def run(kind: str, told: Told, name: str, address: str, port: int, meta: Metafile) -> None:
     peer = FalsePeer(meta, lies=kind == "lie")
-    headers = {"Authorization": f"Bearer {told.token}"}
     async with (
         await asyncio.start_server(peer.serve, address, port, backlog=512) as server,
-        Http(headers=headers) as http,
+        Http(access=with_token(told.token)) as http,
     ):
         agent = SwarmAgent(
             peer=PeerId(name),

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from torrentdist.host.http.web import WebServer, bind_socket, decode_body, json_response
-from torrentdist.http11 import Http
+from torrentdist.http.connection_pool import Http
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest, PeerId
 from torrentdist.model.wire.swarm_messages import PeerRole, SwarmAnnounce, SwarmEntry

@@ -13,7 +13,7 @@ from zookeeper_fixtures import TcpProxy, eventually_async
 
 from torrentdist.cluster import paths
 from torrentdist.host.http.web import json_response
-from torrentdist.http11 import Http
+from torrentdist.http.connection_pool import Http
 from torrentdist.master.bundles import bundle_views
 from torrentdist.master.reads.answer_freshness import Fresh, confirmed
 from torrentdist.master.reads.saved_records import Records, SavingPace

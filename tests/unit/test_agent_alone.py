@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from torrentdist.http11 import Http
+from torrentdist.http.connection_pool import Http
 from torrentdist.model.ids import Digest, PeerId
 from torrentdist.model.swarm_place import SwarmPlace
 from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole, SwarmAnswer, SwarmEntry, SwarmPeers

@@ -42,10 +42,8 @@ def talk(script: Script, work: Callable[[MasterClient], Coroutine[Any, Any, Any]
     """What `work` returns with a client whose master answers by `script`."""
 
     async def run() -> Any:
-        async with MasterClient(ClientConfig(masters=[URL], token_file=token_file, deadline_secs=5.0)) as client:
-            headers = client.http.headers
-            await client.http.aclose()
-            client.http = ScriptedHttp(script, headers)
+        config = ClientConfig(masters=[URL], token_file=token_file, deadline_secs=5.0)
+        async with MasterClient(config, open_http=lambda access: ScriptedHttp(script, access)) as client:
             return await work(client)
 
     return asyncio.run(run())

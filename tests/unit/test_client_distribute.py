@@ -47,9 +47,7 @@ def watch(pictures: Sequence[Hosts | str], seen: list[FleetView], asked: list[An
 
     async def run() -> DistributeView:
         config = ClientConfig(masters=["http://127.0.0.1:7060"], deadline_secs=0.1)
-        async with MasterClient(config) as client:
-            await client.http.aclose()
-            client.http = ScriptedHttp(script)
+        async with MasterClient(config, open_http=lambda access: ScriptedHttp(script, access)) as client:
             return await distribute(client, ETL, progress=seen.append, **options)
 
     return asyncio.run(run())

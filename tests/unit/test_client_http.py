@@ -144,8 +144,7 @@ def test_who_waits_is_told_once_for_what_and_how_long() -> None:
 
     async def test() -> None:
         one, told = Master(script=lambda heard: error("no_leader")), list[str]()
-        async with cluster(one), client(one.url, deadline=1.0) as ours:
-            ours.on_wait, ours.tell_secs = told.append, 0.0
+        async with cluster(one), client(one.url, deadline=1.0, on_wait=told.append, tell_secs=0.0) as ours:
             with pytest.raises(TorrentdistError):
                 await ours.pin(ETL)
 

@@ -88,9 +88,10 @@ def _cluster() -> dict[str, Any]:
 
 def read(hosts: Hosts, reader: Any, wanted: Wanted = Wanted()) -> None:  # noqa: B008  # frozen
     async def work() -> None:
-        async with MasterClient(ClientConfig(masters=["http://m:1"], deadline_secs=0.5)) as client:
-            await client.http.aclose()
-            client.http = ScriptedHttp(hosts.answer)
+        async with MasterClient(
+            ClientConfig(masters=["http://m:1"], deadline_secs=0.5),
+            open_http=lambda access: ScriptedHttp(hosts.answer, access),
+        ) as client:
             await reader(client, "j", wanted, hosts.said.append, hosts.notes.append)
 
     asyncio.run(asyncio.wait_for(work(), 30.0))

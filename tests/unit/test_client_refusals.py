@@ -43,9 +43,7 @@ def talk(
         return httpx.Response(200, json=view)
 
     async def run() -> Any:
-        async with MasterClient(CONFIG.client) as client:
-            await client.http.aclose()
-            client.http = ScriptedHttp(script)
+        async with MasterClient(CONFIG.client, open_http=lambda access: ScriptedHttp(script, access)) as client:
             return await work(client)
 
     return asyncio.run(run()), requests

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torrentdist.cluster.records.mirror import Mirror
 from torrentdist.cluster.records.snapshot import BundleEntry, ClusterSnapshot
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
-from torrentdist.http11 import Http
+from torrentdist.http.connection_pool import Http
 from torrentdist.master.reads.saved_records import (
     NAME,
     Records,

@@ -8,7 +8,8 @@ import math
 import msgspec
 import pytest
 
-from torrentdist.http11 import Answer, Http
+from torrentdist.http.connection_pool import Http
+from torrentdist.http.http_values import Answer
 from torrentdist.model.ids import PeerId
 from torrentdist.model.wire.swarm_messages import PeerRole, SwarmAnswer
 from torrentdist.swarm.agent import SwarmAgent

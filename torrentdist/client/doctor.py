@@ -24,10 +24,13 @@ import msgspec
 
 from torrentdist import __version__
 from torrentdist.client import diagnosis
+from torrentdist.client.client_token import read_token
 from torrentdist.client.diagnosis import DiskFacts, MasterFacts, ServerFacts
-from torrentdist.client.masters.request_exchange import Broken, Request, ask, read_token
 from torrentdist.client.zookeeper_probe import Door, NotUnderstood, door_of
-from torrentdist.http11 import Http, HttpError
+from torrentdist.http.access import with_token
+from torrentdist.http.api_calls import Broken, Request, ask
+from torrentdist.http.connection_pool import Http
+from torrentdist.http.http_errors import HttpError
 from torrentdist.model.configuration.config import Config, ZooKeeperConfig
 from torrentdist.model.configuration.settings import DEFAULT_ORIGIN
 from torrentdist.model.errors import EXIT_UNAVAILABLE, EXIT_USAGE, TorrentdistError
@@ -216,14 +219,11 @@ def _tls(config: ZooKeeperConfig) -> ssl.SSLContext:
 
 @asynccontextmanager
 async def _client(config: Config) -> AsyncIterator[Http]:
-    http = Http()
     try:
         token = read_token(config.client.token_file)
     except TorrentdistError:
-        token = ""  # found by secrets() already
-    if token:
-        http.headers["Authorization"] = f"Bearer {token}"
-    async with http:
+        token = ""  # secrets() has reported it
+    async with Http(access=with_token(token)) as http:
         yield http
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from torrentdist.client import job_client
 from torrentdist.client.masters.master_client import MasterClient
-from torrentdist.client.masters.request_exchange import Broken, Request, ask, error_in, send
+from torrentdist.http.api_calls import Broken, Request, ask, error_in, send
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import JobId, SupervisorId
 from torrentdist.model.records import ENDED

@@ -23,7 +23,7 @@ from pathlib import Path
 import httpx
 import msgspec
 
-from torrentdist.client.masters.request_exchange import read_token
+from torrentdist.client.client_token import read_token
 from torrentdist.dev.dev_processes import (
     DevState,
     StartedProcess,

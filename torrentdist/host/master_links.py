@@ -15,7 +15,11 @@ import msgspec
 from torrentdist.bundle.metafile import Metafile, metafile_of
 from torrentdist.distributor.protocol import Holder
 from torrentdist.host.process.heavy_work import in_heavy_thread
-from torrentdist.http11 import Answer, Http, HttpError
+from torrentdist.http.access import with_token
+from torrentdist.http.asking_in_turn import first_sound
+from torrentdist.http.connection_pool import Http
+from torrentdist.http.http_errors import HttpError
+from torrentdist.http.http_values import Answer
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
 from torrentdist.model.rendezvous import rendezvous
@@ -32,9 +36,8 @@ GIVER_SECS = 3.0
 
 
 def http_client(token: str | None) -> Http:
-    """One pool for everything a daemon asks of masters; connections are kept."""
-    headers = {"Authorization": f"Bearer {token}"} if token is not None else {}
-    return Http(headers=headers, connect_secs=CONNECT_SECS, silence_secs=ANSWER_SECS)
+    """Returns the one pool for everything that a daemon asks of masters."""
+    return Http(access=with_token(token), connect_secs=CONNECT_SECS, silence_secs=ANSWER_SECS)
 
 
 class MasterLinks:
@@ -87,25 +90,8 @@ class MasterLinks:
         return await self._answer(path, urls, lambda told: told.content)
 
     async def _answer(self, path: str, urls: Sequence[str], read: Callable[[Answer], T]) -> T:
-        """The first that `read` finds sound."""
-        said: list[TorrentdistError] = []
-        silent: list[str] = []
-        for url in urls:
-            try:
-                response = await self._http.get(url + path)
-            except HttpError as exc:
-                silent.append(f"{url}: {exc}")
-                continue
-            if response.status_code == 200 or response.is_redirect:
-                try:
-                    return await in_heavy_thread(read, response)
-                except TorrentdistError as damaged:
-                    said.append(damaged)
-                    continue
-            said.append(_error_of(response))
-        if said:
-            raise said[0]
-        raise TorrentdistError("unreachable", detail=", ".join(silent) or "no master is known")
+        """Returns the first answer that `read` finds sound. A thread reads it, because a metafile may be large."""
+        return await first_sound(self._http, urls, path, lambda answer: in_heavy_thread(read, answer))
 
 
 def _metafile_or_where(response: Answer) -> Metafile | Answer:
@@ -119,10 +105,3 @@ def _metafile_in(response: Answer) -> Metafile:
 def _digest(response: Answer) -> str:
     """Of the metafile that a master means to give."""
     return str(response.headers.get(DIGEST, ""))
-
-
-def _error_of(response: Answer) -> TorrentdistError:
-    try:
-        return TorrentdistError.from_wire(msgspec.json.decode(response.content, type=dict))
-    except msgspec.MsgspecError:
-        return TorrentdistError("internal", detail=f"{response.url} answered {response.status_code}")

@@ -40,7 +40,7 @@ from torrentdist.host.process.opening import open_plugin, open_runtime, token_of
 from torrentdist.host.runtime import HostRuntime
 from torrentdist.host.scrub import scrub
 from torrentdist.host.telemetry.metrics import Metrics
-from torrentdist.http11 import Http
+from torrentdist.http.connection_pool import Http
 from torrentdist.master.bundles.bundle_operations import BundleOperations
 from torrentdist.master.bundles.intake import Intake
 from torrentdist.master.bundles.raw_metafiles import RawMetafiles

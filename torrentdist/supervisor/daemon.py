@@ -37,7 +37,7 @@ from torrentdist.host.runtime import HostRuntime
 from torrentdist.host.scrub import scrub
 from torrentdist.host.telemetry.host_metrics import host_samples
 from torrentdist.host.telemetry.metrics import Metrics, Sample
-from torrentdist.http11 import Http
+from torrentdist.http.connection_pool import Http
 from torrentdist.model import ids
 from torrentdist.model.configuration.config import Config
 from torrentdist.model.errors import NO_CLUSTER

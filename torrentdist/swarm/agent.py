@@ -19,7 +19,10 @@ from types import MappingProxyType
 
 import msgspec
 
-from torrentdist.http11 import Answer, Http, HttpError
+from torrentdist.http.api_calls import Broken, result_of
+from torrentdist.http.connection_pool import Http
+from torrentdist.http.http_errors import HttpError
+from torrentdist.http.http_values import Answer
 from torrentdist.model.backoff import pause_secs
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest, PeerId
@@ -53,7 +56,7 @@ LONGEST_INTERVAL_SECS = 3600.0
 LOOK_SECS = 5.0
 """How soon a change of the configured masters is noticed without a poke."""
 MAX_LEARNED = 64
-_FAILURES = (HttpError, TimeoutError, OSError, msgspec.MsgspecError, TorrentdistError)
+_FAILURES = (HttpError, Broken, TimeoutError, OSError, TorrentdistError)
 
 
 class SwarmPicture(msgspec.Struct, frozen=True, kw_only=True):
@@ -355,14 +358,6 @@ def _is_url(text: str) -> bool:
 
 
 def _answer_in(response: Answer) -> SwarmAnswer:
-    if response.status_code == 200:
-        return msgspec.json.decode(response.content, type=SwarmAnswer)
     if response.status_code == 401:
         raise TorrentdistError("unauthorized")
-    try:
-        body = msgspec.json.decode(response.content)
-    except msgspec.MsgspecError:
-        body = None
-    if isinstance(body, dict) and "error" in body:
-        raise TorrentdistError.from_wire(body)
-    raise TorrentdistError("internal", detail=f"it answered with status {response.status_code}")
+    return result_of(response, SwarmAnswer)

@@ -10,7 +10,7 @@ import math
 import socket
 import struct
 
-from torrentdist.http11 import Answer
+from torrentdist.http.http_values import Answer
 
 _MIN_RTT_AT = 148
 """Of Linux's `struct tcp_info`: tcpi_min_rtt, 32 bits, microseconds; all ones: no packet has been acknowledged yet."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from torrentdist.client.masters.request_exchange import Broken, Request, ask
-from torrentdist.http11 import Http
+from torrentdist.http.api_calls import Broken, Request, ask
+from torrentdist.http.connection_pool import Http
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.wire.prune_views import PruneView, UnusedView
 from torrentdist.model.wording import counted

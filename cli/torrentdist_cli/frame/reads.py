@@ -12,8 +12,7 @@ from torrentdist_cli.frame.terminal import say
 
 @contextlib.asynccontextmanager
 async def masters(config: ClientConfig) -> AsyncIterator[MasterClient]:
-    async with MasterClient(config) as client:
-        client.on_wait = lambda why: say(why, label="waiting", color="yellow")
+    async with MasterClient(config, on_wait=lambda why: say(why, label="waiting", color="yellow")) as client:
         yield client
         if client.stale is not None:
             say(client.stale.sentence(), label="warning:", color="yellow")

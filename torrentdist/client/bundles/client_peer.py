@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.client.masters.master_client import MasterClient
-from torrentdist.client.masters.request_exchange import Broken, Request, send
+from torrentdist.http.api_calls import Broken, Request, send
 from torrentdist.model.configuration.config import SwarmConfig
 from torrentdist.model.ids import Digest, PeerId, new_random_id
 from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole, SwarmEntry

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from torrentdist.bundle.metafile import Metafile, parse_metafile
 from torrentdist.client.bundles.transfer_progress import TransferProgress, of_transfer
-from torrentdist.client.masters.request_exchange import Broken, Request, ask, send
-from torrentdist.http11 import Http
+from torrentdist.http.api_calls import Broken, Request, ask, send
+from torrentdist.http.connection_pool import Http
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId
 from torrentdist.model.wire.fleet_messages import HostBundleView, HostState

@@ -14,7 +14,8 @@ import msgspec
 
 from torrentdist.cluster.election.term import ElectionPhase
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
-from torrentdist.http11 import Http, HttpError
+from torrentdist.http.connection_pool import Http
+from torrentdist.http.http_errors import HttpError
 from torrentdist.model.ids import Digest, MasterId
 from torrentdist.model.records import BundleState, MasterRecord
 from torrentdist.model.wire.ha_views import DialView, MasterState, RoleView

@@ -28,7 +28,8 @@ from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.cluster.session.arrival import lacks_cluster
 from torrentdist.cluster.session.znode_operations import SessionState
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
-from torrentdist.http11 import Http, HttpError
+from torrentdist.http.connection_pool import Http
+from torrentdist.http.http_errors import HttpError
 from torrentdist.model.backoff import Retry
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import MasterId
@@ -43,6 +44,8 @@ FROM_FILE = -2
 LOOK_SECS = 1.0
 LONGEST_PAUSE_SECS = 60.0
 DOWNLOAD_SECS = 5.0
+MOST_BYTES = 1024**3
+"""Largest file of records that is taken from another master."""
 
 
 class SavedRecords(msgspec.Struct, frozen=True, kw_only=True):
@@ -230,7 +233,7 @@ class Records:
         for url in random.sample(standbys, len(standbys)):
             with contextlib.suppress(HttpError, TimeoutError, TorrentdistError):
                 async with asyncio.timeout(DOWNLOAD_SECS):
-                    response = await self._http.get(f"{url}/v1/snapshot")
+                    response = await self._http.request("GET", f"{url}/v1/snapshot", most_bytes=MOST_BYTES)
                 if response.status_code == 200:
                     saved = await asyncio.to_thread(decode_saved, response.content, url)
                     if saved.snapshot.cluster == snapshot.cluster:

@@ -12,10 +12,11 @@ import time
 from collections.abc import Mapping
 from typing import Protocol
 
-import msgspec
-
-from torrentdist.http11 import Http, HttpError
+from torrentdist.http.api_calls import Broken, result_of
+from torrentdist.http.connection_pool import Http
+from torrentdist.http.http_errors import HttpError
 from torrentdist.launcher.run.run_lease import NEVER, clock
+from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import MasterId, SupervisorId
 from torrentdist.model.wire.ha_views import SightView
 from torrentdist.supervisor.exclusivity.barriers import Barriers
@@ -154,6 +155,6 @@ class Isolation:
         try:
             async with asyncio.timeout(ANSWER_SECS):
                 response = await self._http.get(f"{url}/v1/sight", params=params)
-            return msgspec.json.decode(response.content, type=SightView) if response.status_code == 200 else None
-        except (HttpError, msgspec.MsgspecError, TimeoutError):
+            return result_of(response, SightView)
+        except (HttpError, Broken, TorrentdistError, TimeoutError):
             return None

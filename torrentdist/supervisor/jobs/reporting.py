@@ -10,12 +10,13 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Sequence
-from typing import TypeVar
 
-import msgspec
 import structlog
 
-from torrentdist.http11 import Http, HttpError
+from torrentdist.http.api_calls import decode
+from torrentdist.http.asking_in_turn import ask_leader, first_sound
+from torrentdist.http.connection_pool import Http
+from torrentdist.http.http_values import Answer
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.events import Fact, WorkerChanged
 from torrentdist.model.ids import JobId, SupervisorId
@@ -30,21 +31,6 @@ FIRST_INTERVAL_SECS = 1.0
 LONGEST_INTERVAL_SECS = 30.0
 SETTLE_SECS = 0.05
 """Changes that come this close together are told together."""
-V = TypeVar("V")
-
-
-async def ask_any(http: Http, urls: Sequence[str], path: str, kind: type[V]) -> V:
-    """What the first master says that answers; what it refuses counts as its answer."""
-    for url in urls:
-        try:
-            response = await http.get(url + path)
-            if response.status_code == 200:
-                return msgspec.json.decode(response.content, type=kind)
-            if response.status_code < 500:
-                raise TorrentdistError.from_wire(msgspec.json.decode(response.content, type=dict))
-        except (HttpError, msgspec.MsgspecError):
-            continue
-    raise TorrentdistError("unreachable", detail="none of the masters answers about jobs")
 
 
 def transitions(before: Sequence[WorkerReport], after: Sequence[WorkerReport]) -> list[WorkerChanged]:
@@ -74,8 +60,14 @@ def _story(report: WorkerReport) -> tuple[object, ...]:
 
 
 async def job_facts(http: Http, urls: Sequence[str], job: JobId) -> JobFacts | None:
+    """Returns what the masters know about a job; None: a master says that there is no such job."""
+
+    async def read(answer: Answer) -> JobView:
+        return decode(answer, JobView)
+
     try:
-        view = await ask_any(http, urls, f"/v1/jobs/{job}?any=true", JobView)
+        path = f"/v1/jobs/{job}?any=true"
+        view = await first_sound(http, urls, path, read, is_final=lambda refusal: refusal.http_status < 500)
     except TorrentdistError as error:
         if error.code in ("job_not_found", "not_found"):
             return None
@@ -141,10 +133,11 @@ class Reporting:
         return HeartbeatBody(supervisor=self._supervisor, generation=jobs.generation, workers=self._look())
 
     async def _beat(self, body: HeartbeatBody) -> None:
-        answer = await self._tell_leader(body)
-        if answer is None:
+        told = await ask_leader(self._http, self._leader, self._masters(), "/v1/heartbeat", body, HeartbeatAnswer)
+        if told is None:
             self._interval = FIRST_INTERVAL_SECS
             return
+        self._leader, answer = told
         self._said, self.heard_at = body.workers, time.monotonic()
         self._interval = min(LONGEST_INTERVAL_SECS, max(SETTLE_SECS, answer.interval))
         jobs = {report.job for report in body.workers}
@@ -154,24 +147,3 @@ class Reporting:
                     await asyncio.to_thread(write_peers, self._jobs.homes, job, hosts)
         except OSError as error:  # with the next answer it is tried again
             log.warning("workers are not told where the others are", reason=str(error))
-
-    async def _tell_leader(self, body: HeartbeatBody) -> HeartbeatAnswer | None:
-        """To the master that led last; then to whom it names, then to the others."""
-        asked: set[str] = set()
-        ahead = list(dict.fromkeys([self._leader, *self._masters()]))
-        while ahead:
-            url = ahead.pop(0)
-            if not url or url in asked:
-                continue
-            asked.add(url)
-            try:
-                response = await self._http.post(f"{url}/v1/heartbeat", content=msgspec.json.encode(body))
-                if response.status_code == 200:
-                    self._leader = url
-                    return msgspec.json.decode(response.content, type=HeartbeatAnswer)
-                refusal = msgspec.json.decode(response.content, type=dict)
-                if isinstance(named := refusal.get("leader"), str):
-                    ahead.insert(0, named)
-            except (HttpError, msgspec.MsgspecError):
-                continue
-        return None

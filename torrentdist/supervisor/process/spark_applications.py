@@ -18,7 +18,8 @@ from pathlib import Path
 
 import msgspec
 
-from torrentdist.http11 import Http, HttpError
+from torrentdist.http.connection_pool import Http
+from torrentdist.http.http_errors import HttpError
 from torrentdist.supervisor.worker.worker_types import Key
 
 LOOK_SECS = 1.0

@@ -7,65 +7,15 @@ import contextlib
 import gc
 import gzip
 import warnings
-from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
+from raw_http_server import OK, answers, heads, served
 
-from torrentdist.http11 import AnswerTimeout, ConnectError, Http, HttpError, InvalidUrl
+from torrentdist.http.access import Access, AccessRule, with_token
+from torrentdist.http.connection_pool import Http
+from torrentdist.http.http_errors import AnswerTimeout, ConnectError, HttpError, InvalidUrl
 
 pytestmark = pytest.mark.anyio
-Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
-
-
-class Server:
-    """What each connection brought, and how it is answered."""
-
-    def __init__(self, serve: Serve) -> None:
-        self._serve = serve
-        self.connections = 0
-        self._writers: list[asyncio.StreamWriter] = []
-        self.ended = asyncio.Event()
-        """Some connection was."""
-        self.url = ""
-
-    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
-        self._writers.append(writer)
-        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
-            await self._serve(reader, writer)
-        writer.close()
-        self.ended.set()
-
-    async def close(self) -> None:
-        for writer in self._writers:
-            writer.transport.abort()
-        await asyncio.sleep(0.02)
-
-
-@contextlib.asynccontextmanager
-async def served(serve: Serve) -> AsyncIterator[tuple[Server, Http]]:
-    server = Server(serve)
-    listening = await asyncio.start_server(server, "127.0.0.1", 0)
-    server.url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
-    async with Http(connect_secs=10, silence_secs=10) as client:
-        try:
-            yield server, client
-        finally:
-            listening.close()
-            await server.close()
-
-
-async def heads(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
-    """The head of each request that comes; there are no bodies."""
-    with contextlib.suppress(asyncio.IncompleteReadError):
-        while True:
-            yield await reader.readuntil(b"\r\n\r\n")
-
-
-async def answers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    async for _ in heads(reader):
-        writer.write(OK)
 
 
 async def test_one_connection_serves_one_request_after_the_other() -> None:
@@ -249,8 +199,7 @@ async def test_a_request_is_what_a_server_expects() -> None:
         async for head in heads(reader):
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(head), head))
 
-    async with served(shows) as (server, client):
-        client.headers["Authorization"] = "Bearer x"
+    async with served(shows, with_token("x")) as (server, client):
         asked = client.request(
             "GET", f"{server.url}/a b\u00e4", params={"q": "1 &=/"}, headers={"AUTHORIZATION": "Bearer y"}
         )
@@ -386,3 +335,20 @@ async def test_the_end_of_the_client_ends_its_connections() -> None:
             await server.ended.wait()
         with pytest.raises(ConnectError):
             await client.get(server.url)
+
+
+async def test_each_server_gets_its_own_credentials() -> None:
+    """If this fails, one server learns the token that is meant for another one."""
+
+    async def shows(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async for head in heads(reader):
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(head), head))
+
+    trusted: list[str] = []
+    rule: AccessRule = lambda origin: Access(token="secret") if f":{origin.port}" in trusted[0] else Access()  # noqa: E731
+    async with served(shows, rule) as (server, client), served(shows) as (other, _):
+        trusted.append(server.url)
+        told, untold = [(await client.get(url)).content for url in (server.url, other.url)]
+
+    assert b"authorization: Bearer secret" in told
+    assert b"authorization" not in untold

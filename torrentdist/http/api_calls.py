@@ -1,7 +1,8 @@
-"""One HTTP request to one master or supervisor, and what its answer means.
+"""One call of the API of a master or supervisor, and what its answer means. Commands and daemons share it.
 
-Always holds: an attempt ends by its timeout, whoever is silent; an error of the table arrives as that error; a request
-that may have been executed is told apart from one that never left. Must not do: decide whom to ask next.
+Always: a call ends by its timeout. Always: an error of the table arrives as that error. Always: a request that may have
+been carried out is told apart from one that was never sent.
+Never: it decides which master to ask next.
 """
 
 from __future__ import annotations
@@ -14,30 +15,36 @@ from typing import TypeVar
 
 import msgspec
 
-from torrentdist.http11 import Answer, AnswerTimeout, ConnectError, ConnectTimeout, Http, HttpError, InvalidUrl
-from torrentdist.model.configuration.settings import read_secret
+from torrentdist.http.connection_pool import Http
+from torrentdist.http.http_errors import AnswerTimeout, ConnectError, ConnectTimeout, HttpError, InvalidUrl
+from torrentdist.http.http_values import MOST_BYTES, Answer
 from torrentdist.model.errors import TorrentdistError
 
 T = TypeVar("T")
 
 CONNECT_SECS = (0.25, 0.25, 0.25, 0.25, 1.0)
-"""A live host takes a connection at once; a dead one behind a firewall never does. On a full link the first packets of
-a connection are often lost, and the system would send them again only after 1 s, 2 s, 4 s."""
+"""Time for each attempt to connect. A live host answers at once, but on a full link the first packets are often lost,
+and the system itself would send them again only after 1 s, 2 s and 4 s."""
 
 
 class Request(msgspec.Struct, frozen=True):
+    """A call of the API, for any server."""
+
     method: str
     path: str
     params: Mapping[str, str] = {}
     content: bytes | None = None
     headers: Mapping[str, str] = {}
     timeout: float = 5.0
+    """Seconds for the whole call."""
     silence: float = math.inf
-    """An answer that takes long may still be required to begin, or a large body to be taken, within this time."""
+    """Seconds that the server may take no bytes and send none."""
+    most_bytes: int = MOST_BYTES
+    """Largest body of the answer that is accepted."""
 
 
 class Broken(Exception):
-    """No answer of a master. `sent`: the request may have arrived, and may have been executed."""
+    """The server gave no answer that a process of ours would give. `sent`: it may have carried out the request."""
 
     def __init__(self, detail: str, *, sent: bool) -> None:
         super().__init__(detail)
@@ -46,7 +53,7 @@ class Broken(Exception):
 
 
 async def send(http: Http, url: str, request: Request) -> Answer:
-    """The answer, whatever its status; Broken without one."""
+    """Returns the answer, whatever its status. Broken: there is none."""
     silence = min(request.timeout, request.silence)
     try:
         async with asyncio.timeout(request.timeout):
@@ -73,11 +80,12 @@ async def _attempt(http: Http, url: str, request: Request, connect_secs: float, 
         headers=request.headers,
         connect_secs=connect_secs,
         silence_secs=silence_secs,
+        most_bytes=request.most_bytes,
     )
 
 
 def error_in(response: Answer) -> TorrentdistError | None:
-    """The error that an answer carries, None for a success; Broken if no process of ours would answer so."""
+    """Returns the error that an answer carries; None if it reports success. Broken: no process of ours answers so."""
     if response.status_code < 400:
         return None
     try:
@@ -90,7 +98,7 @@ def error_in(response: Answer) -> TorrentdistError | None:
 
 
 def expect_known(error: TorrentdistError, request: Request) -> TorrentdistError:
-    """The same error; Broken if the process at this URL lacks the request's path, because it is no master."""
+    """Returns the same error. Broken: the server does not know the request's path, so it is no master."""
     if error.code == "not_found" and error.fields.get("what") == request.path:
         why = "it is no master (perhaps a supervisor's gateway), or one of an older release"
         raise Broken(f"it does not know {request.path}: {why}", sent=False)
@@ -98,27 +106,21 @@ def expect_known(error: TorrentdistError, request: Request) -> TorrentdistError:
 
 
 def decode(response: Answer, kind: type[T]) -> T:
-    """The answer's body; Broken if something else than a master sits behind that URL."""
+    """Returns the answer's body as a value. Broken: it is not of that kind, so the server is no master."""
     try:
         return msgspec.json.decode(response.content, type=kind)
     except msgspec.MsgspecError as exc:
         raise Broken(f"not a master's answer: {exc}", sent=True) from exc
 
 
-async def ask(http: Http, url: str, request: Request, kind: type[T]) -> T:
-    """Ask a process that has no equals, such as this host's supervisor."""
-    response = await send(http, url, request)
+def result_of(response: Answer, kind: type[T]) -> T:
+    """Returns the answer's body as a value, or raises the error that the answer carries."""
     error = error_in(response)
     if error is not None:
         raise error
     return decode(response, kind)
 
 
-def read_token(token_file: str) -> str:
-    """The bearer token, or `secret_invalid`: a file that others can read is refused here as it is by daemons."""
-    if not token_file:
-        return ""
-    token = read_secret(token_file)
-    if not token.isascii() or not token.isprintable():
-        raise TorrentdistError("secret_invalid", path=token_file, detail="it holds no token")
-    return token
+async def ask(http: Http, url: str, request: Request, kind: type[T]) -> T:
+    """Asks one process that no other can stand in for, such as this host's supervisor."""
+    return result_of(await send(http, url, request), kind)

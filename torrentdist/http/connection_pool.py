@@ -1,0 +1,169 @@
+"""The HTTP client of commands and daemons: it keeps connections to each server and uses them again.
+
+Always: a connection is used again only when its last answer was read to the end. Always: a request that is given up
+ends its connection. Always: every failure is an HttpError.
+Never: a request is sent twice, since the first one may have been carried out. Never: it imports anything that a command
+would have to wait for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import ssl
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Final, Self
+from urllib.parse import quote, urlencode
+
+from torrentdist.http.access import Access, AccessRule, anonymously
+from torrentdist.http.connection import READ_BYTES, Connection
+from torrentdist.http.http_errors import ConnectError, ConnectTimeout
+from torrentdist.http.http_values import MOST_BYTES, Answer, Headers, SentRequest
+from torrentdist.http.request_head import Origin, head_of, origin_of
+from torrentdist.model.wording import os_sentence
+
+MOST_IDLE: Final = 50
+"""Unused connections kept for each server."""
+SECOND_ADDRESS_SECS: Final = 0.1
+"""If a name has several addresses, the next one is tried after this long without a connection."""
+DEFAULT_SECS: Final = 5.0
+_ADDRESS: Final = re.compile(r"[0-9.]+|.*:.*")
+"""Matches an address. asyncio must not race connections to a single one: its race loses a cancelled socket."""
+_OWN_HEADERS: Final = {"User-Agent": "torrentdist", "Accept-Encoding": "gzip"}
+
+
+class Http:
+    """A pool of connections to any number of servers.
+
+    `access` gives the credentials and the trust for each server. `silence_secs` is how long a server may take no bytes
+    and send none.
+    """
+
+    def __init__(
+        self,
+        *,
+        access: AccessRule = anonymously,
+        connect_secs: float = DEFAULT_SECS,
+        silence_secs: float = DEFAULT_SECS,
+    ) -> None:
+        self._access = access
+        self._connect_secs = connect_secs
+        self._silence_secs = silence_secs
+        self._system_trust: ssl.SSLContext | None = None
+        self._idle: dict[Origin, list[Connection]] = {}
+        self._open: set[Connection] = set()
+        self._closed = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Ends every connection. A request that is under way fails."""
+        self._closed = True
+        self._idle.clear()
+        for connection in list(self._open):
+            self._end(connection)
+        await asyncio.sleep(0)  # the loop closes the sockets in its next round, and it may be closed itself after this
+
+    async def get(self, url: str, *, params: Mapping[str, str] | None = None) -> Answer:
+        return await self.request("GET", url, params=params)
+
+    async def post(self, url: str, *, content: bytes = b"", headers: Mapping[str, str] | None = None) -> Answer:
+        return await self.request("POST", url, content=content, headers=headers)
+
+    async def request(
+        self,
+        method: str,
+        url: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        content: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        connect_secs: float | None = None,
+        silence_secs: float | None = None,
+        most_bytes: int = MOST_BYTES,
+    ) -> Answer:
+        """Sends one request and returns its answer, whatever the status. `most_bytes` bounds the unpacked body."""
+        if params:
+            url += f"{'&' if '?' in url else '?'}{urlencode(params, quote_via=quote)}"
+        credentials = self._access(origin_of(url)).headers()
+        sent = Headers({**Headers(_OWN_HEADERS), **Headers(credentials), **Headers(headers or {})})
+        connect_secs = self._connect_secs if connect_secs is None else connect_secs
+        silence_secs = self._silence_secs if silence_secs is None else silence_secs
+        return await self.exchange(SentRequest(method, url, sent, content, most_bytes), connect_secs, silence_secs)
+
+    async def exchange(self, asked: SentRequest, connect_secs: float, silence_secs: float) -> Answer:
+        origin = origin_of(asked.url)
+        head = head_of(asked, origin)
+        connection = self._reuse(origin) or await self._connect(origin, connect_secs)
+        try:
+            if self._closed:
+                raise ConnectError("this client is closed")
+            await connection.send(head, asked.content or b"", silence_secs)
+            answer = await connection.answer(asked, silence_secs)
+        except BaseException:
+            self._end(connection)
+            raise
+        self._put_back(origin, connection)
+        return answer
+
+    def _put_back(self, origin: Origin, connection: Connection) -> None:
+        """Keeps a connection for the next request, and drops all that their servers have ended meanwhile."""
+        for known, idle in list(self._idle.items()):
+            for gone in [other for other in idle if not other.is_usable()]:
+                idle.remove(gone)
+                self._end(gone)
+            if not idle:
+                del self._idle[known]
+        idle = self._idle.setdefault(origin, [])
+        if connection.is_over and len(idle) < MOST_IDLE and connection in self._open:
+            connection.used_at = time.monotonic()
+            idle.append(connection)
+        else:
+            self._end(connection)
+
+    def _reuse(self, origin: Origin) -> Connection | None:
+        idle = self._idle.get(origin, [])
+        while idle:
+            connection = idle.pop()
+            if connection.is_usable():
+                return connection
+            self._end(connection)
+        return None
+
+    async def _connect(self, origin: Origin, secs: float) -> Connection:
+        secure = self._trust(self._access(origin)) if origin.scheme == "https" else None
+        try:
+            async with asyncio.timeout(secs):
+                reader, writer = await asyncio.open_connection(
+                    origin.host,
+                    origin.port,
+                    limit=READ_BYTES,
+                    ssl=secure,
+                    server_hostname=origin.host if secure else None,
+                    happy_eyeballs_delay=None if _ADDRESS.fullmatch(origin.host) else SECOND_ADDRESS_SECS,
+                )
+        except TimeoutError as exc:
+            raise ConnectTimeout(f"no connection to {origin.host}:{origin.port} in time") from exc
+        except (OSError, UnicodeError) as exc:
+            raise ConnectError(os_sentence(exc)) from exc
+        connection = Connection(reader, writer)
+        self._open.add(connection)
+        return connection
+
+    def _trust(self, access: Access) -> ssl.SSLContext:
+        if access.trust is not None:
+            return access.trust
+        self._system_trust = self._system_trust or ssl.create_default_context()
+        return self._system_trust
+
+    def _end(self, connection: Connection) -> None:
+        self._open.discard(connection)
+        connection.writer.transport.abort()
