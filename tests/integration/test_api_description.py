@@ -1,4 +1,6 @@
-"""The API description of a real master that has no ZooKeeper: every operation, its role and its limits."""
+"""The API description of a real master that has no ZooKeeper: every operation, its role and its
+limits.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,8 @@ OF_ROLES = {
         "PUT /v1/metafiles/{}",
     },
 }
-"""Operations that are neither a read for everybody nor the operator's, by the role that they are meant for."""
+"""Operations that are neither a read for everybody nor the operator's, by the role that they are
+meant for."""
 OF_OPERATOR = {"GET /v1/backup"}
 """Reads that only the operator may do."""
 WITHOUT_ID = {"POST /v1/heartbeat", "POST /v1/swarm", "PUT /v1/metafiles/{}", "PUT /v1/uploads/{}"}
@@ -104,7 +107,9 @@ async def test_the_protocol_page_names_every_operation_and_its_role(operations: 
 
 
 async def test_what_changes_records_takes_a_request_id(operations: dict[str, Any]) -> None:
-    """A client that finds no X-Request-Id in the description would make a change twice when it retries."""
+    """A client that finds no X-Request-Id in the description would make a change twice when it
+    retries.
+    """
     with_id = {
         name
         for name, operation in operations.items()

@@ -1,4 +1,4 @@
-"""Who is let in and who is not: tokens, listening addresses, ports and stores that are taken."""
+"""What keeps strangers and second daemons out: tokens, addresses, ports, stores."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def write_config(path: Path, text: str) -> Path:
 
 
 def test_a_wrong_token_is_refused(new_cluster: NewCluster, tmp_path: Path) -> None:
-    """Broken, whoever reaches a master could remove every bundle."""
+    """Without this, whoever reaches a master could remove every bundle."""
     cluster = new_cluster(masters=1, supervisors=0)
     token, wrong = tmp_path / "token", tmp_path / "wrong"
     for path, text in ((token, "right-token"), (wrong, "wrong-token")):
@@ -66,7 +66,7 @@ def test_a_wrong_token_is_refused(new_cluster: NewCluster, tmp_path: Path) -> No
 
 
 def test_listening_beyond_loopback_needs_a_token(tmp_path: Path) -> None:
-    """Broken, one line of configuration would open the cluster to the network."""
+    """Without this, one line of configuration would open the cluster to the network."""
     for address in ("0.0.0.0", "::", "192.0.2.1"):
         config = write_config(
             tmp_path / "m.toml", f'[api]\nlisten = "{address}"\nport = 0\n[master]\ndata_dir = "{tmp_path / "data"}"\n'
@@ -80,7 +80,7 @@ def test_listening_beyond_loopback_needs_a_token(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("role", ["master", "supervisor"])
 def test_a_port_that_is_taken_is_named(tmp_path: Path, role: str) -> None:
-    """Broken, an operator would have to guess why a daemon does not come up."""
+    """Without this, an operator would have to guess why a daemon does not come up."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -97,7 +97,7 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path, role: str) -> None:
 
 @pytest.mark.parametrize("role", ["master", "supervisor"])
 def test_a_bad_configuration_is_told_whole(tmp_path: Path, role: str) -> None:
-    """Broken, mistakes would come up one at a time, or in the middle of the night."""
+    """Without this, mistakes would come up one at a time, or in the middle of the night."""
     text = '[api]\nprot = 1\nport = 70000\n[zookeeper]\nservers = []\n[swarm]\nupload_limit = "much"\n'
 
     code, error, said = daemon(role, write_config(tmp_path / "d.toml", text), tmp_path)
@@ -107,7 +107,7 @@ def test_a_bad_configuration_is_told_whole(tmp_path: Path, role: str) -> None:
 
 
 def test_a_store_has_one_daemon(cluster: Cluster, tmp_path: Path) -> None:
-    """Broken, two daemons would write into one store."""
+    """Without this, two daemons would write into one store."""
     config = cluster.dev.config_of("master-1").read_text()
     other = re.sub(r"port = \d+", "port = 0", config).replace('"master-1"', '"master-other"')
 
@@ -120,7 +120,7 @@ def test_a_store_has_one_daemon(cluster: Cluster, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("role", ["master", "supervisor"])
 def test_an_id_has_one_daemon(cluster: Cluster, tmp_path: Path, role: str) -> None:
-    """D13: broken, two daemons would take turns in being one."""
+    """D13: without this, two daemons would take turns in being one."""
     name = f"{role}-1"
     config = cluster.dev.config_of(name).read_text()
     other = re.sub(r"port = \d+", "port = 0", config).replace(str(cluster.store(name)), str(tmp_path / "data"))
@@ -146,14 +146,16 @@ def test_an_id_has_one_daemon(cluster: Cluster, tmp_path: Path, role: str) -> No
     ],
 )
 def test_names_from_outside_are_checked(cluster: Cluster, path: str) -> None:
-    """Broken, an id from a request would reach a file or a znode that it has no business with."""
+    """Without this, an id from a request would reach a file or a znode that it has no business
+    with.
+    """
     statuses = [cluster.http.get(cluster.url(name) + path).status_code for name in (cluster.leader(), "master-2")]
 
     assert set(statuses) <= {400, 404, 421}
 
 
 def test_files_are_served_from_the_bundle_only(cluster: Cluster, tmp_path: Path) -> None:
-    """Broken, a master or a gateway would hand out any file of its host."""
+    """Without this, a master or a gateway would hand out any file of its host."""
     source = tmp_path / "source"
     write_tree(source, SMALL)
     (source / "link").symlink_to("job.py")
@@ -173,7 +175,7 @@ def test_files_are_served_from_the_bundle_only(cluster: Cluster, tmp_path: Path)
 
 
 def raw_get(url: str) -> int:
-    """The status of a request whose path no client library has tidied up."""
+    """Returns the status of a request whose path no client library has normalised."""
     parts = httpx.URL(url)
     path = url.partition(f":{parts.port}")[2]
     return status_of(parts.host, parts.port or 80, f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
@@ -187,7 +189,7 @@ def status_of(host: str, port: int, request: str) -> int:
 
 @pytest.mark.parametrize("path", ["POST /v1/bundles/big", "PUT /v1/uploads/" + "0" * 64, "POST /v1/swarm"])
 def test_a_request_that_is_too_large_is_refused_unread(cluster: Cluster, path: str) -> None:
-    """Broken, one client could take all of a master's memory."""
+    """Without this, one client could take all of a master's memory."""
     url = httpx.URL(cluster.url(cluster.leader()))
     port = url.port or 80
 
@@ -197,7 +199,7 @@ def test_a_request_that_is_too_large_is_refused_unread(cluster: Cluster, path: s
 
 
 def test_a_metafile_that_is_none_is_refused(cluster: Cluster) -> None:
-    """Broken, junk in a request would be a bug of ours in the log, or a bundle."""
+    """Without this, junk in a request would be a bug of ours in the log, or a bundle."""
     base = cluster.url(cluster.leader())
 
     answers = [

@@ -1,5 +1,7 @@
-"""Elected is not ready: who may lead when disks are gone, what becomes of a bundle that nobody has any more, and who
-goes on with what a leader was waiting for."""
+"""Elected is not ready: which master may lead when disks are lost.
+
+Also: what happens to a bundle that nobody has, and how a new leader goes on with waiting jobs.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.testing.sample_trees import some_bytes, write_tree
 
 LOST_SECS = 4.0
-"""Longer than masters that are started together take to see each other."""
+"""Seconds that masters which start together need at most to see each other."""
 SIZE = 1024 * 1024
 LIMIT = SIZE
 JOB = 'name = "{name}"\ncommand = ["sleep", "1000"]\n'
@@ -80,7 +82,9 @@ class Leaders:
 @pytest.mark.case("A10")
 @pytest.mark.case("A11")
 def test_masters_that_lack_something_fetch_it_before_they_lead(gated: Cluster, tmp_path: Path) -> None:
-    """Broken, the leader's dead disk leaves nobody to lead, or somebody leads who lacks a live job's bundle."""
+    """Without this, nobody leads after the leader's disk died, or a master leads that lacks a live
+    job's bundle.
+    """
     (_, first), (_, second) = (submitted(gated, tmp_path / name, name, 700 + n) for n, name in enumerate("ab"))
     leader, (one, other) = gated.leader(), gated.standbys()
     gated.kill(leader, one, other)
@@ -110,7 +114,9 @@ def test_masters_that_lack_something_fetch_it_before_they_lead(gated: Cluster, t
 def test_a_submit_that_waits_holds_up_nobody_and_is_not_waited_for_by_a_deposed_leader(
     gated: Cluster, tmp_path: Path
 ) -> None:
-    """Broken, one submit that waits for replicas stops every other, or two leaders go on with it."""
+    """Without this, one submit that waits for replicas stops every other, or two leaders go on with
+    it.
+    """
     leader, (away, heir) = gated.leader(), gated.standbys()
     gated.kill(away)
     write_tree(tmp_path / "slow", {"data.bin": some_bytes(SIZE, 740), "job.toml": JOB.format(name="slow").encode()})
@@ -146,7 +152,9 @@ def committed(cluster: Cluster, master: str) -> int:
 
 @pytest.mark.case("A17")
 def test_what_nobody_has_is_called_lost_and_bars_nobody(gated: Cluster, tmp_path: Path) -> None:
-    """Broken, one bundle that is gone everywhere leaves the cluster without a leader for ever."""
+    """Without this, one bundle that is gone everywhere leaves the cluster without a leader for
+    ever.
+    """
     source = tmp_path / "c"
     bundle, digest = submitted(gated, source, "c", 720)
     epoch = gated.run("ha", "leader").ok()["epoch"]

@@ -1,4 +1,4 @@
-"""A host's gateway: bundles that it lacks, while they arrive, as files and as archives."""
+"""The gateway of a host serves bundles that still arrive, as files and as archives."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cluster_fixtures import Cluster, running_cluster, until
 MiB = 1024 * 1024
 SIZE = 6 * MiB
 LIMIT = 3 * MiB
-"""Bytes per second that the one master sends: an arrival takes long enough to be looked at."""
+"""Bytes per second that the only master sends, so that an arrival takes long enough to observe."""
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def fetch(url: str, **headers: str) -> httpx.Response:
 
 
 def test_one_arrival_serves_all_who_ask(slow: Cluster, tmp_path: Path) -> None:
-    """Each executor of a host would fetch for itself, or wait in silence until all is there."""
+    """Each executor of a host would fetch for itself, or wait without any bytes until the end."""
     made = Made(slow, tmp_path, "asked")
     url = f"{gateway(slow)}/asked"
     first_seen_arriving = threading.Event()
@@ -79,7 +79,7 @@ def test_one_arrival_serves_all_who_ask(slow: Cluster, tmp_path: Path) -> None:
 
 
 def test_published_and_arriving_answer_alike(slow: Cluster, tmp_path: Path) -> None:
-    """What a client learned while a bundle arrived would be wrong once it is there."""
+    """What a client learned during the arrival would be wrong afterwards."""
     made = Made(slow, tmp_path, "alike")
     url = f"{gateway(slow)}/alike"
 
@@ -116,7 +116,9 @@ def test_published_and_arriving_answer_alike(slow: Cluster, tmp_path: Path) -> N
 
 
 def test_what_does_not_exist_is_said_at_once(slow: Cluster, tmp_path: Path) -> None:
-    """A wrong URL would look like a slow download, and Spark's user would learn nothing from its log."""
+    """A wrong URL would look like a slow download, and Spark's user would learn nothing from its
+    log.
+    """
     Made(slow, tmp_path, "there")
     url = gateway(slow)
     java = {"user-agent": "Java/17.0.1"}
@@ -146,7 +148,7 @@ def read_to_end(client: socket.socket) -> None:
 
 
 def test_a_fetch_that_fails_cuts_the_answer_off(slow: Cluster, tmp_path: Path) -> None:
-    """An executor would take half an archive for a whole one: Java does not compare with the length."""
+    """An executor would take half an archive for a whole one: Java does not check the length."""
     made = Made(slow, tmp_path, "cut")
     host, _, port = slow.url("supervisor-1").removeprefix("http://").partition(":")
     with socket.create_connection((host, int(port)), 60) as client:
@@ -160,7 +162,9 @@ def test_a_fetch_that_fails_cuts_the_answer_off(slow: Cluster, tmp_path: Path) -
 
 
 def test_a_fetch_without_holders_ends_before_spark_gives_up_and_says_why(tmp_path: Path) -> None:
-    """If this fails, a Spark application waits for a bare "Read timed out", and nobody can tell what is lacking."""
+    """If this fails, a Spark application waits for a bare "Read timed out", and nobody can tell
+    what is lacking.
+    """
     settings = {"swarm": {"upload_limit": LIMIT, "seeding_secs": 2.0}, "supervisor": {"read_stall_secs": 3.0}}
     with running_cluster(settings, work=tmp_path / "c", masters=1, supervisors=1) as cluster:
         Made(cluster, tmp_path, "lost")

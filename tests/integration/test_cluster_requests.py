@@ -1,4 +1,4 @@
-"""What a user is told by a running cluster that is well: repeated uploads, conflicts, pins, names, destinations."""
+"""Answers of a healthy cluster: repeated uploads, conflicts, pins, names, destinations."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def code_of(ran: Ran) -> tuple[int, str]:
 
 
 def test_the_same_content_again_moves_nothing(cluster: Cluster, tmp_path: Path) -> None:
-    """Broken, every retry of an upload would send everything again."""
+    """Without this, every retry of an upload would send everything again."""
     source = make(tmp_path / "source", 100)
     first = cluster.upload(source, "again")
     before = cluster.get(cluster.leader(), "/v1/bundles/again")
@@ -37,7 +37,7 @@ def test_the_same_content_again_moves_nothing(cluster: Cluster, tmp_path: Path) 
 
 
 def test_other_content_under_the_id_is_a_conflict(cluster: Cluster, tmp_path: Path) -> None:
-    """Broken, an id would not say any more which code runs."""
+    """Without this, an id would not say which code runs."""
     cluster.upload(make(tmp_path / "one", 110), "taken")
     before = cluster.get("master-1", "/v1/bundles/taken")
 
@@ -48,7 +48,7 @@ def test_other_content_under_the_id_is_a_conflict(cluster: Cluster, tmp_path: Pa
 
 
 def test_a_conflict_leaves_nothing_on_any_disk(cluster: Cluster, tmp_path: Path) -> None:
-    """Broken, refused uploads would fill the masters' disks."""
+    """Without this, refused uploads would fill the masters' disks."""
     cluster.upload(make(tmp_path / "one", 112), "taken-2")
     meta = make_metafile(make(tmp_path / "other", 113))
 
@@ -71,7 +71,7 @@ def test_a_conflict_leaves_nothing_on_any_disk(cluster: Cluster, tmp_path: Path)
     ids=lambda command: "-".join(command[:2] + command[3:]),
 )
 def test_an_unknown_id_is_not_found(cluster: Cluster, tmp_path: Path, command: tuple[str, ...]) -> None:
-    """Broken, a mistyped name would look like an outage, or like a success."""
+    """Without this, a mistyped name would look like an outage, or like a success."""
     args = [str(tmp_path / part) if part == "dest" else part for part in command]
 
     ran = cluster.run(*args)
@@ -82,7 +82,7 @@ def test_an_unknown_id_is_not_found(cluster: Cluster, tmp_path: Path, command: t
 
 
 def test_fewer_replicas_than_wanted(cluster: Cluster, tmp_path: Path) -> None:
-    """Broken, an upload with too few copies would look complete, or be thrown away."""
+    """Without this, an upload with too few copies would look complete, or be thrown away."""
     ran = cluster.run(
         "upload", make(tmp_path / "source", 120), "--id", "four-wanted", "--min-replicas", 4, "--timeout", "2s"
     )
@@ -94,7 +94,7 @@ def test_fewer_replicas_than_wanted(cluster: Cluster, tmp_path: Path) -> None:
 
 
 def test_a_pinned_bundle_is_not_removed(cluster: Cluster, tmp_path: Path) -> None:
-    """A28: broken, a bundle that somebody protected would be gone."""
+    """A28: without this, a bundle that somebody protected would be gone."""
     digest = cluster.upload(make(tmp_path / "source", 130), "pinned")["digest"]
     cluster.run("bundle", "pin", "pinned").ok()
 
@@ -111,7 +111,9 @@ def test_a_pinned_bundle_is_not_removed(cluster: Cluster, tmp_path: Path) -> Non
 
 
 def test_a_removed_id_is_free_for_the_same_content_only(cluster: Cluster, tmp_path: Path) -> None:
-    """A28: broken, an id would come to mean other code after a removal, or a removal could never be undone."""
+    """A28: without this, an id would come to mean other code after a removal, or a removal could
+    never be undone.
+    """
     source = make(tmp_path / "source", 140)
     digest = cluster.upload(source, "revived")["digest"]
     cluster.run("bundle", "distribute", "revived", "--wait", "100%").ok()
@@ -135,7 +137,7 @@ def test_a_removed_id_is_free_for_the_same_content_only(cluster: Cluster, tmp_pa
 
 
 def test_two_names_of_one_content_live_apart(cluster: Cluster, tmp_path: Path) -> None:
-    """Broken, removing one name would take the bytes from under the other."""
+    """Without this, removing one name would take the bytes from under the other."""
     source = make(tmp_path / "source", 150)
     digest = cluster.upload(source, "twin-a")["digest"]
     assert digest == cluster.upload(source, "twin-b")["digest"]
@@ -149,7 +151,7 @@ def test_two_names_of_one_content_live_apart(cluster: Cluster, tmp_path: Path) -
 
 
 def test_a_destination_with_other_content_is_refused_without_force(cluster: Cluster, tmp_path: Path) -> None:
-    """Broken, a download would destroy a user's files, or --force would do nothing."""
+    """Without this, a download would destroy a user's files, or --force would do nothing."""
     source = make(tmp_path / "source", 160)
     cluster.upload(source, "into-dest")
     dest = tmp_path / "dest"
@@ -169,7 +171,7 @@ def test_a_destination_with_other_content_is_refused_without_force(cluster: Clus
 
 
 def test_a_download_that_was_killed_goes_on(cluster: Cluster, tmp_path: Path) -> None:
-    """Broken, a download of hours would start again from nothing after a crash."""
+    """Without this, a download of hours would start again from nothing after a crash."""
     source = make(tmp_path / "source", 170, 6_000_000)
     cluster.upload(source, "resumed")
     dest = tmp_path / "dest"
@@ -192,7 +194,7 @@ def arrived(parent: Path) -> int:
 
 
 def test_a_download_that_cannot_be_done_in_time_says_so(cluster: Cluster, tmp_path: Path) -> None:
-    """A25: broken, a download that is not complete would be a success, or would never end."""
+    """A25: without this, a download that is not complete would be a success, or would never end."""
     source = make(tmp_path / "source", 180, 6_000_000)
     cluster.upload(source, "too-slow")
 
@@ -206,7 +208,9 @@ def test_a_download_that_cannot_be_done_in_time_says_so(cluster: Cluster, tmp_pa
 
 
 def test_standbys_fetch_because_of_the_watch(cluster: Cluster, tmp_path: Path) -> None:
-    """A26: broken, a bundle would reach the standbys with the next periodic sync only, which is a day away here."""
+    """A26: without this, a bundle would reach the standbys with the next periodic sync only, which
+    is a day away here.
+    """
     one = cluster.upload(make(tmp_path / "source", 190), "by-the-watch", replicas=1)
     until(lambda: 3 == len(cluster.holders("by-the-watch", at="master-1")), "three holders", 10)
 
@@ -214,7 +218,9 @@ def test_standbys_fetch_because_of_the_watch(cluster: Cluster, tmp_path: Path) -
 
 
 def test_a_standby_refuses_a_mutation_and_names_the_leader(cluster: Cluster, tmp_path: Path) -> None:
-    """A1: broken, two masters would change the records, or a client could not find the one that may."""
+    """A1: without this, two masters would change the records, or a client could not find the one
+    that may.
+    """
     meta = make_metafile(make(tmp_path / "source", 200))
     leader, standby = cluster.leader(), cluster.standbys()[0]
 
@@ -230,7 +236,7 @@ def test_a_standby_refuses_a_mutation_and_names_the_leader(cluster: Cluster, tmp
 
 
 class Chunked:
-    """An uploader that knows no BitTorrent: it has only HTTP, and the metafile that somebody made for it."""
+    """An uploader without BitTorrent: it has HTTP, and a metafile that somebody made for it."""
 
     def __init__(self, cluster: Cluster, source: Path) -> None:
         self.meta = make_metafile(source)
@@ -256,7 +262,9 @@ class Chunked:
 
 
 def test_an_upload_in_chunks(cluster: Cluster, tmp_path: Path) -> None:
-    """Broken, a client without libtorrent could not upload, or would begin again after every hiccup."""
+    """Without this, a client without libtorrent could not upload, or would begin again after every
+    hiccup.
+    """
     source = make(tmp_path / "source", 210, 900_000)
     upload = Chunked(cluster, source)
     third = len(upload.data) // 3
@@ -276,7 +284,7 @@ def test_an_upload_in_chunks(cluster: Cluster, tmp_path: Path) -> None:
 
 
 def test_chunks_that_do_not_match_are_never_published(cluster: Cluster, tmp_path: Path) -> None:
-    """Broken, whatever an uploader sent would be handed out as the bundle."""
+    """Without this, whatever an uploader sent would be handed out as the bundle."""
     upload = Chunked(cluster, make(tmp_path / "source", 220))
     upload.open("wrong-chunks")
     good = upload.data
@@ -296,7 +304,7 @@ def test_chunks_that_do_not_match_are_never_published(cluster: Cluster, tmp_path
 
 
 def test_an_unfinished_upload_is_nowhere_to_be_seen(cluster: Cluster, tmp_path: Path) -> None:
-    """A20: broken, a job could be started with a bundle that has not arrived."""
+    """A20: without this, a job could be started with a bundle that has not arrived."""
     upload = Chunked(cluster, make(tmp_path / "source", 230))
     upload.open("unfinished")
     upload.offset()

@@ -1,4 +1,4 @@
-"""A master that has not read yet whom it told to fetch, with a real ZooKeeper."""
+"""A peer that knows newer records than the master that it announces to; with a real ZooKeeper."""
 
 from __future__ import annotations
 
@@ -36,8 +36,9 @@ def nobody(peer: PeerId, digest: Digest) -> bool:
 
 
 async def test_the_first_that_fetches_hears_of_all_that_were_told_with_it(enter: Enter, proxy: TcpProxy) -> None:
-    """Whoever is quickest would take itself for alone, have the holders to itself, and the plan be made anew with each
-    that comes."""
+    """The first peer would take itself for the only one and use up the holders, and each newcomer
+    would change the plan.
+    """
     leader = await leader_with_bundle(enter)
     for id_ in FLEET:
         await leader.zk.create(paths.supervisor(id_), encode(supervisor(id_)))
@@ -57,7 +58,7 @@ async def test_the_first_that_fetches_hears_of_all_that_were_told_with_it(enter:
 
 
 async def test_only_who_is_new_and_has_more_than_our_records_say_waits(enter: Enter) -> None:
-    """Each announce would cost a request to ZooKeeper."""
+    """Every announce would cost a request to ZooKeeper."""
     leader = await leader_with_bundle(enter)
     await leader.zk.create(paths.supervisor(FLEET[0]), encode(supervisor(FLEET[0])))
     await leader.mirror.sync(5.0)
@@ -72,7 +73,7 @@ async def test_only_who_is_new_and_has_more_than_our_records_say_waits(enter: En
 
 
 async def test_an_announce_is_answered_from_the_newer_records(enter: Enter, proxy: TcpProxy) -> None:
-    """The answer of a master that doesn't wait names nobody."""
+    """A master that does not wait would answer without the other peers."""
     leader = await leader_with_bundle(enter)
     for id_ in FLEET:
         await leader.zk.create(paths.supervisor(id_), encode(supervisor(id_)))

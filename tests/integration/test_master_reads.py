@@ -1,4 +1,4 @@
-"""Who has seen a change sees it everywhere, and nobody is told that something is missing which is there."""
+"""A client that saw a change sees it at every master; nothing is called missing that exists."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ async def asked(master: InProcess, zxid: int | None, **headers: str) -> httpx.Re
 
 
 async def test_a_master_that_is_behind_catches_up_or_says_so(enter: Enter, proxy: TcpProxy) -> None:
-    """B11: broken, a client would be shown the past by a master that is cut off from ZooKeeper."""
+    """B11: without this, a client would be shown the past by a master that is cut off from
+    ZooKeeper.
+    """
     leader = await leader_with_bundle(enter)
     standby = await enter("m2", servers=[proxy.address])
     proxy.hold_answers()
@@ -65,7 +67,9 @@ async def succeeded(master: InProcess, zxid: int) -> bool:
 
 
 async def test_what_was_seen_of_a_lost_ensemble_is_no_reason_to_refuse(enter: Enter) -> None:
-    """D18: broken, a client that has seen more than a restored ensemble has would be refused for ever."""
+    """D18: without this, a client that has seen more than a restored ensemble has would be refused
+    for ever.
+    """
     master = await leader_with_bundle(enter)
     await master.mirror.wait_for(lambda s: s.present, 10.0)
 
@@ -79,8 +83,9 @@ async def test_what_was_seen_of_a_lost_ensemble_is_no_reason_to_refuse(enter: En
 
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
 async def test_nothing_is_called_missing_by_a_master_that_is_behind(enter: Enter, proxy: TcpProxy, method: str) -> None:
-    """B11: broken, a client that has seen nothing yet is told that a bundle isn't there which somebody else has just
-    uploaded, by a master that is cut off from ZooKeeper."""
+    """B11: without this, a master that is cut off from ZooKeeper calls a bundle missing that
+    another client has just uploaded.
+    """
     leader = await leader_with_bundle(enter)
     standby = await enter("m2", servers=[proxy.address])
     late = BundleId("late")
@@ -126,7 +131,7 @@ async def test_nothing_is_called_missing_by_a_master_that_is_behind(enter: Enter
 
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
 async def test_nothing_is_called_missing_while_a_backup_is_brought_back(enter: Enter, method: str) -> None:
-    """D18: broken, who asks in the middle of a restore is told that his bundle isn't there, and gives up."""
+    """D18: without this, a client that asks during a restore is told that its bundle is missing."""
     leader = await leader_with_bundle(enter)
     await leader.mirror.wait_for(lambda s: s.present, 10.0)
 

@@ -1,4 +1,4 @@
-"""A mutation is made once however often it is sent, and who has seen it sees it everywhere: with a real ZooKeeper."""
+"""A change is made once, however often it is sent; with a real ZooKeeper."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from torrentdist.model.records import (
 pytestmark = pytest.mark.anyio
 
 KEPT_SECS = 5.0
-"""More than a busy machine takes for one circle of the trimmer."""
+"""Seconds that the trimmer needs at most for one round on a busy machine."""
 
 
 async def test_the_next_leader_gives_the_answer_of_the_last(enter: Enter) -> None:
-    """B7: broken, a retry after a failover would undo what somebody else did in between."""
+    """B7: without this, a retry after a failover would undo what somebody else did in between."""
     first = await leader_with_bundle(enter)
     second = await enter("m2")
     answer = await first.operations.set_pinned(request("r1"), BUNDLE, True)
@@ -51,7 +51,7 @@ async def test_the_next_leader_gives_the_answer_of_the_last(enter: Enter) -> Non
 
 
 async def test_a_commit_whose_answer_was_lost_is_made_once(enter: Enter, proxy: TcpProxy) -> None:
-    """B7: broken, a removal that went through would be reported as a bundle that never was."""
+    """B7: without this, a removal that went through would be reported as a bundle that never was."""
     first = await leader_with_bundle(enter, servers=[proxy.address], **SHORT)
     second = await enter("m2")
     await first.zk.ensure(paths.parent(paths.request(RequestId("r1"))))  # else it takes a second attempt
@@ -73,7 +73,9 @@ async def test_a_commit_whose_answer_was_lost_is_made_once(enter: Enter, proxy: 
 
 
 async def test_an_id_stands_for_one_content(enter: Enter) -> None:
-    """B7: broken, a client that reuses ids would be told that something was done which never was."""
+    """B7: without this, a client that reuses ids would be told that something was done which never
+    was.
+    """
     master = await leader_with_bundle(enter)
     await master.operations.set_pinned(request("r1"), BUNDLE, True)
 
@@ -85,7 +87,7 @@ async def test_an_id_stands_for_one_content(enter: Enter) -> None:
 
 
 async def test_attempts_at_the_same_time_are_one(enter: Enter) -> None:
-    """B7: broken, an impatient client's second attempt would be told that the bundle is gone."""
+    """B7: without this, an impatient client's second attempt would be told that the bundle is gone."""
     master = await leader_with_bundle(enter)
 
     answers = await asyncio.gather(*(master.operations.remove(request("r1"), BUNDLE) for _ in range(8)))
@@ -95,7 +97,7 @@ async def test_attempts_at_the_same_time_are_one(enter: Enter) -> None:
 
 
 async def test_a_refusal_is_not_remembered(enter: Enter) -> None:
-    """Broken, a mutation that has become possible would stay refused to who retries it."""
+    """Without this, a change that has become possible would stay refused when it is retried."""
     master = await leader_with_bundle(enter)
     await master.operations.set_pinned(None, BUNDLE, True)
     with pytest.raises(TorrentdistError) as caught:
@@ -109,7 +111,7 @@ async def test_a_refusal_is_not_remembered(enter: Enter) -> None:
 
 
 async def test_without_an_id_nothing_is_kept(enter: Enter) -> None:
-    """Broken, every curl would leave something behind."""
+    """Without this, every curl would leave something behind."""
     master = await leader_with_bundle(enter)
 
     await master.operations.set_pinned(None, BUNDLE, True)
@@ -118,7 +120,9 @@ async def test_without_an_id_nothing_is_kept(enter: Enter) -> None:
 
 
 async def test_a_distribution_in_batches_is_claimed_by_the_first(enter: Enter) -> None:
-    """B7: broken, half a distribution would be forgotten, or its retry be made with other content."""
+    """B7: without this, half a distribution would be forgotten, or its retry be made with other
+    content.
+    """
     master = await leader_with_bundle(enter)
     fleet = [SupervisorId(f"s{n:03}") for n in range(BATCH + 20)]
     await asyncio.gather(*(put_supervisor(master.zk, id_) for id_ in fleet))
@@ -137,7 +141,9 @@ async def test_a_distribution_in_batches_is_claimed_by_the_first(enter: Enter) -
 
 
 async def test_a_removal_from_a_large_fleet_is_made_in_batches(enter: Enter) -> None:
-    """B7: broken, a bundle that many hosts keep could never be removed: one transaction for all is too large."""
+    """B7: without this, a bundle that many hosts keep could never be removed: one transaction for
+    all is too large.
+    """
     master = await leader_with_bundle(enter)
     fleet = [SupervisorId(f"s{n:03}") for n in range(BATCH + 20)]
     await asyncio.gather(*(put_supervisor(master.zk, id_) for id_ in fleet))
@@ -156,7 +162,9 @@ async def test_a_removal_from_a_large_fleet_is_made_in_batches(enter: Enter) -> 
 
 
 async def test_the_next_leader_goes_on_with_a_claim(enter: Enter) -> None:
-    """B7: broken, a distribution whose leader died between two batches could never be finished under its id."""
+    """B7: without this, a distribution whose leader died between two batches could never be
+    finished under its id.
+    """
     master = await leader_with_bundle(enter)
     await put_supervisor(master.zk, SupervisorId("s1"))
     await master.mirror.wait_for(lambda s: len(s.supervisors) == 1, 10.0)
@@ -204,7 +212,7 @@ async def written_at(zk: ZooKeeper, name: str) -> float:
 
 
 async def test_old_requests_are_forgotten_and_young_ones_kept(enter: Enter) -> None:
-    """B7: broken, ZooKeeper would fill up, or a retry within the stated time would run again."""
+    """B7: without this, ZooKeeper would fill up, or a retry within the stated time would run again."""
     master = await leader_with_bundle(enter)
     old, young = [f"old-{n}" for n in range(40)], [f"young-{n}" for n in range(5)]
     await remember(master.zk, *old)
@@ -220,7 +228,7 @@ async def test_old_requests_are_forgotten_and_young_ones_kept(enter: Enter) -> N
 
 
 async def test_the_leader_forgets_by_itself(enter: Enter) -> None:
-    """B7: broken, ZooKeeper would fill up with requests as long as the cluster lives."""
+    """B7: without this, ZooKeeper would fill up with requests as long as the cluster lives."""
     master = await leader_with_bundle(enter, keep_secs=0.5)
     await master.operations.set_pinned(request("r1"), BUNDLE, True)
     before = await remembered(master.zk)
@@ -234,7 +242,9 @@ async def test_the_leader_forgets_by_itself(enter: Enter) -> None:
 
 
 async def test_one_bucket_of_many_is_forgotten_in_parts(enter: Enter) -> None:
-    """Broken, a round would take as long as there are requests, or what is behind the first hundreds would stay."""
+    """Without this, a round would take as long as there are requests, or what is behind the first
+    hundreds would stay.
+    """
     master = await leader_with_bundle(enter)
     bucket = paths.request_bucket("00")
     await master.zk.ensure(bucket)
@@ -257,8 +267,9 @@ async def test_one_bucket_of_many_is_forgotten_in_parts(enter: Enter) -> None:
 
 
 async def test_a_bundle_is_not_removed_while_a_job_is_submitted_that_needs_it(enter: Enter) -> None:
-    """A28: broken, a job would wait for ever for a bundle whose removal was decided in the same instant, or two jobs
-    would share a name."""
+    """A28: without this, a job would wait for ever for a bundle whose removal was decided in the
+    same instant, or two jobs would share a name.
+    """
     master = await leader_with_bundle(enter)
     await master.zk.ensure(paths.JOBS)
     spec = JobSpec(name="job", command=("true",))
@@ -277,7 +288,7 @@ async def test_a_bundle_is_not_removed_while_a_job_is_submitted_that_needs_it(en
 
 
 async def test_every_bucket_is_there_before_the_first_request(enter: Enter) -> None:
-    """B7: the first mutation of each bucket would fail once and be sent again: a round trip too many."""
+    """B7: without this, the first change of each bucket fails once and costs another round trip."""
     first = await leader_with_bundle(enter)
     await eventually_async(lambda: has_all_buckets(first.zk))
     await first.zk.delete(paths.request_bucket("7f"))

@@ -1,4 +1,6 @@
-"""Whether a master sees ZooKeeper: what isolated hosts run on by, and what a leader may conclude afterwards."""
+"""Whether a master reaches ZooKeeper: isolated hosts run on by that, and a leader concludes from
+it.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ M1 = MasterRecord(
 
 @pytest.mark.case("D10")
 async def test_a_server_that_holds_its_answers_back_is_not_seen(connect: Connect, proxy: TcpProxy) -> None:
-    """If this fails, a frozen ZooKeeper stops every job, or a leader moves what others rightly let run on."""
+    """If this fails, a frozen ZooKeeper stops every job, or a leader moves workers that may run on."""
     zk = await connect(servers=[proxy.address])
     sight = ZooKeeperReachability(zk)
     seen = await sight.sees(5.0)
@@ -50,7 +52,7 @@ async def test_a_server_that_holds_its_answers_back_is_not_seen(connect: Connect
 
 
 async def test_hosts_that_ask_all_the_time_are_all_answered(connect: Connect) -> None:
-    """If this fails, a proof fails now and then because somebody else has put the next question meanwhile."""
+    """If this fails, a proof fails because another host asked at the same time."""
     sight = ZooKeeperReachability(await connect())
 
     async def ask(times: int) -> bool:
@@ -61,7 +63,7 @@ async def test_hosts_that_ask_all_the_time_are_all_answered(connect: Connect) ->
 
 @pytest.mark.case("D10")
 async def test_a_master_knows_a_hosts_assignment_only_after_it_has_read_it(connect: Connect, proxy: TcpProxy) -> None:
-    """If this fails, a master that was restarted in an outage vouches for what it doesn't know."""
+    """If this fails, a master that restarts in an outage vouches for records that it does not know."""
     zk, other = await connect(servers=[proxy.address]), await connect()
     mirror = Mirror(zk)
     none: Any = _Nobody()
@@ -88,7 +90,7 @@ async def test_a_master_knows_a_hosts_assignment_only_after_it_has_read_it(conne
 
 
 async def test_a_master_that_may_have_moved_workers_names_no_newest_assignment(connect: Connect) -> None:
-    """D10: a move whose answer was lost in the cut may have been done, and runs there beside the other one."""
+    """D10: a move whose answer was lost may have happened, and its worker runs beside the old one."""
     zk = await connect()
     mirror, s1 = Mirror(zk), SupervisorId("s1")
     none: Any = _Nobody()
@@ -119,7 +121,7 @@ class _Unsure:
 
 
 class _Nobody:
-    """In the place of what this question needs nothing of."""
+    """Stands in for parts that this question does not need."""
 
     def __getattr__(self, name: str) -> Any:
         raise AssertionError(f"{name} was asked for")

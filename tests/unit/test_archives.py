@@ -1,4 +1,4 @@
-"""Archives of bundles: one content, one sequence of bytes, whatever came in which portions."""
+"""Archives of bundles: the same content gives the same bytes, however it arrived."""
 
 from __future__ import annotations
 

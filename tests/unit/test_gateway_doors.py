@@ -1,4 +1,4 @@
-"""The gateway's doors: the users behind connections, a socket that was handed over."""
+"""Who may use the gateway, and the socket that systemd hands over to it."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def test_the_kernel_knows_the_user_of_a_connection(family: socket.AddressFamily)
 
 
 def test_who_is_not_in_the_tables_is_nobody() -> None:
-    """A connection that cannot be told would be let in."""
+    """A connection of an unknown user would be let in."""
     assert user_of(("127.0.0.1", 1), ("127.0.0.1", 2), [Path("/proc/net/tcp").read_text()]) is None
 
 
 def test_users_are_named_or_numbered() -> None:
-    """An operator's list would let in somebody else."""
+    """A user that the operator did not name would be let in."""
     assert {0, 4711} == user_ids(["root", "4711"])
     with pytest.raises(TorrentdistError, match="no user 'nobody-at-all'"):
         user_ids(["nobody-at-all"])
@@ -63,7 +63,9 @@ def handed_over(sock: socket.socket) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_socket_of_systemd_is_taken_once_and_not_passed_on() -> None:
-    """Somebody else could take the port while the supervisor is down, or a worker would listen in its place."""
+    """Another program could take the port while the supervisor is down, or a worker could listen on
+    it.
+    """
     with socket.create_server(("127.0.0.1", 0)) as server:
         ran = handed_over(server)
 
@@ -120,7 +122,7 @@ async def ask(port: int, path: str) -> bytes:
 
 @pytest.mark.anyio
 async def test_an_answer_that_fails_is_reset_and_not_ended() -> None:
-    """Java takes what came before a plain end for the whole file, whatever length was promised."""
+    """Java takes a connection that ends for the end of the file, whatever length was promised."""
     async with serving(frozenset()) as port:
         with pytest.raises(ConnectionResetError):
             await ask(port, "/fails")

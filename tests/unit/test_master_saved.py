@@ -1,4 +1,6 @@
-"""The records that a master keeps on its disk: what is accepted, when they are written, and by whom."""
+"""The records that a master keeps on its disk: what is accepted, when they are written, and by
+whom.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,9 @@ def test_what_was_saved_is_read_again() -> None:
 
 @given(st.data())
 def test_no_damage_is_believed(data: st.DataObject) -> None:
-    """If this fails, a flipped bit on disk becomes a bundle that never was, or an error in the middle of a request."""
+    """If this fails, a flipped bit on disk becomes a bundle that never was, or an error in the
+    middle of a request.
+    """
     good = encode_saved(SAVED)
     at = data.draw(st.integers(0, len(good) - 1))
     kind = data.draw(st.sampled_from(["flip", "cut", "grow"]))
@@ -139,7 +143,9 @@ def test_older_records_never_replace_newer_ones() -> None:
 
 @given(st.integers(0, 5000), st.floats(0, 600), st.floats(0, 1))
 def test_it_is_written_after_so_many_changes_or_so_long(changes: int, elapsed: float, jitter: float) -> None:
-    """If this fails, a quiet cluster writes for ever, a busy one never, or all masters write in the same moment."""
+    """If this fails, a quiet cluster writes for ever, a busy one never, or all masters write in the
+    same moment.
+    """
     due = SavingPace(1000, 60.0, jitter).due(changes, elapsed)
 
     assert not (due and changes == 0)
@@ -148,7 +154,9 @@ def test_it_is_written_after_so_many_changes_or_so_long(changes: int, elapsed: f
 
 
 def test_the_leader_leaves_the_writing_to_standbys() -> None:
-    """If this fails, the leader spends its time on snapshots, or a cluster of one master keeps none."""
+    """If this fails, the leader spends its time on snapshots, or a cluster of one master keeps
+    none.
+    """
     both = dataclasses.replace(SNAPSHOT, masters={ME: master(ME), OTHER: master(OTHER)})
 
     assert source(both, ME, leads=False) is None

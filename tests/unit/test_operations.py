@@ -1,4 +1,4 @@
-"""The mutations of bundles as decisions: which records they write, and what they refuse."""
+"""The changes of bundles as decisions: which records they write, and what they refuse."""
 
 from __future__ import annotations
 
@@ -64,7 +64,9 @@ def test_a_removed_id_is_free_for_the_same_content() -> None:
 @pytest.mark.parametrize("state", [BundleState.LOST, BundleState.AVAILABLE])
 @pytest.mark.parametrize("holders", [[], ["gone"]])
 def test_what_nobody_holds_is_uploaded_with_the_minimum_of_today(state: BundleState, holders: list[str]) -> None:
-    """A17: with fewer masters left than the old minimum, the upload that brings it back would wait forever."""
+    """A17: with fewer masters left than the old minimum, the upload that brings it back would wait
+    forever.
+    """
     kept = bundle("a", state=state, holders=holders, min_replicas=3)
 
     class Same:
@@ -76,7 +78,7 @@ def test_what_nobody_holds_is_uploaded_with_the_minimum_of_today(state: BundleSt
 
 
 def test_an_upload_does_not_lower_the_minimum_of_what_somebody_holds() -> None:
-    """A17: a second upload with less to ask would weaken what the first one was promised."""
+    """A17: a second upload with a lower minimum would weaken the promise of the first one."""
     kept = bundle("a", holders=["m1"], min_replicas=3)
 
     class Same:
@@ -100,7 +102,7 @@ def test_a_pinned_bundle_and_one_that_a_job_needs_are_not_removed() -> None:
 
 
 def test_a_removal_ends_the_assignments_that_name_the_bundle() -> None:
-    """A16: a supervisor would go on asking for what has a tombstone."""
+    """A16: a supervisor would go on asking for a bundle that is removed."""
     seen = snapshot([bundle("a")], supervisors=[supervisor("s1")], assigned={"s1": ["a", "b"], "s2": ["b"]})
     assignment, _ = removal_ops(seen, A)
     assert isinstance(assignment, Set)
@@ -110,7 +112,7 @@ def test_a_removal_ends_the_assignments_that_name_the_bundle() -> None:
 
 
 def test_supervisors_are_chosen_by_name_or_by_all_labels() -> None:
-    """A14: a host called h1 must not be meant by h10, nor one with half of the labels."""
+    """A14: a command for h10 would reach h1, or a host with only half of the labels."""
     seen = snapshot(supervisors=[supervisor("h1", rack="a"), supervisor("h10", rack="a", gpu="yes")])
 
     assert ["h1"] == targets(seen, [SupervisorId("h1")], {})

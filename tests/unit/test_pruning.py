@@ -1,4 +1,4 @@
-"""Which bundles nobody uses."""
+"""Which bundles count as unused."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SEEN = snapshot(
 
 
 def test_only_what_nobody_uses_is_pruned() -> None:
-    """If this fails, a prune takes the code from under a job, or leaves what it was asked to remove."""
+    """If this fails, a prune takes the code from a job, or leaves bundles that nobody uses."""
     assert ["of-a-job-that-ended", "old"] == [entry.record.id for entry in unused(SEEN, 100.0, 50.0)]
     assert ["/code-distributor/of-a-job-that-ended", "/code-distributor/old"] == [
         op.path for op in prune_ops(SEEN, 100.0, 50.0) if isinstance(op, Set)
@@ -41,7 +41,9 @@ def test_only_what_nobody_uses_is_pruned() -> None:
 
 @pytest.mark.case("A28")
 def test_a_bundle_that_a_job_needs_is_not_removed() -> None:
-    """If this fails, a job is left without its code or its dependency, and cannot start again anywhere."""
+    """If this fails, a job is left without its code or its dependency, and cannot start again
+    anywhere.
+    """
     killed = dataclasses.replace(SEEN, jobs={j.record.id: j for j in [job("dying", ["lib"], JobStatus.KILLED)]})
 
     for seen, needed, user in ((SEEN, "code", "lives"), (SEEN, "lib", "lives"), (killed, "lib", "dying")):

@@ -38,7 +38,7 @@ def test_what_others_have_is_fetched() -> None:
 
 
 def test_a_replica_is_announced_only_for_what_is_published() -> None:
-    """A12: a record for bytes that are still arriving would count a copy that is not there."""
+    """A12: a record for bytes that are still arriving would count a copy that does not exist."""
     arriving = local(arriving=frozenset({digest_of("a")}), fetching=frozenset({digest_of("a")}))
 
     assert [] == plan(snapshot([bundle("a")]), arriving, 0.0)
@@ -55,7 +55,7 @@ def test_another_store_announces_itself_anew() -> None:
 
 
 def test_a_record_without_bytes_is_withdrawn_and_the_bytes_are_fetched() -> None:
-    """A27: a master with an empty disk that still counts as holder would be believed to hold the bundle."""
+    """A27: a master with an empty disk would still count as a holder."""
     expected = [WithdrawReplica(BundleId("a")), FetchReplica(BundleId("a"), digest_of("a"))]
 
     assert expected == plan(snapshot([bundle("a", holders=["m1", "m2"])]), local(), 0.0)
@@ -69,7 +69,7 @@ def test_an_absent_tree_changes_nothing() -> None:
 
 
 def test_a_bundle_without_a_record_stays() -> None:
-    """A13: what ZooKeeper does not know is not thereby removed."""
+    """A13: a bundle that ZooKeeper does not know would be deleted, though nobody removed it."""
     assert [] == plan(snapshot([]), local("a"), 0.0)
 
 
@@ -96,7 +96,7 @@ def test_an_abandoned_arrival_is_dropped() -> None:
 
 
 def test_an_upload_is_fetched_before_all_else_and_beyond_the_limit() -> None:
-    """A26: somebody waits for it, while catching up can wait."""
+    """A26: an upload that somebody waits for would stand behind old bundles."""
     seen = snapshot([bundle("a", holders=["m2"]), bundle("u", state=BundleState.UPLOADING)])
     busy = local(parallel=1, fetching=frozenset({digest_of("x")}))
 
@@ -120,7 +120,7 @@ def test_a_failed_fetch_waits() -> None:
 
 
 def test_a_plug_in_that_needs_the_upload_first_lets_standbys_wait() -> None:
-    """A26: its download would look for what the leader has not handed over yet."""
+    """A26: the plug-in would look for a bundle that the leader has not handed over yet."""
     seen = snapshot([bundle("u", state=BundleState.UPLOADING)])
 
     assert [] == plan(seen, local(joins_uploads=False), 0.0)

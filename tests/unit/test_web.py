@@ -1,4 +1,4 @@
-"""The HTTP shell's own behaviour, without a server."""
+"""How the HTTP server behaves when clients go away, and when it stops."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_a_client_that_goes_away_is_no_failure_of_ours() -> None:
-    """Broken, every killed client would leave a traceback in the daemons' logs, and real ones would drown in them."""
+    """Without this, every killed client would leave a traceback in the daemons' logs, and real ones
+    would drown in them.
+    """
     messages: list[Message] = [
         {"type": "http.request", "body": b"half", "more_body": True},
         {"type": "http.disconnect"},
@@ -34,7 +36,9 @@ async def test_a_client_that_goes_away_is_no_failure_of_ours() -> None:
 async def test_an_answer_that_is_cut_by_a_clean_stop_is_no_failure_of_ours(
     caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Broken, a daemon that is told to stop while somebody downloads would print a traceback each time."""
+    """Without this, a daemon that is told to stop while somebody downloads would print a traceback
+    each time.
+    """
 
     async def endless(_: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"9000")]})
