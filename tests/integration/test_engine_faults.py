@@ -71,8 +71,10 @@ def published(home: Path, tree: Tree) -> Metafile:
 
 
 @asynccontextmanager
-async def engines(*configs: EngineConfig) -> AsyncIterator[list[Engine]]:
-    running = [Engine(config) for config in configs]
+async def engines(
+    *configs: EngineConfig, on_blocked: Callable[[str], None] | None = None
+) -> AsyncIterator[list[Engine]]:
+    running = [Engine(config, on_blocked=on_blocked) for config in configs]
     try:
         for engine in running:
             await engine.start()
@@ -254,8 +256,8 @@ def test_strangers_are_refused_until_they_are_known(tmp_path: Path) -> None:
     blocked: list[str] = []
 
     async def scenario() -> None:
-        async with engines(EngineConfig(), EngineConfig(listen_host="127.0.0.2")) as (a, b):
-            a.on_blocked = blocked.append
+        configs = EngineConfig(), EngineConfig(listen_host="127.0.0.2")
+        async with engines(*configs, on_blocked=blocked.append) as (a, b):
             a.allow(["127.0.0.1", "not an address"])
             a.seed(meta, tmp_path / "a")
             transfer = b.fetch(meta, tmp_path / "b", [address(a)])

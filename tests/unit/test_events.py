@@ -12,7 +12,7 @@ import pytest
 
 from torrentdist.host.telemetry.event_log import MAX_PER_SECOND, EventLog, _Closed, surplus
 from torrentdist.model.configuration.config import EventsConfig
-from torrentdist.model.events import KINDS, NAMES, HashFailed
+from torrentdist.model.events import KINDS, NAMES, HashFailed, Writer
 from torrentdist.model.wire.job_messages import WorkerReport, WorkerState
 from torrentdist.supervisor.jobs.reporting import transitions
 
@@ -21,7 +21,8 @@ FACT = HashFailed(digest="d" * 64, piece=3)
 
 def open_log(directory: Path, server_now: float | None = None, **settings: Any) -> EventLog:
     config = EventsConfig(**settings)
-    return EventLog(directory, config, node="host-1", role="supervisor", rack="b", clock=lambda: server_now)
+    writer = Writer(node="host-1", role="supervisor", rack="b", run="0" * 12)
+    return EventLog(directory, config, writer, lambda: server_now)
 
 
 def lines(directory: Path, pattern: str = "events-*.jsonl") -> Iterator[dict[str, Any]]:

@@ -90,7 +90,7 @@ async def test_a_metafile_is_parsed_once_for_all_who_ask(tmp_path_factory: pytes
             raise TorrentdistError("corrupt", path="p", detail="d")
         return None if digest == "missing" else meta
 
-    parsed = ParsedMetafiles(parse)
+    parsed = ParsedMetafiles(lambda digest: in_heavy_thread(parse, digest))
     many = await asyncio.gather(*(parsed.get(meta.digest) for _ in range(50)))
     for name in ("missing", "missing"):
         assert await parsed.get(Digest(name)) is None

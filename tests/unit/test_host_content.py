@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -174,6 +175,13 @@ def usage(**values: int) -> StoreUsage:
     return StoreUsage(**{**known, "reserve_bytes": 0, "free_bytes": 1 << 30, **values})
 
 
+def measuring(found: StoreUsage) -> Callable[[], Awaitable[StoreUsage]]:
+    async def measure() -> StoreUsage:
+        return found
+
+    return measure
+
+
 @pytest.mark.parametrize(
     ("given", "held", "coming", "expected"),
     [
@@ -197,7 +205,7 @@ async def follow_all(cache: ArchiveCache, bench: Bench) -> bytes:
 
 async def test_many_readers_have_one_archive_made(bench: Bench, tmp_path: Path) -> None:
     """Every executor of a host would have its own archive made."""
-    cache = ArchiveCache(tmp_path / "archives", usage)
+    cache = ArchiveCache(tmp_path / "archives", measuring(usage()))
     readers = [asyncio.create_task(follow_all(cache, bench)) for _ in range(5)]
     for number in range(6):
         await asyncio.sleep(0)
@@ -214,9 +222,9 @@ async def test_a_bundle_that_comes_takes_the_room_of_archives(bench: Bench, tmp_
     limits = usage(limit_bytes=400_000, published_bytes=SIZE)
     bench.swarm.published = True
     (bench.content.directory / "a").write_bytes(bench.data)
-    cache = ArchiveCache(tmp_path / "archives", lambda: limits)
+    cache = ArchiveCache(tmp_path / "archives", measuring(limits))
     await follow_all(cache, bench)
-    cache.make_room(100_000)
+    cache.make_room(100_000, limits)
 
     assert [] == list((tmp_path / "archives").iterdir())
     await cache.close()
@@ -224,14 +232,14 @@ async def test_a_bundle_that_comes_takes_the_room_of_archives(bench: Bench, tmp_
 
 async def test_without_room_nothing_is_kept(bench: Bench, tmp_path: Path) -> None:
     """An archive would take the room that the operator forbade."""
-    cache = ArchiveCache(tmp_path / "archives", lambda: usage(free_bytes=1000))
+    cache = ArchiveCache(tmp_path / "archives", measuring(usage(free_bytes=1000)))
 
     assert await cache.get(bench.content, ArchiveFormat.TAR) is None
 
 
 async def test_who_follows_an_archive_that_fails_is_told(bench: Bench, tmp_path: Path) -> None:
     """An executor would wait for ever, or unpack half an archive."""
-    cache = ArchiveCache(tmp_path / "archives", usage)
+    cache = ArchiveCache(tmp_path / "archives", measuring(usage()))
     bench.swarm.put(0, bench.piece(0))
     reading = asyncio.create_task(follow_all(cache, bench))
     await asyncio.sleep(0)

@@ -1,15 +1,15 @@
-"""Content of the store for readers: the one door, and it checks what goes through.
+"""The one door through which readers get content of the store; it checks that the content is as it was published.
 
-Always: what is not as it was published is set aside at once, for the daemon to fetch again. A peer that leaves, and an
-error of our own reads, are reasons to check what it was given: a peer leaves whoever sends it wrong bytes.
-Never: fetch, or check one bundle on behalf of peers more than once in a while.
+Always: a bundle that is not as it was published is set aside at once, for the daemon to fetch again. A bundle is also
+checked when a peer leaves its swarm, because peers leave a host that sends them wrong bytes, and when its own
+transfer cannot read it.
+Never: fetch, or check one bundle on behalf of peers more than once in PAUSE_SECS.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection
-from weakref import WeakValueDictionary
 
 import structlog
 
@@ -25,76 +25,74 @@ from torrentdist.model.wire.transfer_messages import TransferPhase
 log = structlog.get_logger(__name__)
 
 PAUSE_SECS = 2.0
-"""Many peers leave at once when a swarm is done."""
+"""How long a check waits after a peer has left: many peers leave at once when a swarm is done, and one check does."""
 
 
 class HandOuts:
-    def __init__(self, runtime: HostRuntime) -> None:
+    def __init__(self, runtime: HostRuntime, on_damage: Callable[[], None]) -> None:
+        """`on_damage` is called when a bundle was set aside: the daemon's plan may want it again."""
         self._runtime = runtime
-        self.on_damage: Callable[[], None] = lambda: None
-        """Something was set aside: the daemon's plan may want it again."""
+        self._store = runtime.store
+        self._on_damage = on_damage
         self._rejecting = asyncio.Lock()
         self._doubts: dict[Digest, asyncio.Task[None]] = {}
-        self._looks: dict[Digest, asyncio.Task[list[Damage]]] = {}
-        """That have not begun."""
-        self._turns: WeakValueDictionary[Digest, asyncio.Lock] = WeakValueDictionary()
-        self._emit = runtime.engine.tell
-        runtime.engine.tell = self._hear
+        runtime.events.subscribe(self._hear)
 
     async def checked(self, digest: Digest, paths: Collection[str] | None = None) -> StoredBundle | None:
-        """The published bundle with these files as they were published, None: all of them. Otherwise None."""
+        """Returns a published bundle whose files `paths` (None: all) are as they were published; otherwise None."""
         if await self._damage(digest, paths):
             async with self._rejecting:
-                # Once more: while it was looked at, somebody else may have set it aside, and it is whole again.
+                # Another caller may have set it aside meanwhile, and it may be whole again: look once more.
                 damage = await self._damage(digest, paths)
                 if damage:
                     await self._runtime.set_aside(digest, f"{damage[0].path}: {damage[0].reason}")
-                    self.on_damage()
+                    self._on_damage()
                     return None
-        return self._runtime.store.get(digest)
+        return self._store.get(digest)
 
     async def _damage(self, digest: Digest, paths: Collection[str] | None) -> list[Damage]:
-        """None of a bundle that is not published."""
-        if self._runtime.store.get(digest) is None:
+        """What is damaged; nothing, if the bundle is not published."""
+        if self._store.get(digest) is None:
             return []
         try:
-            return await asyncio.to_thread(self._runtime.store.check, digest, paths)
+            return await self._store.check(digest, paths)
         except TorrentdistError as error:
             if error.code != "not_found":
                 raise
-            return []  # it went meanwhile
+            return []  # it was removed meanwhile
 
     async def file(self, digest: Digest, relative: str) -> str | None:
-        """The path within its content of the file that `relative` names, checked, with symlinks followed. None: it is
-        not here as it was published. `not_found` if the bundle has no such file."""
-        store = self._runtime.store
+        """Returns the path, within the bundle's content, of the file that `relative` names, with symlinks followed.
+
+        None: the file is not here as it was published. Raises `not_found` if the bundle has no such file.
+        """
+        store = self._store
         stored = store.get(digest)
         if stored is None:
             return None
         path: str | None = relative
-        if not await asyncio.to_thread(store.is_file, digest, relative):
+        if not await store.is_file(digest, relative):
             if await self.checked(digest, [relative]) is None:  # the symlinks are not what they were
                 return None
             path = await asyncio.to_thread(confined_path, stored.content, relative)
-            if path is None or not await asyncio.to_thread(store.is_file, digest, path):
+            if path is None or not await store.is_file(digest, path):
                 raise TorrentdistError("not_found", what=f"{relative!r} in this bundle")
         return path if path is not None and await self.checked(digest, [path]) is not None else None
 
     async def close(self) -> None:
-        tasks = [*self._doubts.values(), *self._looks.values()]
+        tasks = list(self._doubts.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _hear(self, fact: Fact) -> None:
-        self._emit(fact)
         if isinstance(fact, PeerDropped):
             digest = Digest(fact.digest)
-            if digest not in self._doubts and self._runtime.store.get(digest) is not None:
+            if digest not in self._doubts and self._store.get(digest) is not None:
                 self._doubts[digest] = asyncio.create_task(self._settle(digest), name=f"doubt of {digest}")
 
     async def _settle(self, digest: Digest) -> None:
-        """Those that leave while it pauses are answered by the same look."""
+        """Checks a bundle after a pause, for all peers that have left it by then."""
         try:
             await asyncio.sleep(PAUSE_SECS)
         finally:
@@ -103,9 +101,9 @@ class HandOuts:
             transfer = self._runtime.engine.transfer(digest)
             if transfer is None or transfer.phase is not TransferPhase.FAILED:
                 await self.checked(digest)
-            elif await self._runtime.verify(digest):  # its reads fail, whatever its files look like
-                self.on_damage()
-            elif self._runtime.store.get(digest) is not None:
-                await self._runtime.seed(digest)
+            elif await self._runtime.verify(digest):  # its own reads fail, however its files look
+                self._on_damage()
+            elif self._store.get(digest) is not None:
+                await self._runtime.transfers.seed(digest)
         except TorrentdistError as error:
             log.warning("cannot check what peers got", digest=digest, error=error.message)

@@ -1,33 +1,33 @@
-"""Metafiles of the store in their parsed form, for those who ask for the same few again and again.
+"""The last few metafiles of the store in their parsed form, for readers that ask for the same ones again and again.
 
-Always: however many ask at once, a metafile is parsed once, and not on the event loop.
-Never: hold more than a few, or remember a failure.
+Always: a metafile is parsed once, however many ask at once.
+Never: hold more than KEPT metafiles, or remember a failure.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from torrentdist.bundle.metafile import Metafile
-from torrentdist.host.process.heavy_work import in_heavy_thread
 from torrentdist.model.ids import Digest
 
 KEPT = 4
 
 
 class ParsedMetafiles:
-    def __init__(self, read: Callable[[Digest], Metafile | None]) -> None:
-        """`read`: parses the metafile; None if there is none. It blocks."""
+    def __init__(self, read: Callable[[Digest], Coroutine[Any, Any, Metafile | None]]) -> None:
+        """`read` returns the parsed metafile, or None if there is none."""
         self._read = read
         self._parsed: OrderedDict[Digest, asyncio.Task[Metafile | None]] = OrderedDict()
-        """The one that was asked for last is the last."""
+        """In the order in which they were last asked for."""
 
     async def get(self, digest: Digest) -> Metafile | None:
         task = self._parsed.get(digest)
         if task is None:
-            task = self._parsed[digest] = asyncio.create_task(in_heavy_thread(self._read, digest))
+            task = self._parsed[digest] = asyncio.create_task(self._read(digest))
             task.add_done_callback(lambda done: self._drop_failure(digest, done))
             if len(self._parsed) > KEPT:
                 self._parsed.popitem(last=False)

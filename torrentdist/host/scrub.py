@@ -1,6 +1,6 @@
-"""Reading everything again, slowly: finds what the disk damaged before a peer or a job does.
+"""Reads every published bundle again, slowly, to find what the disk has damaged before a peer or a job does.
 
-Always holds: one bundle at a time, with rests as long as the reading took, so that serving goes on undisturbed.
+Always: one bundle at a time, with a rest as long as the reading took, so that serving goes on undisturbed.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from torrentdist.model.errors import TorrentdistError
 log = structlog.get_logger(__name__)
 
 SETTLE_SECS = 2.0
-"""After a start the host has more urgent things to read."""
+"""Pause after a start, when the host has more urgent things to read."""
 
 
 async def scrub(runtime: HostRuntime, period: float, on_damage: Callable[[], None]) -> None:
-    """Verify every published bundle at start and, with a period, again and again."""
+    """Verifies every published bundle after the start and, if `period` is not 0, again after each period."""
     await asyncio.sleep(SETTLE_SECS)
     while True:
         for digest in runtime.store.published():

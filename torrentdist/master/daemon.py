@@ -12,33 +12,27 @@ import os
 import random
 import socket
 import time
+from collections.abc import Collection
 from pathlib import Path
 
 import structlog
 
 from torrentdist import __version__
+from torrentdist.bundle.store.store import KeepReason, StoreUsage, claim_everything
 from torrentdist.cluster.records.mirror import Mirror
 from torrentdist.cluster.records.registration import Registration
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.cluster.records.tree_backup import make_backup
 from torrentdist.cluster.session import acl
 from torrentdist.cluster.session.arrival import CONNECT_SECS, answered, enter, until_founded
-from torrentdist.cluster.session.zookeeper_session import ZooKeeper
-from torrentdist.distributor.loader import joins_uploads
 from torrentdist.distributor.protocol import Holder
-from torrentdist.host.hand_outs import HandOuts
 from torrentdist.host.http.health_api import HealthApi
 from torrentdist.host.http.operation import Router
-from torrentdist.host.http.web import WebServer, bind_socket
-from torrentdist.host.master_links import MasterLinks, http_client
-from torrentdist.host.plugin_services import LoopServices
+from torrentdist.host.http.web import bind_socket
 from torrentdist.host.process.background_loops import Background
-from torrentdist.host.process.daemon_address import DaemonAddress, announced, withdraw_address
 from torrentdist.host.process.daemon_process import run_daemon
+from torrentdist.host.process.host_daemon import HostDaemon, HostIdentity
 from torrentdist.host.process.logs import configure_logs
-from torrentdist.host.process.opening import open_plugin, open_runtime, token_of
-from torrentdist.host.runtime import HostRuntime
-from torrentdist.host.scrub import scrub
 from torrentdist.host.telemetry.metrics import Metrics
 from torrentdist.http.connection_pool import Http
 from torrentdist.master.bundles.bundle_operations import BundleOperations
@@ -74,11 +68,10 @@ from torrentdist.master.swarm.swarms import Swarms
 from torrentdist.model import ids
 from torrentdist.model.backup import encode_backup
 from torrentdist.model.configuration.config import Config
-from torrentdist.model.events import DaemonStarted
 from torrentdist.model.ids import BundleId, Digest, MasterId, PeerId
 from torrentdist.model.records import SCHEMA, MasterRecord
-from torrentdist.model.wire.swarm_messages import PeerRole
-from torrentdist.swarm.agent import SwarmAgent
+from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole, SwarmEntry
+from torrentdist.swarm.agent import SwarmPicture
 
 log = structlog.get_logger(__name__)
 
@@ -92,80 +85,61 @@ def id_of(config: Config) -> MasterId:
 
 
 class Master:
+    """One `HostDaemon`, and what makes it a master."""
+
     def __init__(self, config: Config, *, repair_acls: bool) -> None:
         self.config = config
         self.id = id_of(config)
         self.started_at = time.time()
         self.metrics = Metrics(lambda: master_samples(self.runtime, self.mirror, self.leadership, self.swarms))
         self._repair_acls = repair_acls
-        self._token = token_of(config)
-        self._background = Background()
-        self._closing = contextlib.AsyncExitStack()
-        self._zookeeper = ZooKeeper(config.zookeeper)
-        self.sight = ZooKeeperReachability(self._zookeeper)
-        self.mirror = Mirror(self._zookeeper)
-        self.runtime: HostRuntime
+        self._host: HostDaemon | None = None
         self._registration: Registration | None = None
-        self._agent: SwarmAgent | None = None
 
     # life
 
     async def start(self) -> None:
-        # The port first: nothing else has happened yet when it is taken.
-        sock = bind_socket(self.config.api.listen, self.config.api.port, what="the API")
-        self._port = int(sock.getsockname()[1])
-        self._closing.callback(sock.close)
-        self.runtime = await open_runtime(
-            self.config,
-            self.config.master.data_dir,
-            node=self.id,
-            role="master",
-            server_now=lambda: self._zookeeper.server_now(),
-        )
-        self._closing.push_async_callback(asyncio.to_thread, self.runtime.store.close)
-        self._closing.callback(self.runtime.events.close)
-        self._closing.push_async_callback(self.runtime.stop)
-        self.hand_outs = HandOuts(self.runtime)
-        self._closing.push_async_callback(self.hand_outs.close)
-        http = http_client(self._token)
-        self._closing.push_async_callback(http.aclose)
-        self.links = MasterLinks(http, self._other_masters, self.id)
-        self.raw_metafiles = RawMetafiles(self.runtime.store, self.links, self.mirror)
-        await self._load_records(http)
-        self.health = MasterHealth(self._zookeeper, self.records, self._is_registered)
+        data_dir = Path(self.config.master.data_dir)
+        identity = HostIdentity(PeerRole.MASTER, self.id, self.address(), data_dir)
+        host = self._host = await HostDaemon.open(self.config, identity, self, self._bind)
+        self._port = int(host.sockets[0].getsockname()[1])
+        self.runtime, self.hand_outs, self.links = host.runtime, host.hand_outs, host.links
+        zookeeper = self._zookeeper = host.zookeeper
+        self.sight = ZooKeeperReachability(zookeeper)
+        self.mirror = Mirror(zookeeper)
+        await self._load_records(host.http)
+        self.raw_metafiles = RawMetafiles(host.runtime.store, host.links, self.mirror)
+        self.health = MasterHealth(zookeeper, self.records, self._is_registered)
         self.swarms = Swarms(
             PeerId(self.id),
             self.runtime,
             self.snapshot,
             lambda: self.mirror.connected,
-            own_host=self.host(),
+            own_host=self.address(),
             config=self.config.swarm,
         )
         self.newer = NewerRecords(self.mirror, self.swarms.directory.lists)
         self.leadership = self._make_leadership()
-        own = OwnRole(self.id, self.url(), self.health, self.leadership, self.records, self.runtime.store)
-        self.roles = Roles(http, self.snapshot, own.view)
-        changes = self.changes = LeaderChanges(self.mirror, self.leadership, Requests(self._zookeeper))
+        own = OwnRole(self.id, self.url(), self.health, self.leadership, self.records, host.runtime.store)
+        self.roles = Roles(host.http, self.snapshot, own.view)
+        changes = self.changes = LeaderChanges(self.mirror, self.leadership, Requests(zookeeper))
         self.operations = BundleOperations(
             changes, self.leadership.default_min_replicas, lambda: self.server_now() or time.time()
         )
         self.intake = Intake(self.runtime, self.mirror, self.operations, changes)
         self.jobs = JobService(
-            changes, self.mirror, self.leadership, self._zookeeper, self.sight, self.hand_outs, self.config
+            changes, self.mirror, self.leadership, zookeeper, self.sight, self.hand_outs, self.config
         )
-        agent = self._agent = self._make_agent(http)
-        self._load_plugin()
+        self.replicator = self._make_replicator(host)
         await self.runtime.start()
-        await self._serve(sock)
-        self._closing.callback(withdraw_address, self.runtime.store.data_dir)
-        self._spawn_loops(agent)
-        log.info("master started", url=self.url(), swarm_port=self.runtime.engine.port)
+        app = master_app(self._routers(), self.mirror, self.records, self.leadership, host.token)
+        await host.serve(app, host.sockets[0])
+        host.announce(self.url())
+        self._spawn_loops(host.background)
+        log.info("master started", url=self.url(), swarm_port=host.swarm_port)
 
-    async def _serve(self, sock: socket.socket) -> None:
-        app = master_app(self._routers(), self.mirror, self.records, self.leadership, self._token)
-        web = WebServer(app, sock)
-        await web.start()
-        self._closing.push_async_callback(web.stop)
+    def _bind(self) -> list[socket.socket]:
+        return [bind_socket(self.config.api.listen, self.config.api.port, what="the API")]
 
     def _routers(self) -> list[Router]:
         """The routers of the HTTP API, each with the parts that it calls."""
@@ -184,19 +158,11 @@ class Master:
             SwarmApi(self.newer, self.swarms),
         ]
 
-    def _spawn_loops(self, agent: SwarmAgent) -> None:
-        started = DaemonStarted(host=self.host(), port=self.runtime.engine.port, version=__version__)
-        self.runtime.events.emit(started)
-        address = DaemonAddress(role="master", id=self.id, url=self.url(), swarm_port=self.runtime.engine.port)
-        self._background.once("address", announced(self.runtime.store.data_dir, address))
-        self._background.spawn("events", self.runtime.events.run())
-        self._background.spawn("elections", self.leadership.elections.run())
-        self._background.spawn("directory", self.swarms.run())
-        self._background.spawn("agent", agent.run())
-        self._background.spawn("zookeeper", self._join_cluster())
-        self._background.spawn("records", self.records.run(self.leadership.is_leader))
-        self.hand_outs.on_damage = self.replicator.poke
-        self._background.spawn("scrub", scrub(self.runtime, self.config.store.scrub_secs, self.replicator.poke))
+    def _spawn_loops(self, background: Background) -> None:
+        background.spawn("elections", self.leadership.elections.run())
+        background.spawn("directory", self.swarms.run())
+        background.spawn("zookeeper", self._join_cluster(background))
+        background.spawn("records", self.records.run(self.leadership.is_leader))
 
     async def _load_records(self, http: Http) -> None:
         master = self.config.master
@@ -223,32 +189,8 @@ class Master:
         within = self.config.replication.abandon_secs
         return self.swarms.may_complete(digest) or self.intake.is_active(digest, within)
 
-    def _make_agent(self, http: Http) -> SwarmAgent:
-        agent = SwarmAgent(
-            peer=PeerId(self.id),
-            role=PeerRole.MASTER,
-            host=self.host(),
-            http=http,
-            masters=self._all_masters,
-            port=lambda: self.runtime.engine.port,
-            swarms=self.swarms.own_entries,
-            on_picture=self.runtime.apply_picture,
-        )
-        self.runtime.poke = agent.poke
-        return agent
-
-    def _load_plugin(self) -> None:
-        services = LoopServices(
-            self.runtime,
-            asyncio.get_running_loop(),
-            holders=self._holders,
-            raw_metafile=self.raw_metafiles.of_bundle,
-            token=self._token,
-        )
-        self._closing.callback(services.close)
-        plugin = open_plugin(self.config, self.runtime, services)
-        self._closing.callback(plugin.close)
-        self.replicator = Replicator(
+    def _make_replicator(self, host: HostDaemon) -> Replicator:
+        return Replicator(
             self.id,
             self.runtime,
             self._zookeeper,
@@ -257,27 +199,29 @@ class Master:
             self.intake,
             self.links,
             self.config.replication,
-            joins_uploads=joins_uploads(plugin),
+            joins_uploads=host.joins_uploads,
             want_metafile=self.swarms.want_metafile,
         )
 
     async def failed(self) -> None:
-        await self._background.failed()
+        assert self._host is not None
+        await self._host.background.failed()
 
     async def stop(self) -> None:
+        host = self._host
+        if host is None:
+            return
         await self._hand_over()
-        if self._agent is not None:
-            await self._agent.leave()
-        await self._background.stop()
+        await host.agent.leave()
+        await host.background.stop()
         if self._registration is not None:
             await self._say_goodbye(self._registration)
         await self.mirror.close()
-        await self._closing.aclose()
-        await self._zookeeper.close()
+        await host.close()
         log.info("master stopped")
 
     async def _hand_over(self) -> None:
-        """A leader that stops takes on nothing from now on: its office goes to a standby that can lead at once."""
+        """A leader that stops takes on nothing from now on: a standby that can lead at once takes over."""
         if self._registration is None or not self.leadership.is_leader():
             return
         with contextlib.suppress(TimeoutError):
@@ -285,16 +229,17 @@ class Master:
                 await self.leadership.leave("stopped", heir(self.snapshot().election, await self.roles.all()))
 
     async def _say_goodbye(self, registration: Registration) -> None:
-        """So that the others needn't wait for the session to end; without ZooKeeper there is nobody to tell."""
+        """Tells the others at once, so that they need not wait for the session to end. Without ZooKeeper it gives up
+        after GOODBYE_SECS."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(GOODBYE_SECS):
                 await self.leadership.leave("stopped")
                 await self.records.save()
                 await registration.close()
 
-    async def _join_cluster(self) -> None:
-        """Connect, check the ACLs, mirror, wait for a cluster, register, queue for leadership: each only after the one
-        before."""
+    async def _join_cluster(self, background: Background) -> None:
+        """Connects, checks the ACLs, mirrors the records, waits for a cluster, registers and queues for leadership,
+        in this order."""
         await enter(self._zookeeper)
         if self._repair_acls:
             mended = await answered(self._zookeeper, lambda: acl.repair_tree(self._zookeeper))
@@ -302,27 +247,61 @@ class Master:
         else:
             await answered(self._zookeeper, lambda: acl.check_tree(self._zookeeper))
         await answered(self._zookeeper, lambda: self.mirror.start(CONNECT_SECS))
-        self._background.spawn("absences", self.leadership.watch_absences())
-        self._background.spawn("replication", self.replicator.run())
+        background.spawn("absences", self.leadership.watch_absences())
+        background.spawn("replication", self.replicator.run())
         await until_founded(self.mirror)
         self._registration = Registration(self._zookeeper, self._record())
         await self._registration.start()
-        self._background.spawn("jobs", self.jobs.run())
+        background.spawn("jobs", self.jobs.run())
         await self.leadership.run()
+
+    # what the host asks
+
+    def masters(self) -> list[str]:
+        return [m.url for m in self.snapshot().masters.values()] or [self.url()]
+
+    def other_masters(self) -> list[str]:
+        return [m.url for id_, m in self.snapshot().masters.items() if id_ != self.id]
+
+    def swarm_entries(self) -> list[SwarmEntry]:
+        return self.swarms.own_entries()
+
+    def hear_picture(self, picture: SwarmPicture) -> None:
+        """A master learns nothing from it that its records and its directory do not say."""
+
+    def peers_at_hand(self, digest: Digest) -> list[PeerAddress]:
+        return self.swarms.peers_at_hand(digest)
+
+    def claims(self, digest: Digest) -> Collection[KeepReason]:
+        """A master keeps every bundle."""
+        return claim_everything(digest)
+
+    def make_room(self, size: int, usage: StoreUsage) -> None:
+        """A master has nothing that it could make anew."""
+
+    def on_damage(self) -> None:
+        self.replicator.poke()
+
+    async def holders(self, bundle: BundleId) -> list[Holder]:
+        snapshot = self.mirror.snapshot
+        return [Holder(id_, snapshot.masters[id_].url) for id_ in sorted(snapshot.holders(bundle))]
+
+    async def metafile_for_plugin(self, bundle: BundleId) -> bytes:
+        return await self.raw_metafiles.of_bundle(bundle)
 
     # what others know of this master
 
-    def host(self) -> str:
+    def address(self) -> str:
         return self.config.master.host or self.config.api.listen
 
     def url(self) -> str:
-        host = self.host()
+        host = self.address()
         return f"http://[{host}]:{self._port}" if ":" in host else f"http://{host}:{self._port}"
 
     def _record(self) -> MasterRecord:
         return MasterRecord(
             id=self.id,
-            host=self.host(),
+            host=self.address(),
             port=self._port,
             url=self.url(),
             swarm_port=self.runtime.engine.port,
@@ -347,16 +326,6 @@ class Master:
     def server_now(self) -> float | None:
         """ZooKeeper's clock, which alone tells ages: hosts' clocks differ. None: not known yet."""
         return self._zookeeper.server_now()
-
-    def _all_masters(self) -> list[str]:
-        return [m.url for m in self.snapshot().masters.values()] or [self.url()]
-
-    def _other_masters(self) -> list[str]:
-        return [m.url for id_, m in self.snapshot().masters.items() if id_ != self.id]
-
-    async def _holders(self, bundle: BundleId) -> list[Holder]:
-        snapshot = self.mirror.snapshot
-        return [Holder(id_, snapshot.masters[id_].url) for id_ in sorted(snapshot.holders(bundle))]
 
 
 def run(config: Config, *, repair_acls: bool = False) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from torrentdist import __version__
-from torrentdist.bundle.store.store import Store
+from torrentdist.bundle.store.store import StoreView
 from torrentdist.master.leading.leadership import Leadership
 from torrentdist.master.leading.roles import lag
 from torrentdist.master.master_health import MasterHealth
@@ -18,7 +18,7 @@ class OwnRole:
     """`url` is where others reach this master."""
 
     def __init__(
-        self, me: MasterId, url: str, health: MasterHealth, leadership: Leadership, records: Records, store: Store
+        self, me: MasterId, url: str, health: MasterHealth, leadership: Leadership, records: Records, store: StoreView
     ) -> None:
         self._me = me
         self._url = url

@@ -48,7 +48,7 @@ class Lookout:
         self._wake = asyncio.Event()
         self.known_at = NEVER
         """When it was asked for what is known of the masters; monotonic."""
-        self.on_look: Callable[[], None] = lambda: None
+        self.on_look: list[Callable[[], None]] = []
         """Called when `known_at` has changed."""
 
     def masters(self) -> Mapping[MasterId, str]:
@@ -124,4 +124,5 @@ class Lookout:
                 self._around_due = asked + NO_CLUSTER_LOOK_SECS * spread
         if stat is not None:
             self._masters_zxid, self.known_at = stat.children_zxid, asked
-            self.on_look()
+            for callback in self.on_look:
+                callback()

@@ -1,16 +1,15 @@
 """A host's bundles on disk, each once, by digest.
 
-Always holds: what `published` tells of was verified, is durable and read-only; a crash at any point leaves a store
-that `open` makes whole; what arrives has its room reserved before its first byte; a claimed bundle is not evicted.
-Must not do: fetch or hash what arrives (who publishes has verified), or wait for the disk in a question: what only
-tells (get, published, arriving, usage, lookup...) may be called from an event loop, what changes or reads bytes belongs
-in a thread.
+Always: what `published` names was verified, is durable and read-only. A crash at any point leaves a store that `open`
+makes whole. Room is reserved for a bundle before its first byte arrives. A claimed bundle is not evicted.
+Never: fetch or hash what arrives, since the caller of `publish` has verified it; run in an event loop, which gets a
+`StoreView` instead.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -26,17 +25,36 @@ from torrentdist.bundle.store.store_checks import StoreChecks
 from torrentdist.bundle.store.store_lock import LOCK_WAIT_SECS, StoreLock, identify
 from torrentdist.bundle.store.store_state import StoreState
 from torrentdist.bundle.store.store_values import Arrival, Pruned, StoredBundle, StoreUsage
+from torrentdist.bundle.store.store_view import StoreMemory, StoreView
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.ids import BundleId, Digest, StoreId
+from torrentdist.model.ids import BundleId, Digest
 
-__all__ = ["Arrival", "Claims", "KeepReason", "Pruned", "Store", "StoreUsage", "StoredBundle", "claim_everything"]
+__all__ = [
+    "Arrival",
+    "Claims",
+    "KeepReason",
+    "Pruned",
+    "Store",
+    "StoreUsage",
+    "StoreView",
+    "StoredBundle",
+    "claim_everything",
+]
+
+MakeRoom = Callable[[int, StoreUsage], None]
+"""Removes what can be made anew, for a bundle of so many bytes, given the room that is taken now."""
 
 USE_GRANULARITY_SECS = 60.0
 """The last use is written to disk no oftener than this: it decides about eviction only."""
 
 
-class Store:
-    """Use `Store.open`. Threads may share it; two calls about one digest take turns, others run side by side."""
+def keep_everything(_: int, __: StoreUsage) -> None:
+    """Makes no room."""
+
+
+class Store(StoreView):
+    """Use `Store.open`. Only threads call it, and may share it: two calls about one digest take turns, others run side
+    by side."""
 
     def __init__(
         self,
@@ -47,22 +65,20 @@ class Store:
         reserve_bytes: int,
         clock: Callable[[], float],
     ) -> None:
-        self.data_dir = data_dir
-        self.id: StoreId = identify(data_dir)
         self._lock = lock
-        self._limit = limit_bytes
         self._reserve = reserve_bytes
         self._clock = clock
+        identity = identify(data_dir)
         self._catalog = Catalog.open(data_dir / "catalog.json")
         self._objects = Objects(data_dir)
-        self._state = StoreState(limit_bytes=limit_bytes)
+        self._state = StoreState(limit_bytes=limit_bytes, reserve_bytes=reserve_bytes)
+        super().__init__(StoreMemory(data_dir, identity, self._state, self._catalog))
         self._checks = StoreChecks(self._objects, self._state, self.metafile)
-        self.before_reserving: Callable[[int], None] = lambda size: None
-        """Called when so many bytes are about to need room: what can be made anew goes for them."""
         self._use_recorded: dict[Digest, float] = {}
         self._begun: dict[Digest, Metafile] = {}
         with disk_failures(data_dir):
             self._recover()
+        self.measure()
 
     @classmethod
     def open(
@@ -101,20 +117,6 @@ class Store:
 
     # -- what there is ---------------------------------------------------------------------------------------------
 
-    def published(self) -> dict[Digest, StoredBundle]:
-        return self._state.published()
-
-    def published_digests(self) -> frozenset[Digest]:
-        """The same object for as long as nothing is published or unpublished."""
-        return self._state.published_digests()
-
-    def get(self, digest: Digest) -> StoredBundle | None:
-        return self._state.get(digest)
-
-    def arriving(self) -> list[Digest]:
-        """What was begun and is not published, found after a crash for example: `begin` it again, or `abandon` it."""
-        return list(self._state.arriving())
-
     def arrival(self, digest: Digest) -> Arrival | None:
         size = self._state.arriving().get(digest)
         if size is None:
@@ -122,20 +124,11 @@ class Store:
         with disk_failures(self.data_dir):
             return Arrival(digest, size, self._objects.set_aside_reason(digest))
 
-    def usage(self) -> StoreUsage:
-        published = self._state.published().values()
-        arriving = self._state.arriving().values()
+    def measure(self) -> StoreUsage:
+        """The room that is taken, with the bytes that are free on the disk now."""
         with disk_failures(self.data_dir):
-            free = free_bytes(self.data_dir)
-        return StoreUsage(
-            published=len(published),
-            published_bytes=sum(stored.size for stored in published),
-            arriving=len(arriving),
-            arriving_bytes=sum(arriving),
-            limit_bytes=self._limit,
-            reserve_bytes=self._reserve,
-            free_bytes=free,
-        )
+            self._state.now_free(free_bytes(self.data_dir))
+        return self.usage()
 
     def raw_metafile(self, digest: Digest) -> bytes | None:
         """The metafile as it was given to `begin`, of a published or an arriving object."""
@@ -158,18 +151,20 @@ class Store:
 
     # -- arriving and published ------------------------------------------------------------------------------------
 
-    def begin(self, meta: Metafile, *, claims: Claims = claim_everything) -> Path:
-        """The object's directory, with room reserved; its bytes belong under `content/` in it.
+    def begin(
+        self, meta: Metafile, *, claims: Claims = claim_everything, make_room: MakeRoom = keep_everything
+    ) -> Path:
+        """Reserves room and returns the object's directory; its bytes belong under `content/` in it.
 
-        To begin again resumes: nothing is lost and nothing reserved twice. If room lacks, unclaimed bundles go; if
-        that would not be enough, `disk_full`, and none of them goes.
+        To begin again resumes: nothing is lost and nothing is reserved twice. `make_room` is called first. If room
+        still lacks, unclaimed bundles are removed; if that would not be enough, none is, and `disk_full` is raised.
         """
         digest = meta.digest
         with self._state.alone(digest), disk_failures(self.data_dir, needed=meta.size):
             directory = self._objects.directory(digest)
             if self.get(digest) is not None:
                 return directory
-            self._reserve_room(digest, meta.size, claims)
+            self._reserve_room(digest, meta.size, claims, make_room)
             try:
                 if directory.exists():
                     self._objects.resume(digest, meta.raw)
@@ -258,15 +253,6 @@ class Store:
     def unbind(self, bundle: BundleId) -> None:
         self._catalog.unbind(bundle)
 
-    def lookup(self, bundle: BundleId) -> Digest | None:
-        return self._catalog.lookup(bundle)
-
-    def names(self, digest: Digest) -> set[BundleId]:
-        return self._catalog.names(digest)
-
-    def bindings(self) -> Mapping[BundleId, Digest]:
-        return self._catalog.bindings()
-
     def pin(self, digest: Digest) -> None:
         """Never evict or prune this bundle, be it here yet or not."""
         self._catalog.pin(digest)
@@ -334,12 +320,12 @@ class Store:
         if self.get(digest) is None:
             raise TorrentdistError("not_found", what=f"a published bundle {digest}")
 
-    def _reserve_room(self, digest: Digest, size: int, claims: Claims) -> None:
+    def _reserve_room(self, digest: Digest, size: int, claims: Claims, make_room: MakeRoom) -> None:
         arriving = self._state.arriving()
         if digest in arriving:
             self._state.now_arriving(digest, size)
             return
-        self.before_reserving(size)
+        make_room(size, self.measure())
         free = free_bytes(self.data_dir) - self._reserve
         written: dict[Digest, int] = {}
         if self._state.shortage(size, free, written) > 0:

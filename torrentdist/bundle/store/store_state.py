@@ -13,14 +13,16 @@ from dataclasses import replace
 
 from torrentdist.bundle.store import retention
 from torrentdist.bundle.store.retention import Claims, KeepReason
-from torrentdist.bundle.store.store_values import StoredBundle
+from torrentdist.bundle.store.store_values import StoredBundle, StoreUsage
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest
 
 
 class StoreState:
-    def __init__(self, *, limit_bytes: int) -> None:
+    def __init__(self, *, limit_bytes: int, reserve_bytes: int = 0) -> None:
         self._limit = limit_bytes
+        self._reserve = reserve_bytes
+        self._free = 0
         self._changed = threading.Condition()
         self._closing = False
         self._busy: set[Digest] = set()
@@ -50,6 +52,18 @@ class StoreState:
         with self._changed:
             return dict(self._arriving)
 
+    def usage(self) -> StoreUsage:
+        with self._changed:
+            return StoreUsage(
+                published=len(self._published),
+                published_bytes=sum(stored.size for stored in self._published.values()),
+                arriving=len(self._arriving),
+                arriving_bytes=sum(self._arriving.values()),
+                limit_bytes=self._limit,
+                reserve_bytes=self._reserve,
+                free_bytes=self._free,
+            )
+
     def shortage(self, size: int, free: int, written: Mapping[Digest, int]) -> int:
         """How many bytes lack for `size` more, by the limit or by what is `free` on the disk, whichever is worse.
 
@@ -62,6 +76,11 @@ class StoreState:
         return max(size + to_come - free, by_limit)
 
     # -- changes ---------------------------------------------------------------------------------------------------
+
+    def now_free(self, free_bytes: int) -> None:
+        """Notes how many bytes are free on the disk."""
+        with self._changed:
+            self._free = free_bytes
 
     def now_published(self, stored: StoredBundle) -> None:
         with self._changed:

@@ -1,8 +1,8 @@
-"""What happened on this host, as files of JSON lines that Spark or anybody else can read while the daemon runs.
+"""The events of this host, as files of JSON lines that Spark or any other reader can read while the daemon runs.
 
-Always holds: a file that is still written to has a name that starts with `_`; it gets its real one by a rename, when it
-is closed or, after a crash, at the next start. What is kept is bounded by size and age. Must not do: fail, or make the
-daemon wait: an event that cannot be written is lost, and the log says so.
+Always: a file that is still being written has a name that starts with `_`. It is renamed when it is closed or, after a
+crash, at the next start. Size and age of what is kept are bounded.
+Never: fail, or make the daemon wait. An event that cannot be written is lost, and the daemon's log says so.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import secrets
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -25,7 +24,7 @@ log = structlog.get_logger(__name__)
 
 LOOK_SECS = 1.0
 MAX_PER_SECOND = 2000
-"""Above this something is wrong, and the files would push out what explains it."""
+"""Events that are written in one second at most. More of them would push out what explains them."""
 COMPLAIN_SECS = 60.0
 OPEN = "_"
 PREFIX, SUFFIX = "events-", ".jsonl"
@@ -38,22 +37,21 @@ class _Closed(NamedTuple):
 
 
 class EventLog:
-    """Open it when the data directory is ours alone. Everything is called in one event loop."""
+    """Open it once the store is locked. All methods are called in one event loop."""
 
     def __init__(
         self,
         directory: Path,
         config: EventsConfig,
-        *,
-        node: str,
-        role: str,
-        rack: str,
+        writer: Writer,
         clock: Callable[[], float | None],
     ) -> None:
+        """`clock` tells ZooKeeper's time, or None while it is not known."""
         self._dir = directory
         self._config = config
         self._server_now = clock
-        self._writer = Writer(node=node, role=role, rack=rack, run=secrets.token_hex(6))
+        self._writer = writer
+        self._listeners: list[Callable[[Fact], None]] = []
         self._seq = 0
         self._fd: int | None = None
         self._path = directory
@@ -68,16 +66,21 @@ class EventLog:
     def progress_secs(self) -> float:
         return self._config.progress_secs
 
+    def subscribe(self, listener: Callable[[Fact], None]) -> None:
+        """Calls `listener` with every fact from now on, also with those that are not written."""
+        self._listeners.append(listener)
+
     def emit(self, fact: Fact) -> None:
-        if not self._config.enabled or self._too_many():
-            return
-        if self._dropped:
-            dropped, self._dropped = self._dropped, 0
-            self._write(EventsDropped(count=dropped))
-        self._write(fact)
+        if self._config.enabled and not self._too_many():
+            if self._dropped:
+                dropped, self._dropped = self._dropped, 0
+                self._write(EventsDropped(count=dropped))
+            self._write(fact)
+        for listener in self._listeners:
+            listener(fact)
 
     async def run(self) -> None:
-        """Close files when they are large or old enough, and delete what is kept no longer."""
+        """Closes files that are large or old enough, and deletes those that are kept no longer."""
         while True:
             await asyncio.sleep(LOOK_SECS)
             if self._fd is not None and self._is_due():
@@ -109,7 +112,7 @@ class EventLog:
             if self._fd is None:
                 self._open()
             assert self._fd is not None
-            # One write a line: a crash tears the last one at most.
+            # One write for each line: a crash tears the last line at most.
             self._size += os.write(self._fd, line)
         except OSError as exc:
             self._complain(exc)
@@ -135,7 +138,7 @@ class EventLog:
         self._trim()
 
     def _recover(self) -> None:
-        """What the process before us had open when it died; its last line may be torn, which readers bear."""
+        """Publishes the files that a crashed process had open. Readers skip a last line that is torn."""
         for path in sorted(self._dir.glob(f"{OPEN}{PREFIX}*{SUFFIX}")):
             _publish(path)
         self._trim()
@@ -143,7 +146,7 @@ class EventLog:
     def _trim(self) -> None:
         closed = []
         for path in self._dir.glob(f"{PREFIX}*{SUFFIX}"):
-            with contextlib.suppress(FileNotFoundError):  # whoever ships them may take them away
+            with contextlib.suppress(FileNotFoundError):  # another program may move files away
                 status = path.stat()
                 closed.append(_Closed(path, status.st_size, status.st_mtime))
         for path in surplus(closed, time.time(), self._config):
@@ -162,7 +165,7 @@ class EventLog:
 
 
 def surplus(closed: list[_Closed], now: float, config: EventsConfig) -> list[Path]:
-    """Which files go: the oldest ones, until the rest is neither too old nor too much."""
+    """Returns the files to delete: the oldest ones, until the rest is within the limits of age and size."""
     room = config.keep_bytes
     going = []
     for path, size, at in sorted(closed, key=lambda file: file.at, reverse=True):

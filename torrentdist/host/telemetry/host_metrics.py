@@ -1,4 +1,7 @@
-"""The metrics that every host has: its store, its engine, its transfers."""
+"""The metrics of every host: its store, its engine, its transfers, its log.
+
+Always: figures come from memory, so that a scrape never waits for the disk.
+"""
 
 from __future__ import annotations
 
@@ -20,5 +23,5 @@ def host_samples(runtime: HostRuntime) -> Iterator[Sample]:
     yield Sample("swarm_peers", "Peers it is connected to", stats.peers)
     yield Sample("swarm_uploaded_bytes_total", "Payload bytes sent to peers", stats.uploaded)
     yield Sample("swarm_downloaded_bytes_total", "Payload bytes received from peers", stats.downloaded)
-    yield Sample("fetches", "Fetches under way", len(runtime.fetching()))
+    yield Sample("fetches", "Fetches under way", len(runtime.fetches.under_way()))
     yield Sample("log_lines_dropped_total", "Lines of the log that could not be written", dropped_lines())

@@ -83,7 +83,7 @@ class Intake:
             self._appends.pop(meta.digest, None)  # of an upload that was forgotten: its bytes may be gone
         # The leader that opened it may be gone, and this one's disk be without the metafile.
         if before is None or (entry is not None and entry.record.state is not BundleState.REMOVED):
-            home = await asyncio.to_thread(self._runtime.store.begin, meta)
+            home = await self._runtime.store.begin(meta)
             await asyncio.to_thread(os.utime, home / "metafile")  # not abandoned, however long ago it was begun
             failure = self.no_room_for(meta.digest)
             self.on_begun(meta.digest)
@@ -140,7 +140,7 @@ class Intake:
                     )
                 try:
                     if self._runtime.store.get(digest) is None:  # this may be asked again while it is done
-                        await self._runtime.publish(append.meta)
+                        await self._runtime.fetches.publish(append.meta)
                 finally:
                     self._appends.pop(digest, None)
                     self.on_published()
@@ -159,12 +159,12 @@ class Intake:
             append.heard = time.monotonic()
             return append
         self._bundle_of(digest)
-        meta = await asyncio.to_thread(self._runtime.store.metafile, digest)
+        meta = await self._runtime.store.metafile(digest)
         if meta is None or self._runtime.store.get(digest) is not None:
             raise TorrentdistError("not_found", what=f"an unfinished upload of {digest}")
-        self._appends[digest] = append = _Append(meta, self._runtime.object_dir(digest), 0)
+        self._appends[digest] = append = _Append(meta, self._runtime.store.object_dir(digest), 0)
         # The swarm's half-filled files are of no use for bytes that come in order.
-        await self._runtime.stop_fetching(digest)
+        await self._runtime.fetches.stop(digest)
         await asyncio.to_thread(shutil.rmtree, append.home / "content", ignore_errors=True)
         return append
 

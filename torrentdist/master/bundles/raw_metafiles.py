@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
-
-from torrentdist.bundle.store.store import Store
 from torrentdist.cluster.records.mirror import Mirror
+from torrentdist.host.host_store import HostStore
 from torrentdist.host.master_links import MasterLinks
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
 
 
 class RawMetafiles:
-    def __init__(self, store: Store, links: MasterLinks, mirror: Mirror) -> None:
+    def __init__(self, store: HostStore, links: MasterLinks, mirror: Mirror) -> None:
         self._store = store
         self._links = links
         self._mirror = mirror
 
     async def of(self, digest: Digest) -> bytes:
         """Returns the metafile of a digest. Asks the other masters if this one lacks it."""
-        raw = await asyncio.to_thread(self._store.raw_metafile, digest)
+        raw = await self._store.raw_metafile(digest)
         return raw if raw is not None else (await self._links.metafile_of(digest)).raw
 
     async def of_bundle(self, bundle: BundleId) -> bytes:

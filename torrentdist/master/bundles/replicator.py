@@ -22,7 +22,6 @@ from torrentdist.cluster.records.snapshot import BundleEntry, ClusterSnapshot
 from torrentdist.cluster.session.znode_operations import Check, Create, Delete, Op, Set, TransactionFailed
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
 from torrentdist.host.master_links import MasterLinks
-from torrentdist.host.process.heavy_work import in_heavy_thread
 from torrentdist.host.runtime import HostRuntime
 from torrentdist.master.bundles.intake import Intake
 from torrentdist.master.bundles.replication_plan import (
@@ -127,16 +126,15 @@ class Replicator:
         due = min((t - now for t in self._not_before.values() if t > now), default=self._config.sync_secs)
         return max(0.05, min(self._config.sync_secs, due))
 
-    def _stale(self) -> frozenset[Digest]:
-        """Looks at the disk: called on a thread."""
-        return frozenset(d for d in self._runtime.store.arriving() if self._is_stale(d))
+    async def _stale(self) -> frozenset[Digest]:
+        return frozenset([d for d in self._runtime.store.arriving() if await self._is_stale(d)])
 
-    def _is_stale(self, digest: Digest) -> bool:
-        arrival = self._runtime.store.arrival(digest)
+    async def _is_stale(self, digest: Digest) -> bool:
+        arrival = await self._runtime.store.arrival(digest)
         if arrival is None or arrival.set_aside is not None:  # what was set aside may be the last copy there is
             return False
         try:
-            begun = os.stat(self._runtime.object_dir(digest) / "metafile").st_mtime
+            begun = (await asyncio.to_thread(os.stat, self._runtime.store.object_dir(digest) / "metafile")).st_mtime
         except OSError:
             return False
         return time.time() - begun > self._config.abandon_secs
@@ -174,7 +172,7 @@ class Replicator:
         self._published_before, self._arriving_before = local.published, local.arriving
 
     async def round(self) -> None:
-        stale = await asyncio.to_thread(self._stale)
+        stale = await self._stale()
         snapshot = self._mirror.snapshot
         local = self._local(stale)
         self._look_at_changes(snapshot, local)
@@ -202,7 +200,7 @@ class Replicator:
         path = paths.replica(record.id, self._me)
         data = encode(ReplicaRecord(master=self._me, store=self._runtime.store.id, digest=digest))
         write: Op = Set(path, data) if self._me in entry.replicas else Create(path, data)
-        await asyncio.to_thread(self._runtime.store.bind, record.id, digest)
+        await self._runtime.store.bind(record.id, digest)
         await self._commit(Check(paths.bundle(record.id), entry.version), write)
 
     async def _commit(self, *ops: Op) -> None:
@@ -215,10 +213,8 @@ class Replicator:
     async def _drop(self, digest: Digest) -> None:
         log.info("bundle removed", digest=digest)
         for bundle in self._runtime.store.names(digest):
-            distributor = self._runtime.distributor
-            if distributor is not None:
-                await asyncio.to_thread(distributor.cleanup, bundle)
-            await asyncio.to_thread(self._runtime.store.unbind, bundle)
+            await self._runtime.fetches.clean_up(bundle)
+            await self._runtime.store.unbind(bundle)
         await self._runtime.drop(digest)
 
     async def _fetch(self, snapshot: ClusterSnapshot, bundle: BundleId, digest: Digest) -> None:
@@ -227,20 +223,20 @@ class Replicator:
         try:
             if entry.record.state is not BundleState.UPLOADING:
                 self._catching_up.add(digest)
-                self._runtime.share_limit(self._catching_up, self._config.catch_up_limit)
-            meta = await in_heavy_thread(self._own_metafile, digest)
+                self._runtime.transfers.share_limit(self._catching_up, self._config.catch_up_limit)
+            meta = await self._own_metafile(digest)
             first = self._likely_holders(snapshot, bundle)
             if meta is None:
                 meta = await self._metafile_of(digest, first)
             if digest in self._intake.over_http():
                 return  # since we began: its bytes come in order, and nobody else may write them
             if self._joins_uploads:
-                await self._runtime.fetch(bundle, meta)
+                await self._runtime.fetches.fetch(bundle, meta)
             elif entry.record.state is BundleState.UPLOADING:
-                await self._runtime.fetch_from_uploader(bundle, meta)
+                await self._runtime.fetches.fetch_from_uploader(bundle, meta)
             else:
                 plugin = await self._links.plugin_metafile(digest, first)
-                await self._runtime.fetch(bundle, meta, plugin_metafile=plugin)
+                await self._runtime.fetches.fetch(bundle, meta, plugin_metafile=plugin)
             self._failures.pop(digest, None)
             self._not_before.pop(digest, None)
         except TorrentdistError as error:
@@ -256,13 +252,13 @@ class Replicator:
         finally:
             self._tasks.pop(digest, None)
             self._catching_up.discard(digest)
-            self._runtime.share_limit(self._catching_up, self._config.catch_up_limit)
+            self._runtime.transfers.share_limit(self._catching_up, self._config.catch_up_limit)
             self._wake.set()
 
-    def _own_metafile(self, digest: Digest) -> Metafile | None:
+    async def _own_metafile(self, digest: Digest) -> Metafile | None:
         """None too if it is damaged: another master's replaces it."""
         try:
-            return self._runtime.store.metafile(digest)
+            return await self._runtime.store.metafile(digest)
         except TorrentdistError as error:
             log.warning("a damaged metafile is fetched anew", digest=digest, detail=error.message)
             return None

@@ -73,7 +73,7 @@ class BundleApi:
             await self._mirror.wait_for(lambda s: bundle_views.replicated(s, bundle, replicas), timeout)
         snapshot = self._records.snapshot()
         entry = bundle_views.entry_of(snapshot, bundle, *bundle_views.ALIVE)
-        failure = self._runtime.failure(entry.record.digest)
+        failure = self._runtime.fetches.failure(entry.record.digest)
         alone = not snapshot.holders(bundle) and len(snapshot.masters) == 1
         if alone and failure is not None and failure.exit_code == EXIT_DISK:
             raise failure  # no other master could take the bundle

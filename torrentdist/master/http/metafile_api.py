@@ -77,7 +77,7 @@ class MetafileApi:
 
     async def metafile_by_digest(self, request: Request) -> Response:
         digest = digest_of(request)
-        raw = await asyncio.to_thread(self._runtime.store.raw_metafile, digest)
+        raw = await self._runtime.store.raw_metafile(digest)
         if raw is None:
             raise TorrentdistError("not_found", what=f"a metafile of {digest} on this master")
         return await _metafile_response(request, raw, digest)
@@ -94,14 +94,14 @@ class MetafileApi:
         meta = await in_heavy_thread(parse_metafile, await body_of(request))
         if meta.digest != digest:
             raise TorrentdistError("corrupt", path=f"the metafile of {digest}", detail=f"it belongs to {meta.digest}")
-        await asyncio.to_thread(self._runtime.store.begin, meta)
+        await self._runtime.store.begin(meta)
         self._swarms.got_metafile(digest)
         self._retry(digest)
         return Response(status_code=204)
 
     async def plugin_metafile(self, request: Request) -> Response:
         digest = digest_of(request)
-        path = self._runtime.object_dir(digest) / "distributor-metafile"
+        path = self._runtime.store.object_dir(digest) / "distributor-metafile"
         if not await asyncio.to_thread(path.is_file):
             raise TorrentdistError("not_found", what=f"a plug-in's metafile of {digest} on this master")
         shown = await asyncio.to_thread(lambda: Representation(f"{digest}.plugin", path.stat().st_size))

@@ -45,7 +45,6 @@ class Swarms:
         self.directory = SwarmDirectory(own_host=own_host, periods=periods)
         self._me = me
         self._runtime = runtime
-        runtime.peers_at_hand = self.peers_at_hand
         self._snapshot = snapshot
         self._sees_records = sees_records
         self._wanted: set[Digest] = set()
@@ -126,7 +125,7 @@ class Swarms:
             masters=[m.url for m in snapshot.masters.values()],
             registered_hosts=registered,
         )
-        self._runtime.allow_also(self.directory.addresses(registered))
+        self._runtime.known.allow_also(self.directory.addresses(registered))
         for digest, said in answer.swarms.items():
             if said.place is not None:
                 self._crowds.add(digest)
@@ -151,7 +150,7 @@ class Swarms:
         return [f"{m.url}/announce/{key}" for _, m in sorted(snapshot.masters.items())]
 
     def _open_door(self) -> None:
-        self._runtime.allow_also(self.directory.addresses(self._registered_hosts(self._snapshot())))
+        self._runtime.known.allow_also(self.directory.addresses(self._registered_hosts(self._snapshot())))
 
     def _follow(self) -> ClusterSnapshot:
         """Bring what is derived from the records up to date with the newest snapshot."""

@@ -18,7 +18,6 @@ from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.store.store import KeepReason, StoredBundle
 from torrentdist.host.hand_outs import HandOuts
 from torrentdist.host.master_links import MasterLinks
-from torrentdist.host.process.heavy_work import in_heavy_thread
 from torrentdist.host.runtime import HostRuntime
 from torrentdist.model.backoff import pause_secs
 from torrentdist.model.errors import TorrentdistError
@@ -40,7 +39,6 @@ class Keeper:
     ) -> None:
         self._runtime = runtime
         self._hand_outs = hand_outs
-        hand_outs.on_damage = self.poke
         self._links = links
         self._plain_metafile = joins_uploads
         self._seed_secs = seed_secs
@@ -114,9 +112,9 @@ class Keeper:
             claims.add(KeepReason.ASSIGNED)
         if names & self._requested:
             claims.add(KeepReason.IN_USE)
-        if self._runtime.pinned(digest):
+        if self._runtime.known.is_pinned(digest):
             claims.add(KeepReason.PINNED)
-        elsewhere = self._runtime.replicas_elsewhere(digest)
+        elsewhere = self._runtime.known.replicas_elsewhere(digest)
         if not elsewhere:
             claims.add(KeepReason.COPIES_UNKNOWN if elsewhere is None else KeepReason.LAST_COPY)
         return frozenset(claims)
@@ -177,15 +175,15 @@ class Keeper:
                 self._requested -= names
                 await self._runtime.drop(digest)  # first: what it frees may be what the names need
                 for bundle in names:
-                    await asyncio.to_thread(self._runtime.store.unbind, bundle)
+                    await self._runtime.store.unbind(bundle)
             case StopSeeding(digest):
-                await self._runtime.stop_seeding(digest)
+                await self._runtime.transfers.stop_seeding(digest)
 
     async def _fetch(self, bundle: BundleId) -> None:
         try:
             meta = await self._metafile(bundle)
             plugin = None if self._plain_metafile else await self._links.plugin_metafile(meta.digest)
-            await self._runtime.fetch(bundle, meta, plugin_metafile=plugin)
+            await self._runtime.fetches.fetch(bundle, meta, plugin_metafile=plugin)
             self._failures.pop(bundle, None)
             self._not_before.pop(bundle, None)
             self._errors.pop(bundle, None)
@@ -222,7 +220,7 @@ class Keeper:
             return await self._links.metafile(bundle)
         except TorrentdistError as error:
             digest = self._runtime.store.lookup(bundle)
-            meta = await in_heavy_thread(self._runtime.store.metafile, digest) if digest else None
+            meta = await self._runtime.store.metafile(digest) if digest else None
             if meta is None or error.code not in ("unreachable", "not_ready", "zookeeper_unavailable"):
                 raise
             return meta
@@ -231,7 +229,7 @@ class Keeper:
         view = self._view(bundle)
         if view.files != 1 or view.digest is None:
             return view
-        meta = await in_heavy_thread(self._runtime.store.metafile, view.digest)
+        meta = await self._runtime.store.metafile(view.digest)
         return msgspec.structs.replace(view, single_file=meta is not None and meta.single_file)
 
     def _view(self, bundle: BundleId) -> HostBundleView:

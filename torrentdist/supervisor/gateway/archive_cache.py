@@ -11,7 +11,7 @@ import os
 import shutil
 import threading
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -85,9 +85,10 @@ class Growing:
 
 
 class ArchiveCache:
-    def __init__(self, directory: Path, usage: Callable[[], StoreUsage]) -> None:
+    def __init__(self, directory: Path, measure: Callable[[], Awaitable[StoreUsage]]) -> None:
+        """`measure` tells the room that the store's bundles take, and what is free on the disk."""
         self._directory = directory
-        self._usage = usage
+        self._measure = measure
         self._lock = threading.Lock()
         self._archives: OrderedDict[Name, Growing] = OrderedDict()
         """The one that was used last is the last."""
@@ -113,7 +114,7 @@ class ArchiveCache:
 
     async def _begin(self, name: Name, content: HostContent) -> Growing | None:
         meta, kind = content.meta, name[1]
-        usage = await asyncio.to_thread(self._usage)
+        usage = await self._measure()
         room, size = await in_heavy_thread(lambda: (room_for(meta), size_of(meta, kind)))
         growing = Growing(self._directory / f"{name[0]}.{kind}", room, size)
         with self._lock:
@@ -125,9 +126,8 @@ class ArchiveCache:
         task.add_done_callback(self._tasks.discard)
         return growing
 
-    def make_room(self, coming: int) -> None:
-        """A bundle of so many bytes is about to arrive: it goes before any archive. Blocks."""
-        usage = self._usage()
+    def make_room(self, coming: int, usage: StoreUsage) -> None:
+        """Deletes archives for a bundle of `coming` bytes: a bundle goes before any archive. Blocks."""
         with self._lock:
             self._shrink(allowance(usage, self._held(), coming))
 

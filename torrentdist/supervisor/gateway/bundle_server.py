@@ -74,7 +74,7 @@ class BundleServer:
         if path is None or stored is None:
             content = await self._content(bundle)
             return await _arriving_file(request, content, relative)
-        await asyncio.to_thread(store.touch, digest)
+        await store.touch(digest)
         return await asyncio.to_thread(file_response, request, stored.content, path, digest, stored.published_at)
 
     async def archive(self, request: Request) -> Response:
@@ -83,7 +83,7 @@ class BundleServer:
         content = await self._content(bundle)
         meta, stored = content.meta, self._runtime.store.get(content.meta.digest)
         if stored is not None:
-            await asyncio.to_thread(self._runtime.store.touch, meta.digest)
+            await self._runtime.store.touch(meta.digest)
         shown = Representation(f"{meta.digest}.{kind}", modified=None if stored is None else int(stored.published_at))
         chosen = select(request, shown, meta.digest)
         if isinstance(chosen, Response):
@@ -119,7 +119,8 @@ class BundleServer:
         store, deadline = self._runtime.store, time.monotonic() + BEGIN_SECS
         while True:
             digest = store.lookup(bundle)
-            begun = digest is not None and (store.get(digest) is not None or digest in self._runtime.fetching())
+            fetching = self._runtime.fetches.under_way()
+            begun = digest is not None and (store.get(digest) is not None or digest in fetching)
             if begun and digest is not None:
                 meta = await self._metafiles.get(digest)
                 if meta is not None:  # else its directory is about to be made
@@ -134,7 +135,7 @@ class BundleServer:
         runtime = self._runtime
         return HostContent(
             meta=meta,
-            directory=runtime.object_dir(meta.digest) / "content",
+            directory=runtime.store.object_dir(meta.digest) / "content",
             published=lambda: runtime.store.get(meta.digest) is not None,
             failure=lambda: self._failure(bundle),
             pieces=lambda: runtime.engine.transfer(meta.digest),

@@ -5,7 +5,6 @@ Always: a view that says `done` has been checked against the files on disk.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 
 import msgspec
@@ -75,7 +74,7 @@ class HostBundleApi:
         if view.state is HostState.DONE:
             view = await self._keeper.checked_view(bundle)
         if view.state is HostState.DONE and view.digest is not None:
-            await asyncio.to_thread(self._runtime.store.touch, view.digest)
+            await self._runtime.store.touch(view.digest)
         return json_response(view)
 
     async def problems(self, _: Request) -> Response:
@@ -101,9 +100,9 @@ class HostBundleApi:
     async def prune(self, request: Request) -> Response:
         older_than = number_parameter(request, "older_than", 0.0, low=0.0, high=1e10)
         dry_run = request.query_params.get("dry_run") == "true"
-        store, claims = self._runtime.store, self._keeper.claims
-        plan = await asyncio.to_thread(store.plan_prune, older_than=older_than, claims=claims)
-        reasons = await asyncio.to_thread(store.reasons_to_stay, older_than=older_than, claims=claims)
+        store = self._runtime.store
+        plan = await store.plan_prune(older_than=older_than)
+        reasons = await store.reasons_to_stay(older_than=older_than)
         stays = tuple(KeptView(digest=d, ids=sorted(store.names(d)), reasons=sorted(why)) for d, why in reasons.items())
         kept = len(store.published()) - len(plan)
         if not dry_run:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from torrentdist.bundle.store.store import Store, StoredBundle
+from torrentdist.bundle.store.store import StoredBundle, StoreView
 from torrentdist.model.ids import BundleId, JobId
 from torrentdist.supervisor.jobs.local_state import JobFacts
 
@@ -16,7 +16,7 @@ Facts = Callable[[JobId], Awaitable[JobFacts | None]]
 
 @dataclass(frozen=True)
 class WorkerServices:
-    store: Store
+    store: StoreView
     facts: Facts
     checked: Callable[[BundleId], Awaitable[StoredBundle | None]]
     """Returns a bundle if it is here exactly as it was published."""

@@ -55,8 +55,8 @@ class Engine:
 
         The directory may know a refused address by now.
         """
-        self.tell = tell or (lambda _: None)
-        self.on_blocked = on_blocked
+        self._tell = tell or (lambda _: None)
+        self._on_blocked_address = on_blocked
         self._session = LibtorrentSession(config)
         self._transfers = Transfers(self._session, self._report)
         self._connections = Connections(self._session.set_filter, self._transfers.known_digest, self._report)
@@ -207,7 +207,7 @@ class Engine:
     # Inside.
 
     def _report(self, fact: Fact) -> None:
-        self.tell(fact)
+        self._tell(fact)
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -266,5 +266,5 @@ class Engine:
         self._connections.on_connected(alert)
 
     def _on_peer_blocked(self, alert: lt.peer_blocked_alert) -> None:
-        if self.on_blocked is not None:
-            self.on_blocked(alert.endpoint[0])
+        if self._on_blocked_address is not None:
+            self._on_blocked_address(alert.endpoint[0])

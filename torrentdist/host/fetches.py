@@ -1,0 +1,206 @@
+"""Fetches of bundles through the plug-in: from the reservation of room to the publication.
+
+Always: a bundle is published only after every byte of it was verified, by the engine or by reading it all, and what is
+published is seeded. There is one fetch for each digest, however many callers ask.
+Never: decide which bundles this host wants; that is the daemon's plan.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager, suppress
+from pathlib import Path
+
+import structlog
+
+from torrentdist.bundle.content_check import finish_content, verify_content
+from torrentdist.bundle.files.durability import write_durably
+from torrentdist.bundle.metafile import Metafile
+from torrentdist.bundle.store.store import StoredBundle
+from torrentdist.distributor.protocol import CodeDistributor
+from torrentdist.host.host_parts import HostParts
+from torrentdist.host.swarm_transfers import SwarmTransfers
+from torrentdist.host.telemetry.download_story import Download, told
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import BundleId, Digest
+from torrentdist.model.wording import os_sentence
+
+log = structlog.get_logger(__name__)
+
+MAX_FETCHES = 64
+"""Number of fetches that may be under way at once. Each holds a thread while its plug-in works."""
+STOP_SECS = 5.0
+"""How long to wait for the end of a fetch that is cancelled."""
+
+
+class Fetches:
+    def __init__(self, parts: HostParts, transfers: SwarmTransfers, plugin: CodeDistributor) -> None:
+        self._store = parts.store
+        self._engine = parts.engine
+        self._events = parts.events
+        self._tell_masters = parts.tell_masters
+        self._transfers = transfers
+        self._plugin = plugin
+        self._tasks: dict[Digest, asyncio.Task[StoredBundle]] = {}
+        self._by_plugin: dict[Digest, int] = {}
+        self._failures: dict[Digest, tuple[int, TorrentdistError]] = {}
+        self._begun = asyncio.Event()
+        """Set when the next fetch has reserved its room; each fetch replaces it."""
+        self._threads = ThreadPoolExecutor(MAX_FETCHES, thread_name_prefix="fetch")
+
+    def under_way(self) -> set[Digest]:
+        return set(self._tasks)
+
+    def failure(self, digest: Digest) -> TorrentdistError | None:
+        """What the last fetch failed with. None: it did not fail."""
+        return self._failures[digest][1] if digest in self._failures else None
+
+    def failures(self) -> dict[Digest, tuple[int, TorrentdistError]]:
+        """The size of each bundle whose last fetch failed, with what it failed with."""
+        return dict(self._failures)
+
+    def brought_by_plugin(self, digest: Digest) -> int:
+        """Bytes that came by another way than the swarm since this process began."""
+        return self._by_plugin.get(digest, 0)
+
+    async def fetch(self, bundle_id: BundleId, meta: Metafile, *, plugin_metafile: bytes | None = None) -> StoredBundle:
+        """Returns when the bundle is published here, fetching it unless it is. Raises what went wrong."""
+        task = self._tasks.get(meta.digest)
+        if task is None:
+            task = asyncio.create_task(self._fetch(bundle_id, meta, plugin_metafile), name=f"fetch {bundle_id}")
+            self._tasks[meta.digest] = task
+            task.add_done_callback(lambda done: self._ended(meta, done))
+        stored = await asyncio.shield(task)
+        await self._store.bind(bundle_id, meta.digest)
+        return stored
+
+    def _ended(self, meta: Metafile, task: asyncio.Task[StoredBundle]) -> None:
+        self._tasks.pop(meta.digest, None)
+        self._transfers.forget_verified(meta.digest)
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is None:
+            self._failures.pop(meta.digest, None)
+        else:
+            internal = TorrentdistError("internal", detail=str(error))
+            self._failures[meta.digest] = (meta.size, error if isinstance(error, TorrentdistError) else internal)
+        self._tell_masters()
+
+    async def _fetch(self, bundle_id: BundleId, meta: Metafile, plugin_metafile: bytes | None) -> StoredBundle:
+        stored = self._store.get(meta.digest)
+        if stored is not None:
+            return stored
+        async with self._told(bundle_id, meta) as download:
+            home = await self._store.begin(meta)
+            self._begun.set()
+            self._begun = asyncio.Event()
+            await self._store.bind(bundle_id, meta.digest)
+            download.prepared()
+            await self._run_plugin(bundle_id, home, plugin_metafile)
+            if not self._transfers.is_verified(meta.digest):
+                self._by_plugin[meta.digest] = meta.size
+            download.fetched()
+            stored = await self.publish(meta)
+        log.info("bundle published", bundle=bundle_id, digest=meta.digest, size=meta.size)
+        return stored
+
+    def _told(self, bundle_id: BundleId, meta: Metafile) -> AbstractAsyncContextManager[Download]:
+        return told(self._events, bundle_id, meta, lambda: self._engine.transfer(meta.digest))
+
+    async def _run_plugin(self, bundle_id: BundleId, home: Path, plugin_metafile: bytes | None) -> None:
+        metafile_path = home / "metafile"
+        if plugin_metafile is not None:
+            metafile_path = home / "distributor-metafile"
+            await asyncio.to_thread(metafile_path.write_bytes, plugin_metafile)
+        work = asyncio.get_running_loop().run_in_executor(
+            self._threads, self._plugin.download, home / "content", bundle_id, metafile_path
+        )
+        try:
+            await work
+        except (TorrentdistError, asyncio.CancelledError):
+            raise
+        except OSError as exc:
+            raise TorrentdistError("disk_error", path=str(exc.filename or home), detail=os_sentence(exc)) from exc
+        except Exception as exc:
+            raise TorrentdistError(
+                "bundle_unavailable", id=bundle_id, detail=f"{type(self._plugin).__name__}: {exc}"
+            ) from exc
+
+    async def fetch_from_uploader(self, bundle_id: BundleId, meta: Metafile) -> StoredBundle:
+        """Fetches a bundle from its uploader's swarm and hands it to a plug-in that does not have it yet."""
+        async with self._told(bundle_id, meta) as download:
+            home = await self._store.begin(meta)
+            download.prepared()
+            await self._transfers.fetch(meta, home)
+            download.fetched()
+            await asyncio.to_thread(finish_content, meta, home / "content")  # the plug-in sees empty files too
+            await self._hand_to_plugin(bundle_id, home)
+            stored = await self.publish(meta)
+        await self._store.bind(bundle_id, meta.digest)
+        return stored
+
+    async def _hand_to_plugin(self, bundle_id: BundleId, home: Path) -> None:
+        """Lets the plug-in upload complete content, and keeps the metafile that it makes."""
+        made = await asyncio.to_thread(self._plugin.upload, home / "content", bundle_id)
+        await asyncio.to_thread(_copy_durably, made, home / "distributor-metafile")
+
+    async def publish(self, meta: Metafile) -> StoredBundle:
+        """Verifies what nobody has verified yet, then publishes and seeds the bundle."""
+        content = self._store.object_dir(meta.digest) / "content"
+        if not self._transfers.is_verified(meta.digest):
+            await asyncio.to_thread(finish_content, meta, content)
+            damage = await asyncio.to_thread(verify_content, meta, content)
+            if damage:
+                raise TorrentdistError("corrupt", path=damage[0].path, detail=damage[0].reason)
+        stored = await self._store.publish(meta.digest)
+        await self._transfers.seed(meta.digest)
+        self._tell_masters()
+        return stored
+
+    async def raw_metafile(self, digest: Digest, within: float) -> bytes | None:
+        """The metafile as soon as it is here; None if it does not come `within` so many seconds."""
+        until = time.monotonic() + within
+        while True:
+            begun = self._begun
+            raw = await self._store.raw_metafile(digest)
+            if raw is not None or time.monotonic() >= until:
+                return raw
+            with suppress(TimeoutError):
+                async with asyncio.timeout(until - time.monotonic()):
+                    await begun.wait()
+
+    async def clean_up(self, bundle_id: BundleId) -> None:
+        """Lets the plug-in forget a bundle that was removed."""
+        await asyncio.to_thread(self._plugin.cleanup, bundle_id)
+
+    def cancel(self, digest: Digest) -> asyncio.Task[StoredBundle] | None:
+        """Cancels the fetch of this digest and returns its task."""
+        task = self._tasks.get(digest)
+        if task is not None:
+            task.cancel()
+        return task
+
+    async def stop(self, digest: Digest) -> None:
+        """Ends a fetch; what has arrived stays."""
+        task = self.cancel(digest)
+        if task is not None:
+            await asyncio.wait({task}, timeout=STOP_SECS)  # until then it may still begin what is to end
+        await self._engine.remove(digest)
+
+    def forget(self, digest: Digest) -> None:
+        """Forgets how the last fetch of this digest went."""
+        self._failures.pop(digest, None)
+        self._by_plugin.pop(digest, None)
+
+    async def close(self) -> None:
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _copy_durably(source: Path, target: Path) -> None:
+    write_durably(target, source.read_bytes())

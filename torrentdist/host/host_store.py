@@ -1,0 +1,97 @@
+"""The store of a host for its event loop: questions are answered from memory, everything else goes through a thread.
+
+Always: a method that may wait for the disk is a coroutine, so that the loop cannot be blocked by mistake. Metafiles are
+parsed by the few threads for heavy work.
+Never: decide anything. `Store` does the work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from pathlib import Path
+
+from torrentdist.bundle.content_check import Damage
+from torrentdist.bundle.metafile import Metafile
+from torrentdist.bundle.store.store import (
+    Arrival,
+    Claims,
+    KeepReason,
+    MakeRoom,
+    Store,
+    StoredBundle,
+    StoreUsage,
+    StoreView,
+    claim_everything,
+    keep_everything,
+)
+from torrentdist.host.process.heavy_work import in_heavy_thread
+from torrentdist.model.ids import BundleId, Digest
+
+
+class HostStore(StoreView):
+    """Each coroutine is the method of the same name of `Store`."""
+
+    def __init__(self, store: Store, claims: Claims = claim_everything, make_room: MakeRoom = keep_everything) -> None:
+        """`claims` tells why a bundle must stay when room is needed; `make_room` removes what can be made anew."""
+        super().__init__(store.memory)
+        self._store = store
+        self._claims = claims
+        self._make_room = make_room
+
+    async def raw_metafile(self, digest: Digest) -> bytes | None:
+        return await asyncio.to_thread(self._store.raw_metafile, digest)
+
+    async def metafile(self, digest: Digest) -> Metafile | None:
+        return await in_heavy_thread(self._store.metafile, digest)
+
+    async def begin(self, meta: Metafile) -> Path:
+        return await asyncio.to_thread(self._store.begin, meta, claims=self._claims, make_room=self._make_room)
+
+    async def publish(self, digest: Digest) -> StoredBundle:
+        return await asyncio.to_thread(self._store.publish, digest)
+
+    async def abandon(self, digest: Digest) -> None:
+        await asyncio.to_thread(self._store.abandon, digest)
+
+    async def discard(self, digest: Digest) -> None:
+        await asyncio.to_thread(self._store.discard, digest)
+
+    async def set_aside(self, digest: Digest, reason: str) -> None:
+        await asyncio.to_thread(self._store.set_aside, digest, reason)
+
+    async def arrival(self, digest: Digest) -> Arrival | None:
+        return await asyncio.to_thread(self._store.arrival, digest)
+
+    async def check_quick(self, digest: Digest) -> list[Damage]:
+        return await asyncio.to_thread(self._store.check_quick, digest)
+
+    async def check(self, digest: Digest, paths: Collection[str] | None = None) -> list[Damage]:
+        return await asyncio.to_thread(self._store.check, digest, paths)
+
+    async def is_file(self, digest: Digest, path: str) -> bool:
+        return await asyncio.to_thread(self._store.is_file, digest, path)
+
+    async def verify(self, digest: Digest) -> list[Damage]:
+        return await asyncio.to_thread(self._store.verify, digest)
+
+    async def bind(self, bundle: BundleId, digest: Digest) -> None:
+        await asyncio.to_thread(self._store.bind, bundle, digest)
+
+    async def unbind(self, bundle: BundleId) -> None:
+        await asyncio.to_thread(self._store.unbind, bundle)
+
+    async def touch(self, digest: Digest) -> None:
+        await asyncio.to_thread(self._store.touch, digest)
+
+    async def measure(self) -> StoreUsage:
+        return await asyncio.to_thread(self._store.measure)
+
+    async def plan_prune(self, *, older_than: float) -> list[StoredBundle]:
+        return await asyncio.to_thread(self._store.plan_prune, older_than=older_than, claims=self._claims)
+
+    async def reasons_to_stay(self, *, older_than: float) -> dict[Digest, frozenset[KeepReason]]:
+        return await asyncio.to_thread(self._store.reasons_to_stay, older_than=older_than, claims=self._claims)
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self._store.close)

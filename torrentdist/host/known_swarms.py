@@ -1,0 +1,71 @@
+"""What this host knows of the swarms it is in, from the masters' answers, and whom its engine may talk to.
+
+Always: the last answer stands for as long as no newer one comes, so that transfers go on without masters.
+Never: ask a master. The agent does, and hands its picture to `apply`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from torrentdist.model.ids import Digest
+from torrentdist.model.swarm_place import SwarmPlace
+from torrentdist.model.wire.swarm_messages import PeerAddress, SwarmPeers
+from torrentdist.swarm.agent import SwarmPicture
+from torrentdist.swarm.engine.engine import Engine
+
+
+class KnownSwarms:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._picture = SwarmPicture()
+        self._allowed: frozenset[str] = frozenset()
+        self._pictured = asyncio.Event()
+
+    def apply(self, picture: SwarmPicture) -> None:
+        """Takes over what the masters say: addresses, plans and peers go to the engine."""
+        self._picture = picture
+        self._pictured.set()
+        self._pictured.clear()
+        self.allow_also(picture.addresses)
+        self._engine.rtt = picture.rtt
+        for digest, swarm in picture.swarms.items():
+            transfer = self._engine.transfer(digest)
+            if transfer is not None:
+                self._engine.conduct(digest, swarm.place)
+                if swarm.peers:
+                    transfer.add_peers(swarm.peers)
+
+    async def next_picture(self) -> None:
+        """Returns when the masters' next answer has been taken over."""
+        await self._pictured.wait()
+
+    def allow_also(self, addresses: Iterable[str]) -> None:
+        """Lets the engine talk to these addresses, besides those that the last picture named."""
+        allowed = self._picture.addresses.union(addresses)
+        if allowed != self._allowed:
+            self._allowed = allowed
+            self._engine.allow(allowed)
+
+    def peers(self, digest: Digest) -> list[PeerAddress]:
+        """The peers of a swarm that the last picture named."""
+        swarm = self._swarm(digest)
+        return list(swarm.peers) if swarm else []
+
+    def place(self, digest: Digest) -> SwarmPlace | None:
+        """This host's place in the plan of a swarm."""
+        swarm = self._swarm(digest)
+        return swarm.place if swarm else None
+
+    def replicas_elsewhere(self, digest: Digest) -> int | None:
+        """How many live masters hold the bundle. None: no master has said."""
+        swarm = self._swarm(digest)
+        return swarm.replicas if swarm else None
+
+    def is_pinned(self, digest: Digest) -> bool:
+        swarm = self._swarm(digest)
+        return swarm is not None and swarm.pinned
+
+    def _swarm(self, digest: Digest) -> SwarmPeers | None:
+        return self._picture.swarms.get(digest)

@@ -1,0 +1,132 @@
+"""Fetching and seeding by BitTorrent: one transfer in the engine for each bundle that is arriving or published.
+
+Always: every byte of a finished fetch was verified by the engine. A transfer for which nothing arrives any more ends
+with `timed_out`, and what has arrived stays on disk.
+Never: publish, or decide what this host wants.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+
+from torrentdist.bundle.metafile import Metafile
+from torrentdist.host.host_parts import HostParts
+from torrentdist.host.known_swarms import KnownSwarms
+from torrentdist.host.process.heavy_work import in_heavy_thread
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import Digest
+from torrentdist.model.wire.swarm_messages import PeerAddress
+from torrentdist.model.wire.transfer_messages import TransferPhase
+from torrentdist.swarm.engine.engine import Transfer
+from torrentdist.swarm.engine.preparation import ReadyTorrent, ready_to_fetch, ready_to_seed
+
+STALL_SECS = 60.0
+FIRST_PEERS_SECS = 0.3
+"""How long a fetch waits for its first peers. Those that are given with a torrent are dialled at once, later ones with
+the engine's next tick."""
+
+
+class SwarmTransfers:
+    def __init__(
+        self, parts: HostParts, known: KnownSwarms, peers_at_hand: Callable[[Digest], list[PeerAddress]]
+    ) -> None:
+        """`peers_at_hand` names the peers of a swarm without asking anybody."""
+        self._store = parts.store
+        self._engine = parts.engine
+        self._tell_masters = parts.tell_masters
+        self._known = known
+        self._peers_at_hand = peers_at_hand
+        self._verified: set[Digest] = set()
+        self._limits: dict[Digest, int] = {}
+        self._joining: dict[Digest, int] = {}
+
+    @property
+    def joining(self) -> Mapping[Digest, int]:
+        """The sizes of the bundles whose swarms this host is about to join."""
+        return self._joining
+
+    def is_verified(self, digest: Digest) -> bool:
+        """Whether the engine has verified every byte of a bundle that is not published yet."""
+        return digest in self._verified
+
+    def forget_verified(self, digest: Digest) -> None:
+        self._verified.discard(digest)
+
+    def share_limit(self, digests: Collection[Digest], rate: int) -> None:
+        """Limits these bundles together to `rate` bytes per second; 0 means no limit. Nothing else is limited."""
+        self._limits = {digest: max(1, rate // len(digests)) for digest in digests} if rate else {}
+        for transfer in self._engine.transfers():
+            if transfer.active:
+                transfer.limit(self._limits.get(transfer.digest, 0))
+
+    async def fetch(self, meta: Metafile, home: Path, *, stall_secs: float = STALL_SECS) -> None:
+        """Returns when every byte is verified and in its file below `home`.
+
+        Raises `timed_out` once nothing has arrived for `stall_secs`; what has arrived stays.
+        """
+        transfer = self._engine.transfer(meta.digest)
+        if transfer is None:
+            peers = await self._first_peers(meta)
+            ready = await in_heavy_thread(ready_to_fetch, meta, home)
+            transfer = self._engine.fetch(meta, home, peers, self._known.place(meta.digest), ready)
+            transfer.limit(self._limits.get(meta.digest, 0))
+            self._tell_masters()
+        try:
+            await _unless_stalled(transfer, stall_secs)
+        except TorrentdistError:
+            await self._engine.remove(meta.digest)
+            raise
+        self._verified.add(meta.digest)
+
+    async def _first_peers(self, meta: Metafile) -> list[PeerAddress]:
+        self._joining[meta.digest] = meta.size
+        self._tell_masters()
+        try:
+            async with asyncio.timeout(FIRST_PEERS_SECS):
+                while not (peers := self._peers_at_hand(meta.digest)):
+                    await self._known.next_picture()
+            return peers
+        except TimeoutError:
+            return []
+        finally:
+            del self._joining[meta.digest]
+
+    async def seed(self, digest: Digest) -> Transfer | None:
+        """Offers a published bundle. None: its metafile is not here."""
+        transfer = self._engine.transfer(digest)
+        if transfer is not None and transfer.phase is not TransferPhase.SEEDING:
+            await self._engine.remove(digest)  # a fetch that something else has overtaken: it lacks what is here
+            transfer = None
+        if transfer is None:
+            meta = await self._store.metafile(digest)
+            if meta is None:
+                return None
+            ready = await in_heavy_thread(ready_to_seed, meta, self._store.object_dir(digest))
+            transfer = self._engine.seed(meta, self._store.object_dir(digest), ready)
+        return transfer
+
+    def seed_in_place(self, meta: Metafile, directory: Path, ready: ReadyTorrent) -> None:
+        """Offers content of a plug-in where it lies, unless the bundle is in a transfer already."""
+        if self._engine.transfer(meta.digest) is None:
+            self._engine.seed(meta, directory, ready)
+            self._tell_masters()
+
+    async def stop_seeding(self, digest: Digest) -> None:
+        await self._engine.remove(digest)
+        self._tell_masters()
+
+
+async def _unless_stalled(transfer: Transfer, stall_secs: float) -> None:
+    done = asyncio.ensure_future(transfer.wait_done())
+    try:
+        while True:
+            before = transfer.view().done
+            await asyncio.wait({done}, timeout=stall_secs)
+            if done.done():
+                return done.result()
+            if transfer.view().done == before:
+                raise TorrentdistError("timed_out", what=f"fetching {transfer.digest[:12]}", seconds=stall_secs)
+    finally:
+        done.cancel()
