@@ -1,7 +1,7 @@
-"""`make demo`: the whole way of a bundle on this machine, by the commands that a user would type.
+"""`make demo`: a bundle's whole way on this machine, by the commands that a user would type.
 
-What is said after the program's name goes to `torrentdist report`. Always holds: nothing is left running and nothing
-is left on disk but the report, also after a failure or Ctrl-C.
+Arguments after the program's name go to `torrentdist report`.
+Always: nothing is left running, and nothing on disk but the report, even after a failure or Ctrl-C.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ REPORT = Path("torrentdist-demo-report")
 
 
 def make_sample(directory: Path) -> Path:
-    """The packaged example, with more data than a repository should hold, a link and an empty directory."""
+    """Makes the packaged example with more data than a repository should hold, a link and an empty
+    directory."""
     bundle = directory / JOB
     shutil.copytree(EXAMPLE, bundle)
     (bundle / "scratch").mkdir()
@@ -47,7 +48,7 @@ def make_sample(directory: Path) -> Path:
 
 
 def torrentdist(cluster: DevCluster, *arguments: str) -> None:
-    """Show a command as one would type it, and run it."""
+    """Prints a command as one would type it, and runs it."""
     print(f"\n$ torrentdist {shlex.join(arguments)}", flush=True)
     code = subprocess.run(_command(cluster, *arguments), check=False).returncode
     if code:
@@ -75,7 +76,7 @@ def tour(cluster: DevCluster, home: Path, report_options: Sequence[str]) -> None
 
 
 def run_job(cluster: DevCluster) -> None:
-    """The same bundle as a Spark job: its driver runs where the swarm has put it."""
+    """Runs the same bundle as a Spark job. Its driver runs where the swarm has put it."""
     torrentdist(cluster, "job", "submit", BUNDLE)
     deadline = time.monotonic() + JOB_SECS
     while not _has_ended(cluster):
@@ -94,13 +95,14 @@ def _has_ended(cluster: DevCluster) -> bool:
 
 
 def _leader(cluster: DevCluster) -> str:
-    """Empty: nobody leads."""
+    """Returns the leader's id, or an empty string."""
     asked = subprocess.run(_command(cluster, "-q", "ha", "leader"), check=False, capture_output=True, text=True)
     return asked.stdout.strip()
 
 
 def show_events(cluster: DevCluster, report_options: Sequence[str]) -> None:
-    """What the daemons wrote about all this. One leader is killed before, so that there is a failover to see."""
+    """Shows the events that the daemons wrote. Kills one leader first, so that there is a failover
+    to see."""
     before = _leader(cluster)
     print(f"\n$ kill -9 {cluster.member(before).pid}      # {before}, the leader", flush=True)
     cluster.signal(before, signal.SIGKILL)

@@ -1,8 +1,10 @@
 """A whole cluster on this machine, each member a real process, described by one directory.
 
-Always: `state.json` holds a random mark before the first process starts, and every process carries it in its
-environment; so `down` stops exactly these, also where `up` was killed before it could note a pid. One command at a time
-starts or stops processes of a directory. Never: guess a port; daemons take free ones and tell theirs.
+Always: `state.json` holds a random mark before the first process starts, and every process carries
+it in its environment. So `down` stops exactly these, even where `up` was killed before it could
+note a pid. One command at a time starts or stops processes of a directory. Never: guess a port.
+Daemons take free ones and report them. Longer than most files: starting, stopping and describing
+the members share one state.
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ STOP_SECS = 15.0
 LAUNCHER = "launcher-1"
 LAUNCHER_PROGRAM = "torrentdist.launcher.launcher_server"
 GRACE_SECS = 3.0
-"""For the workers of a cluster that goes down."""
+"""Seconds that workers get when the cluster goes down."""
 STOP_ATTEMPTS = 3
 STOP_ORDER = ("supervisor", "master", "zookeeper")
 
@@ -61,10 +63,10 @@ class DevSpec(msgspec.Struct, frozen=True, kw_only=True):
     supervisors: int = 2
     zookeepers: int = 1
     zookeeper: str = ""
-    """HOST:PORT[,HOST:PORT] of one that runs already; then none is started."""
+    """HOST:PORT[,HOST:PORT] of a running ZooKeeper; then none is started."""
     session_secs: float = 4.0
     first_port: int = 0
-    """Masters listen from here on, gateways 10 above; 0: free ports."""
+    """First port of the masters; gateways listen 10 above. 0: free ports."""
     settings: dict[str, dict[str, object]] = {}
     """Further configuration for every daemon, by section."""
 
@@ -85,7 +87,8 @@ class DevCluster:
     # life
 
     def up(self, say: Callable[[str], None] = lambda _: None) -> None:
-        """Return when every member is ready; after a failure nothing is left running."""
+        """Starts every member and waits until all are ready. After a failure nothing is left
+        running."""
         self.dir.mkdir(parents=True, exist_ok=True)
         with locked(self.dir, 0.0):
             self._claim_dir()
@@ -96,7 +99,7 @@ class DevCluster:
                 raise
 
     def _claim_dir(self) -> None:
-        """From now on `down` finds whatever is started."""
+        """Claims the directory, so that `down` finds everything that is started from now on."""
         running = read_state(self.dir).processes if has_state(self.dir) else []
         if running:
             raise TorrentdistError("dev_running", dir=str(self.dir), detail=f"{len(running)} of its processes run")
@@ -145,7 +148,7 @@ class DevCluster:
         self._remember("zookeeper", f"zookeeper-{number}", server.pid, server.address, server.log_file)
 
     def _found_cluster(self) -> None:
-        """As an operator does once, with `ha init`."""
+        """Founds the cluster, as an operator does once with `ha init`."""
         from torrentdist.cluster.session.founding import found_at  # needs what only servers need
 
         config = {**self.spec.settings.get("zookeeper", {}), "servers": self.state.zookeeper.split(",")}
@@ -153,7 +156,7 @@ class DevCluster:
             thread.submit(asyncio.run, found_at(msgspec.convert(config, ZooKeeperConfig), READY_SECS)).result()
 
     def down(self) -> int:
-        """Stop what this cluster has started; return how many processes that were. Data stays."""
+        """Stops the cluster's processes and returns their number. Data stays."""
         if not has_state(self.dir):
             return 0
         with locked(self.dir, READY_SECS):
@@ -165,7 +168,7 @@ class DevCluster:
             return self._stop_all()
 
     def _stop_all(self) -> int:
-        """Supervisors first, ZooKeeper last. A process may show up while others are stopped: look again until none."""
+        """Stops supervisors first and ZooKeeper last, and looks again until no process is left."""
         stopped: set[int] = set()
         for _ in range(STOP_ATTEMPTS):
             members = living(self.state)
@@ -194,7 +197,7 @@ class DevCluster:
                 self._end_workers()
 
     def _end_workers(self) -> None:
-        """Supervisors leave them running, for the next one; here there is none."""
+        """Ends the workers, which supervisors leave running for their successors."""
         guardians = [g for path in self.dir.glob("*/guard/*/*/status.json") if (g := _guardian(path)) is not None]
         for guardian in guardians:
             send(guardian, signal.SIGTERM)
@@ -206,7 +209,7 @@ class DevCluster:
     # members
 
     def start(self, name: str) -> None:
-        """Start a member by its name, e.g. again after a kill."""
+        """Starts a member by its name, for example again after a kill."""
         role, _, number = name.partition("-")
         if role == "zookeeper":
             assert self._zookeeper is not None
@@ -224,7 +227,7 @@ class DevCluster:
         self.start_process(name, self.command(name))
 
     def start_process(self, name: str, command: list[str]) -> None:
-        """Start and record a member that is a process of its own. The role is what stands before the dash in `name`."""
+        """Starts and records a member process. Its role is the part of `name` before the dash."""
         log = self.dir / f"{name}.log"
         mark, _, value = variable_of(self.state.mark, name).partition("=")
         with log.open("ab") as out:
@@ -241,7 +244,7 @@ class DevCluster:
         self._remember(name.partition("-")[0], name, child.pid, "", log)
 
     def command(self, name: str) -> list[str]:
-        """The program of a member."""
+        """Returns the command line of a member."""
         return [sys.executable, "-m", "torrentdist_cli", name.partition("-")[0], "--config", str(self.config_of(name))]
 
     @property
@@ -257,7 +260,8 @@ class DevCluster:
             time.sleep(0.02)
 
     def wait_started(self, name: str, timeout: float = READY_SECS) -> None:
-        """Return when it has told its address; its configuration keeps the port from then on."""
+        """Waits until a member has reported its address. Its configuration keeps that port from
+        then on."""
         deadline = time.monotonic() + timeout
         while (address := read_address(self.dir / name)) is None or address.pid != self.member(name).pid:
             self._require_alive(name)
@@ -271,7 +275,7 @@ class DevCluster:
         self._replace(msgspec.structs.replace(found, url=address.url, gateway=gateway))
 
     def wait_ready(self, timeout: float = READY_SECS) -> None:
-        """Every member says that it is ready, and one master leads."""
+        """Waits until every member is ready and one master leads."""
         deadline = time.monotonic() + timeout
         masters = [p for p in self.state.processes if p.role == "master"]
         waiting = {p.id: f"{p.url}/readyz" for p in self.state.processes if p.url and p.role != "zookeeper"}
@@ -286,7 +290,7 @@ class DevCluster:
                 time.sleep(0.02)
 
     def headers(self) -> dict[str, str]:
-        """What a request to a daemon has to carry."""
+        """Returns the headers that a request to a daemon needs."""
         token_file = self._token_file()
         return {"Authorization": f"Bearer {read_token(token_file)}"} if token_file else {}
 
@@ -297,7 +301,7 @@ class DevCluster:
         return next(p for p in self.state.processes if p.id == name)
 
     def signal(self, name: str, number: signal.Signals) -> None:
-        """Signal a member; after SIGKILL or SIGTERM, return when it is gone."""
+        """Sends a signal to a member. After SIGKILL or SIGTERM, waits until it is gone."""
         member = self.member(name)
         send(member, number)
         if number in (signal.SIGKILL, signal.SIGTERM):
@@ -367,7 +371,7 @@ class DevCluster:
 
 
 def _guardian(path: Path) -> StartedProcess | None:
-    """The process above a worker, if what it said last can be read."""
+    """Returns the guardian of a worker, if its last status can be read."""
     try:
         said = json.loads(path.read_bytes())
         return StartedProcess(
@@ -378,7 +382,7 @@ def _guardian(path: Path) -> StartedProcess | None:
 
 
 def stop(directory: Path) -> int:
-    """Stop the cluster of this directory, whichever process has started it; return how many processes that were."""
+    """Stops the cluster of this directory, whoever started it. Returns the number of processes."""
     cluster = DevCluster(DevSpec(dir=directory))
     read_state(cluster.dir)
     with locked(cluster.dir, READY_SECS):

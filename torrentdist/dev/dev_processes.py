@@ -1,8 +1,8 @@
-"""Processes that outlive the program that started them, and the lock on the directory that they belong to.
+"""Processes that outlive the program that started them, and the lock on their directory.
 
-A process is found again by its pid and birth time, or by a mark in its environment where its starter died before it
-could note the pid. Always: a mark is on disk before the first process that carries it. Never: signal a process that we
-did not start; its pid may belong to another one by now.
+A process is found again by its pid and birth time, or by a mark in its environment if its starter
+died before it noted the pid. Always: a mark is on disk before the first process that carries it.
+Never: signal a process that we did not start.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LOCK, STATE = "lock", "state.json"
 
 
 class StartedProcess(msgspec.Struct, frozen=True, kw_only=True):
-    """A process that we started; `birth` is the kernel's start time of it."""
+    """A process that we started. `birth` is its start time according to the kernel."""
 
     role: str
     id: str
@@ -36,17 +36,17 @@ class StartedProcess(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DevState(msgspec.Struct, kw_only=True):
-    """What one directory's `state.json` holds."""
+    """The content of a directory's `state.json`."""
 
     dir: str
     zookeeper: str
     processes: list[StartedProcess]
     mark: str = ""
-    """Every process of this cluster has it in its environment."""
+    """Every process of this cluster has this mark in its environment."""
 
 
 def birth_of(pid: int) -> int | None:
-    """When the process was started, in the kernel's ticks since boot; None if there is none."""
+    """Returns when a process started, in the kernel's ticks since boot. None if it doesn't exist."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
@@ -66,7 +66,7 @@ def send(process: StartedProcess, number: signal.Signals) -> None:
 
 
 def wait_gone(processes: list[StartedProcess], timeout: float) -> list[StartedProcess]:
-    """Those that are still there at the deadline."""
+    """Waits until the processes are gone. Returns those that still run at the deadline."""
     deadline = time.monotonic() + timeout
     while True:
         left = [p for p in processes if is_alive(p)]
@@ -76,12 +76,12 @@ def wait_gone(processes: list[StartedProcess], timeout: float) -> list[StartedPr
 
 
 def variable_of(mark: str, name: str) -> str:
-    """NAME=VALUE for the environment of a process that is started now: by it `marked` finds the process."""
+    """Returns NAME=VALUE for the environment of a new process, by which `marked` finds it."""
     return f"{DEV_MARK}={mark}/{name}"
 
 
 def marked(mark: str) -> Iterator[StartedProcess]:
-    """Every process on this host that carries the mark, whether or not its pid was ever noted."""
+    """Yields every process on this host that carries the mark."""
     wanted = variable_of(mark, "").encode()
     for pid in [int(name) for name in os.listdir("/proc") if name.isdigit()]:
         birth = birth_of(pid)  # first: if the pid changes hands in between, the next line reads no mark of ours
@@ -94,9 +94,10 @@ def marked(mark: str) -> Iterator[StartedProcess]:
 
 @contextlib.contextmanager
 def locked(directory: Path, wait_secs: float) -> Iterator[None]:
-    """Be the only program that starts or stops processes of this directory; `dev_running` at the deadline.
+    """Locks the directory: one program at a time starts or stops its processes. Raises
+    `dev_running`.
 
-    The descriptor is closed on exec, so no process that is started meanwhile keeps the lock.
+    The descriptor is closed on exec, so no process started meanwhile keeps the lock.
     """
     deadline = time.monotonic() + wait_secs
     fd = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -120,7 +121,7 @@ def has_state(directory: Path) -> bool:
 
 
 def read_state(directory: Path) -> DevState:
-    """What runs in this directory; `not_found` if no cluster was ever started in it."""
+    """Reads the state of this directory. Raises `not_found` if no cluster was ever started in it."""
     try:
         state = msgspec.json.decode((directory / STATE).read_bytes(), type=DevState)
     except FileNotFoundError:
@@ -137,7 +138,7 @@ def save_state(state: DevState) -> None:
 
 
 def living(state: DevState) -> list[StartedProcess]:
-    """The processes that run: those on record, and those that only their mark tells of."""
+    """Returns the running processes: those on record, and those found by their mark."""
     recorded = [p for p in state.processes if is_alive(p)]
     known = {p.pid for p in recorded}
     return recorded + [p for p in (marked(state.mark) if state.mark else ()) if p.pid not in known]

@@ -1,7 +1,9 @@
-"""An embedded ZooKeeper for development and tests: one real server, or an ensemble of three, on loopback.
+"""An embedded ZooKeeper for development and tests: one real server, or an ensemble of three, on
+loopback.
 
-Always holds: every server is a process group of its own that outlives its starter until stopped, and nothing is
-written outside the given directory. Must not do: hold data that matters; nothing is fsynced. Its calls block.
+Always: every server is a process group of its own that outlives its starter until stopped. Nothing
+is written outside the given directory. Never: hold data that matters; nothing is fsynced. Calls
+block. Longer than most files: a server and the ensemble of three are described together.
 """
 
 from __future__ import annotations
@@ -61,7 +63,7 @@ def find_java() -> str:
 
 
 def find_classpath() -> str:
-    """The jars of the PySpark package, of a Debian installation, or of $ZOOKEEPER_HOME; in this order."""
+    """Finds the jars of PySpark, of a Debian installation, or of $ZOOKEEPER_HOME, in this order."""
     for found in (_pyspark_jars(), _debian_jars(), _apache_jars()):
         if found:
             return ":".join(str(jar) for jar in found)
@@ -97,7 +99,7 @@ def _apache_jars() -> list[Path]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now, all different."""
+    """Returns different ports that nobody listens on now."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for sock in sockets:
@@ -106,8 +108,11 @@ def free_ports(count: int) -> list[int]:
 
 
 class ZooKeeperServer:
-    """One server process. `config` are the lines of zoo.cfg beyond those that every server has; `within` is a command
-    that starts it elsewhere, as in another network, where it listens on `host`."""
+    """One server process.
+
+    `config` holds lines of zoo.cfg beyond those of every server. `within` is a command that starts
+    it elsewhere, for example in another network, where it listens on `host`.
+    """
 
     def __init__(
         self,
@@ -140,7 +145,7 @@ class ZooKeeperServer:
         return self.directory / "zookeeper.log"
 
     def spawn(self) -> None:
-        """Start the process and return at once; data from before is kept."""
+        """Starts the process and returns at once. Earlier data is kept."""
         java, classpath = find_java(), find_classpath()
         data = self.directory / "data"
         data.mkdir(parents=True, exist_ok=True)
@@ -179,7 +184,7 @@ class ZooKeeperServer:
             )
 
     def command(self, word: str) -> str:
-        """The answer to a four letter word; empty if there is none."""
+        """Returns the answer to a four-letter word, or an empty string."""
         try:
             with socket.create_connection((self._host, self.port), timeout=1.0) as sock:
                 sock.sendall(word.encode())
@@ -188,7 +193,8 @@ class ZooKeeperServer:
             return ""
 
     def serves(self) -> bool:
-        """It takes requests: a member of an ensemble without a quorum answers, but does not serve."""
+        """Whether it takes requests. A member of an ensemble without a quorum answers but doesn't
+        serve."""
         return "Mode: " in self.command("srvr")
 
     def exited(self) -> bool:
@@ -204,7 +210,7 @@ class ZooKeeperServer:
         self._signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """As a crash would end it."""
+        """Kills the server, as a crash would."""
         self._signal(signal.SIGKILL)
         self._reap(10.0)
 
@@ -230,8 +236,11 @@ class ZooKeeperServer:
 
 
 class EmbeddedZooKeeper:
-    """One server or an ensemble of three, in `directory`. `ports`: the client ports; free ones unless given; `within`:
-    a command that runs each server, such as `env NAME=VALUE`."""
+    """One server or an ensemble of three in `directory`.
+
+    `ports`: client ports, free ones by default. `within`: a command that runs each server, such as
+    `env NAME=VALUE`.
+    """
 
     def __init__(
         self,
@@ -263,7 +272,7 @@ class EmbeddedZooKeeper:
         return [server.pid for server in self.servers if server.pid]
 
     def start(self, timeout: float = 30.0) -> None:
-        """Start every server and return when all of them serve; `zookeeper_unavailable` at the deadline."""
+        """Starts every server and waits until all serve. Raises `zookeeper_unavailable`."""
         began = time.monotonic()
         for attempt in range(1, _START_ATTEMPTS + 1):
             self.servers = self._plan()
@@ -276,7 +285,8 @@ class EmbeddedZooKeeper:
             except BaseException as exc:
                 taken = any(server.exited() and server.port_was_taken() for server in self.servers if server.pid)
                 self.kill()
-                # A free port can be taken before the server binds it; one that was asked for will not get freer.
+                # A free port can be taken before the server binds it; one that was asked for will
+                # not get freer.
                 if not (taken and isinstance(exc, TorrentdistError)):
                     raise
                 if self._ports or attempt == _START_ATTEMPTS:

@@ -1,8 +1,8 @@
-"""How long to wait before something that failed is tried again, and whether its failure is news.
+"""Decides how long to wait before a retry, and whether a failure is worth reporting.
 
-Always: the pause grows up to a bound, and is spread by chance, so that hosts which failed together do not come back
-together. A failure is told once, until the thing succeeds.
-Never: sleep or log; the caller does both.
+Always: the pause grows up to a bound and is spread by chance, so that hosts that failed together
+don't retry together. A failure is reported once until the thing succeeds. Never: sleep or log; the
+caller does both.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ MOST_DOUBLINGS = 30
 
 
 def pause_secs(failures: int, first: float, longest: float, jitter: float = 1.0) -> float:
-    """The pause after so many failures in a row. `jitter`, from 0 to 1, spreads it over its upper half."""
+    """Returns the pause in seconds after this many failures in a row. `jitter` (0 to 1) spreads its
+    upper half."""
     full = min(longest, first * 2.0 ** min(max(failures, 1) - 1, MOST_DOUBLINGS))
     return full * (0.5 + 0.5 * jitter)
 
 
 class Retry:
-    """One thing that is tried until it succeeds. `first` and `longest`: the bounds of its pauses, in seconds."""
+    """One thing that is tried until it succeeds. `first` and `longest`: the bounds of its pauses,
+    in seconds."""
 
     def __init__(self, first: float, longest: float) -> None:
         self._first = first
@@ -28,7 +30,7 @@ class Retry:
         self._told: set[str] = set()
 
     def failed(self, state: str) -> bool:
-        """Note a failure. Returns whether its kind is news: the first of this `state` since the last success."""
+        """Notes a failure. Returns whether it is the first of this `state` since the last success."""
         self._failures += 1
         is_news = state not in self._told
         self._told.add(state)
@@ -45,5 +47,5 @@ class Retry:
 
 
 def kind_of(error: Exception) -> str:
-    """What an error is told once for: its code, or its class where it has none."""
+    """Returns the kind of an error: its code, or its class if it has none."""
     return getattr(error, "code", None) or type(error).__name__

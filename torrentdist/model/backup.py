@@ -1,7 +1,7 @@
-"""All persistent records of a cluster as one file, for the day on which ZooKeeper's ensemble is lost.
+"""All persistent records of a cluster as one file, for the loss of the ZooKeeper ensemble.
 
-Always holds: a backup that is read is whole, to the byte; its records are kept as they were, also those that this
-release does not know. Pure: no I/O, no clock.
+Always: a backup that is read is complete to the byte. Records are kept as they were, including
+those that this release doesn't know. Pure: no I/O, no clock.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _BEGINNING = f'{{"format":"{FORMAT}"'.encode()
 class Node(msgspec.Struct, frozen=True):
     path: str
     data: bytes = b""
-    """As it is in ZooKeeper; base64 in the file."""
+    """The record as it is in ZooKeeper; base64 in the file."""
 
 
 class Backup(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,7 +29,7 @@ class Backup(msgspec.Struct, frozen=True, kw_only=True):
     cluster: str
     epoch: int
     zxid: int
-    """It shows every transaction up to this one."""
+    """zxid up to which the backup shows every transaction."""
     made_at: float
     checksum: str = ""
     """SHA-256 of the file with this field empty."""
@@ -47,7 +47,8 @@ def encode_backup(backup: Backup) -> bytes:
 
 
 def decode_backup(data: bytes, path: str) -> Backup:
-    """The backup in a file, or an error that says why it is none: another format, a later release's, damaged."""
+    """Decodes a backup. Raises an error that says what is wrong: another format, a later release,
+    damage."""
     try:
         header = msgspec.json.decode(data, type=_Header)
     except (msgspec.MsgspecError, UnicodeDecodeError) as exc:
@@ -69,5 +70,5 @@ def decode_backup(data: bytes, path: str) -> Backup:
 
 
 def digest_of(backup: Backup) -> str:
-    """What tells this backup from every other one."""
+    """Returns a hash that identifies this backup."""
     return hashlib.sha256(msgspec.json.encode(msgspec.structs.replace(backup, checksum=""))).hexdigest()

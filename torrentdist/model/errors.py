@@ -1,7 +1,8 @@
-"""The error table: every failure that a user can meet, with its exit code, HTTP status, sentence and hint.
+"""The error table: every failure that a user can meet, with exit code, HTTP status, sentence and
+hint.
 
-Always holds: an error that crosses a process boundary keeps its code, so that the same failure exits the same way
-wherever it was found. Must not do: anything that is not in the table reaches a user as a code.
+Always: an error that crosses a process boundary keeps its code, so that a failure exits the same
+way wherever it was found. Never: let a code reach a user that is not in the table.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ EXIT_CONFLICT = 9
 EXIT_PARTLY = 10
 
 NO_CLUSTER = "ZooKeeper holds no cluster: run `torrentdist ha init` once, or `ha restore FILE` if there was one"
-"""What a daemon that waits for a cluster says of itself."""
+"""The status of a daemon that waits for a cluster."""
 _RETRY = "Nothing was changed for good: run the same command again."
 
 ERRORS: Mapping[str, ErrorKind] = {
@@ -127,9 +128,10 @@ ERRORS: Mapping[str, ErrorKind] = {
 
 
 class TorrentdistError(Exception):
-    """A failure of the table. `fields` fill its sentence; `extra` travels along for programs (leader, masters...).
+    """A failure of the table.
 
-    A field `note` that the sentence does not use is added to its end: what is special about this one failure.
+    `fields` fill its sentence; `extra` travels along for programs (leader, masters...). A field
+    `note` that the sentence doesn't use is appended to it.
     """
 
     def __init__(self, code: str, *, extra: Mapping[str, Any] | None = None, **fields: Any) -> None:
@@ -158,7 +160,8 @@ class TorrentdistError(Exception):
 
     @classmethod
     def from_wire(cls, body: Mapping[str, Any]) -> TorrentdistError:
-        """Rebuild what another process said; a code or a field that this release doesn't know becomes `internal`."""
+        """Rebuilds an error from another process. An unknown code or missing field becomes
+        `internal`."""
         code = str(body.get("error", "internal"))
         fields = body.get("fields")
         extra = {k: v for k, v in body.items() if k not in ("error", "message", "hint", "fields")}

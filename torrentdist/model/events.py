@@ -1,7 +1,8 @@
-"""What happens in a cluster, as values: one record a kind of event, written as one flat JSON object a line.
+"""The events of a cluster as values: one record per kind, written as one flat JSON object per line.
 
-A key may be added to a record, and a kind to the list; none changes its meaning while SCHEMA_VERSION stays. What every
-line carries besides is `Origin`'s and the log's: see docs/protocol.md. Must not do: carry a secret or a user's data.
+Always: while SCHEMA_VERSION stays, keys and kinds may be added, and none changes its meaning.
+Never: carry a secret or a user's data.
+docs/events.md describes what every line carries besides.
 """
 
 from __future__ import annotations
@@ -21,24 +22,24 @@ class Fact(msgspec.Struct, frozen=True, kw_only=True, tag_field="event"):
 
 
 class Writer(msgspec.Struct, frozen=True, kw_only=True):
-    """The daemon that a line comes from."""
+    """The daemon that wrote a line."""
 
     node: str
     role: str
     rack: str
     run: str
-    """Another one for every start of the daemon: (node, run, seq) is one event, however often it is read."""
+    """A new id for every start of the daemon. (node, run, seq) identifies an event."""
 
 
 class DaemonStarted(Fact, frozen=True, kw_only=True, tag="daemon_started"):
     host: str
     port: int
-    """Where peers reach its swarm."""
+    """Port of its swarm."""
     version: str
 
 
 class BundleUploaded(Fact, frozen=True, kw_only=True, tag="bundle_uploaded"):
-    """As many masters as wanted hold it: told by the leader."""
+    """As many masters as wanted hold the bundle. Written by the leader."""
 
     bundle: str
     digest: str
@@ -47,12 +48,12 @@ class BundleUploaded(Fact, frozen=True, kw_only=True, tag="bundle_uploaded"):
 
 class FileFact(msgspec.Struct, frozen=True, kw_only=True):
     root: str
-    """The merkle root of its content: equal content, equal root, in whatever bundle."""
+    """Merkle root of the content. Equal content has equal roots in every bundle."""
     size: int
 
 
 class BundleFiles(Fact, frozen=True, kw_only=True, tag="bundle_files"):
-    """What a new bundle is made of, some hundred files a line: told by the leader."""
+    """Files of a new bundle, some hundred per line. Written by the leader."""
 
     bundle: str
     digest: str
@@ -86,7 +87,7 @@ class DownloadProgress(Fact, frozen=True, kw_only=True, tag="download_progress")
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
-    """What one peer sent, where it listens."""
+    """Bytes that one peer sent, by its listening address."""
 
     host: str
     port: int
@@ -101,18 +102,18 @@ class DownloadEnd(Fact, frozen=True, kw_only=True):
     size: int
     seconds: float
     prepare_secs: float
-    """Until there was room and a place for it."""
+    """Seconds until there was room and a place for it."""
     wait_secs: float
-    """From then until the first byte came."""
+    """Seconds from then until the first byte."""
     fetch_secs: float
-    """From the first byte to the last, verified."""
+    """Seconds from the first byte to the last, verified."""
     publish_secs: float
-    """Until it was durable and visible."""
+    """Seconds until it was durable and visible."""
     from_masters: int
     from_peers: int
     local: int
     peers: int
-    """Connected at once, at most."""
+    """Most peers that were connected at once."""
     hash_failures: int
     sources: list[Source]
 
@@ -127,7 +128,7 @@ class DownloadFailed(DownloadEnd, frozen=True, kw_only=True, tag="download_faile
 
 
 class ReadStalled(Fact, frozen=True, kw_only=True, tag="read_stalled"):
-    """The gateway ended an answer, because nothing of the bundle came for so long."""
+    """The gateway ended an answer because nothing of the bundle arrived for too long."""
 
     bundle: str
     digest: str
@@ -136,7 +137,7 @@ class ReadStalled(Fact, frozen=True, kw_only=True, tag="read_stalled"):
 
 
 class HashFailed(Fact, frozen=True, kw_only=True, tag="hash_failed"):
-    """A piece did not match its digest: it is dropped and fetched anew."""
+    """A piece did not match its digest. It is dropped and fetched again."""
 
     digest: str
     piece: int
@@ -168,14 +169,14 @@ class WorkerChanged(Fact, frozen=True, kw_only=True, tag="worker_changed"):
 
 
 class LeaderElected(Fact, frozen=True, kw_only=True, tag="leader_elected"):
-    """Told by the one who leads now."""
+    """Written by the new leader."""
 
     epoch: int
     previous: str
-    """Empty: nobody led before."""
+    """The previous leader; empty if there was none."""
     reason: str
     vacant_secs: float | None
-    """For how long this master saw nobody lead, by its own clock; none: it did not see the change."""
+    """Seconds without a leader, by this master's clock. None if it did not see the change."""
 
 
 class LeaderLost(Fact, frozen=True, kw_only=True, tag="leader_lost"):
@@ -184,7 +185,7 @@ class LeaderLost(Fact, frozen=True, kw_only=True, tag="leader_lost"):
 
 
 class EventsDropped(Fact, frozen=True, kw_only=True, tag="events_dropped"):
-    """So many came that this many were not written."""
+    """Number of events that were not written because too many came."""
 
     count: int
 
@@ -211,6 +212,6 @@ NAMES: Mapping[str, type[Fact]] = {str(kind.__struct_config__.tag): kind for kin
 
 
 def line_of(fact: Fact, writer: Writer, *, seq: int, at: float, clock: float | None) -> bytes:
-    """One line of a file of events, its end included. `clock`: what to add to `at` to have ZooKeeper's time."""
+    """Returns one line of an event file, with its line end. `clock` plus `at` is ZooKeeper's time."""
     envelope: dict[str, Any] = {"v": SCHEMA_VERSION, **msgspec.structs.asdict(writer), "seq": seq, "at": at}
     return msgspec.json.encode({**envelope, "clock": clock, **msgspec.to_builtins(fact)}) + b"\n"

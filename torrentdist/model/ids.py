@@ -1,6 +1,7 @@
 """Identifiers, and the only place where a text from outside becomes one.
 
-An id is a path component in ZooKeeper, in URLs and on disk, so its characters are few and its length is bounded.
+An id is a path component in ZooKeeper, in URLs and on disk, so its characters are few and its
+length is bounded.
 """
 
 from __future__ import annotations

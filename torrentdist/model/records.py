@@ -1,8 +1,8 @@
 """The records that live in ZooKeeper, and their encoding.
 
-Always holds: a record carries its schema version; this release reads its own and the one before, refuses anything
-else, and ignores no field silently that it would then write back without. In which of the two a record is written,
-cluster/records/record_schema.py says.
+Always: a record carries its schema version. This release reads its own schema and the one before,
+refuses any other, and never drops a field silently that it would write back without. Never: decide
+which schema is written; cluster/records/record_schema.py does.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class BundleRecord(Record, frozen=True, kw_only=True):
     state: BundleState
     min_replicas: int
     created_at: float
-    """The leader's wall clock, for people only: nothing is decided by it."""
+    """The leader's wall clock, shown to people only."""
     pinned: bool = False
 
 
@@ -65,7 +65,7 @@ class MasterRecord(Record, frozen=True, kw_only=True):
     version: str
     started_at: float
     speaks: int = 1
-    """The newest schema that it reads."""
+    """The newest schema that this daemon reads."""
 
 
 class SupervisorRecord(Record, frozen=True, kw_only=True):
@@ -83,27 +83,28 @@ class SupervisorRecord(Record, frozen=True, kw_only=True):
     speaks: int = 1
     """The newest schema that it reads."""
     url: str = ""
-    """Where others read its workers' output."""
+    """URL at which others read its workers' output."""
 
 
 class WorkerAssignment(msgspec.Struct, frozen=True, kw_only=True):
     job: JobId
     worker: int
-    """0 to workers - 1: the resource that never has two holders."""
+    """Number from 0 to workers - 1: the resource that never has two holders."""
     active: bool = True
-    """False: keep the place, but let nothing run."""
+    """False keeps the place without running anything."""
     of: int = 0
-    """How many workers the job has now."""
+    """Number of workers of the job now."""
 
 
 class AssignmentRecord(Record, frozen=True, kw_only=True):
-    """/assignments/<supervisor-id>: references only; the supervisor keeps these bundles and runs these workers."""
+    """/assignments/<supervisor-id>: references only; the supervisor keeps these bundles and runs
+    these workers."""
 
     generation: int = 0
     bundles: tuple[BundleId, ...] = ()
     workers: tuple[WorkerAssignment, ...] = ()
     draining: bool = False
-    """Nothing new is placed here."""
+    """Whether nothing new is placed here."""
 
 
 class JobStatus(StrEnum):
@@ -128,12 +129,12 @@ class PendingStep(StrEnum):
 
 
 class Pending(msgspec.Struct, frozen=True, kw_only=True):
-    """What happens to a job at a moment of ZooKeeper's clock, whoever leads then."""
+    """A step of a job that is due at a moment of ZooKeeper's clock, whoever leads then."""
 
     step: PendingStep
     due: float
     workers: int = 0
-    """The new worker count of a rebalance; 0: as it is."""
+    """New number of workers of a rebalance. 0: unchanged."""
 
 
 class JobRecord(Record, frozen=True, kw_only=True):
@@ -144,24 +145,25 @@ class JobRecord(Record, frozen=True, kw_only=True):
     status: JobStatus
     bundle: BundleId
     spec: JobSpec | None = None
-    """Normalised with the cluster's defaults."""
+    """The specification, completed with the cluster's defaults."""
     workers: int = 0
     resume: JobStatus | None = None
-    """What a rebalancing job was before and is again afterwards."""
+    """The status that a rebalancing job returns to."""
     activate: bool = True
     """Whether it becomes active when it is replicated."""
     pending: Pending | None = None
     exits: dict[str, int] = msgspec.field(default_factory=dict)
-    """Exit codes of the workers of a batch job that have ended for good, by worker number."""
+    """Exit codes of ended workers of a batch job, by worker number."""
     ended_on: dict[str, SupervisorId] = msgspec.field(default_factory=dict)
-    """Supervisors that ran the workers of `exits`, by worker number. Not known of workers that ended under schema 1."""
+    """Supervisors that ran the workers of `exits`, by worker number. Not known of workers that
+    ended under schema 1."""
     applications: dict[str, str] = msgspec.field(default_factory=dict)
-    """The ids that Spark gave their last runs."""
+    """Ids that Spark gave their last runs."""
     reason: str = ""
-    """Why it failed."""
+    """Why the job failed."""
     created_at: float = 0.0
     dependencies: tuple[BundleId, ...] = ()
-    """Further bundles without which it cannot run."""
+    """Further bundles that the job needs."""
 
     @property
     def live(self) -> bool:
@@ -193,7 +195,7 @@ class JobEvent(msgspec.Struct, frozen=True, kw_only=True):
     """One line of a job's story."""
 
     at: float
-    """The clock of where it happened, for people."""
+    """Clock of the host where it happened, shown to people."""
     event: JobEventKind
     worker: int | None = None
     supervisor: SupervisorId | None = None
@@ -204,7 +206,7 @@ class StoryRecord(Record, frozen=True, kw_only=True):
     """/jobs/<job-id>/story: what has happened to it, the last events only."""
 
     status: JobStatus
-    """Of the job, as far as it is told."""
+    """The status of the job as far as the story goes."""
     events: tuple[JobEvent, ...] = ()
 
 
@@ -218,8 +220,8 @@ class FailoverRecord(Record, frozen=True, kw_only=True):
 
 
 class ClusterRecord(Record, frozen=True, kw_only=True):
-    """/cluster: which cluster this tree belongs to, and the key of its tracker URLs. Its schema is the one that all
-    records are written in."""
+    """/cluster: which cluster this tree belongs to, and the key of its tracker URLs. Its schema is
+    the one that all records are written in."""
 
     id: str
     announce_key: str
@@ -229,24 +231,24 @@ class RequestRecord(Record, frozen=True, kw_only=True):
     """/requests/<bucket>/<request-id>: a mutation that was claimed, and its answer once it is done."""
 
     content: str
-    """The hash of everything that was asked for."""
+    """Hash of everything that was asked for."""
     status: int = 0
-    """Of the answer; 0: not done yet."""
+    """HTTP status of the answer. 0: not done yet."""
     body: str = ""
-    """JSON; empty also for a finished one whose answer was too large to keep."""
+    """JSON of the answer. Also empty if the answer was too large to keep."""
 
 
 R = TypeVar("R", bound=Record)
 
 
 def encode(record: Record) -> bytes:
-    """In this release's schema, whichever it was read in."""
+    """Encodes a record in this release's schema."""
     return msgspec.json.encode(msgspec.structs.replace(record, schema=SCHEMA))
 
 
 def decode(data: bytes, kind: type[R], *, path: str) -> R:
-    """The record in `data`, or an `invalid_request` or `later_release` error that names the znode; never a half-read
-    record."""
+    """Decodes a record. Raises `invalid_request` or `later_release` with the path; never returns
+    half a record."""
     try:
         schema = msgspec.json.decode(data, type=Record).schema
         if schema > SCHEMA:

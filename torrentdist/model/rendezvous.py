@@ -1,6 +1,7 @@
-"""Rendezvous hashing: everybody who names the same key puts the same choices into the same order.
+"""Rendezvous hashing: the same key puts the same choices into the same order everywhere.
 
-Always holds: keys spread evenly over the choices, and one that goes moves only the keys that it was first for.
+Always: keys spread evenly over the choices. A choice that goes moves only the keys that had it
+first.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""A receiver's place in the conductor's plan, as it goes over the wire. Part of the HTTP API like all of views.py."""
+"""A receiver's place in the conductor's plan, as it goes over the wire. Part of the HTTP API like
+all of views.py."""
 
 from __future__ import annotations
 

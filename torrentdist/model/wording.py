@@ -1,6 +1,6 @@
-"""How counts, causes and text from outside read in a sentence that a person gets.
+"""Words counts, causes and text from outside for sentences that people read.
 
-Always: what `printable` returns cannot steer a terminal, whatever name or message went in. JSON is not made printable.
+Always: what `printable` returns cannot steer a terminal, whatever went in. JSON is left alone.
 Never: a Python repr, an errno number or a bytes literal in a sentence.
 """
 
@@ -13,13 +13,14 @@ _ERRNO = re.compile(r"\[Errno (\d{1,4})\]")
 
 
 def counted(number: int, noun: str) -> str:
-    """1 file, 2 files, 3 processes"""
+    """Returns a number with its noun: 1 file, 2 files, 3 processes."""
     plural = noun + ("es" if noun.endswith(("s", "x", "ch", "sh")) else "s")
     return f"{number:,} {noun if number == 1 else plural}"
 
 
 def printable(text: str, *, keep: str = "") -> str:
-    """The text with every control, bidi and zero-width character escaped, except those in `keep`."""
+    """Returns the text with every control, bidi and zero-width character escaped, except those in
+    `keep`."""
     if text.isprintable():
         return text
     return "".join(
@@ -29,7 +30,7 @@ def printable(text: str, *, keep: str = "") -> str:
 
 
 def cause_text(exc: BaseException) -> str:
-    """What an exception says, as a person would: `/a/b: No such file or directory`. Empty if it says nothing."""
+    """Words an exception for a person: `/a/b: No such file or directory`. Empty if it says nothing."""
     if isinstance(exc, OSError):
         names = [os.fsdecode(name) for name in (exc.filename, exc.filename2) if isinstance(name, str | bytes)]
         return ": ".join(filter(None, [" to ".join(names), os_sentence(exc)]))
@@ -41,7 +42,7 @@ def cause_text(exc: BaseException) -> str:
 
 
 def os_sentence(exc: BaseException) -> str:
-    """The system's own words for an error; asyncio puts a Python sentence around them, which says less."""
+    """Returns the system's own words for an error, without asyncio's sentence around them."""
     if not isinstance(exc, OSError):
         return str(exc)
     if exc.errno is not None and exc.errno > 0 and type(exc).__module__ == "builtins":  # others count differently

@@ -1,9 +1,11 @@
 """The configuration as values: every key, its default and its meaning. settings.py reads the files.
 
-Unknown keys are errors (forbid_unknown_fields); secrets are never values here, only the names of files that hold them.
+Unknown keys are errors (forbid_unknown_fields); secrets are never values here, only the names of
+files that hold them.
 """
 
-# Without `from __future__ import annotations`: every command would evaluate all of them again, as text (3 ms).
+# Without `from __future__ import annotations`: every command would evaluate all of them again, as
+# text (3 ms).
 from typing import Any
 
 import msgspec
@@ -30,7 +32,8 @@ class MasterConfig(Section, frozen=True, kw_only=True):
     """The address that others reach this master by. Empty: the listening address."""
     data_dir: str = "/var/lib/torrentdist/master"
     upgrade_after_secs: float = 600.0
-    """When all daemons have been of the newer release for so long, records are written as only that one reads them."""
+    """When all daemons have been of the newer release for so long, records are written as only that
+    one reads them."""
     snapshot_changes: int = 1000
     """After how many changes a standby saves the cluster's records on its disk, at the latest."""
     snapshot_secs: float = 60.0
@@ -48,12 +51,15 @@ class SupervisorConfig(Section, frozen=True, kw_only=True):
     gateway_users: list[str] = []
     """Names or numbers of the users of this host who may use the gateway; empty: everybody."""
     port: int = 0
-    """On api.listen, where `job logs` of other hosts reads its workers' output; 0: any free port."""
+    """On api.listen, where `job logs` of other hosts reads its workers' output; 0: any free port.
+    """
     launcher: str = ""
-    """The socket of this host's launcher, which starts workers in namespaces of their own; empty: the supervisor
-    starts them itself, in namespaces where the host allows that without privileges."""
+    """The socket of this host's launcher, which starts workers in namespaces of their own; empty:
+    the supervisor starts them itself, in namespaces where the host allows that without privileges.
+    """
     read_stall_secs: float = 45.0
-    """The gateway resets an answer when nothing has come for it for so long. Keep it below spark.files.fetchTimeout."""
+    """The gateway resets an answer when nothing has come for it for so long. Keep it below
+    spark.files.fetchTimeout."""
     log_keep_secs: float = 7 * 24 * 3600.0
     """How long the output of a worker that has left this host is kept."""
     seed_secs: float = -1.0
@@ -74,7 +80,8 @@ class ZooKeeperConfig(Section, frozen=True, kw_only=True):
     session_timeout_secs: float = 10.0
     operation_timeout_secs: float = 5.0
     auth_file: str = ""
-    """A file with `user:password`, for digest authentication and the ACLs. Empty: open, for `dev` only."""
+    """A file with `user:password`, for digest authentication and the ACLs. Empty: open, for `dev`
+    only."""
     sasl: bool = False
     """Use SASL DIGEST-MD5 with auth_file instead of the digest scheme."""
     tls_ca: str = ""
@@ -94,8 +101,9 @@ class SwarmConfig(Section, frozen=True, kw_only=True):
     seeding_secs: float = 15.0
     """How often an idle seeder does."""
     nice: int = 10
-    """How much what moves the bytes gives way to what else wants a processor, by nice(2): 0 is not at all. Where every
-    processor is taken by others, 10 is about a tenth of one, and 5 a quarter."""
+    """How much what moves the bytes gives way to what else wants a processor, by nice(2): 0 is not
+    at all. Where every processor is taken by others, 10 is about a tenth of one, and 5 a quarter.
+    """
 
 
 class StoreConfig(Section, frozen=True, kw_only=True):
@@ -112,9 +120,11 @@ class ReplicationConfig(Section, frozen=True, kw_only=True):
     max_wait_secs: float = 60.0
     sync_secs: float = 120.0
     parallel_fetches: int = 4
-    """How many bundles a master catches up on at a time. What is being uploaded is always fetched, and first."""
+    """How many bundles a master catches up on at a time. What is being uploaded is always fetched,
+    and first."""
     catch_up_limit: int = 0
-    """Bytes per second, 0: no limit, for what a master catches up on in the swarm; not for what is being uploaded."""
+    """Bytes per second, 0: no limit, for what a master catches up on in the swarm; not for what is
+    being uploaded."""
     abandon_secs: float = 3600.0
     """An upload whose uploader is silent for this long is forgotten."""
     lost_secs: float = 300.0
@@ -124,7 +134,8 @@ class ReplicationConfig(Section, frozen=True, kw_only=True):
 
 class RequestsConfig(Section, frozen=True, kw_only=True):
     keep_secs: float = 600.0
-    """How long the answer to a mutation is kept for its retries; longer than any client's deadline_secs."""
+    """How long the answer to a mutation is kept for its retries; longer than any client's
+    deadline_secs."""
 
 
 class JobsConfig(Section, frozen=True, kw_only=True):
@@ -133,10 +144,11 @@ class JobsConfig(Section, frozen=True, kw_only=True):
     defaults: dict[str, Any] = {}
     """What holds for jobs that don't say otherwise: keys of job.toml."""
     silent_secs: float = 30.0
-    """A supervisor that is registered, but from which the leader hears nothing for so long, loses its workers to
-    others. 0: never."""
+    """A supervisor that is registered, but from which the leader hears nothing for so long, loses
+    its workers to others. 0: never."""
     keep_secs: float = 7 * 24 * 3600.0
-    """How long a finished or failed job is still listed, and what a supervisor that is gone was to run remembered."""
+    """How long a finished or failed job is still listed, and what a supervisor that is gone was to
+    run remembered."""
 
 
 class CodeDistributorConfig(Section, frozen=True, kw_only=True):
@@ -184,6 +196,7 @@ class Config(Section, frozen=True, kw_only=True):
 
     @property
     def client_swarm(self) -> SwarmConfig:
-        """For a command that is a peer itself. Where a daemon is configured too, the port is the daemon's."""
+        """For a command that is a peer itself. Where a daemon is configured too, the port is the
+        daemon's."""
         of_daemon = self.master != MasterConfig() or self.supervisor != SupervisorConfig()
         return msgspec.structs.replace(self.swarm, port=0) if of_daemon else self.swarm

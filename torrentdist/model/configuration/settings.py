@@ -1,8 +1,9 @@
-"""Reads the configuration: files, TORRENTDIST_* variables and flags, laid over each other key by key.
+"""Reads the configuration: files, TORRENTDIST_* variables and flags, layered key by key.
 
-Always holds: a Config that comes out of load() was checked whole, and every key has a known origin. All problems of
-all layers are reported at once, each with the place it comes from. A key of a higher layer replaces the whole value of
-a lower one, lists and tables too. Must not do: hold a secret; read_secret() reads one from its own file when needed.
+Always: a Config from load() was checked as a whole, and every key has a known origin. All problems
+of all layers are reported at once, each with its place. A key of a higher layer replaces the whole
+value of a lower one, lists and tables included. Never: hold a secret; read_secret() reads one from
+its file when needed. Longer than most files: layers, types and their complaints belong together.
 """
 
 from __future__ import annotations
@@ -32,13 +33,15 @@ _OF_WORKERS = (
     *("PEERS_FILE", "HEARTBEAT_FILE", "GATEWAY"),
 )
 WORKER_VARIABLES = frozenset(PREFIX + name for name in _OF_WORKERS)
-"""What a worker is told by its supervisor. It is no configuration, and a worker may run our programs."""
+"""Variables that a supervisor sets for its workers. They are not configuration; a worker may run
+our programs."""
 DEV_MARK = PREFIX + "DEV_MARK"
-"""Set by `dev up` for each of its processes, so that `dev down` finds them. No configuration either."""
+"""Set by `dev up` for its processes, so that `dev down` finds them. Not configuration."""
 SLOW_CALLBACKS = PREFIX + "SLOW_CALLBACKS_SECS"
-"""Makes a daemon log every callback of its event loop that takes so long. For tests; no configuration either."""
+"""Makes a daemon log event loop callbacks that take this long. For tests; not configuration."""
 
-# Kubernetes puts variables like these into every pod for a service that is called torrentdist: they are not ours.
+# Kubernetes puts variables like these into every pod for a service that is called torrentdist: they
+# are not ours.
 _SERVICE_LINK = r"_SERVICE_(HOST|PORT(_.*)?)$|_PORT_\d+_(TCP|UDP)(_.*)?$"
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"0", "false", "no", "off"})
@@ -48,11 +51,11 @@ _MAX_SECRET_BYTES = 64 * 1024
 class Loaded(NamedTuple):
     config: Config
     origins: Mapping[str, str]
-    """Where the value of each dotted key comes from."""
+    """The origin of each dotted key's value."""
 
 
 class Layer(NamedTuple):
-    """What one place says: dotted keys with values of the right type."""
+    """The keys that one place sets, dotted, with values of the right type."""
 
     values: Mapping[str, Any]
     origins: Mapping[str, str]
@@ -73,7 +76,7 @@ SECTIONS = frozenset(key.partition(".")[0] for key in KEYS)
 
 
 def variable_of(key: str) -> str:
-    """The TORRENTDIST_* variable that sets this key."""
+    """Returns the TORRENTDIST_* variable that sets this key."""
     return PREFIX + key.replace(".", "_").upper()
 
 
@@ -88,7 +91,7 @@ def load(
     cwd: Path | None = None,
     system_dir: Path = SYSTEM_DIR,
 ) -> Loaded:
-    """The configuration as it holds here and now. `flags`: dotted keys, values typed or as text."""
+    """Loads the configuration. `flags`: dotted keys, values typed or as text."""
     environ = os.environ if environ is None else environ
     if config_file is not None and not config_file.is_file():
         raise TorrentdistError("config_invalid", origin=str(config_file), detail="there is no such file")
@@ -98,7 +101,7 @@ def load(
 
 
 def file_layers(environ: Mapping[str, str], cwd: Path, system_dir: Path = SYSTEM_DIR) -> list[Path]:
-    """The files that are read without being named, the lowest first; they need not exist."""
+    """Returns the files that are read by default, lowest first; they need not exist."""
     paths = [system_dir / FILE_NAME]
     if user_dir := environ.get("XDG_CONFIG_HOME") or (environ.get("HOME") and f"{environ['HOME']}/.config"):
         paths.append(Path(user_dir) / "torrentdist" / FILE_NAME)
@@ -106,7 +109,7 @@ def file_layers(environ: Mapping[str, str], cwd: Path, system_dir: Path = SYSTEM
 
 
 def combine(layers: Iterable[Layer]) -> Loaded:
-    """Layers over the defaults, the lowest first; raises one error that names every problem."""
+    """Combines layers over the defaults, lowest first. Raises one error that names every problem."""
     values: dict[str, Any] = {}
     origins = dict.fromkeys(KEYS, DEFAULT_ORIGIN)
     problems: list[Problem] = []
@@ -126,7 +129,7 @@ def combine(layers: Iterable[Layer]) -> Loaded:
 
 
 def toml_layer(document: Mapping[str, Any], origin: str) -> Layer:
-    """The layer of a parsed TOML document."""
+    """Returns the layer of a parsed TOML document."""
     values: dict[str, Any] = {}
     problems = []
     for section, content in document.items():
@@ -183,7 +186,7 @@ def flag_layer(flags: Mapping[str, Any]) -> Layer:
 
 
 def parse_text(key: str, text: str) -> Any:
-    """The value of a key as it is written in a variable or a flag; ValueError says what was expected."""
+    """Parses a key's value from a variable or flag. ValueError says what was expected."""
     kind = KEYS[key]
     try:
         if kind is str:
@@ -200,7 +203,7 @@ def parse_text(key: str, text: str) -> Any:
 
 
 def type_complaint(key: str, value: Any) -> str:
-    """What is wrong with the type of a value from a file; empty if nothing is."""
+    """Says what is wrong with the type of a value from a file; empty if nothing is."""
     try:
         msgspec.convert(value, KEYS[key], strict=True)
     except msgspec.ValidationError:
@@ -209,7 +212,7 @@ def type_complaint(key: str, value: Any) -> str:
 
 
 def read_secret(path: str | Path) -> str:
-    """The secret in a file that nobody but its owner can read, without the line end."""
+    """Reads the secret in a file that only its owner can read, without the line end."""
     file = Path(path).expanduser()
     try:
         with file.open("rb") as stream:

@@ -1,6 +1,6 @@
-"""What the values of a configuration must satisfy, beyond their types: one rule a key, and a few between keys.
+"""Rules that the values of a configuration must satisfy beyond their types.
 
-Pure: looks at no file and no network, so that a daemon and `config show` judge the same configuration alike.
+Pure: looks at no file and no network, so that a daemon and `config show` judge alike.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Problem(NamedTuple):
 class Rule(NamedTuple):
     holds: Callable[[Any], bool]
     sentence: str
-    """What the value must be, after 'must be'."""
+    """What the value must be, as the end of a sentence after 'must be'."""
 
 
 def _is_port(value: int) -> bool:
@@ -138,14 +138,14 @@ RULES: dict[str, Rule] = {
 
 
 def value_of(config: Config, key: str) -> Any:
-    """The value of a dotted key."""
+    """Returns the value of a dotted key."""
     section, _, name = key.partition(".")
     part = getattr(config, section)
     return getattr(part, "class_" if name == "class" else name)
 
 
 def problems_of(config: Config) -> Iterator[tuple[str, str]]:
-    """Every rule that this configuration breaks: the key to blame, and what is wrong."""
+    """Yields every broken rule: the key to blame, and what is wrong."""
     for key, rule in RULES.items():
         value = value_of(config, key)
         if not rule.holds(value):

@@ -1,1 +1,1 @@
-"""What a job is: job.toml, its Spark table, and what flags may override."""
+"""Jobs as values: job.toml, its Spark table, and what flags may override."""

@@ -1,5 +1,7 @@
-"""What a job is: the `job.toml` of a bundle, as values. Strict: an unknown key, a wrong type or a bad value is an
-error that names the place. Must not do: look into the bundle for the files that it names; that is the caller's.
+"""Jobs as values: the `job.toml` of a bundle.
+
+Always: an unknown key, a wrong type or a bad value is an error that names the place.
+Never: look into the bundle for the files that it names; the caller does.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ class RestartPolicy(StrEnum):
 
 
 class OnIsolation(StrEnum):
-    """What a worker does when its host can no longer prove that nobody else runs it."""
+    """What happens to a worker when its host can no longer prove that it runs nowhere else."""
 
     STOP = "stop"
     RUN = "run"
@@ -48,7 +50,7 @@ class Restart(JobTable, frozen=True, kw_only=True):
     backoff_secs: float = 1.0
     max_backoff_secs: float = 60.0
     limit: int = 10
-    """How often in a row a worker that ends within max_backoff_secs is started again; -1: without end."""
+    """Restarts in a row of a worker that ends within max_backoff_secs. -1: no limit."""
 
 
 class Resources(JobTable, frozen=True, kw_only=True):
@@ -57,40 +59,42 @@ class Resources(JobTable, frozen=True, kw_only=True):
 
 
 class Replication(JobTable, frozen=True, kw_only=True):
-    """Before it runs; what is not given is the cluster's."""
+    """Replication that a job needs before it runs. Missing values are the cluster's."""
 
     min_count: int = 0
-    """Masters that must hold each of its bundles; 0: as many as the bundle was uploaded for."""
+    """Masters that must hold each bundle. 0: as many as the bundle was uploaded for."""
     max_wait_secs: float | None = None
-    """How long to wait for that; 0: no wait, -1: for ever."""
+    """Seconds to wait for that. 0: no wait. -1: for ever."""
 
 
 class JobSpec(JobTable, frozen=True, kw_only=True):
     name: str
     kind: JobKind = JobKind.PROCESS
     command: tuple[str, ...] = ()
-    """The program and its arguments; the program may be a path in the bundle, which is the working directory's
-    `bundle` link."""
+    """The program and its arguments; the program may be a path in the bundle, which is the working
+    directory's `bundle` link."""
     workers: int = 1
     restart: Restart = Restart()
     stop_grace_secs: float = 10.0
     on_isolation: OnIsolation = OnIsolation.STOP
     heartbeat_secs: float = 0.0
-    """A worker that doesn't touch the file TORRENTDIST_HEARTBEAT_FILE for so long is restarted; 0: it need not."""
+    """A worker that doesn't touch TORRENTDIST_HEARTBEAT_FILE for this many seconds is restarted. 0:
+    off."""
     heartbeat_start_secs: float = 60.0
-    """How long it may take after its start until it does so first, if that is longer."""
+    """Seconds until the first heartbeat, if that is longer."""
     env: dict[str, str] = {}
     dependencies: tuple[BundleId, ...] = ()
     resources: Resources = Resources()
     replication: Replication = Replication()
     spark: SparkSpec = SparkSpec()
-    """Of a job of kind spark, whose command is its main file and the arguments."""
+    """The Spark table of a job of kind spark, whose command is its main file and arguments."""
     kill_wait_secs: float = 30.0
-    """How long a killed job stays, deactivated, before it is removed; `job kill -w` overrides it."""
+    """Seconds that a killed job stays deactivated before it is removed; `job kill -w` overrides it.
+    """
 
 
 def parse_job(text: str, *, origin: str) -> JobSpec:
-    """The job in `text`; `job_invalid` names `origin`, the key and, where it can be found, the line."""
+    """Parses a job. `job_invalid` names `origin`, the key and, if it can be found, the line."""
     try:
         spec = msgspec.convert(spelled_out(msgspec.toml.decode(text)), JobSpec)
     except msgspec.ValidationError as exc:
@@ -105,7 +109,7 @@ def parse_job(text: str, *, origin: str) -> JobSpec:
 
 
 def spelled_out(job: dict[str, Any]) -> dict[str, Any]:
-    """With the short forms in full: `restart = "never"`, and a command as one line."""
+    """Expands short forms: `restart = "never"`, and a command as one line."""
     match job.get("restart"):
         case str(policy):
             job = {**job, "restart": {"policy": policy}}
@@ -119,7 +123,7 @@ def spelled_out(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def problems_of(spec: JobSpec) -> list[tuple[str, str]]:
-    """(key, what is wrong) for every value that no job can have."""
+    """Returns (key, problem) for every value that no job can have."""
     max_wait = spec.replication.max_wait_secs or 0.0
     checks = [
         ("command", not spec.command and spec.kind is JobKind.PROCESS, "a job of kind process needs one"),
@@ -150,7 +154,7 @@ def problems_of(spec: JobSpec) -> list[tuple[str, str]]:
 
 
 def _times(spec: JobSpec) -> list[tuple[str, float]]:
-    """TOML has numbers that are none, and infinite ones."""
+    """Returns the times of a job. TOML has infinite numbers and NaN."""
     return [
         ("stop_grace_secs", spec.stop_grace_secs),
         ("heartbeat_secs", spec.heartbeat_secs),
@@ -162,7 +166,8 @@ def _times(spec: JobSpec) -> list[tuple[str, float]]:
 
 
 def _invalid(text: str, origin: str, detail: str) -> TorrentdistError:
-    """msgspec says `... unknown field `x` - at `$.restart``: the last name that stands in the file is where to look."""
+    """msgspec says `... unknown field `x` - at `$.restart``: the last name that stands in the file
+    is where to look."""
     quoted = [part.strip("$.[]") for part in detail.split("`")[1::2]]
     path = quoted[0] if "unknown field" in detail else quoted[-1] if quoted else ""
     places = (place_in(text, origin, key) for key in reversed(path.split(".")))
@@ -171,7 +176,7 @@ def _invalid(text: str, origin: str, detail: str) -> TorrentdistError:
 
 
 def with_choices(detail: str) -> str:
-    """What msgspec says of a word that a key can't have, and which ones it can."""
+    """Completes msgspec's complaint about a word with the words that are allowed."""
     key = detail.rstrip("`").rpartition(".")[2]
     known = "Invalid enum value" in detail and key in _CHOICES
     return f"{detail} (one of {', '.join(_CHOICES[key])})" if known else detail
@@ -181,7 +186,7 @@ _CHOICES: dict[str, list[str]] = {"kind": [*JobKind], "policy": [*RestartPolicy]
 
 
 def place_in(text: str, origin: str, key: str) -> str:
-    """`origin` with the line of the key, where that can be found."""
+    """Returns `origin` with the line of the key, if it can be found."""
     for number, line in enumerate(text.splitlines(), 1):
         if key and line.strip().lstrip("[").startswith(key):
             return f"{origin}:{number}"

@@ -1,6 +1,7 @@
-"""Flags over job.toml, judged alike by the client, before anything is uploaded, and by the leader.
+"""Applies flags over job.toml, the same way in the client before the upload and in the leader.
 
-Always holds: what comes out is a job that could have been written so. Pure.
+Always: the result is a job that could have been written as job.toml.
+Pure: no I/O, no clock.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from torrentdist.model.jobs.job import JobSpec, problems_of, spelled_out, with_c
 
 
 def with_overrides(spec: JobSpec, name: str | None, workers: int | None, conf: Mapping[str, str]) -> JobSpec:
-    """Flags over job.toml. A key of `conf` is one of job.toml, dotted: `restart.policy=never`, `env.LEVEL=debug`."""
+    """Applies flags. A key of `conf` is one of job.toml, dotted: `restart.policy=never`,
+    `env.LEVEL=debug`."""
     document: dict[str, Any] = msgspec.to_builtins(spec)
     if name is not None:
         document["name"] = name

@@ -1,6 +1,7 @@
 """The `[spark]` table of a job.toml, and what a Spark job cannot have.
 
-Always holds: everything that it names is a file of its own bundle. Must not do: look into the bundle.
+Always holds: everything that it names is a file of its own bundle. Must not do: look into the
+bundle.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class Delivery(StrEnum):
     SWARM = "swarm"
     """Each from the gateway of its own host."""
     DRIVER = "driver"
-    """From the driver, which is Spark's own way, for a cluster whose hosts have no supervisor."""
+    """Files come from the driver, Spark's own way, for clusters whose hosts have no supervisor."""
 
 
 class SparkSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -56,7 +57,8 @@ class SparkSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 def files_of(command: Sequence[str], spark: SparkSpec) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    """(key, path, the endings that it may have) for every file of the bundle that a Spark job names."""
+    """(key, path, the endings that it may have) for every file of the bundle that a Spark job
+    names."""
     if command:
         yield "command", command[0], MAIN_KINDS
     for key, paths, kinds in (

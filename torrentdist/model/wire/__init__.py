@@ -1,1 +1,2 @@
-"""What masters, supervisors and clients send each other: headers, bodies and answers, each defined once."""
+"""Messages between masters, supervisors and clients: headers, bodies and answers, each defined
+once."""

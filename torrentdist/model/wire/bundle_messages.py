@@ -1,4 +1,4 @@
-"""What the API says about one bundle, and about an upload that sends its bytes through the leader."""
+"""Answers about bundles, and about uploads that send their bytes through the leader."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from torrentdist.model.wire.view import View
 
 
 class BundleView(View, frozen=True, kw_only=True):
-    """`bundle ls`, `bundle show`. Lists alone set `age_secs`; only a waiting uploader gets `lacking`."""
+    """`bundle ls`, `bundle show`. Lists alone set `age_secs`; only a waiting uploader gets
+    `lacking`."""
 
     id: BundleId
     digest: Digest
@@ -24,7 +25,8 @@ class BundleView(View, frozen=True, kw_only=True):
     state: BundleState
     pinned: bool
     age_secs: float | None = None
-    """Seconds since `created_at` by ZooKeeper's clock. null: this master does not know that clock yet."""
+    """Seconds since `created_at` by ZooKeeper's clock. null: this master does not know that clock
+    yet."""
     lacking: dict[MasterId, str] = {}
     """The live masters without a copy, and what each of them waits for."""
     stuck: dict[str, str] = {}

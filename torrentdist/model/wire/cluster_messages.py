@@ -1,4 +1,4 @@
-"""What the API says about the cluster as a whole: its masters, supervisors and counts, and the health of one daemon."""
+"""Answers about the cluster as a whole: masters, supervisors, counts, and the health of a daemon."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ class SupervisorView(View, frozen=True, kw_only=True):
     slots_used: int
     labels: dict[str, str]
     bundles: int | None
-    """The number of bundles that it has, as it announces them. null: it has not announced any to this master yet."""
+    """The number of bundles that it has, as it announces them. null: it has not announced any to
+    this master yet."""
     version: str
     uptime_secs: float
     swarm_port: int = 0
@@ -37,7 +38,8 @@ class SupervisorView(View, frozen=True, kw_only=True):
     """The URL at which other hosts read its workers' output."""
     draining: bool = False
     silent_secs: float | None = None
-    """Seconds by which its heartbeat to the leader is late. 0: it is not late. null: this master does not lead."""
+    """Seconds by which its heartbeat to the leader is late. 0: it is not late. null: this master
+    does not lead."""
 
 
 class BundleCounts(View, frozen=True, kw_only=True):
@@ -62,7 +64,8 @@ class ClusterView(View, frozen=True, kw_only=True):
     stale_secs: float | None = None
     """Age of everything here in seconds, while ZooKeeper is away."""
     problem: str = ""
-    """The reason why nothing can be changed, and what to do about it. Empty: no such reason is known."""
+    """The reason why nothing can be changed, and what to do about it. Empty: no such reason is
+    known."""
 
 
 class HealthView(View, frozen=True, kw_only=True):

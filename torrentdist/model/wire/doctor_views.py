@@ -1,4 +1,5 @@
-"""What `torrentdist doctor` finds: the JSON of its answer, and how one exit code follows from many findings.
+"""What `torrentdist doctor` finds: the JSON of its answer, and how one exit code follows from many
+findings.
 
 Always holds: warnings never fail a command. The keys are promised in docs/operations.md.
 """
@@ -27,7 +28,7 @@ class Finding(View, frozen=True, kw_only=True):
     detail: str = ""
     hint: str = ""
     exit_code: int = EXIT_OK
-    """Of the error that this leads to; 0 unless it is a failure."""
+    """Exit code of the error that this leads to; 0 unless it is a failure."""
 
 
 class DoctorView(View, frozen=True, kw_only=True):
@@ -43,12 +44,12 @@ def worst(findings: Iterable[Finding]) -> Verdict:
 
 
 def exit_code(findings: Iterable[Finding]) -> int:
-    """Of the first failure: the checks run from causes to consequences, so it is the likeliest cause."""
+    """Exit code of the first failure: checks run from causes to consequences."""
     return next((finding.exit_code for finding in findings if finding.verdict is Verdict.FAIL), EXIT_OK)
 
 
 class IsolationView(View, frozen=True, kw_only=True):
-    """What the workers of a host get: the supervisor's answer to the doctor."""
+    """What runs of a host get: the supervisor's answer to the doctor."""
 
     namespaces: bool
     """Each run has PID and mount namespaces of its own."""

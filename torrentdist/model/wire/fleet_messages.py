@@ -1,5 +1,5 @@
-"""How bundles get on at the hosts: the request and progress of `bundle distribute`, and what a supervisor tells about
-its own bundles.
+"""How bundles get on at the hosts: the request and progress of `bundle distribute`, and what a
+supervisor tells about its own bundles.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the `group` commands show of resource groups."""
+"""Answers of the `group` commands."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class GroupMemberView(View, frozen=True, kw_only=True):
     id: str
     coordinator: bool
     resources: list[str]
-    """What the plan gives it."""
+    """Resources that the plan gives this member."""
 
 
 class GroupLineView(View, frozen=True, kw_only=True):

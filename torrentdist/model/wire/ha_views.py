@@ -1,4 +1,5 @@
-"""What users see of the masters' high availability: the JSON of `torrentdist ha` and of its part of the HTTP API.
+"""What users see of the masters' high availability: the JSON of `torrentdist ha` and of its part of
+the HTTP API.
 
 These keys are promised in docs/protocol.md. A key may be added; none changes its meaning.
 """
@@ -40,11 +41,12 @@ class RoleView(View, frozen=True, kw_only=True):
     ready: bool = False
     failing: dict[str, str] = msgspec.field(default_factory=dict)
     now: float = 0.0
-    """Its wall clock when it answered: people compare clocks by it, and nothing is decided by it."""
+    """Its wall clock when it answered: people compare clocks by it, and nothing is decided by it.
+    """
     session_secs: float | None = None
-    """What its configuration asks ZooKeeper for."""
+    """Session timeout that its configuration asks for, in seconds."""
     granted_secs: float | None = None
-    """What ZooKeeper grants it; None: it has no session."""
+    """Session timeout that ZooKeeper granted, in seconds. None without a session."""
 
 
 class DialView(View, frozen=True, kw_only=True):
@@ -62,7 +64,8 @@ class SightView(View, frozen=True, kw_only=True):
     sees: bool
     """ZooKeeper has answered a question in time."""
     newest: int | None
-    """The generation of the supervisor's newest assignment; None: there may be one that this master doesn't know."""
+    """The generation of the supervisor's newest assignment; None: there may be one that this master
+    doesn't know."""
     masters: dict[MasterId, str] = msgspec.field(default_factory=dict)
     """The URLs of all that were registered when this master last saw ZooKeeper."""
 
@@ -74,7 +77,8 @@ class LeaderView(View, frozen=True, kw_only=True):
     epoch: int
     since: float
     stale_secs: float | None = None
-    """Who answers has been cut off from ZooKeeper for so long: this was the leader then. None: it leads."""
+    """Seconds since the answering master lost ZooKeeper; this was the leader then. None if it leads
+    now."""
 
 
 class TransferBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -112,7 +116,7 @@ class BackupView(View, frozen=True, kw_only=True):
 
 
 class FoundedView(View, frozen=True, kw_only=True):
-    """What `ha init` came to."""
+    """The result of `ha init`."""
 
     cluster: str
     founded: bool

@@ -1,8 +1,9 @@
-"""The HTTP headers that masters, supervisors and clients add to requests and answers, and how their values are read.
+"""The HTTP headers that masters, supervisors and clients add to requests and answers, and how their
+values are read.
 
-Together the three headers about records say how old an answer is: up to which transaction it goes, which cluster that
-transaction belongs to, and for how long its master has been cut off from ZooKeeper.
-Pure: no I/O and no clock.
+Together the three headers about records say how old an answer is: up to which transaction it goes,
+which cluster that transaction belongs to, and for how long its master has been cut off from
+ZooKeeper. Pure: no I/O and no clock.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ import msgspec
 REQUEST_ID: Final = "X-Request-Id"
 """Identifies a change over all its retries, so that it is made once."""
 ZXID: Final = "X-Zxid"
-"""In an answer: the newest ZooKeeper transaction that it shows. In a request: the newest that its sender has seen."""
+"""In an answer: the newest ZooKeeper transaction that it shows. In a request: the newest that its
+sender has seen."""
 CLUSTER: Final = "X-Cluster"
 """The id of the cluster that the transaction belongs to."""
 STALE: Final = "X-Stale"
-"""Age of the records behind an answer in whole seconds. It is sent only while the master sees no ZooKeeper."""
+"""Age of the records behind an answer in whole seconds. It is sent only while the master sees no
+ZooKeeper."""
 DIGEST: Final = "X-Digest"
 """The digest of the bundle whose metafile or content an answer carries."""
 OFFSET: Final = "X-Offset"
@@ -38,7 +41,8 @@ class AnswerAge(msgspec.Struct, frozen=True):
     cluster: str | None = None
     """The cluster that `zxid` belongs to. None: the master doesn't say."""
     stale_secs: float | None = None
-    """For how long the records may have been outdated. None: the master sees ZooKeeper."""
+    """Seconds for which the records may have been outdated. None while the master sees ZooKeeper.
+    """
 
     def to_headers(self) -> dict[str, str]:
         """Returns the headers that tell this age."""

@@ -1,4 +1,4 @@
-"""What masters, supervisors and clients tell each other about jobs and their workers."""
+"""Messages about jobs and their workers."""
 
 from __future__ import annotations
 
@@ -75,11 +75,12 @@ class HeartbeatAnswer(View, frozen=True, kw_only=True):
     interval: float = 1.0
     """Seconds until the next heartbeat is expected, unless something changes."""
     peers: dict[JobId, dict[str, str]] = {}
-    """For each job with a worker on this host: the host of every running worker, by worker number."""
+    """Hosts of all running workers, by worker number, of each job with a worker on this host."""
 
 
 class WorkerView(View, frozen=True, kw_only=True):
-    """One worker of a job. `state`, `slot`, `pid` and `restarts` are null until its supervisor has reported them."""
+    """One worker of a job. `state`, `slot`, `pid` and `restarts` are null until its supervisor has
+    reported them."""
 
     worker: int
     supervisor: SupervisorId | None
@@ -114,7 +115,7 @@ class JobView(View, frozen=True, kw_only=True):
 
 
 class WorkerOutput(View, frozen=True, kw_only=True):
-    """What a host keeps of one stream of one worker: GET /v1/host/jobs/<job>/logs"""
+    """Output that a host keeps of one stream of a worker: GET /v1/host/jobs/<job>/logs"""
 
     worker: int
     stream: str

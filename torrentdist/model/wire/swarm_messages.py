@@ -1,6 +1,7 @@
 """What peers and masters tell each other about swarms: POST /v1/swarm and its answer.
 
-One announce carries all swarms of a peer. A tag lets both sides leave out what the other one knows already.
+One announce carries all swarms of a peer. A tag lets both sides leave out what the other one knows
+already.
 """
 
 from __future__ import annotations
@@ -42,17 +43,20 @@ class SwarmEntry(View, frozen=True, kw_only=True):
     from_masters: int = 0
     from_plugin: int = 0
     problem: str = ""
-    """The reason why the transfer makes no progress, for people, such as `disk full`. Empty: all is well."""
+    """The reason why the transfer makes no progress, for people, such as `disk full`. Empty: all is
+    well."""
 
 
 class SwarmAnnounce(View, frozen=True, kw_only=True):
-    """A peer's report about all of its swarms. The peer leaves every swarm that it does not name any more."""
+    """A peer's report about all of its swarms. The peer leaves every swarm that it does not name
+    any more."""
 
     peer: PeerId
     role: PeerRole
     port: int
     host: str = ""
-    """The address at which others reach the peer. Empty: the address that the request comes from."""
+    """The address at which others reach the peer. Empty: the address that the request comes from.
+    """
     swarms: list[SwarmEntry] = []
     left: bool = False
     """True in the last request of a peer that goes away."""
@@ -83,12 +87,13 @@ class SwarmAnswer(View, frozen=True, kw_only=True):
     """The host under which the directory knows the peer."""
     swarms: dict[Digest, SwarmPeers] = {}
     addresses: list[str] = []
-    """Every address from which connections may be accepted. Empty: the list that the announce's tag stands for."""
+    """Every address from which connections may be accepted. Empty: the list that the announce's tag
+    stands for."""
     addresses_tag: str = ""
     masters: list[str] = []
     """The URLs of all live masters."""
     wanted: list[Digest] = []
     """The peer's swarms whose metafile no master has. PUT /v1/metafiles/<digest> brings it back."""
     tag: str = ""
-    """Stands for everything here but the interval. If the announce named it as `known`, the rest is unchanged and left
-    out."""
+    """Stands for everything here but the interval. If the announce named it as `known`, the rest is
+    unchanged and left out."""

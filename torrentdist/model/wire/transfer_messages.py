@@ -1,4 +1,4 @@
-"""What one host tells about the bytes it moves: running transfers, and the results of `upload` and `download`."""
+"""Running transfers of a host, and the results of `upload` and `download`."""
 
 from __future__ import annotations
 
