@@ -19,6 +19,7 @@ from torrentdist.cluster.election import term
 from torrentdist.cluster.election.term import NEXT, ElectionPhase
 from torrentdist.model.configuration import config as config_module
 from torrentdist.model.configuration.config import Config
+from torrentdist.model.configuration.fixed_settings import FIXED
 from torrentdist.model.configuration.settings import KEYS, SHORT_VARIABLES, variable_of
 from torrentdist.model.configuration.settings_rules import RULES, value_of
 from torrentdist.model.errors import ERRORS
@@ -57,6 +58,8 @@ value, `-o jsonl` a line for each item of a list. Sizes are human in tables and 
 Durations are written `90`, `90s`, `5m`, `1h30m` or `7d`; shares `100%`, `0.5` or `0`.
 
 The first Ctrl-C stops cleanly and says how to go on; the second stops at once."""
+
+GOING = "This release still honours them, with a warning when a daemon starts. The next one refuses them."
 
 LAYERS = """\
 Each place is laid over the one before it, key by key; a list or a table is replaced whole.
@@ -149,8 +152,12 @@ def option_value(option: click.Option) -> str:
 def configuration_page() -> str:
     parts = []
     for name in dict.fromkeys(key.partition(".")[0] for key in KEYS):
-        keys = [key for key in KEYS if key.partition(".")[0] == name]
+        keys = [key for key in KEYS if key.partition(".")[0] == name and key not in FIXED]
+        if not keys:
+            continue
         parts += [f"## {name}", table(("key", "type", "default", "meaning", "must be"), map(key_row, keys))]
+    fixed = table(("key", "its value", "why"), ((f"`{k}`", key_row(k)[2], why) for k, why in FIXED.items()))
+    parts += ["## Settings that become constants", GOING, fixed]
     short = ", ".join(f"`{variable}` is short for `{variable_of(key)}`" for variable, key in SHORT_VARIABLES.items())
     return page("Configuration", LAYERS, f"{short}.", *parts)
 

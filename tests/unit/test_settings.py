@@ -7,9 +7,12 @@ from pathlib import Path
 import pytest
 
 from torrentdist.model.configuration.config import Config
+from torrentdist.model.configuration.fixed_settings import FIXED, warnings
 from torrentdist.model.configuration.settings import (
+    DEFAULT_ORIGIN,
     KEYS,
     Loaded,
+    combine,
     environ_layer,
     load,
     parse_text,
@@ -295,3 +298,17 @@ def test_a_secret_s_file_that_is_missing_is_an_error(tmp_path: Path) -> None:
         read_secret(tmp_path / "nope")
 
     assert caught.value.code == "secret_invalid"
+
+
+def test_a_setting_that_becomes_a_constant_is_honoured_and_named() -> None:
+    """If this fails, an upgrade breaks a daemon without a word, or a warning names what nobody has set."""
+    loaded = combine([toml_layer({"events": {"file_secs": 5.0, "rack": "a"}}, "a.toml")])
+
+    expected = ["events.file_secs (a.toml) becomes a constant"]
+    assert 5.0 == loaded.config.events.file_secs
+    assert expected == [text.partition(":")[0] for text in warnings(loaded.origins, DEFAULT_ORIGIN)]
+
+
+def test_every_constant_to_be_is_a_key() -> None:
+    """If this fails, a reason stands for a setting that does not exist."""
+    assert set(FIXED) <= set(KEYS)

@@ -9,8 +9,11 @@ from typing import Any, cast
 
 import click
 
+from torrentdist.model.configuration.fixed_settings import warnings
+from torrentdist.model.configuration.settings import DEFAULT_ORIGIN, PREFIX
 from torrentdist.model.errors import TorrentdistError
 from torrentdist_cli.frame.invocation import Session
+from torrentdist_cli.frame.terminal import say
 
 
 def entry_of(module: str) -> Callable[..., None]:
@@ -31,14 +34,14 @@ def start(ctx: click.Context, role: str, **options: Any) -> None:
         raise click.UsageError("a daemon is started with --config FILE", ctx)
     loaded = session.loaded()
     _require_role(session.config_file, role, loaded.origins)
+    for sentence in warnings(loaded.origins, DEFAULT_ORIGIN):
+        say(sentence, label="warning:")
     entry_of(f"torrentdist.{role}.daemon")(loaded.config, **options)
 
 
 def _require_role(file: Path, role: str, origins: Mapping[str, str]) -> None:
     """`role_missing` where neither the file nor a variable is about this role, as with a client's file."""
     import tomllib
-
-    from torrentdist.model.configuration.settings import PREFIX
 
     named = role in tomllib.loads(file.read_text(encoding="utf-8"))
     if not named and not any(origins[key].startswith(PREFIX) for key in origins if key.startswith(f"{role}.")):
