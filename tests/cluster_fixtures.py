@@ -26,6 +26,7 @@ import pytest
 
 from torrentdist.dev.dev_cluster import DevCluster, DevSpec
 from torrentdist.dev.dev_processes import is_alive
+from torrentdist.testing.sample_trees import some_bytes, write_tree
 
 Settings = Mapping[str, Mapping[str, object]]
 NewCluster = Callable[..., "Cluster"]
@@ -36,7 +37,7 @@ NO_COURTESY: dict[str, object] = {"nice": 0}
 """Many tests on few processors: who gives way to all the others comes last."""
 
 
-def until(condition: Callable[[], object], what: str, seconds: float = 20.0) -> None:
+def until(condition: Callable[[], object], what: str = "the condition holds", seconds: float = 20.0) -> None:
     """Return as soon as the condition holds; fail the test at the deadline."""
     deadline = time.monotonic() + seconds
     while not condition():
@@ -53,6 +54,12 @@ def throughout(condition: Callable[[], bool], seconds: float) -> bool:
             return False
         time.sleep(0.02)
     return True
+
+
+def make_source(path: Path, seed: int, size: int = 200_000) -> Path:
+    """Writes two files to upload; the same seed and size give the same bytes."""
+    write_tree(path, {"data.bin": some_bytes(size, seed), "sub/other.bin": some_bytes(size // 3, seed + 1)})
+    return path
 
 
 def picture(top: Path) -> dict[str, tuple[str, bytes, bool]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import settings
 from property_size import TIMES, examples
@@ -28,3 +30,9 @@ pytest_plugins = [
 def anyio_backend() -> str:
     """Tests marked `anyio` run on asyncio, like the product."""
     return "asyncio"
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test reads or writes what the commands of this machine's user remember."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

@@ -183,14 +183,14 @@ async def expire(client: ZooKeeper, servers: Sequence[str] = ()) -> None:
     await asyncio.to_thread(thief.close)
 
 
-async def eventually(condition: Callable[[], object], timeout: float = 10.0) -> None:
+async def eventually(condition: Callable[[], object], timeout: float = 30.0) -> None:
     """Wait until `condition` holds."""
     async with asyncio.timeout(timeout):
         while not condition():  # noqa: ASYNC110  # the condition is any state of anything
             await asyncio.sleep(0.005)
 
 
-async def eventually_async(condition: Callable[[], Awaitable[object]], timeout: float = 10.0) -> None:
+async def eventually_async(condition: Callable[[], Awaitable[object]], timeout: float = 30.0) -> None:
     deadline = time.monotonic() + timeout
     while not await condition():
         assert time.monotonic() < deadline, "the condition never held"

@@ -44,7 +44,8 @@ COMMANDS = {
     ),
     "ha": Lazy("torrentdist_cli.cluster.ha_commands:ha", "Who leads, and the masters' high availability."),
     "report": Lazy(
-        "torrentdist_cli.cluster.report_command:report", "Show how bundles travelled, as a page and Parquet tables."
+        "torrentdist_cli.cluster.report_command:report",
+        "Show what is not everywhere, what failed and what is slow, as a page and Parquet tables.",
     ),
     "doctor": Lazy("torrentdist_cli.cluster.doctor_command:doctor", "Say what is wrong with this host or its cluster."),
     "dev": Lazy(

@@ -26,7 +26,7 @@ class S3Endpoint(NamedTuple):
     url: str
 
     def storage_options(self) -> dict[str, Any]:
-        timeouts = {"connect_timeout": 5, "read_timeout": 5, "retries": {"max_attempts": 0}}
+        timeouts = {"connect_timeout": 10, "read_timeout": 10, "retries": {"max_attempts": 0}}
         return {"key": "key", "secret": "secret", "endpoint_url": self.url, "config_kwargs": timeouts}
 
 
@@ -74,7 +74,7 @@ class TestFsCodeDistributorOnS3(CodeDistributorConformance):
         bucket = f"bundles-{secrets.token_hex(6)}"
         fsspec.filesystem("s3", **endpoint.storage_options()).mkdir(bucket)
         options = {"url": f"s3://{bucket}/some/prefix", "storage_options": endpoint.storage_options()}
-        return {**options, "stall_secs": 10.0}
+        return {**options, "stall_secs": 30.0}
 
     @pytest.fixture(autouse=True)
     def server(self, endpoint: S3Endpoint) -> Iterator[None]:

@@ -14,6 +14,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from zookeeper_fixtures import eventually
 
 from torrentdist.host.http.web import WebServer, bind_socket, decode_body, json_response
 from torrentdist.http.connection_pool import Http
@@ -76,12 +77,6 @@ class Door:
 
 def door(periods: Periods = FAST) -> Door:
     return Door(SwarmDirectory(periods=periods))
-
-
-async def until(condition: Callable[[], bool], seconds: float = 5.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110 - the servers of this test can't signal it
-            await asyncio.sleep(0.002)
 
 
 @dataclass
@@ -151,7 +146,7 @@ def test_an_agent_is_known_by_all_masters_and_hears_of_others() -> None:
         async with peer_of(one.url, two.url, name="holder", swarms=[HAS], host="127.0.0.2") as holder:
             await holder.agent.announce()
         async with peer_of(one.url, two.url) as peer, running(peer.agent):
-            await until(lambda: peer.agent.picture.answered == 2)
+            await eventually(lambda: peer.agent.picture.answered == 2)
             picture = await peer.agent.announce()  # it is not told the addresses again, and knows them
 
         assert [(p.host, p.port, p.complete) for p in picture.swarms[D1].peers] == [("127.0.0.2", 7000, True)]
@@ -167,7 +162,7 @@ def test_announces_travel_on_kept_alive_connections() -> None:
     @with_doors(master)
     async def _() -> None:
         async with peer_of(master.url) as peer, running(peer.agent):
-            await until(lambda: len(master.requests) >= 5)
+            await eventually(lambda: len(master.requests) >= 5)
 
         assert len(master.connections) == 1
 
@@ -180,7 +175,7 @@ def test_a_stalled_master_delays_nobody() -> None:
     async def _() -> None:
         stalled.stalled = asyncio.Event()
         async with peer_of(live.url, stalled.url, deadline=30.0) as peer, running(peer.agent):
-            await until(lambda: len(live.requests) >= 5)
+            await eventually(lambda: len(live.requests) >= 5)
 
             assert len(stalled.requests) == 1
             assert peer.agent.picture.answered == 1
@@ -194,14 +189,14 @@ def test_a_killed_master_is_left_out_and_its_restart_is_noticed() -> None:
     @with_doors(stays, falls)
     async def _() -> None:
         async with peer_of(stays.url, falls.url) as peer, running(peer.agent):
-            await until(lambda: peer.agent.picture.answered == 2)
+            await eventually(lambda: peer.agent.picture.answered == 2)
             port = falls.port
             await falls.close()
-            await until(lambda: peer.agent.picture.answered == 1)
+            await eventually(lambda: peer.agent.picture.answered == 1)
             falls.directory = SwarmDirectory(periods=FAST)
             await falls.open(port)
-            await until(lambda: len(falls.directory.members(D1)) == 1)
-            await until(lambda: peer.agent.picture.answered == 2)
+            await eventually(lambda: len(falls.directory.members(D1)) == 1)
+            await eventually(lambda: peer.agent.picture.answered == 2)
 
 
 def test_a_master_that_is_registered_again_is_told_at_once() -> None:
@@ -214,15 +209,15 @@ def test_a_master_that_is_registered_again_is_told_at_once() -> None:
         port = falls.port
         await falls.close()
         async with peer_of(stays.url, falls.url) as peer, running(peer.agent):
-            await until(lambda: f"http://127.0.0.1:{port}" in peer.agent.picture.masters)
+            await eventually(lambda: f"http://127.0.0.1:{port}" in peer.agent.picture.masters)
             stays.masters = [stays.url]
-            await until(lambda: len(peer.agent.picture.masters) == 1)
+            await eventually(lambda: len(peer.agent.picture.masters) == 1)
             for _ in range(8):
                 await peer.agent.announce()
             assert max(master.next_in for master in peer.agent.statistics()) > 10.0
             await falls.open(port)
             stays.masters = [stays.url, falls.url]
-            await until(lambda: len(falls.directory.members(D1)) == 1, seconds=2.0)
+            await eventually(lambda: len(falls.directory.members(D1)) == 1, seconds=2.0)
 
 
 def test_with_no_master_the_last_picture_stays() -> None:
@@ -234,9 +229,9 @@ def test_with_no_master_the_last_picture_stays() -> None:
         async with peer_of(master.url, name="holder", swarms=[HAS], host="127.0.0.2") as holder:
             await holder.agent.announce()
         async with peer_of(master.url) as peer, running(peer.agent):
-            await until(lambda: peer.agent.picture.answered == 1)
+            await eventually(lambda: peer.agent.picture.answered == 1)
             await master.close()
-            await until(lambda: peer.agent.picture.answered == 0)
+            await eventually(lambda: peer.agent.picture.answered == 0)
 
             assert [p.host for p in peer.agent.picture.swarms[D1].peers] == ["127.0.0.2"]
             assert "127.0.0.2" in peer.agent.picture.addresses
@@ -268,8 +263,8 @@ def test_masters_are_learned_from_answers() -> None:
     async def _() -> None:
         known.masters = [known.url, learned.url + "/", "file:///etc/passwd"]
         async with peer_of(known.url) as peer, running(peer.agent):
-            await until(lambda: len(learned.directory.members(D1)) == 1)
-            await until(lambda: peer.agent.picture.answered == 2)
+            await eventually(lambda: len(learned.directory.members(D1)) == 1)
+            await eventually(lambda: peer.agent.picture.answered == 2)
 
 
 def test_a_poke_is_told_at_once_and_many_are_one() -> None:
@@ -279,14 +274,14 @@ def test_a_poke_is_told_at_once_and_many_are_one() -> None:
     @with_doors(master)
     async def _() -> None:
         async with peer_of(master.url) as peer, running(peer.agent):
-            await until(lambda: peer.agent.picture.answered == 1)
+            await eventually(lambda: peer.agent.picture.answered == 1)
             loop = asyncio.get_running_loop()
             began = loop.time()
             peer.swarms[:] = [HAS]
             for _ in range(100):
                 peer.agent.poke()
                 await asyncio.sleep(0)
-            await until(lambda: master.requests[-1].swarms == [HAS])
+            await eventually(lambda: master.requests[-1].swarms == [HAS])
             while loop.time() < began + 4 * POKE_SPACING_SECS:
                 peer.agent.poke()
                 await asyncio.sleep(0.001)
@@ -304,11 +299,11 @@ def test_a_poke_during_an_announce_makes_another_one() -> None:
     async def _() -> None:
         master.stalled = asyncio.Event()
         async with peer_of(master.url, deadline=30.0) as peer, running(peer.agent):
-            await until(lambda: len(master.requests) == 1)
+            await eventually(lambda: len(master.requests) == 1)
             peer.swarms[:] = [HAS]
             peer.agent.poke()
             master.stalled.set()
-            await until(lambda: len(master.requests) == 2)
+            await eventually(lambda: len(master.requests) == 2)
 
         assert master.requests[1].swarms == [HAS]
 
@@ -320,7 +315,7 @@ def test_goodbye_reaches_the_masters_and_ends_the_agent() -> None:
     @with_doors(master)
     async def _() -> None:
         async with peer_of(master.url) as peer, running(peer.agent) as task:
-            await until(lambda: peer.agent.picture.answered == 1)
+            await eventually(lambda: peer.agent.picture.answered == 1)
             await peer.agent.leave()
             async with asyncio.timeout(1.0):
                 await task
@@ -338,11 +333,11 @@ def test_goodbye_is_the_last_word() -> None:
     async def _() -> None:
         slow = master.stalled = asyncio.Event()
         async with peer_of(master.url, deadline=30.0) as peer, running(peer.agent):
-            await until(lambda: len(master.requests) == 1)
+            await eventually(lambda: len(master.requests) == 1)
             master.stalled = None
             leaving = asyncio.create_task(peer.agent.leave())
             with suppress(TimeoutError):
-                await until(lambda: len(master.requests) == 2, seconds=0.2)
+                await eventually(lambda: len(master.requests) == 2, seconds=0.2)
             slow.set()
             await leaving
 

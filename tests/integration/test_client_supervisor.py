@@ -72,11 +72,6 @@ class Supervisor:
         return json_response(HostBundleView(id=ID, digest=self.meta.digest, state=state, path=path, transfer=transfer))
 
 
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-
 @pytest.fixture
 def supervisor(tmp_path: Path) -> Supervisor:
     source = tmp_path / "source"

@@ -6,7 +6,7 @@ import asyncio
 import os
 import shutil
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +17,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from zookeeper_fixtures import eventually
 
 from torrentdist.bundle.content_check import finish_content, same_content
 from torrentdist.bundle.metafile import Metafile, parse_metafile
@@ -196,11 +197,6 @@ async def fetch(client: MasterClient, dest: Path, **options: Any) -> DownloadVie
     return await download(client, CONFIG, ID, dest, timeout=options.pop("timeout", 20.0), **options)
 
 
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
     top = tmp_path / "source"
@@ -376,7 +372,7 @@ def test_a_downloader_can_stay_and_seed(tmp_path: Path, source: Path) -> None:
                     seeding.set()
 
             staying = asyncio.create_task(fetch(client, first, seed_for=15.0, progress=note))
-            await wait_until(lambda: first.exists() and seeding.is_set())
+            await eventually(lambda: first.exists() and seeding.is_set())
             await master.engine.remove(meta.digest)
             result = await fetch(client, second)
             staying.cancel()
@@ -386,8 +382,3 @@ def test_a_downloader_can_stay_and_seed(tmp_path: Path, source: Path) -> None:
         assert same_content(meta, second)
 
     run(test())
-
-
-async def wait_until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110 - nothing of a file system can be awaited
-        await asyncio.sleep(0.01)

@@ -12,23 +12,17 @@ from pathlib import Path
 
 import httpx
 import pytest
-from cluster_fixtures import Cluster, NewCluster, picture, running_cluster, until
+from cluster_fixtures import Cluster, NewCluster, make_source, picture, running_cluster, until
 
 from torrentdist.bundle.content_check import verify_content
 from torrentdist.bundle.metafile import parse_metafile
 from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.host.process.daemon_address import read_address
-from torrentdist.testing.sample_trees import some_bytes, write_tree
 
 MIB = 1024 * 1024
 ROOM = 12 * MIB
 
 SmallDisk = Callable[[int], Path]
-
-
-def make(path: Path, seed: int, size: int = 200_000) -> Path:
-    write_tree(path, {"data.bin": some_bytes(size, seed), "sub/other.bin": some_bytes(size // 3, seed + 1)})
-    return path
 
 
 def tree_of(store: Path) -> set[str]:
@@ -91,18 +85,18 @@ def empty(cluster: Cluster) -> None:
 
 def test_an_upload_that_no_master_has_room_for(cramped: Cluster, tmp_path: Path, small_disk: SmallDisk) -> None:
     """E4: broken, an upload would fail without saying why, or leave its half on the masters' disks."""
-    small = make(tmp_path / "small", 600)
+    small = make_source(tmp_path / "small", 600)
     masters = cramped.masters()
     with on_small_disk(cramped, masters, small_disk):
         cramped.upload(small, "fits", replicas=2)
         before = {name: tree_of(cramped.store(name)) for name in masters}
 
-        refused = cramped.run("upload", make(tmp_path / "large", 610, ROOM), "--id", "too-large")
+        refused = cramped.run("upload", make_source(tmp_path / "large", 610, ROOM), "--id", "too-large")
         after = {name: tree_of(cramped.store(name)) for name in masters}
         listed = [view["id"] for view in cramped.run("bundle", "ls").ok()]
         cramped.run("download", "fits", tmp_path / "dest", "--no-supervisor").ok()
         # There is no trace of it: the id is free for what fits.
-        reused = cramped.upload(make(tmp_path / "fits too", 611), "too-large", replicas=2)
+        reused = cramped.upload(make_source(tmp_path / "fits too", 611), "too-large", replicas=2)
 
     assert 8 == refused.code
     assert "error[disk_full]" in refused.stderr
@@ -115,7 +109,7 @@ def test_an_upload_that_no_master_has_room_for(cramped: Cluster, tmp_path: Path,
 def test_a_standby_without_room_is_named(cramped: Cluster, tmp_path: Path, small_disk: SmallDisk) -> None:
     """E4: broken, nobody would learn which master lacks a copy, or it would never get one."""
     [full] = cramped.standbys()
-    large = make(tmp_path / "large", 620, ROOM)
+    large = make_source(tmp_path / "large", 620, ROOM)
     digest = make_metafile(large).digest
     with on_small_disk(cramped, [full], small_disk):
         before = tree_of(cramped.store(full))
@@ -134,7 +128,7 @@ def test_a_disk_that_others_fill_during_an_upload(cramped: Cluster, tmp_path: Pa
     """E4: broken, a master whose disk others fill would publish a torso, end, or never get over it."""
     empty(cramped)
     [full] = cramped.standbys()
-    source = make(tmp_path / "source", 630, 5 * MIB)
+    source = make_source(tmp_path / "source", 630, 5 * MIB)
     digest = make_metafile(source).digest
     with on_small_disk(cramped, [full], small_disk) as disks:
         uploading = cramped.begin(
@@ -161,7 +155,7 @@ def test_a_single_master_whose_disk_fills_says_so(
     """E4: broken, the uploader would wait for its whole time and then hear only that replicas are missing."""
     cluster = new_cluster({"store": {"reserve_bytes": 0}}, masters=1, supervisors=0)
     [only] = cluster.masters()
-    source = make(tmp_path / "source", 640, 5 * MIB)
+    source = make_source(tmp_path / "source", 640, 5 * MIB)
     digest = make_metafile(source).digest
     with on_small_disk(cluster, [only], small_disk) as disks:
         uploading = cluster.begin("upload", source, "--id", "too-late", swarm__upload_limit=4 * MIB)
@@ -191,7 +185,7 @@ def verify(cluster: Cluster, name: str, digest: str) -> list[str]:
 
 def test_a_download_to_a_full_disk(cluster: Cluster, tmp_path: Path, small_disk: SmallDisk) -> None:
     """E4: broken, a full disk would look like a network that is slow, or leave half a bundle as DEST."""
-    source = make(tmp_path / "source", 640, 6 * MIB)
+    source = make_source(tmp_path / "source", 640, 6 * MIB)
     cluster.upload(source, "for-small-disk")
     try:
         disk = small_disk(4 * MIB)
@@ -209,7 +203,7 @@ def test_a_download_to_a_full_disk(cluster: Cluster, tmp_path: Path, small_disk:
 def test_a_supervisor_without_room(cramped: Cluster, tmp_path: Path, small_disk: SmallDisk) -> None:
     """E4: broken, a host with a full disk would keep the fleet and its user waiting, without a reason."""
     [name] = cramped.supervisors()
-    cramped.upload(make(tmp_path / "source", 650, ROOM), "too-large-for-host", replicas=1)
+    cramped.upload(make_source(tmp_path / "source", 650, ROOM), "too-large-for-host", replicas=1)
     with on_small_disk(cramped, [name], small_disk):
         before = tree_of(cramped.store(name))
         fleet = cramped.run("bundle", "distribute", "too-large-for-host", "--wait", "100%", "--timeout", "4s")
@@ -229,9 +223,9 @@ def test_a_fetch_that_failed_is_made_again_when_there_is_room(
     one that is in use."""
     empty(cramped)
     [name] = cramped.supervisors()
-    job = make(tmp_path / "job", 660, ROOM // 2)
+    job = make_source(tmp_path / "job", 660, ROOM // 2)
     (job / "job.toml").write_text('name = "late"\ncommand = ["sleep", "60"]\n')
-    cramped.upload(make(tmp_path / "used", 670, ROOM // 2), "in-use", replicas=1)
+    cramped.upload(make_source(tmp_path / "used", 670, ROOM // 2), "in-use", replicas=1)
     cramped.upload(job, "late", replicas=1)
     cramped.run("bundle", "distribute", "in-use", "--wait", "100%").ok()
 
@@ -265,7 +259,7 @@ def test_daemons_that_start_on_a_full_disk_serve_what_is_on_it(
     """E4: broken, a host that restarts with a full disk would be away with all its bundles until somebody tidies up."""
     empty(cramped)
     [name], [host] = cramped.standbys(), cramped.supervisors()
-    source = make(tmp_path / "source", 680)
+    source = make_source(tmp_path / "source", 680)
     digest = cramped.upload(source, "here", replicas=2)["digest"]
     cramped.run("bundle", "distribute", "here", "--wait", "100%").ok()
     with on_small_disk(cramped, [name, host], small_disk) as disks:

@@ -11,23 +11,17 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from cluster_fixtures import Cluster, NewCluster, picture, until
+from cluster_fixtures import Cluster, NewCluster, make_source, picture, until
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
 from torrentdist.bundle.content_check import verify_content
 from torrentdist.bundle.metafile import parse_metafile
 from torrentdist.bundle.metafile_maker import make_metafile
-from torrentdist.testing.sample_trees import some_bytes, write_tree
 
 MIB = 1024 * 1024
 SLOW = 2 * MIB
 """Bytes per second, so that there is a middle to do harm in."""
-
-
-def make(path: Path, seed: int, size: int = 200_000) -> Path:
-    write_tree(path, {"data.bin": some_bytes(size, seed), "sub/other.bin": some_bytes(size // 3, seed + 1)})
-    return path
 
 
 @contextmanager
@@ -48,7 +42,7 @@ def part_bytes(parent: Path) -> int:
 
 def test_a_replica_record_means_bytes_on_disk(battered: Cluster, tmp_path: Path) -> None:
     """A12: broken, a replica would be counted that a power cut takes away, or that was never there."""
-    source = make(tmp_path / "source", 300, 4 * MIB)
+    source = make_source(tmp_path / "source", 300, 4 * MIB)
     meta = make_metafile(source)
     early: list[str] = []
     seen: set[str] = set()
@@ -76,7 +70,7 @@ def test_a_replica_record_means_bytes_on_disk(battered: Cluster, tmp_path: Path)
 
 def test_masters_die_in_the_middle_of_a_download(battered: Cluster, tmp_path: Path) -> None:
     """A23: broken, a rolling restart of the masters would fail the downloads of the whole fleet."""
-    source = make(tmp_path / "source", 310, 5 * MIB)
+    source = make_source(tmp_path / "source", 310, 5 * MIB)
     battered.upload(source, "survives")
     leader = battered.leader()
     downloading = battered.begin(
@@ -92,7 +86,7 @@ def test_masters_die_in_the_middle_of_a_download(battered: Cluster, tmp_path: Pa
 
 def test_all_masters_die_and_peers_finish(battered: Cluster, tmp_path: Path) -> None:
     """A23: broken, hosts that have a bundle among them could not complete it, or use it, without a master."""
-    source = make(tmp_path / "source", 330, 5 * MIB)
+    source = make_source(tmp_path / "source", 330, 5 * MIB)
     battered.upload(source, "peers-finish")
     battered.run("bundle", "distribute", "peers-finish", "--wait", "100%").ok()
     downloading = battered.begin(
@@ -112,7 +106,7 @@ def test_all_masters_die_and_peers_finish(battered: Cluster, tmp_path: Path) -> 
 
 def test_a_download_without_any_holder_fails_in_time(battered: Cluster, tmp_path: Path) -> None:
     """A25: broken, a download that nobody can serve any more would hang, or leave half a bundle as a whole one."""
-    source = make(tmp_path / "source", 350, 6 * MIB)
+    source = make_source(tmp_path / "source", 350, 6 * MIB)
     battered.upload(source, "nobody-left")
     downloading = battered.begin(
         "download", "nobody-left", tmp_path / "dest", "--no-supervisor", "--timeout", "3s",
@@ -130,7 +124,7 @@ def test_a_download_without_any_holder_fails_in_time(battered: Cluster, tmp_path
 
 def test_a_restarted_master_serves_at_once(battered: Cluster, tmp_path: Path) -> None:
     """A24: broken, a master would come back and serve nothing until somebody asked it to."""
-    sources = {f"at-once-{n}": make(tmp_path / f"source-{n}", 360 + 2 * n) for n in range(3)}
+    sources = {f"at-once-{n}": make_source(tmp_path / f"source-{n}", 360 + 2 * n) for n in range(3)}
     for bundle, source in sources.items():
         battered.upload(source, bundle)
     alone, *others = battered.standbys()
@@ -168,7 +162,7 @@ def test_a_killed_daemon_starts_again_at_once(battered: Cluster, role: str) -> N
 
 def test_an_upload_survives_the_leader(battered: Cluster, tmp_path: Path) -> None:
     """B8: broken, every failover would fail the uploads of the moment."""
-    source = make(tmp_path / "source", 370, 6 * MIB)
+    source = make_source(tmp_path / "source", 370, 6 * MIB)
     leader = battered.leader()
     uploading = battered.begin("upload", source, "--id", "survivor", "--min-replicas", 2, swarm__upload_limit=2 * MIB)
     until(lambda: battered.get(leader, "/v1/bundles/survivor?uploading=true"), "the upload is open")
@@ -183,7 +177,7 @@ def test_an_upload_survives_the_leader(battered: Cluster, tmp_path: Path) -> Non
 
 def test_the_upload_of_a_killed_client_is_forgotten(battered: Cluster, tmp_path: Path) -> None:
     """A20: broken, what nobody will ever complete would hold its id and its room for ever."""
-    source = make(tmp_path / "source", 380, 6 * MIB)
+    source = make_source(tmp_path / "source", 380, 6 * MIB)
     digest = make_metafile(source).digest
     leader = battered.leader()
     uploading = battered.begin("upload", source, "--id", "abandoned", swarm__upload_limit=MIB)
@@ -194,7 +188,7 @@ def test_the_upload_of_a_killed_client_is_forgotten(battered: Cluster, tmp_path:
     listed = [view["id"] for view in battered.run("bundle", "ls").ok()]
     missing = battered.run("download", "abandoned", tmp_path / "dest")
     until(lambda: battered.get(leader, "/v1/bundles/abandoned?uploading=true") is None, "the record expires", 30)
-    other = battered.run("upload", make(tmp_path / "other", 382), "--id", "abandoned", "--min-replicas", 3)
+    other = battered.run("upload", make_source(tmp_path / "other", 382), "--id", "abandoned", "--min-replicas", 3)
 
     assert "abandoned" not in listed
     assert 3 == missing.code
@@ -204,7 +198,7 @@ def test_the_upload_of_a_killed_client_is_forgotten(battered: Cluster, tmp_path:
 
 def test_a_killed_client_goes_on_with_its_upload(battered: Cluster, tmp_path: Path) -> None:
     """A20: broken, an upload that was interrupted could not be made again before it has expired."""
-    source = make(tmp_path / "source", 390, 6 * MIB)
+    source = make_source(tmp_path / "source", 390, 6 * MIB)
     leader = battered.leader()
     uploading = battered.begin("upload", source, "--id", "second-try", swarm__upload_limit=2 * MIB)
     until(lambda: battered.get(leader, "/v1/bundles/second-try?uploading=true"), "the upload is open")
@@ -219,7 +213,7 @@ def test_a_killed_client_goes_on_with_its_upload(battered: Cluster, tmp_path: Pa
 
 def test_another_disk_is_another_store(battered: Cluster, tmp_path: Path) -> None:
     """A27: broken, a master with a new, empty disk would count as a holder of everything it once had."""
-    digest = battered.upload(make(tmp_path / "source", 400, 4 * MIB), "other-disk")["digest"]
+    digest = battered.upload(make_source(tmp_path / "source", 400, 4 * MIB), "other-disk")["digest"]
     leader, name = battered.leader(), battered.standbys()[0]
     battered.kill(name)
     os.rename(battered.store(name), tmp_path / "old disk")
@@ -244,7 +238,7 @@ def test_another_disk_is_another_store(battered: Cluster, tmp_path: Path) -> Non
 
 def test_a_corrupt_byte_is_served_by_nobody_and_repaired(battered: Cluster, tmp_path: Path) -> None:
     """Broken, a flipped bit on one disk would spread, or stay."""
-    source = make(tmp_path / "source", 410, 2 * MIB)
+    source = make_source(tmp_path / "source", 410, 2 * MIB)
     digest = battered.upload(source, "flipped")["digest"]
     victim = battered.standbys()[0]
     damaged = flip_byte(battered.content(victim, digest) / "data.bin")
@@ -277,7 +271,7 @@ def flip_byte(path: Path) -> bytes:
 
 def test_a_supervisor_finds_and_repairs_a_corrupt_byte(battered: Cluster, tmp_path: Path) -> None:
     """Broken, a job would run damaged code although others have it whole."""
-    source = make(tmp_path / "source", 420, 2 * MIB)
+    source = make_source(tmp_path / "source", 420, 2 * MIB)
     digest = battered.upload(source, "flipped-host")["digest"]
     battered.run("bundle", "distribute", "flipped-host", "--wait", "100%").ok()
     victim = battered.supervisors()[0]
@@ -304,7 +298,7 @@ def test_two_hosts_with_alike_names_are_two(new_cluster: NewCluster, tmp_path: P
     masters = ["master-1", "master-1-0", "master-10"]
     until(lambda: all(cluster.registered(n, at="master-1") for n in (*masters, "supervisor-10")), "all are registered")
     digests = {
-        bundle: cluster.upload(make(tmp_path / bundle, 430 + n), bundle)["digest"]
+        bundle: cluster.upload(make_source(tmp_path / bundle, 430 + n), bundle)["digest"]
         for n, bundle in enumerate(("b-1", "b-1-0", "b-10"))
     }
     cluster.run("bundle", "distribute", "b-1", "--supervisors", "supervisor-1", "--wait", "100%").ok()

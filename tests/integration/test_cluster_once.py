@@ -11,17 +11,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from cluster_fixtures import Cluster, running_cluster, until
+from cluster_fixtures import Cluster, make_source, running_cluster, until
 from kazoo.client import KazooClient
 
 from torrentdist.client.masters.master_client import MasterClient
 from torrentdist.model.configuration.config import ClientConfig
-from torrentdist.testing.sample_trees import some_bytes, write_tree
-
-
-def make(path: Path, seed: int) -> Path:
-    write_tree(path, {"data.bin": some_bytes(50_000, seed)})
-    return path
 
 
 @contextmanager
@@ -81,7 +75,7 @@ def trio(_trio: Cluster) -> Cluster:
 def test_a_request_is_made_once_across_a_failover(trio: Cluster, tmp_path: Path) -> None:
     """B7: broken, who retries after a failover would undo what came in between, or be told that he failed."""
     for n, bundle in enumerate(("pinned", "gone", "spread")):
-        trio.upload(make(tmp_path / bundle, n), bundle)
+        trio.upload(make_source(tmp_path / bundle, n), bundle)
     leader, (standby, _) = trio.leader(), trio.standbys()
     send_unread(trio.url(leader), "PUT", "/v1/bundles/pinned/pin", "b7-pin")
     send_unread(trio.url(leader), "DELETE", "/v1/bundles/gone", "b7-remove")
@@ -117,7 +111,7 @@ def test_five_failovers_in_a_row_and_a_mutation_after_each(trio: Cluster, tmp_pa
     with records_of(trio) as records:
         for n in range(5):
             bundle = f"row-{n}"
-            trio.upload(make(tmp_path / bundle, 10 + n), bundle, replicas=2)
+            trio.upload(make_source(tmp_path / bundle, 10 + n), bundle, replicas=2)
             before = version_of(records, bundle)
             leader = trio.leader()
             send_unread(trio.url(leader), "DELETE", f"/v1/bundles/{bundle}", f"b10-{n}")
@@ -138,7 +132,7 @@ def test_five_failovers_in_a_row_and_a_mutation_after_each(trio: Cluster, tmp_pa
 def test_every_job_has_an_id_of_its_own_across_failovers(trio: Cluster, tmp_path: Path) -> None:
     """A19: broken, a job submitted to a dying leader would be there twice, or a new one would inherit an old one's
     workers, output and story."""
-    source = make(tmp_path / "code", 40)
+    source = make_source(tmp_path / "code", 40)
     (source / "job.toml").write_text('name = "again"\ncommand = ["sleep", "60"]\n')
     trio.upload(source, "code", replicas=2)
     body = b'{"bundle": "code", "activate": false}'
@@ -165,7 +159,7 @@ def test_every_job_has_an_id_of_its_own_across_failovers(trio: Cluster, tmp_path
 
 def test_who_has_written_reads_it_at_every_master(trio: Cluster, tmp_path: Path) -> None:
     """B11: broken, a bundle just uploaded or removed would be missing or there again, depending on who answers."""
-    trio.upload(make(tmp_path / "own", 20), "own")
+    trio.upload(make_source(tmp_path / "own", 20), "own")
     leader = trio.leader()
     stale = []
     for n in range(60):
@@ -182,7 +176,7 @@ def test_who_has_written_reads_it_at_every_master(trio: Cluster, tmp_path: Path)
 
 def test_a_request_id_stands_for_one_request(trio: Cluster, tmp_path: Path) -> None:
     """B7: broken, a client that reuses an id would believe that something was done which was not."""
-    trio.upload(make(tmp_path / "reused", 30), "reused")
+    trio.upload(make_source(tmp_path / "reused", 30), "reused")
     url, same = trio.url(trio.leader()), {"X-Request-Id": "b7-reused"}
 
     first = trio.http.put(f"{url}/v1/bundles/reused/pin", headers=same)

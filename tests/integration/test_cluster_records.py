@@ -9,18 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from cluster_fixtures import Cluster, NewCluster, picture, throughout, until
+from cluster_fixtures import Cluster, NewCluster, make_source, picture, throughout, until
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
-from torrentdist.testing.sample_trees import some_bytes, write_tree
-
 MIB = 1024 * 1024
-
-
-def make(path: Path, seed: int, size: int = 200_000) -> Path:
-    write_tree(path, {"data.bin": some_bytes(size, seed), "sub/other.bin": some_bytes(size // 3, seed + 1)})
-    return path
 
 
 @contextmanager
@@ -70,7 +63,7 @@ def doomed(new_cluster: NewCluster) -> Cluster:
 
 def test_records_that_are_gone_delete_no_bundle(doomed: Cluster, tmp_path: Path) -> None:
     """A13: broken, a mistake in ZooKeeper would delete every copy of every bundle."""
-    source = make(tmp_path / "source", 500)
+    source = make_source(tmp_path / "source", 500)
     digest = doomed.upload(source, "kept")["digest"]
     doomed.run("bundle", "distribute", "kept", "--wait", "100%").ok()
 
@@ -101,7 +94,7 @@ def test_records_that_are_gone_delete_no_bundle(doomed: Cluster, tmp_path: Path)
 
 def test_a_foreign_tree_deletes_no_bundle(doomed: Cluster, tmp_path: Path) -> None:
     """A13: broken, one wrong line in a master's configuration would cost it every bundle that it holds."""
-    digest = doomed.upload(make(tmp_path / "source", 510), "elsewhere")["digest"]
+    digest = doomed.upload(make_source(tmp_path / "source", 510), "elsewhere")["digest"]
     name = doomed.standbys()[0]
     doomed.dev.signal(name, signal.SIGTERM)
 
@@ -118,7 +111,7 @@ def test_a_foreign_tree_deletes_no_bundle(doomed: Cluster, tmp_path: Path) -> No
 
 def test_a_removed_bundle_does_not_come_back(battered: Cluster, tmp_path: Path) -> None:
     """A16: broken, whoever was away at the removal would bring the bundle back, for everybody."""
-    source = make(tmp_path / "source", 520)
+    source = make_source(tmp_path / "source", 520)
     digest = battered.upload(source, "gone-for-good")["digest"]
     battered.run("bundle", "distribute", "gone-for-good", "--wait", "100%").ok()
     away = [battered.standbys()[0], battered.supervisors()[0]]
@@ -141,7 +134,7 @@ def test_a_removed_bundle_does_not_come_back(battered: Cluster, tmp_path: Path) 
 
 def test_zookeeper_away_stops_mutations_only(battered: Cluster, tmp_path: Path) -> None:
     """Broken, an outage of ZooKeeper would hang every command, or end the transfers that are under way."""
-    source = make(tmp_path / "source", 530, 6 * MIB)
+    source = make_source(tmp_path / "source", 530, 6 * MIB)
     battered.upload(source, "goes-on")
     downloading = battered.begin(
         "download", "goes-on", tmp_path / "dest", "--no-supervisor", swarm__download_limit=2 * MIB
@@ -149,7 +142,7 @@ def test_zookeeper_away_stops_mutations_only(battered: Cluster, tmp_path: Path) 
     until(lambda: part_bytes(tmp_path) > MIB, "something has arrived")
 
     battered.dev.signal("zookeeper-1", signal.SIGSTOP)
-    other = make(tmp_path / "other", 540)
+    other = make_source(tmp_path / "other", 540)
     refused = [
         battered.begin(*args, client__deadline_secs=4)
         for args in (
@@ -173,7 +166,7 @@ def test_zookeeper_away_stops_mutations_only(battered: Cluster, tmp_path: Path) 
 
 def test_no_leader_is_said_in_time(battered: Cluster, tmp_path: Path) -> None:
     """Broken, a command would wait for ever for masters that are all down."""
-    source = make(tmp_path / "source", 550)
+    source = make_source(tmp_path / "source", 550)
     battered.kill(*battered.masters())
 
     began = time.monotonic()
@@ -187,7 +180,7 @@ def test_no_leader_is_said_in_time(battered: Cluster, tmp_path: Path) -> None:
 
 def test_a_frozen_leader_is_replaced_and_changes_nothing(battered: Cluster, tmp_path: Path) -> None:
     """E2: broken, a leader that wakes up after its time would undo what its successor did."""
-    source = make(tmp_path / "source", 560)
+    source = make_source(tmp_path / "source", 560)
     leader = battered.leader()
 
     battered.dev.signal(leader, signal.SIGSTOP)

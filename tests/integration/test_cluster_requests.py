@@ -6,15 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
-from cluster_fixtures import Cluster, Ran, picture, until
+from cluster_fixtures import Cluster, Ran, make_source, picture, until
 
 from torrentdist.bundle.metafile_maker import make_metafile
-from torrentdist.testing.sample_trees import some_bytes, write_tree
-
-
-def make(path: Path, seed: int, size: int = 200_000) -> Path:
-    write_tree(path, {"data.bin": some_bytes(size, seed), "sub/other.bin": some_bytes(size // 3, seed + 1)})
-    return path
 
 
 def code_of(ran: Ran) -> tuple[int, str]:
@@ -25,11 +19,11 @@ def code_of(ran: Ran) -> tuple[int, str]:
 
 def test_the_same_content_again_moves_nothing(cluster: Cluster, tmp_path: Path) -> None:
     """Without this, every retry of an upload would send everything again."""
-    source = make(tmp_path / "source", 100)
+    source = make_source(tmp_path / "source", 100)
     first = cluster.upload(source, "again")
     before = cluster.get(cluster.leader(), "/v1/bundles/again")
 
-    second = cluster.upload(make(tmp_path / "elsewhere" / "copy", 100), "again")
+    second = cluster.upload(make_source(tmp_path / "elsewhere" / "copy", 100), "again")
 
     assert first["digest"] == second["digest"]
     assert (True, 3) == (second["achieved"], second["replicas"])
@@ -38,10 +32,10 @@ def test_the_same_content_again_moves_nothing(cluster: Cluster, tmp_path: Path) 
 
 def test_other_content_under_the_id_is_a_conflict(cluster: Cluster, tmp_path: Path) -> None:
     """Without this, an id would not say which code runs."""
-    cluster.upload(make(tmp_path / "one", 110), "taken")
+    cluster.upload(make_source(tmp_path / "one", 110), "taken")
     before = cluster.get("master-1", "/v1/bundles/taken")
 
-    refused = cluster.run("upload", make(tmp_path / "other", 111), "--id", "taken")
+    refused = cluster.run("upload", make_source(tmp_path / "other", 111), "--id", "taken")
 
     assert (9, "conflict") == code_of(refused)
     assert before == cluster.get("master-1", "/v1/bundles/taken")
@@ -49,8 +43,8 @@ def test_other_content_under_the_id_is_a_conflict(cluster: Cluster, tmp_path: Pa
 
 def test_a_conflict_leaves_nothing_on_any_disk(cluster: Cluster, tmp_path: Path) -> None:
     """Without this, refused uploads would fill the masters' disks."""
-    cluster.upload(make(tmp_path / "one", 112), "taken-2")
-    meta = make_metafile(make(tmp_path / "other", 113))
+    cluster.upload(make_source(tmp_path / "one", 112), "taken-2")
+    meta = make_metafile(make_source(tmp_path / "other", 113))
 
     answer = cluster.http.post(f"{cluster.url(cluster.leader())}/v1/bundles/taken-2", content=meta.raw)
 
@@ -84,7 +78,7 @@ def test_an_unknown_id_is_not_found(cluster: Cluster, tmp_path: Path, command: t
 def test_fewer_replicas_than_wanted(cluster: Cluster, tmp_path: Path) -> None:
     """Without this, an upload with too few copies would look complete, or be thrown away."""
     ran = cluster.run(
-        "upload", make(tmp_path / "source", 120), "--id", "four-wanted", "--min-replicas", 4, "--timeout", "2s"
+        "upload", make_source(tmp_path / "source", 120), "--id", "four-wanted", "--min-replicas", 4, "--timeout", "2s"
     )
 
     assert (10, "partly") == code_of(ran)
@@ -95,7 +89,7 @@ def test_fewer_replicas_than_wanted(cluster: Cluster, tmp_path: Path) -> None:
 
 def test_a_pinned_bundle_is_not_removed(cluster: Cluster, tmp_path: Path) -> None:
     """A28: without this, a bundle that somebody protected would be gone."""
-    digest = cluster.upload(make(tmp_path / "source", 130), "pinned")["digest"]
+    digest = cluster.upload(make_source(tmp_path / "source", 130), "pinned")["digest"]
     cluster.run("bundle", "pin", "pinned").ok()
 
     refused = cluster.run("bundle", "rm", "pinned")
@@ -114,7 +108,7 @@ def test_a_removed_id_is_free_for_the_same_content_only(cluster: Cluster, tmp_pa
     """A28: without this, an id would come to mean other code after a removal, or a removal could
     never be undone.
     """
-    source = make(tmp_path / "source", 140)
+    source = make_source(tmp_path / "source", 140)
     digest = cluster.upload(source, "revived")["digest"]
     cluster.run("bundle", "distribute", "revived", "--wait", "100%").ok()
     everybody = [*cluster.masters(), *cluster.supervisors()]
@@ -123,7 +117,7 @@ def test_a_removed_id_is_free_for_the_same_content_only(cluster: Cluster, tmp_pa
     listed = [view["id"] for view in cluster.run("bundle", "ls").ok()]
 
     gone = cluster.run("download", "revived", tmp_path / "gone")
-    other = cluster.run("upload", make(tmp_path / "other", 141), "--id", "revived")
+    other = cluster.run("upload", make_source(tmp_path / "other", 141), "--id", "revived")
     same = cluster.upload(source, "revived")
     cluster.run("download", "revived", tmp_path / "dest", "--no-supervisor").ok()
     fleet = cluster.run("bundle", "distribute", "revived", "--wait", "100%", "--timeout", "20s")
@@ -138,7 +132,7 @@ def test_a_removed_id_is_free_for_the_same_content_only(cluster: Cluster, tmp_pa
 
 def test_two_names_of_one_content_live_apart(cluster: Cluster, tmp_path: Path) -> None:
     """Without this, removing one name would take the bytes from under the other."""
-    source = make(tmp_path / "source", 150)
+    source = make_source(tmp_path / "source", 150)
     digest = cluster.upload(source, "twin-a")["digest"]
     assert digest == cluster.upload(source, "twin-b")["digest"]
 
@@ -152,7 +146,7 @@ def test_two_names_of_one_content_live_apart(cluster: Cluster, tmp_path: Path) -
 
 def test_a_destination_with_other_content_is_refused_without_force(cluster: Cluster, tmp_path: Path) -> None:
     """Without this, a download would destroy a user's files, or --force would do nothing."""
-    source = make(tmp_path / "source", 160)
+    source = make_source(tmp_path / "source", 160)
     cluster.upload(source, "into-dest")
     dest = tmp_path / "dest"
     dest.mkdir()
@@ -172,7 +166,7 @@ def test_a_destination_with_other_content_is_refused_without_force(cluster: Clus
 
 def test_a_download_that_was_killed_goes_on(cluster: Cluster, tmp_path: Path) -> None:
     """Without this, a download of hours would start again from nothing after a crash."""
-    source = make(tmp_path / "source", 170, 6_000_000)
+    source = make_source(tmp_path / "source", 170, 6_000_000)
     cluster.upload(source, "resumed")
     dest = tmp_path / "dest"
     slow = cluster.begin("download", "resumed", dest, "--no-supervisor", swarm__download_limit=2_000_000)
@@ -195,7 +189,7 @@ def arrived(parent: Path) -> int:
 
 def test_a_download_that_cannot_be_done_in_time_says_so(cluster: Cluster, tmp_path: Path) -> None:
     """A25: without this, a download that is not complete would be a success, or would never end."""
-    source = make(tmp_path / "source", 180, 6_000_000)
+    source = make_source(tmp_path / "source", 180, 6_000_000)
     cluster.upload(source, "too-slow")
 
     ran = cluster.run(
@@ -211,7 +205,7 @@ def test_standbys_fetch_because_of_the_watch(cluster: Cluster, tmp_path: Path) -
     """A26: without this, a bundle would reach the standbys with the next periodic sync only, which
     is a day away here.
     """
-    one = cluster.upload(make(tmp_path / "source", 190), "by-the-watch", replicas=1)
+    one = cluster.upload(make_source(tmp_path / "source", 190), "by-the-watch", replicas=1)
     until(lambda: 3 == len(cluster.holders("by-the-watch", at="master-1")), "three holders", 10)
 
     assert all(cluster.published(name, one["digest"]) for name in cluster.masters())
@@ -221,7 +215,7 @@ def test_a_standby_refuses_a_mutation_and_names_the_leader(cluster: Cluster, tmp
     """A1: without this, two masters would change the records, or a client could not find the one
     that may.
     """
-    meta = make_metafile(make(tmp_path / "source", 200))
+    meta = make_metafile(make_source(tmp_path / "source", 200))
     leader, standby = cluster.leader(), cluster.standbys()[0]
 
     answer = cluster.http.post(f"{cluster.url(standby)}/v1/bundles/refused-here", content=meta.raw)
@@ -265,7 +259,7 @@ def test_an_upload_in_chunks(cluster: Cluster, tmp_path: Path) -> None:
     """Without this, a client without libtorrent could not upload, or would begin again after every
     hiccup.
     """
-    source = make(tmp_path / "source", 210, 900_000)
+    source = make_source(tmp_path / "source", 210, 900_000)
     upload = Chunked(cluster, source)
     third = len(upload.data) // 3
 
@@ -285,7 +279,7 @@ def test_an_upload_in_chunks(cluster: Cluster, tmp_path: Path) -> None:
 
 def test_chunks_that_do_not_match_are_never_published(cluster: Cluster, tmp_path: Path) -> None:
     """Without this, whatever an uploader sent would be handed out as the bundle."""
-    upload = Chunked(cluster, make(tmp_path / "source", 220))
+    upload = Chunked(cluster, make_source(tmp_path / "source", 220))
     upload.open("wrong-chunks")
     good = upload.data
     upload.data = good[:1000] + bytes(b ^ 1 for b in good[1000:1001]) + good[1001:]
@@ -305,7 +299,7 @@ def test_chunks_that_do_not_match_are_never_published(cluster: Cluster, tmp_path
 
 def test_an_unfinished_upload_is_nowhere_to_be_seen(cluster: Cluster, tmp_path: Path) -> None:
     """A20: without this, a job could be started with a bundle that has not arrived."""
-    upload = Chunked(cluster, make(tmp_path / "source", 230))
+    upload = Chunked(cluster, make_source(tmp_path / "source", 230))
     upload.open("unfinished")
     upload.offset()
     upload.put(0, 1000)

@@ -8,12 +8,11 @@ import shutil
 import socket
 import stat
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
+from engines_in_process import LARGE, MiB, address, engines, published, run, some
+from zookeeper_fixtures import eventually
 
 from torrentdist.bundle.content_check import finish_content, verify_content
 from torrentdist.bundle.metafile import Metafile
@@ -23,51 +22,6 @@ from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole
 from torrentdist.model.wire.transfer_messages import Sources, TransferPhase
 from torrentdist.swarm.engine.engine import Engine, EngineConfig, Transfer
 from torrentdist.testing.sample_trees import NESTED, ODD_NAMES, SINGLE_FILE, SMALL, Tree, some_bytes, write_tree
-
-MiB = 1024 * 1024
-DEADLINE_SECS = 20.0
-LARGE: Tree = {"large.bin": some_bytes(8 * MiB, 5), "small.bin": some_bytes(10, 6)}
-
-
-def run(scenario: Coroutine[Any, Any, None]) -> None:
-    async def limited() -> None:
-        async with asyncio.timeout(DEADLINE_SECS):
-            await scenario
-
-    asyncio.run(limited())
-
-
-def published(home: Path, tree: Tree) -> Metafile:
-    """A bundle as a store publishes it, in `home`/content."""
-    write_tree(home / "content", tree)
-    meta = make_metafile(home / "content")
-    finish_content(meta, home / "content")
-    return meta
-
-
-@asynccontextmanager
-async def engines(*configs: EngineConfig) -> AsyncIterator[list[Engine]]:
-    running = [Engine(config) for config in configs]
-    try:
-        for engine in running:
-            await engine.start()
-        yield running
-    finally:
-        for engine in running:
-            await engine.close()
-
-
-def some(count: int) -> list[EngineConfig]:
-    return [EngineConfig()] * count
-
-
-def address(engine: Engine, role: PeerRole = PeerRole.MASTER, *, complete: bool = False) -> PeerAddress:
-    return PeerAddress(host=engine.host, port=engine.port, role=role, complete=complete)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110 - what libtorrent does has no event here; run() is the deadline
-        await asyncio.sleep(0.01)
 
 
 def damaged_in(meta: Metafile, home: Path) -> list[str]:
@@ -296,8 +250,8 @@ def test_complete_peers_part(tmp_path: Path) -> None:
         async with engines(*some(3)) as (a, b, c):
             seed = a.seed(meta, tmp_path / "a")
             await b.fetch(meta, tmp_path / "b", [address(a)]).wait_done()
-            await until(lambda: seed.view().uploaded == meta.size)
-            await until(lambda: a.statistics().peers == 0)
+            await eventually(lambda: seed.view().uploaded == meta.size)
+            await eventually(lambda: a.statistics().peers == 0)
             await c.fetch(meta, tmp_path / "c", [address(a)]).wait_done()
 
             assert (seed.phase, a.statistics().torrents) == (TransferPhase.SEEDING, 1)
@@ -320,7 +274,7 @@ def test_who_is_connected_is_not_dialled_again(tmp_path: Path) -> None:
             before = await connections(a.port, b.port)  # of others, which had these ports a moment ago
             seed = a.seed(meta, tmp_path / "a")
             transfer = b.fetch(meta, tmp_path / "b", [address(a)])
-            await until(lambda: transfer.view().done > 0)
+            await eventually(lambda: transfer.view().done > 0)
             while transfer.active:
                 seed.add_peers([address(b, PeerRole.SUPERVISOR)])
                 transfer.add_peers([address(a)])

@@ -8,25 +8,19 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
+from engines_in_process import LARGE, MiB, address, engines, published, run, some
+from zookeeper_fixtures import eventually
 
 from torrentdist.bundle.content_check import finish_content, verify_content
 from torrentdist.bundle.metafile import Metafile
-from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole
 from torrentdist.model.wire.transfer_messages import TransferPhase
 from torrentdist.swarm.engine.engine import Engine, EngineConfig
-from torrentdist.testing.sample_trees import SMALL, Tree, some_bytes, write_tree
+from torrentdist.testing.sample_trees import SMALL
 
-MiB = 1024 * 1024
-DEADLINE_SECS = 20.0
-LARGE: Tree = {"large.bin": some_bytes(8 * MiB, 5), "small.bin": some_bytes(10, 6)}
 FETCHER = """
 import asyncio, resource, sys
 from pathlib import Path
@@ -53,48 +47,6 @@ async def main(metafile: str, home: str, port: str, limit: str, largest_file: st
 
 asyncio.run(main(*sys.argv[1:]))
 """
-
-
-def run(scenario: Coroutine[Any, Any, None]) -> None:
-    async def limited() -> None:
-        async with asyncio.timeout(DEADLINE_SECS):
-            await scenario
-
-    asyncio.run(limited())
-
-
-def published(home: Path, tree: Tree) -> Metafile:
-    write_tree(home / "content", tree)
-    meta = make_metafile(home / "content")
-    finish_content(meta, home / "content")
-    return meta
-
-
-@asynccontextmanager
-async def engines(
-    *configs: EngineConfig, on_blocked: Callable[[str], None] | None = None
-) -> AsyncIterator[list[Engine]]:
-    running = [Engine(config, on_blocked=on_blocked) for config in configs]
-    try:
-        for engine in running:
-            await engine.start()
-        yield running
-    finally:
-        for engine in running:
-            await engine.close()
-
-
-def some(count: int) -> list[EngineConfig]:
-    return [EngineConfig()] * count
-
-
-def address(engine: Engine, *, complete: bool = False) -> PeerAddress:
-    return PeerAddress(host=engine.host, port=engine.port, role=PeerRole.MASTER, complete=complete)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110 - what libtorrent does has no event here; run() is the deadline
-        await asyncio.sleep(0.01)
 
 
 async def fetcher(
@@ -133,7 +85,7 @@ def test_a_peer_with_bad_data_is_found_out(tmp_path: Path) -> None:
         async with engines(*some(3)) as (good, bad, b):
             bad.seed(meta, tmp_path / "bad")
             transfer = b.fetch(meta, tmp_path / "b", [address(bad)])
-            await until(lambda: transfer.view().hash_failures > 0)
+            await eventually(lambda: transfer.view().hash_failures > 0)
             good.seed(meta, tmp_path / "good")
             transfer.add_peers([address(good)])
             await transfer.wait_done()
@@ -165,7 +117,7 @@ def test_a_killed_fetch_goes_on_where_it_was(tmp_path: Path) -> None:
         async with engines(*some(1)) as (a,):
             a.seed(meta, tmp_path / "a")
             first = await fetcher(meta, tmp_path, a, limit=MiB)
-            await until(lambda: on_disk(meta, tmp_path / "b") >= 2 * MiB)
+            await eventually(lambda: on_disk(meta, tmp_path / "b") >= 2 * MiB)
             first.send_signal(signal.SIGKILL)
             await first.communicate()
             saved = on_disk(meta, tmp_path / "b")
@@ -236,7 +188,7 @@ def test_damage_to_a_seeded_file_ends_its_seeding(tmp_path: Path, how: str) -> N
         async with engines(*some(3)) as (a, b, c):
             seed = a.seed(meta, tmp_path / "a")
             b.fetch(meta, tmp_path / "b", [address(a)])
-            await until(lambda: seed.phase is TransferPhase.FAILED)
+            await eventually(lambda: seed.phase is TransferPhase.FAILED)
             published(tmp_path / "c", LARGE)
             c.seed(meta, tmp_path / "c")
             seed.add_peers([address(c)])
@@ -261,7 +213,7 @@ def test_strangers_are_refused_until_they_are_known(tmp_path: Path) -> None:
             a.allow(["127.0.0.1", "not an address"])
             a.seed(meta, tmp_path / "a")
             transfer = b.fetch(meta, tmp_path / "b", [address(a)])
-            await until(lambda: len(blocked) > 0)
+            await eventually(lambda: len(blocked) > 0)
 
             assert transfer.view().done == 0
 
@@ -281,9 +233,9 @@ def test_who_is_not_known_any_more_is_disconnected(tmp_path: Path) -> None:
         async with engines(EngineConfig(upload_limit=2 * MiB), *some(1)) as (a, b):
             a.seed(meta, tmp_path / "a")
             transfer = b.fetch(meta, tmp_path / "b", [address(a)])
-            await until(lambda: transfer.view().done > 0)
+            await eventually(lambda: transfer.view().done > 0)
             a.allow([])
-            await until(lambda: transfer.view().peers == 0)
+            await eventually(lambda: transfer.view().peers == 0)
 
             assert transfer.view().phase is TransferPhase.FETCHING
 
@@ -302,7 +254,7 @@ def test_removing_closes_files_and_keeps_them(tmp_path: Path) -> None:
         async with engines(EngineConfig(upload_limit=4 * MiB), *some(1)) as (a, b):
             a.seed(meta, tmp_path / "a")
             transfer = b.fetch(meta, tmp_path / "b", [address(a)])
-            await until(lambda: transfer.view().done > MiB)
+            await eventually(lambda: transfer.view().done > MiB)
             await asyncio.gather(*(engine.remove(meta.digest) for engine in (a, b, b)))
 
             assert open_files() == []
@@ -329,7 +281,7 @@ def test_closing_is_quick_and_ends_every_wait(tmp_path: Path) -> None:
         async with engines(EngineConfig(upload_limit=MiB), *some(1)) as (a, b):
             a.seed(meta, tmp_path / "a")
             waiting = asyncio.create_task(b.fetch(meta, tmp_path / "b", [address(a)]).wait_done())
-            await until(lambda: b.statistics().downloaded > 0)
+            await eventually(lambda: b.statistics().downloaded > 0)
             started = time.monotonic()
             await b.close()
             seconds = time.monotonic() - started

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
+from engines_in_process import MiB, run
 
 from torrentdist.bundle.content_check import finish_content, verify_content
 from torrentdist.bundle.metafile import Metafile
@@ -18,16 +17,7 @@ from torrentdist.model.wire.transfer_messages import Sources, TransferPhase
 from torrentdist.swarm.engine.engine import Engine, EngineConfig
 from torrentdist.swarm.engine.preparation import ready_to_fetch
 
-MIB = 1024 * 1024
-SIZE = 256 * MIB
-
-
-def run(scenario: Coroutine[Any, Any, None]) -> None:
-    async def limited() -> None:
-        async with asyncio.timeout(60):
-            await scenario
-
-    asyncio.run(limited())
+SIZE = 256 * MiB
 
 
 def disk_bytes(top: Path) -> int:
@@ -66,7 +56,7 @@ async def fetched(meta: Metafile, tmp_path: Path, have: Sequence[bool] | None = 
 
 @pytest.mark.parametrize(
     ("data", "dense"),
-    [(os.urandom(4096), os.urandom(3 * MIB)), (os.urandom(4096), b""), (b"", b"")],
+    [(os.urandom(4096), os.urandom(3 * MiB)), (os.urandom(4096), b""), (b"", b"")],
     ids=["sparse and dense", "sparse", "zeros only"],
 )
 def test_zeros_take_no_room_and_no_time(tmp_path: Path, data: bytes, dense: bytes) -> None:
@@ -82,14 +72,14 @@ def test_zeros_take_no_room_and_no_time(tmp_path: Path, data: bytes, dense: byte
     finish_content(meta, tmp_path / "b" / "content")
 
     assert [] == verify_content(meta, tmp_path / "b" / "content")
-    assert room <= len(dense) + 4 * MIB
-    assert found[0].masters <= len(dense) + 4 * MIB
+    assert room <= len(dense) + 4 * MiB
+    assert found[0].masters <= len(dense) + 4 * MiB
     assert meta.size == found[0].masters + found[0].local
 
 
 def test_a_fetch_goes_on_from_what_is_there(tmp_path: Path) -> None:
     """What a crash left of a sparse bundle would be taken for whole, or be fetched again with its zeros."""
-    meta = sparse_bundle(tmp_path / "a" / "content", os.urandom(4096), dense=os.urandom(3 * MIB))
+    meta = sparse_bundle(tmp_path / "a" / "content", os.urandom(4096), dense=os.urandom(3 * MiB))
     (tmp_path / "b" / "content").mkdir(parents=True)
     with (tmp_path / "b" / "content" / "sparse").open("wb") as file:
         file.truncate(SIZE)
@@ -102,12 +92,12 @@ def test_a_fetch_goes_on_from_what_is_there(tmp_path: Path) -> None:
     finish_content(meta, tmp_path / "b" / "content")
 
     assert [] == verify_content(meta, tmp_path / "b" / "content")
-    assert disk_bytes(tmp_path / "b") <= 8 * MIB
+    assert disk_bytes(tmp_path / "b") <= 8 * MiB
 
 
 def test_pieces_that_are_known_are_neither_fetched_nor_hashed(tmp_path: Path) -> None:
     """A host that has most of a bundle already would fetch all of it, or read all of it first."""
-    dense = os.urandom(8 * MIB)
+    dense = os.urandom(8 * MiB)
     (tmp_path / "a" / "content").mkdir(parents=True)
     (tmp_path / "a" / "content" / "dense").write_bytes(dense)
     meta = make_metafile(tmp_path / "a" / "content")
@@ -129,7 +119,7 @@ def test_pieces_that_are_known_are_neither_fetched_nor_hashed(tmp_path: Path) ->
 def test_a_wrong_claim_about_a_piece_is_found_by_the_next_check(tmp_path: Path) -> None:
     """The one who names known pieces vouches for them: the engine takes the word, and the content check doesn't."""
     (tmp_path / "a" / "content").mkdir(parents=True)
-    (tmp_path / "a" / "content" / "dense").write_bytes(os.urandom(2 * MIB))
+    (tmp_path / "a" / "content" / "dense").write_bytes(os.urandom(2 * MiB))
     meta = make_metafile(tmp_path / "a" / "content")
     (tmp_path / "b" / "content").mkdir(parents=True)
     (tmp_path / "b" / "content" / "dense").write_bytes(bytes(meta.piece_length))

@@ -10,12 +10,12 @@ import signal
 import stat
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cluster_fixtures import until
 
 from torrentdist.launcher import bare_program
 from torrentdist.launcher.guardian_start import why_no_namespaces
@@ -117,13 +117,6 @@ def as_user(user: User, act: Callable[[], int]) -> int:
         words = answer.read()
     assert words.isdigit(), words
     return int(words)
-
-
-def until(condition: Callable[[], object], timeout: float = 15.0) -> None:
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline, "the condition never held"
-        time.sleep(0.005)
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from zookeeper_fixtures import eventually
 
 from torrentdist.bundle.metafile import Metafile, with_trackers
 from torrentdist.bundle.metafile_maker import make_metafile
@@ -73,12 +74,6 @@ def client(metafile: Metafile, save_path: Path, url: str) -> Iterator[tuple[lt.s
         del session
 
 
-async def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110 - libtorrent's thread can't signal it
-            await asyncio.sleep(0.02)
-
-
 @pytest.fixture
 def bundle(tmp_path: Path) -> Path:
     source = tmp_path / "seed" / "content"
@@ -101,13 +96,13 @@ def test_stock_clients_find_each_other_and_download(bundle: Path, tmp_path: Path
         directory, digest = announcer.directory, metafile.digest
         try:
             with client(metafile, bundle.parent, url) as (_, seed):
-                await until(lambda: directory.counts(digest) == (1, 0))
+                await eventually(lambda: directory.counts(digest) == (1, 0))
                 with client(metafile, target, url) as (_, leech):
-                    await until(lambda: leech.status().is_seeding)
-                    await until(lambda: directory.counts(digest) == (2, 0))  # it says "completed"
+                    await eventually(lambda: leech.status().is_seeding)
+                    await eventually(lambda: directory.counts(digest) == (2, 0))  # it says "completed"
                     assert {member.role for member in directory.members(digest)} == {PeerRole.STOCK}
                     assert seed.status().total_payload_upload >= metafile.size
-                await until(lambda: directory.counts(digest) == (1, 0))  # it says "stopped"
+                await eventually(lambda: directory.counts(digest) == (1, 0))  # it says "stopped"
         finally:
             await announcer.server.stop()
 
@@ -129,14 +124,14 @@ def test_a_stock_client_downloads_from_our_peer(bundle: Path, tmp_path: Path) ->
         url = f"http://127.0.0.1:{announcer.server.port}/announce/{announce_key(SECRET, metafile.digest)}"
         try:
             with client(metafile, bundle.parent, "http://127.0.0.1:9/announce/off") as (session, seed):
-                await until(lambda: seed.status().is_seeding)
+                await eventually(lambda: seed.status().is_seeding)
                 entry = SwarmEntry(digest=metafile.digest, complete=True)
                 ours = SwarmAnnounce(
                     peer=PeerId("m1"), role=PeerRole.MASTER, port=session.listen_port(), swarms=[entry]
                 )
                 announcer.directory.announce(ours, source_host="127.0.0.1", now=time.monotonic())
                 with client(metafile, target, url) as (_, leech):
-                    await until(lambda: leech.status().is_seeding)
+                    await eventually(lambda: leech.status().is_seeding)
         finally:
             await announcer.server.stop()
 
@@ -162,7 +157,7 @@ def test_a_wrong_key_is_told_to_the_client(bundle: Path, tmp_path: Path) -> None
                     failures.extend(a.message() for a in alerts if isinstance(a, lt.tracker_error_alert))
                     return bool(failures)
 
-                await until(failed)
+                await eventually(failed)
         finally:
             await announcer.server.stop()
         assert announcer.directory.statistics().memberships == 0

@@ -49,11 +49,6 @@ def talk(script: Script, work: Callable[[MasterClient], Coroutine[Any, Any, Any]
     return asyncio.run(run())
 
 
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-
 def test_wait_replicas_reports_each_and_returns_at_the_number() -> None:
     """A7: broken, an upload would return before its replicas are there, or not when they are."""
     there = iter([0, 1, 2, 3])

@@ -6,7 +6,6 @@ import asyncio
 import json
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -51,11 +50,6 @@ def watch(pictures: Sequence[Hosts | str], seen: list[FleetView], asked: list[An
             return await distribute(client, ETL, progress=seen.append, **options)
 
     return asyncio.run(run())
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
 def test_waits_until_the_share_is_done() -> None:

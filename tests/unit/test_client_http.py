@@ -5,18 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Coroutine
-from pathlib import Path
 from typing import Any
 
 import pytest
 from scripted_masters import BUNDLE, ETL, Master, client, cluster, error, standby
 
 from torrentdist.model.errors import TorrentdistError
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
 def run(test: Coroutine[Any, Any, None]) -> None:

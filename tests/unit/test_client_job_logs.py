@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -95,11 +94,6 @@ def read(hosts: Hosts, reader: Any, wanted: Wanted = Wanted()) -> None:  # noqa:
             await reader(client, "j", wanted, hosts.said.append, hosts.notes.append)
 
     asyncio.run(asyncio.wait_for(work(), 30.0))
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
 def test_output_is_read_from_every_host_that_keeps_some() -> None:

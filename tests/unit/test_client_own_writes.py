@@ -13,11 +13,6 @@ from torrentdist.client.masters.remembered_masters import recall_seen, remember_
 from torrentdist.client.masters.seen_cluster import Stale
 
 
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-
 def shows(zxid: int, cluster: str = "c", **headers: str) -> Callable[[Heard], Answer]:
     return lambda heard: (200, BUNDLE, {"X-Zxid": str(zxid), "X-Cluster": cluster, **headers})
 

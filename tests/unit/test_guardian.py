@@ -9,13 +9,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from cluster_fixtures import until
 
 from torrentdist.launcher import bare_program
 from torrentdist.launcher.guardian_start import GUARDIAN, start_guardian, why_no_namespaces
@@ -78,7 +78,7 @@ class Ward:
         return status
 
     def end_of(self, living: Living, timeout: float = 10.0) -> None:
-        until(lambda: birth_of(living.pid) != living.birth, timeout)
+        until(lambda: birth_of(living.pid) != living.birth, seconds=timeout)
         guardian_processes.reap(living)
 
     def close(self) -> None:
@@ -87,13 +87,6 @@ class Ward:
             self.end_of(living)
         for run in (R1, R2):
             until(lambda run=run: guardian_processes.sweep(run))  # type: ignore[misc]
-
-
-def until(condition: Callable[[], object], timeout: float = 10.0) -> None:
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline, "the condition never held"
-        time.sleep(0.005)
 
 
 @pytest.fixture(params=[True, False], ids=["namespaces", "plain"])
