@@ -1,0 +1,55 @@
+"""`torrentdist job submit`: uploads a directory if need be, and has the leader make a job of it."""
+
+from __future__ import annotations
+
+import click
+
+from torrentdist.client import job_client as client_jobs
+from torrentdist.model.wire.job_messages import JobView
+from torrentdist_cli.frame.command import Command
+from torrentdist_cli.frame.interruption import run
+from torrentdist_cli.frame.invocation import Session
+from torrentdist_cli.frame.progress_bar import transfer_display
+from torrentdist_cli.frame.reads import masters
+from torrentdist_cli.jobs.job_tables import show_changed
+
+
+@click.command(cls=Command)
+@click.argument("what", metavar="PATH|ID")
+@click.option("--name", help="Another name than job.toml's.")
+@click.option("--workers", type=click.IntRange(min=1), help="Another number of workers than job.toml's.")
+@click.option("--conf", metavar="K=V", multiple=True, help="Another value of job.toml, as restart.policy=never.")
+@click.option("--inactive", is_flag=True, help="Replicate and record it, but let nothing run yet.")
+@click.pass_obj
+def submit(
+    session: Session, what: str, name: str | None, workers: int | None, conf: tuple[str, ...], inactive: bool
+) -> None:
+    """Submit a directory with a job.toml, or a bundle that has one.
+
+    With -q: the job's id.
+    """
+    pairs = dict(_pair(text) for text in conf)
+
+    async def work() -> JobView:
+        config = session.config()
+        async with masters(config.client) as client:
+            with transfer_display(session) as progress:
+                return await client_jobs.submit(
+                    client,
+                    what,
+                    name=name,
+                    workers=workers,
+                    conf=pairs,
+                    activate=not inactive,
+                    swarm=config.client_swarm,
+                    progress=progress,
+                )
+
+    show_changed(session, run(work()))
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise click.BadParameter(f"{text!r} is not of the form K=V", param_hint="--conf")
+    return key, value
