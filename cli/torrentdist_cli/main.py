@@ -1,7 +1,7 @@
 """The command `torrentdist`: its tree of commands, and how every run of it ends.
 
-Always holds: whatever happens, the exit code is one of the table and stderr says what to do. Must not do: import
-anything that a help page doesn't need; each command imports its own.
+Always: the exit code is one of the table, and stderr says what to do.
+Never: this module imports anything that a help page does not need; each command imports its own.
 """
 
 from __future__ import annotations
