@@ -1,6 +1,6 @@
-"""What runs inside or beside PySpark: bundles in drivers and tasks, the cluster as tables, the reports' pipeline.
+"""Code that runs inside or beside PySpark: bundles in tasks, the cluster as tables, and the report.
 
-Must not do: import PySpark or anything large here; this is imported once per Python worker.
+Never: import PySpark or anything large here. Every Python worker imports this module.
 """
 
 from torrentdist.spark.bundles import add_bundle, bundle_path

@@ -1,7 +1,8 @@
-"""Bundles in PySpark: one call makes them arrive on all executors' hosts, another says where they lie on this one.
+"""Bundles in PySpark: `add_bundle` brings one to all executors' hosts, `bundle_path` finds it
+there.
 
-Always holds: a bundle's bytes go from the swarm to each host once, never through the driver. Must not do: import
-PySpark where there is none to be used: `bundle_path` works in any program.
+Always: every host gets a bundle's bytes once, from the swarm, and not through the driver.
+Never: import PySpark at the top, because `bundle_path` works in any program.
 """
 
 from __future__ import annotations
@@ -23,18 +24,19 @@ if TYPE_CHECKING:
 FETCH_SECS = 3600.0
 TASKS_PER_EXECUTOR = 4
 CONNECT_TASKS = 64
-"""Connect doesn't say how many executors there are."""
+"""Number of tasks that fetch with Spark Connect, which does not tell the number of executors."""
 TOLD = "torrentdist answered: "
-"""Begins an error of a task that carries what its gateway answered."""
+"""Marks the gateway's answer in the text of a failed task."""
 _EXTENSIONS = (".so", ".pyd")
 
 _known: dict[str, Path] = {}
 
 
 def bundle_path(bundle: str, *, gateway: str | None = None, timeout: float = FETCH_SECS) -> Path:
-    """The directory of a bundle on this host, to be read only: in a driver, a task, or any other program.
+    """Returns a bundle's directory on this host, and fetches the bundle first if it is not here.
 
-    It is fetched first if it is not here. `gateway`: its URL, if it's neither in TORRENTDIST_GATEWAY nor the usual.
+    It works in a driver, a task or any other program. The directory is read-only. `gateway`: URL of
+    this host's gateway; by default TORRENTDIST_GATEWAY, or the usual port on loopback.
     """
     ids.bundle_id(bundle)
     found = _known.get(bundle) or _told_by_spark(bundle)
@@ -52,17 +54,18 @@ def add_bundle(
     gateway: str | None = None,
     timeout: float = FETCH_SECS,
 ) -> None:
-    """Have a bundle on the hosts of all executors, those that start later too, before their tasks run.
+    """Brings a bundle to the hosts of all executors before their tasks run, also of later
+    executors.
 
-    `python`: its packages can be imported in tasks. With Spark Connect, executors that start later fetch it when they
-    first ask for its path, and Python packages travel from here through the server instead of the swarm.
+    `python`: tasks can import the bundle's packages. With Spark Connect, later executors fetch the
+    bundle when they first ask for its path, and packages travel from here through the server.
     """
     ids.bundle_id(bundle)
     url = gateway_url(gateway)
     if type(spark).__module__.startswith("pyspark.sql.connect"):
         _add_by_connect(spark, bundle, url, python, timeout)
         return
-    where = bundle_path(bundle, gateway=url, timeout=timeout)  # what is wrong is said here, before any executor fails
+    where = bundle_path(bundle, gateway=url, timeout=timeout)  # an error appears here, before any executor fails
     if python:
         _refuse_extensions(bundle, where)
         spark.sparkContext.addPyFile(f"{url}/bundles/{bundle}/{bundle}.zip")
@@ -71,7 +74,8 @@ def add_bundle(
 
 
 def _ticket(bundle: str) -> str:
-    """A file that an executor gets once the bundle is on its host, and that says where."""
+    """Names a file that Spark gives to executors. It exists once the bundle is on the host, and
+    holds its path."""
     return f"{bundle}.torrentdist.json"
 
 
@@ -86,7 +90,7 @@ def _told_by_spark(bundle: str) -> Path | None:
         told = json.loads(Path(SparkFiles.get(_ticket(bundle))).read_text())
         return readable(Path(told["path"]))
     except (OSError, ValueError, KeyError, AssertionError, AttributeError, TypeError, TorrentdistError):
-        return None  # not added, or this is no process of Spark's: ask the gateway
+        return None  # the bundle was not added, or this is not a Spark process: the gateway knows
 
 
 def _refuse_extensions(bundle: str, where: Path) -> None:
@@ -102,7 +106,7 @@ def _refuse_extensions(bundle: str, where: Path) -> None:
 
 
 def _warm(spark: SparkSession) -> None:
-    """Executors get new files with their next task: give each one."""
+    """Runs tasks on every executor, because an executor gets new files with its next task."""
     jvm_context: Any = spark.sparkContext._jsc.sc()
     tasks = TASKS_PER_EXECUTOR * int(jvm_context.getExecutorMemoryStatus().size())
     spark.range(0, tasks, 1, tasks).write.format("noop").mode("overwrite").save()
@@ -112,7 +116,7 @@ def _add_by_connect(spark: SparkSession, bundle: str, url: str, python: bool, ti
     from pyspark.errors import PySparkException
 
     def fetch(batches: Iterator[Any]) -> Iterator[Any]:
-        # In the task: the standard library alone, since this is sent there as it is.
+        # Only the standard library: this function is pickled and sent to the task.
         import json as in_task
         import os as system
         import urllib.error
@@ -142,7 +146,7 @@ def _add_by_connect(spark: SparkSession, bundle: str, url: str, python: bool, ti
 
 
 def error_in(text: str) -> TorrentdistError | None:
-    """The error that a task was told by its gateway, from what Spark says about the task."""
+    """Finds the gateway's error in the text that Spark reports for a failed task."""
     _, found, rest = text.partition(TOLD)
     try:
         return TorrentdistError.from_wire(json.JSONDecoder().raw_decode(rest)[0]) if found else None

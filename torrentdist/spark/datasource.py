@@ -1,7 +1,7 @@
 """The cluster's state as tables: spark.read.format("torrentdist").load("bundles").
 
-Always holds: one table is one moment, asked once by the driver; no token goes to executors. Must not do: read events;
-the report's pipeline does.
+Always: the driver asks once, so a table shows one moment, and no token reaches an executor.
+Never: read events; the report does that.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ OPTIONS = ("path", "table", "masters", "tokenfile", "config")
 class Table(NamedTuple):
     schema: str
     read: Callable[[MasterClient], Any]
-    """An awaitable of its rows."""
+    """Coroutine function that returns the rows."""
 
 
 def _moment(at: float) -> datetime:
@@ -65,7 +65,7 @@ async def _replicas(client: MasterClient) -> list[Row]:
 
 
 def _running(job: JobView) -> int | None:
-    """None: it is not known of every worker."""
+    """Returns the number of running workers; None if the state of any worker is unknown."""
     states = [worker.state for worker in job.workers]
     return None if None in states else states.count(WorkerState.RUNNING)
 
@@ -128,7 +128,8 @@ TABLES: Mapping[str, Table] = {
 
 
 class TorrentdistDataSource(DataSource):
-    """Options: `table` (or the path), `masters`, `tokenFile`, `config`; otherwise as the command line is configured."""
+    """Options: `table` (or the path), `masters`, `tokenFile`, `config`. Defaults are those of the
+    command line."""
 
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
@@ -144,7 +145,7 @@ class TorrentdistDataSource(DataSource):
         return self._table().schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """`schema`: the table's own, or what the user asked for: some of its columns, in any order."""
+        """`schema`: the table's own, or the user's: some of its columns, in any order."""
         options = {name.lower(): text for name, text in self.options.items()}
         return _Reader(options, self._name(), columns_of(schema, self._table(), self._name()))
 
@@ -159,8 +160,8 @@ class TorrentdistDataSource(DataSource):
 
 
 def columns_of(asked: StructType, table: Table, name: str) -> list[int]:
-    """Where each column that was asked for stands in the table's rows."""
-    # Spark's own parser is in the JVM, which the process that this runs in has no way to.
+    """Returns the position of every column of `asked` in the table's rows."""
+    # Spark's own parser is in the JVM, which this process cannot reach.
     declared = re.findall(r"(\w+) (.+?)(?:, (?=\w+ )|$)", table.schema)
     there = {column: (at, _simple(kind)) for at, (column, kind) in enumerate(declared)}
     for field in asked:
@@ -175,7 +176,7 @@ def columns_of(asked: StructType, table: Table, name: str) -> list[int]:
 
 
 def _simple(kind: str) -> str:
-    """As Spark writes a type."""
+    """Returns a type as Spark's simpleString writes it."""
     return kind.replace("long", "bigint").replace(", ", ",")
 
 
@@ -184,7 +185,8 @@ def readable_error(code: str, **fields: Any) -> TorrentdistError:
 
 
 def with_hint(error: TorrentdistError) -> TorrentdistError:
-    """Its text is all that Spark passes on of an error: so it carries the code and the hint too, and no causes."""
+    """Puts code and hint into the error's text, and drops its causes: Spark passes on the text
+    alone."""
     error.args = (f"error[{error.code}]: {error.message}. {error.hint}",)
     error.__cause__, error.__suppress_context__ = None, True
     return error.with_traceback(None)
@@ -197,14 +199,14 @@ class _Reader(DataSourceReader):
         self._columns = columns
 
     def partitions(self) -> list[InputPartition]:
-        """On the driver, and already with the rows: executors need not reach the masters."""
+        """Reads the rows on the driver, so that executors need not reach the masters."""
         try:
             rows = asyncio.run(self._rows())
         except TorrentdistError as exc:
             error = with_hint(exc)
         else:
             return [InputPartition([tuple(row[at] for at in self._columns) for row in rows])]
-        raise error  # out of the handler, so that the way here is not told as well
+        raise error  # outside the handler: its text has no second traceback
 
     def read(self, partition: InputPartition) -> Iterator[Row]:
         yield from partition.value
@@ -219,5 +221,5 @@ class _Reader(DataSourceReader):
 
 
 def register(spark: SparkSession) -> None:
-    """Once per session, before the first read."""
+    """Registers the format with a session. Needed once, before the first read."""
     spark.dataSource.register(TorrentdistDataSource)

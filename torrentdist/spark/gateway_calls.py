@@ -1,6 +1,8 @@
-"""The gateway of this host, asked with the standard library alone: tasks import this, in one process for each core.
+"""Calls to this host's gateway with the standard library alone, because every Python worker imports
+it.
 
-Always holds: what the gateway refuses comes out as the error that it is. Must not do: talk to anything but loopback.
+Always: an error that the gateway answers is raised as that error.
+Never: import a large library.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ from torrentdist.model.errors import TorrentdistError
 VARIABLE = "TORRENTDIST_GATEWAY"
 DEFAULT = "http://127.0.0.1:7070"
 POLL_SECS = 20.0
+"""Longest wait of one long poll."""
 CALL_SECS = 10.0
+"""Time for an answer, besides the wait that the call asks for."""
 
 _opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
@@ -28,7 +32,7 @@ def gateway_url(given: str | None = None) -> str:
 
 
 def fetch_here(bundle: str, url: str, timeout: float) -> Path:
-    """Where the bundle lies on this host, after it was fetched if need be."""
+    """Returns the bundle's directory on this host. Fetches the bundle first if necessary."""
     deadline = time.monotonic() + timeout
     view = _ask(f"{url}/v1/host/bundles/{bundle}/fetch", "POST", CALL_SECS)
     while view["state"] != "done":

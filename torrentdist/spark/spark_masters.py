@@ -1,6 +1,7 @@
-"""Whether anybody listens where a Spark master is said to be: Spark itself would try for a minute, and say little.
+"""Checks that something listens at a Spark master's address. Spark itself would try for a minute.
 
-Always holds: no is said in seconds, yes only means that a connection was accepted. Must not do: talk to it.
+Always: the check fails within seconds. Success only means that a connection was accepted.
+Never: talk to the master.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ Address = tuple[str, int]
 
 
 def addresses(master: str) -> list[Address]:
-    """Of a standalone cluster's masters or of Kubernetes; empty if the name of the master doesn't say where it is."""
+    """Returns the addresses in a master URL of Spark standalone or Kubernetes; empty for other
+    kinds."""
     scheme, _, rest = master.partition("://")
     if scheme == "spark":
         urls = [f"spark://{part}" for part in rest.split(",")]
@@ -37,7 +39,7 @@ def addresses(master: str) -> list[Address]:
 
 
 def require_master(master: str) -> None:
-    """`spark_unreachable` if none of them accepts a connection."""
+    """Raises `spark_unreachable` if no address accepts a connection."""
     reasons = []
     for address in addresses(master):
         try:

@@ -1,6 +1,7 @@
-"""The Spark session of our commands: as the user configured it, quiet, and with a clear word when there is no Spark.
+"""The Spark session of our commands: quiet, with the user's own configuration.
 
-Must not do: import pyspark before it is known to be installed.
+Always: a missing PySpark, Java or Spark master is an error that says what to do.
+Never: import PySpark before it is known to be installed.
 """
 
 from __future__ import annotations
@@ -24,18 +25,19 @@ if TYPE_CHECKING:
 
 LOCAL = "local[*]"
 WRITERS = "spark.sql.maxConcurrentOutputFileWriters"
-"""More than there are kinds of events: a task then writes to a file of each, and need not sort all its rows first."""
+"""Set above the number of event kinds: a task then writes one file per kind without sorting its
+rows."""
 _FOR_FEW = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "1",
-    # A broadcast is a job of its own; rows that are in one partition are joined where they are.
+    # A broadcast would be a job of its own; rows of a single partition are joined in place.
     "spark.sql.autoBroadcastJoinThreshold": "-1",
     "spark.sql.optimizer.disableHints": "true",
 }
 _BRIEF_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For a JVM that lives for seconds: its best compiler would cost more than it gains."""
+"""For a JVM that lives for seconds: the optimising compiler costs more than it gains."""
 _JVM_OPTIONS = "spark.driver.extraJavaOptions"
 
 
@@ -51,9 +53,10 @@ def require_spark() -> None:
 def spark_session(
     name: str, *, master: str = "", conf: Mapping[str, str] | None = None, log: bool = False, brief: bool = False
 ) -> Iterator[SparkSession]:
-    """Ours, from start to end. `conf` is laid over the user's spark-defaults.conf; without any master: all cores here.
+    """Starts a session and stops it at the end. `conf` overrides the user's spark-defaults.conf.
 
-    `log`: let the JVM write to stderr; else that is only looked at when it doesn't start. `brief`: it has little to do.
+    `master`: by default the configured one, or all cores of this host. `log`: the JVM writes to
+    stderr; otherwise its output is read only when it does not start. `brief`: prefer a quick start.
     """
     require_spark()
     from pyspark.errors import PySparkException
@@ -63,16 +66,16 @@ def spark_session(
     require_master(master)
     with tempfile.TemporaryDirectory(prefix="torrentdist-spark-") as work:
         options = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.master": master}
-        # Which line of ours made which column is asked of Python for each of them.
+        # Otherwise Spark records the Python line of every column, which takes time.
         options["spark.python.sql.dataFrameDebugging.enabled"] = "false"
         if master.startswith("local["):
             options |= _for_this_machine(work)
         options |= {key: value for key, value in (conf or {}).items() if key != "spark.master"}
         if brief:
             options[_JVM_OPTIONS] = f"{_BRIEF_JVM} {options.get(_JVM_OPTIONS) or configured(_JVM_OPTIONS)}".strip()
-        # What tables mean does not depend on where they are made.
+        # Tables mean the same wherever they are made.
         options["spark.sql.session.timeZone"] = "UTC"
-        # As Arrow writes moments: small reports are written by Arrow, large ones by Spark.
+        # The type that Arrow writes: Arrow writes small reports, Spark large ones.
         options["spark.sql.parquet.outputTimestampType"] = "TIMESTAMP_MICROS"
         options.setdefault(WRITERS, "32")
         builder = SparkSession.builder.appName(name)
@@ -92,7 +95,8 @@ def spark_session(
 
 @contextlib.contextmanager
 def suited_to_few(spark: SparkSession) -> Iterator[None]:
-    """Of a few lines, compiling a query, and planning it anew in the middle, takes longer than running it."""
+    """Sets options for few rows: compiling or replanning a query would take longer than running
+    it."""
     before = {key: spark.conf.get(key, None) for key in _FOR_FEW}
     for key, value in _FOR_FEW.items():
         spark.conf.set(key, value)
@@ -104,13 +108,13 @@ def suited_to_few(spark: SparkSession) -> Iterator[None]:
 
 
 def configured(key: str) -> str:
-    """What the user's spark-defaults.conf says; empty: nothing."""
+    """Returns a setting of the user's spark-defaults.conf; empty if it is not set."""
     home = os.environ.get("SPARK_HOME", "")
     directory = os.environ.get("SPARK_CONF_DIR") or (f"{home}/conf" if home else "")
     defaults = Path(directory) / "spark-defaults.conf"
     if not directory or not defaults.is_file():
         return ""
-    # As java.util.Properties reads it: a key and its value are parted by blanks, by = or by :
+    # Like java.util.Properties: blanks, = or : stand between a key and its value.
     found = re.findall(
         rf"(?m)^[ \t]*{re.escape(key)}(?:[ \t]*[=:][ \t]*|[ \t]+)(\S.*)", defaults.read_text(errors="replace")
     )
@@ -118,7 +122,8 @@ def configured(key: str) -> str:
 
 
 def _for_this_machine(work: str) -> dict[str, str]:
-    """Shuffles for so many cores (Spark joins small parts), nothing left behind, nothing to be reached from outside."""
+    """Returns options for a local session: shuffles for its cores, files in `work`, loopback
+    only."""
     return {
         "spark.sql.shuffle.partitions": str(8 * (os.cpu_count() or 1)),
         "spark.local.dir": work,
@@ -130,7 +135,7 @@ def _for_this_machine(work: str) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _stderr_to(path: Path) -> Iterator[None]:
-    """What is started meanwhile keeps this as its stderr."""
+    """Sends stderr to a file. Processes that start meanwhile keep it as their stderr."""
     sys.stderr.flush()
     ours = os.dup(2)
     try:

@@ -1,6 +1,7 @@
-"""What Spark finds by itself: it imports every installed module named pyspark_* and takes its DefaultSource.
+"""Registers our data source: Spark imports every installed module pyspark_* and uses its
+DefaultSource.
 
-Must not do: anything more. A failure in here would fail every Python data source of the user.
+Never: do anything else. A failure here would break every Python data source of the user.
 """
 
 from torrentdist.spark.datasource import TorrentdistDataSource as DefaultSource

@@ -1,1 +1,1 @@
-"""`torrentdist report`: from files of events to tables and one page."""
+"""`torrentdist report`: turns files of events into tables and a page."""

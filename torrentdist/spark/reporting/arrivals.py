@@ -1,7 +1,8 @@
-"""When each host had a bundle: the frames that several tables of the report are made of.
+"""When each host had a bundle: the frames that several tables of the report share.
 
-Always: a host whose clock is unknown sets no bundle's start, and its own arrival counts from its own beginning, by its
-monotonic clock. Never: collect rows, or call Python for a row.
+Always: a host whose clock is unknown does not set a bundle's start. Its own arrival counts from its
+own start, by its monotonic clock.
+Never: collect rows, or call Python for a row.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from pyspark.sql import functions as F
 
 CURVE_STEPS = 50
 SHARES = {"secs_50": 0.5, "secs_90": 0.9, "secs_100": 1.0}
-"""Columns of the table `spread`, and the share of hosts that each is about."""
+"""Columns of the table `spread`, each with its share of hosts."""
 
 
 @dataclass(frozen=True)
 class Frames:
-    """The usable events, each once and with `t`, and two small frames that more than one table needs."""
+    """The usable events, each once and with `t`, and two small frames that several tables need."""
 
     events: DataFrame
     begun: DataFrame
@@ -43,7 +44,7 @@ def of_kind(*kinds: str) -> Column:
 
 
 def of_hosts(events: DataFrame) -> DataFrame:
-    """One row for each host and bundle: when it began, when it had it (null: not yet), how often it failed."""
+    """One row per host and bundle: start, end (null: not yet), and number of failures."""
     started, finished, failed = (of_kind(f"download_{kind}") for kind in ("started", "finished", "failed"))
     return (
         events.where(of_kind("download_started", "download_finished", "download_failed"))
@@ -60,7 +61,8 @@ def of_hosts(events: DataFrame) -> DataFrame:
 
 
 def beginnings(events: DataFrame) -> DataFrame:
-    """digest, role: its name, when the first host began, how many hosts did, and for how many no clock is known."""
+    """One row per digest and role: name, first start, number of hosts, and of hosts without a known
+    clock."""
     start = F.coalesce("start", "end")
     found = (
         of_hosts(events)
@@ -80,8 +82,9 @@ def beginnings(events: DataFrame) -> DataFrame:
 
 
 def curve_steps(events: DataFrame, begun: DataFrame) -> DataFrame:
-    """The way of each bundle in at most 51 steps: the last host of each, and when which share of hosts was reached."""
-    # Two hosts' clocks differ by milliseconds even when both are known.
+    """At most 51 steps per bundle: the last host of each step, and the times when shares of hosts
+    were reached."""
+    # Known clocks still differ by milliseconds, so that a host may seem to end before the start.
     after = F.greatest(F.col("end") - F.col("began"), F.lit(0.0))
     order = Window.partitionBy("digest", "role").orderBy("secs", "node")
     arrived = (

@@ -1,7 +1,9 @@
-"""Where events lie: how much there is of them at a local path, and which files daemons still write to.
+"""Finds files of events: their total size at a local path, and the files that daemons still write
+to.
 
-Always: what a path on this host lacks is found before Spark starts; open files are read as they are at that moment.
-Never: guess about a path that only Spark can reach, or change what is found.
+Always: a local path without events is refused before Spark starts. Open files are read as they are
+at that moment.
+Never: guess about a path that only Spark can reach, or change a file.
 """
 
 from __future__ import annotations
@@ -18,9 +20,9 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.spark.spark_session import configured
 
 FEW_BYTES = 32 << 20
-"""A report of less is made in one partition, by a JVM that is quick to start instead of quick in the end."""
+"""Smaller reports are made in one partition, by a JVM that is optimised for a quick start."""
 SHRINK = 10
-"""Compressed lines are about so many times larger than their file."""
+"""Estimated ratio of lines to their compressed file."""
 _OPEN = re.compile(r"_events-.*\.jsonl")
 _CLOSED = re.compile(r"[^_.].*\.jsonl.*")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
@@ -28,12 +30,12 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 
 class EventSource(NamedTuple):
     path: str
-    """As the user gave it, and as Spark reads it."""
+    """The path as the user gave it, which Spark reads."""
     local: tuple[Path, ...] | None
-    """Directories and files on this host; None: only Spark can tell."""
+    """Directories and files on this host; None if only Spark can list them."""
 
     def files(self) -> Iterator[Path]:
-        """Open and closed ones, as far as they are on this host."""
+        """Yields open and closed files on this host."""
         for top in self.local or ():
             yield from _files_below(top)
 
@@ -41,11 +43,12 @@ class EventSource(NamedTuple):
         return [path for path in self.files() if _OPEN.fullmatch(path.name)]
 
     def size(self) -> int | None:
-        """Bytes of lines, roughly; None: unknown."""
+        """Returns the approximate number of bytes of all lines; None if unknown."""
         return None if self.local is None else sum(map(_bytes_of_lines, self.files()))
 
     def snapshot(self, target: Path) -> list[str]:
-        """Open files under a name that Spark reads, in `target`; [] if there are none, else what to read besides."""
+        """Links open files into `target` under names that Spark reads. Returns the further paths to
+        read."""
         found = self.open_files()
         for number, path in enumerate(found):
             target.mkdir(exist_ok=True)
@@ -54,7 +57,8 @@ class EventSource(NamedTuple):
 
 
 def find_events(path: str, settings: Mapping[str, str], *, empty_ok: bool = False) -> EventSource:
-    """`events_not_found` or `no_events` if this host can tell. `empty_ok`: files may come later."""
+    """Raises `events_not_found` or `no_events` if this host can tell. `empty_ok`: files may come
+    later."""
     where = _local_path(path, settings)
     if where is None:
         return EventSource(path, None)
@@ -82,7 +86,8 @@ def _local_path(path: str, settings: Mapping[str, str]) -> str | None:
 
 
 def _files_below(top: Path) -> Iterator[Path]:
-    """Spark passes over names that start with _ or a dot, and so does this, but for open files."""
+    """Yields the files that Spark would read, and open ones. Spark skips names that start with _ or
+    a dot."""
     if not top.is_dir():
         yield from (path for path in (top,) if _is_wanted(path.name))
         return
@@ -108,7 +113,8 @@ def _bytes_of_lines(path: Path) -> int:
 
 
 def _link(path: Path, target: Path) -> None:
-    """A link keeps the file where it is when its daemon closes it; on another file system a copy has to do."""
+    """Links the file, which survives its renaming by the daemon. Copies it on another file
+    system."""
     try:
         os.link(path, target)
     except FileNotFoundError:

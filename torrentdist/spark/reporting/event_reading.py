@@ -1,7 +1,8 @@
-"""Events as Spark reads them: the schema of a line, which lines count, and what time it really was.
+"""Events as Spark reads them: the schema of a line, which lines are usable, and their true time.
 
-Always holds: a line that cannot be used is counted under its reason and left out, never guessed at; the schema is made
-of the records of model/events.py, so that the two cannot drift apart. Must not do: collect rows.
+Always: an unusable line is left out and counted by its reason. The schema follows from the records
+of model/events.py, so that the two cannot drift apart.
+Never: bring rows of events to the driver.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ from pyspark.sql.types import ArrayType, DataType, DoubleType, LongType, StringT
 from torrentdist.model.events import KINDS, NAMES, SCHEMA_VERSION, Writer
 
 PATTERN = "*.jsonl*"
-"""Closed files, also compressed or renamed by their shipper; Spark passes over names that start with _ or a dot."""
+"""Closed files, also compressed or renamed ones. Spark skips names that start with _ or a dot."""
 CORRUPT = "_corrupt"
 KEY = ("node", "run", "seq")
-"""Names an event, however often it was shipped."""
+"""Columns that identify an event, however often it was shipped."""
 TORN, OTHER_VERSION, OTHER_KIND, DUPLICATE = "torn or malformed", "unknown version", "unknown kind", "duplicate"
 TOO_OLD = "older than --keep"
 
 
 def schema() -> StructType:
-    """Every key that any kind of event has; a line has those of its own kind, the others are null."""
+    """Returns all fields of all kinds of events. In a line, the fields of other kinds are null."""
     keys: dict[str, DataType] = {"v": LongType(), "event": StringType(), "seq": LongType()}
     keys |= {"at": DoubleType(), "clock": DoubleType()}
     records: tuple[type[msgspec.Struct], ...] = (Writer, *KINDS)
@@ -56,7 +57,7 @@ def with_corrupt() -> StructType:
 
 
 def read_lines(spark: SparkSession, *paths: str) -> DataFrame:
-    """Every line below `paths`, each a directory, file, pattern or URI; unusable ones too."""
+    """Reads all lines below `paths` (directories, files, patterns or URIs), unusable ones too."""
     lines: DataFrame = _options(spark.read).json(list(paths))
     return lines
 
@@ -76,7 +77,7 @@ def _options(reader: Any) -> Any:
 
 
 def judged(lines: DataFrame) -> DataFrame:
-    """With `skipped`: why a line does not count, null if it does."""
+    """Adds `skipped`: the reason why a line is unusable; null if it is usable."""
     unusable = F.col(CORRUPT).isNotNull()
     for name in ("v", "event", "at", *KEY):
         unusable = unusable | F.col(name).isNull()
@@ -89,19 +90,20 @@ def judged(lines: DataFrame) -> DataFrame:
 
 
 def usable(lines: DataFrame) -> DataFrame:
-    """The lines that count; duplicates are still among them."""
+    """Returns the usable lines. Duplicates are still among them."""
     return judged(lines).where(F.col("skipped").isNull()).drop(CORRUPT, "skipped")
 
 
 def skip_counts() -> list[Column]:
-    """Aggregates over judged lines, one for each reason, named after it."""
+    """Returns one aggregate over judged lines for each reason, named after it."""
     reasons = (TORN, OTHER_VERSION, OTHER_KIND)
     return [F.count(F.when(F.col("skipped") == reason, 1)).alias(reason) for reason in reasons]
 
 
 def duplicates(events: DataFrame) -> dict[str, int]:
-    """The kinds of which there are events more than once, and how many too many. Rows go nowhere unless there are."""
-    # A daemon counts its events: 64 of them are the bits of one number, instead of 64 keys to be compared with all.
+    """Returns the kinds that have duplicates, with their number. Shuffles rows only if there are
+    some."""
+    # Daemons number their events, so 64 of them fit into the bits of one number instead of 64 keys.
     word, bit = F.shiftright("seq", 6), F.expr("shiftleft(1L, cast(pmod(seq, 64) as int))")
     of_word = events.groupBy("node", "run", word.alias("word")).agg(
         F.count(F.lit(1)).alias("count"), F.bit_count(F.bit_or(bit)).alias("different")
@@ -117,16 +119,18 @@ def duplicates(events: DataFrame) -> dict[str, int]:
 
 
 def unique(events: DataFrame, repeated: Collection[str]) -> DataFrame:
-    """Each event once, of these kinds, which have some more than once. To look for them in others costs a sort."""
+    """Drops duplicates of the kinds in `repeated`. To look for them in all kinds would cost a
+    sort."""
     if not repeated:
         return events
     doubtful = F.col("event").isin(*repeated)
-    # By the kind too, so that who wants another one need not wait for this.
+    # The kind is part of the key, so that a query for another kind skips this step.
     return events.where(~doubtful).unionByName(events.where(doubtful).dropDuplicates(["event", *KEY]))
 
 
 def clocks(events: DataFrame) -> DataFrame:
-    """node, run: what each start of a daemon has to add to its clock: what it knew first, or its host knew last."""
+    """One row per node and run: the correction of its clock, first known in the run or last known
+    on the host."""
     known = F.when(F.col("clock").isNotNull(), F.col("at"))
     of_run = events.groupBy("node", "run").agg(
         F.min_by("clock", known).alias("run_clock"), F.max_by("clock", known).alias("last"), F.max(known).alias("at")
@@ -137,17 +141,19 @@ def clocks(events: DataFrame) -> DataFrame:
 
 
 def clock_counts(usual: DataFrame) -> DataFrame:
-    """One row: how many daemons there are, and for how many of them no clock is known."""
+    """One row: the number of daemons, and of daemons without a known clock."""
     of_node = usual.groupBy("node").agg(F.count("usual_clock").alias("known"))
     unknown = F.count(F.when(F.col("known") == 0, 1))
     return of_node.agg(F.count(F.lit(1)).alias("daemons"), unknown.alias("unclocked"))
 
 
 def timed(events: DataFrame, usual: DataFrame) -> DataFrame:
-    """With `t`: seconds since 1970 by ZooKeeper's clock, which is the same for all hosts; and whether that is `known`.
+    """Adds `t`, seconds since 1970 by ZooKeeper's clock, and `known`: whether the correction is
+    known.
 
-    A line carries the difference of the two clocks. Where it doesn't, because ZooKeeper was not reached yet, that of
-    the same start of the daemon holds, then that of the same host. A host that never told has its own clock as `t`.
+    A line carries the difference of the two clocks. A line from before ZooKeeper was reached takes
+    it from the same run of the daemon, or else from the same host. Without any, `t` is the host's
+    clock.
     """
     joined = events.join(F.broadcast(usual), ["node", "run"], "left")
     clock = F.coalesce("clock", "usual_clock")

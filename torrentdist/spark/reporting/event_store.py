@@ -1,8 +1,9 @@
-"""Usable events as Parquet; those of a followed report as a directory for each batch, merged now and then.
+"""Usable events as Parquet. A followed report has one directory per batch; they are merged at
+times.
 
-Always holds: a directory is there whole or not at all, and says itself how many lines it was made of and what it
-replaces, so that a crash at any moment neither loses nor doubles an event; what is older than asked for goes. Must not
-do: merge a batch that Spark may still run again.
+Always: a directory is complete or absent. It records the number of its lines and the directories
+that it replaces, so that a crash at any moment neither loses nor doubles an event.
+Never: merge a batch that Spark may run again.
 """
 
 from __future__ import annotations
@@ -21,13 +22,15 @@ from torrentdist.spark.reporting import event_reading
 
 MERGED_AT_ONCE = 16
 LEVELS = 2
-"""So often is an event written anew; what 256 batches brought stays as it is until it is too old."""
+"""Number of times that an event is merged. Directories of 256 batches stay until they are too
+old."""
 _ABOUT = "_about.json"
 _FORGOTTEN = "_forgotten.json"
 
 
 def absorb(lines: DataFrame, store: str) -> dict[str, int]:
-    """Parse once: usable lines go to the store by kind, the others are counted."""
+    """Writes usable lines to the store, by kind. Returns the number of lines, and of unusable ones
+    by reason."""
     seen = Observation()
     watched = event_reading.judged(lines).observe(seen, F.count(F.lit(1)).alias("lines"), *event_reading.skip_counts())
     usable = watched.where(F.col("skipped").isNull()).drop(event_reading.CORRUPT, "skipped")
@@ -36,16 +39,16 @@ def absorb(lines: DataFrame, store: str) -> dict[str, int]:
 
 
 class Stored(msgspec.Struct, frozen=True):
-    """Usable events, and how many lines there were and were not used."""
+    """Usable events, and the number of lines, read and skipped."""
 
     events: DataFrame
     counts: dict[str, int]
     oldest: float = 0.0
-    """What happened before is left out, by ZooKeeper's clock."""
+    """Events before this time of ZooKeeper's clock are left out; 0: none are."""
 
 
 class Forgotten(msgspec.Struct, frozen=True):
-    """Lines that were deleted because they were too old, up to and with the batch `last`."""
+    """Number of lines deleted because of their age, up to and including the batch `last`."""
 
     lines: int = 0
     last: int = -1
@@ -54,7 +57,7 @@ class Forgotten(msgspec.Struct, frozen=True):
 class About(msgspec.Struct, frozen=True, kw_only=True):
     counts: dict[str, int]
     newest: float
-    """When it was read; none is younger."""
+    """Time of reading; no event is younger."""
     replaces: list[str] = []
 
 
@@ -73,7 +76,7 @@ class EventStore:
         self._merged_at_once = merged_at_once
 
     def add(self, batch: DataFrame, number: int) -> None:
-        """All of a batch. One that is run again after a crash replaces what it wrote before."""
+        """Adds a batch. A batch that runs again after a crash replaces its first result."""
         self._directory.mkdir(parents=True, exist_ok=True)
         self._merge(batch.sparkSession, before=number)
         work = self._work()
@@ -81,7 +84,7 @@ class EventStore:
         self._publish(work, f"batch=0-{number}", About(counts=counts, newest=time.time()))
 
     def stored(self, spark: SparkSession) -> Stored:
-        """All that it keeps, and from when on it is young enough. Lines that were deleted are counted as too old."""
+        """Returns all kept events. Deleted lines are counted as too old."""
         parts = self._parts()
         counts = _summed(parts)
         forgotten = self._forgotten()
@@ -97,7 +100,7 @@ class EventStore:
         return time.time() - self._keep_secs if self._keep_secs else 0.0
 
     def _parts(self) -> list[EventPart]:
-        """Those that count. What was replaced, or is too old, is deleted."""
+        """Returns the current parts. Deletes parts that were replaced or are too old."""
         parts = [_part(path) for path in self._directory.glob("batch=*")]
         replaced = {name for part in parts for name in part.about.replaces}
         old = [part for part in parts if part.path.name not in replaced and part.about.newest < self._oldest()]
@@ -113,7 +116,7 @@ class EventStore:
         return msgspec.json.decode(path.read_bytes(), type=Forgotten) if path.exists() else Forgotten()
 
     def _forget(self, old: Iterable[EventPart]) -> None:
-        """Count the lines of what is about to be deleted: each part once, however often it is tried."""
+        """Counts the lines of parts before their deletion, each part once, also after a crash."""
         before = self._forgotten()
         new = [part for part in old if part.number > before.last]
         if new:

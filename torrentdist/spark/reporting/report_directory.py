@@ -1,7 +1,9 @@
-"""The directory of a report: what belongs to it, and how a new report replaces an earlier one.
+"""The directory of a report: the files that belong to it, and how a new report replaces an older
+one.
 
-Always: only files that the manifest names are deleted; a report is put in place when all of it is made. Never: write
-into a directory that holds something else.
+Always: only files that the manifest names are deleted, and a report is put in place when it is
+complete.
+Never: write into a directory that holds something else.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ PAGE, TABLES = "report.html", "tables"
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     files: list[str]
-    """What the last report wrote, relative to its directory."""
+    """Files of the last report, relative to its directory."""
 
 
 class ReportDirectory:
@@ -29,7 +31,8 @@ class ReportDirectory:
         self.path = path
 
     def claim(self) -> None:
-        """Make it, and mark it as a report's. An error if it holds something else, or cannot be written to."""
+        """Creates and marks the directory. Raises an error if it holds something else or is not
+        writable."""
         with self._disk_errors():
             self.path.mkdir(parents=True, exist_ok=True)
             marked = (self.path / MANIFEST).is_file()
@@ -40,19 +43,19 @@ class ReportDirectory:
 
     @contextlib.contextmanager
     def work(self) -> Iterator[Path]:
-        """A place for what is not finished yet, on the same file system."""
+        """Provides a temporary directory on the same file system."""
         with tempfile.TemporaryDirectory(prefix=".work-", dir=self.path) as folder:
             yield Path(folder)
 
     def publish(self, work: Path) -> None:
-        """Replace the earlier report by the page and the tables in `work`."""
+        """Replaces the older report by the page and the tables in `work`."""
         with self._disk_errors():
             made = [path for path in (work / TABLES).rglob("*") if path.is_file() and path.name[0] not in "._"]
             new = [path.relative_to(work).as_posix() for path in made]
             old = self._files()
             self._remember(sorted({*old, *new, PAGE}))
             for name in old:
-                if name != PAGE:  # whoever has it open never finds it missing
+                if name != PAGE:  # a reader of the page never finds it missing
                     self._delete(name)
             for name in [*new, PAGE]:
                 (self.path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -76,7 +79,7 @@ class ReportDirectory:
         if Path(name).is_absolute() or ".." in Path(name).parts:
             return
         path.unlink(missing_ok=True)
-        with contextlib.suppress(OSError):  # somebody put something of his own into it
+        with contextlib.suppress(OSError):  # it holds files of somebody else
             path.parent.rmdir()
 
     @contextlib.contextmanager

@@ -28,8 +28,8 @@ from torrentdist.spark.reporting.page_sections import (
 
 
 def render(tables: Tables, skipped: Mapping[str, int], *, lines: int, unclocked: int = 0) -> str:
-    """`lines`: all that were read, `skipped` those that were not used, by reason. `unclocked`: daemons
-    without a known clock."""
+    """`lines`: all that were read, `skipped` those that were not used, by reason. `unclocked`:
+    daemons without a known clock."""
     sections = [
         not_everywhere(tables),
         failed_downloads(tables),

@@ -1,8 +1,10 @@
-"""What the events say, as tables: pure functions from the frame of events to small frames.
+"""The report's tables, each a function from events to a small frame. Longer than most files: one
+list.
 
-Always holds: `events` are usable lines with `t`, each once (reading.py). Durations come from one host's monotonic clock
-wherever there is one. Where there are many rows, only numbers are aggregated and text is a key: Spark sorts all rows to
-find a smallest text. Must not do: collect, or call Python for a row.
+Always: events are usable, each once, with `t` (event_reading.py). Durations come from one host's
+monotonic clock where possible. Large frames aggregate numbers only and use text as a key, because
+Spark sorts all rows to find a smallest text.
+Never: collect rows, or call Python for a row.
 """
 
 from __future__ import annotations
@@ -18,20 +20,22 @@ from torrentdist.spark.reporting.event_reading import KEY
 ColumnOrName = Column | str
 
 SLOW = 1.5
-"""A host is slow when it takes this many times as long as half of the hosts do."""
+"""A host is slow when it takes this many times the median of all hosts."""
 BYTES = ("from_masters", "from_peers", "local")
 OUTSIDE, UNNAMED = "outside", "unnamed"
 
 
 def in_order(frame: DataFrame, *columns: ColumnOrName) -> DataFrame:
-    """All rows in one partition, sorted. A sort of many partitions computes its input twice, to find their bounds."""
+    """Sorts all rows in one partition. Sorting in several would compute the input twice, to find
+    their bounds."""
     return frame.repartition(1).orderBy(*columns)
 
 
 def spread(frames: Frames) -> DataFrame:
-    """Per bundle and kind of host: seconds until 50, 90 and 100 % of the hosts had it; null: not yet.
+    """Per bundle and role: seconds until 50, 90 and 100 % of the hosts had it; null: not yet.
 
-    `unclocked`: hosts whose clock is unknown. They set no start, and their own seconds are those of their download.
+    `unclocked`: number of hosts without a known clock. They do not set the start, and their seconds
+    are those of their own download.
     """
     times = frames.steps.groupBy("digest", "role").agg(*(F.min(name).alias(name) for name in SHARES))
     found = frames.begun.join(times, ["digest", "role"], "left").select(
@@ -43,16 +47,17 @@ def spread(frames: Frames) -> DataFrame:
 
 
 def curve(frames: Frames) -> DataFrame:
-    """The way of each bundle in at most 51 points: seconds, and the share of hosts that had it by then."""
+    """At most 51 points per bundle: seconds, and the share of hosts that had it by then."""
     share = (F.col("place") / F.col("hosts")).alias("share")
     points = frames.steps.select("digest", "role", "bundle", "began", "step", "secs", share)
     return in_order(points, "began", "digest", "role", "step")
 
 
 def summary(frames: Frames) -> DataFrame:
-    """One row for each kind of host: how many bundles are and are not everywhere, how many downloads failed.
+    """One row per role: the numbers of complete and incomplete bundles and of failed downloads.
 
-    `slowest_secs`: the longest that a bundle which is everywhere took; `complete`: how many those are.
+    A bundle is complete when all hosts that began to fetch it have it. `slowest_secs`: the longest
+    time that a complete bundle took.
     """
     whole = F.col("done") >= F.col("hosts")
     times = frames.steps.groupBy("digest", "role").agg(F.min("secs_100").alias("secs_100"))
@@ -85,7 +90,8 @@ def incomplete(frames: Frames) -> DataFrame:
 
 
 def missing(frames: Frames) -> DataFrame:
-    """Hosts that began with a bundle and don't have it yet: since when, how often they failed, and why last."""
+    """Hosts that began to fetch a bundle and lack it: their start, number of failures, and last
+    reason."""
     lacking = F.broadcast(incomplete(frames).select("digest", "role", "bundle"))
     hosts = of_hosts(frames.events.join(F.broadcast(lacking.select("digest", "role")), ["digest", "role"], "left_semi"))
     failed = frames.events.where(of_kind("download_failed")).groupBy("digest", "role", "node")
@@ -104,7 +110,8 @@ def missing(frames: Frames) -> DataFrame:
 
 
 def failures(frames: Frames) -> DataFrame:
-    """Per bundle, kind of host and error: how many downloads failed, on how many hosts, and how many still lack it."""
+    """Per bundle, role and error: failed downloads, hosts that failed, and hosts that still lack
+    the bundle."""
     failed = frames.events.where(of_kind("download_failed"))
     of_node = failed.groupBy("digest", "role", "code", "node").agg(
         F.count(F.lit(1)).alias("failures"),
@@ -112,7 +119,7 @@ def failures(frames: Frames) -> DataFrame:
         F.max("t").alias("last"),
     )
     finished = frames.events.where(of_kind("download_finished")).select("digest", "role", "node", F.lit(1).alias("has"))
-    # Few hosts fail: what finished is looked through once, for these alone.
+    # Few hosts fail, so the finished downloads are searched once, for these hosts alone.
     whole = finished.join(
         F.broadcast(of_node.select("digest", "role", "node")), ["digest", "role", "node"], "left_semi"
     )
@@ -137,7 +144,7 @@ def ends(events: DataFrame) -> DataFrame:
 
 
 def sources(frames: Frames) -> DataFrame:
-    """Per bundle and kind of host: bytes by where they came from, and as shares."""
+    """Per bundle and role: bytes by origin, and as shares."""
     parts = ("masters", "peers", "local")
     sums = [F.sum(column).alias(part) for column, part in zip(BYTES, parts, strict=True)]
     total = F.col("masters") + F.col("peers") + F.col("local")
@@ -151,14 +158,14 @@ def sources(frames: Frames) -> DataFrame:
 
 
 def addresses(events: DataFrame) -> DataFrame:
-    """host, port, rack: whose swarm listens where, as told last."""
+    """One row per swarm address (host and port): the rack of its daemon, from the last start."""
     starts = events.where(F.col("event") == "daemon_started")
     rack = F.when(F.col("rack") == "", UNNAMED).otherwise(F.col("rack"))
     return starts.groupBy("host", "port").agg(F.max_by(rack, "t").alias("from_rack"))
 
 
 def flows(some_ends: DataFrame, events: DataFrame) -> DataFrame:
-    """One row for each sender of each of these downloads: the bytes, and the racks that they went from and to."""
+    """One row per sender of each download: the bytes, and the racks of sender and receiver."""
     to_rack = F.when(F.col("rack") == "", UNNAMED).otherwise(F.col("rack"))
     about = (*KEY, "digest", "role")
     rows = some_ends.select(*about, to_rack.alias("to_rack"), F.explode("sources").alias("source"))
@@ -168,13 +175,14 @@ def flows(some_ends: DataFrame, events: DataFrame) -> DataFrame:
 
 
 def racks(frames: Frames) -> DataFrame:
-    """The traffic between racks; `outside` are uploaders and whoever else writes no events."""
+    """Bytes between racks. `outside`: senders that write no events, such as uploaders."""
     grouped = flows(ends(frames.events), frames.events).groupBy("from_rack", "to_rack")
     return in_order(grouped.agg(F.sum("bytes").alias("bytes")), "from_rack", "to_rack")
 
 
 def slow_hosts(frames: Frames) -> DataFrame:
-    """Downloads that took SLOW times the median of their bundle, or failed, with the reason that the numbers give."""
+    """Downloads that took SLOW times the median of their bundle, or failed, each with its likely
+    reason."""
     events = frames.events
     far = F.sum(F.when(F.col("from_rack") != F.col("to_rack"), F.col("bytes")).otherwise(0)) / F.sum("bytes")
     all_ends = ends(events).withColumn("disk_secs", F.col("prepare_secs") + F.col("publish_secs"))
@@ -189,7 +197,7 @@ def slow_hosts(frames: Frames) -> DataFrame:
     failed = F.col("event") == "download_failed"
     found = all_ends.join(F.broadcast(usual), ["digest", "role"], "left").withColumn("times", times)
     found = found.where(failed | ((F.col("others") >= 3) & (F.col("times") >= SLOW)))
-    # Who sent what is only looked at for those few.
+    # Senders are looked up for these few downloads alone.
     found = found.join(flows(found, events).groupBy(*KEY).agg(far.alias("far")), list(KEY), "left")
     late = F.col("seconds") - F.coalesce("usual_seconds", F.lit(0.0))
     return in_order(found, F.desc(late), "node").select(
@@ -200,7 +208,8 @@ def slow_hosts(frames: Frames) -> DataFrame:
 
 
 def _reason() -> Column:
-    """The first of these that accounts for the delay: most of it, where a phase can be blamed."""
+    """Returns the first of these reasons that explains the delay. A phase must explain most of
+    it."""
     most = (F.col("seconds") - F.col("usual_seconds")) / 2
     return (
         F.when(F.col("hash_failures") > 0, "hash failures")
@@ -213,10 +222,10 @@ def _reason() -> Column:
 
 
 def failovers(frames: Frames) -> DataFrame:
-    """Every change of leader, and for how long nobody led.
+    """Every change of leader, and how long nobody led.
 
-    `vacant_secs`: as the new leader saw it. `silent_secs`: since the old one's last event: at most that long it may
-    have been dead.
+    `vacant_secs`: measured by the new leader. `silent_secs`: time since the old leader's last
+    event, an upper bound for the time that it was dead.
     """
     elected = frames.events.where((F.col("event") == "leader_elected") & (F.col("previous") != ""))
     elected = elected.select("t", "epoch", "previous", F.col("node").alias("current"), "reason", "vacant_secs")
@@ -229,9 +238,9 @@ def failovers(frames: Frames) -> DataFrame:
 
 
 def restarts(frames: Frames) -> DataFrame:
-    """Per worker: how often it was started, on how many hosts, and how it ended last."""
+    """Per worker: number of starts and of hosts, and its last end."""
     changes = frames.events.where(F.col("event") == "worker_changed")
-    # Before it has its fencing number it is announced, and not started.
+    # A worker without a fencing number is announced, but not started.
     running = (F.col("state") == "running") & (F.col("fencing") > 0)
     found = changes.groupBy("job", "worker").agg(
         F.count_distinct(F.when(running, F.struct("node", "fencing"))).alias("starts"),
@@ -246,7 +255,8 @@ def restarts(frames: Frames) -> DataFrame:
 
 
 def savings(frames: Frames) -> DataFrame:
-    """Per bundle: bytes of files that an earlier bundle had too, which need not have travelled, and times its hosts."""
+    """Per bundle: bytes of files that an earlier bundle also had, for one host and for all its
+    hosts."""
     told = frames.events.where(F.col("event") == "bundle_files")
     lines = told.select("bundle", "digest", "t", F.explode("files").alias("file"))
     files = lines.groupBy("bundle", "digest", "file.root").agg(F.max("file.size").alias("size"), F.min("t").alias("t"))
@@ -265,7 +275,7 @@ def savings(frames: Frames) -> DataFrame:
 
 
 def kinds(frames: Frames) -> DataFrame:
-    """How many events of each kind, from how many daemons, and from when to when."""
+    """Per kind of event: number of events and of daemons, first and last time."""
     of_node = frames.events.groupBy("event", "node").agg(
         F.count(F.lit(1)).alias("count"), F.min("t").alias("first"), F.max("t").alias("last")
     )
@@ -292,5 +302,5 @@ TABLES: Mapping[str, Callable[[Frames], DataFrame]] = {
     "savings": savings,
     "kinds": kinds,
 }
-"""What a report consists of, in its order."""
+"""All tables of a report, by name."""
 NEWEST_LAST = frozenset({"spread", "curve", "sources", "failovers", "savings"})
