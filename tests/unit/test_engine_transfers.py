@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+
+from torrentdist.bundle.metafile import Metafile
+from torrentdist.bundle.metafile_maker import make_metafile
+from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest
+from torrentdist.model.wire.transfer_messages import TransferPhase
 from torrentdist.swarm.engine.session import LibtorrentSession
 from torrentdist.swarm.engine.session_settings import EngineConfig
+from torrentdist.swarm.engine.transfer import Transfer
 from torrentdist.swarm.engine.transfers import Transfers, WireHash
 
 
@@ -16,3 +25,35 @@ def test_alerts_are_mapped_back_by_the_hash_on_the_wire() -> None:
 
     assert digest == transfers.digest_of(wire)
     assert transfers.digest_of(WireHash(digest)) is None
+
+
+class NoEngine:
+    """What a transfer asks of an engine that is not there."""
+
+    def is_own(self, endpoint: tuple[str, int]) -> bool:
+        return False
+
+    def refresh(self) -> None:
+        pass
+
+
+def bundle(home: Path, content: str) -> Metafile:
+    home.mkdir()
+    (home / "file").write_text(content)
+    return make_metafile(home)
+
+
+@pytest.mark.case("G11")
+def test_only_transfers_that_move_are_looked_at(tmp_path: Path) -> None:
+    """G11: an engine would look every second at each bundle that its host holds."""
+    transfers = Transfers(LibtorrentSession(EngineConfig()), lambda _: None)
+    held, wanted = (bundle(tmp_path / name, name) for name in ("held", "wanted"))
+    seed = Transfer(held, tmp_path, NoEngine(), phase=TransferPhase.SEEDING)
+    fetch = Transfer(wanted, tmp_path, NoEngine(), phase=TransferPhase.FETCHING)
+    transfers.enter(seed)
+    transfers.enter(fetch)
+
+    assert [fetch] == transfers.moving()
+    fetch.fail(TorrentdistError("closing", what="a test"))
+    assert [] == transfers.moving()
+    assert {seed, fetch} == set(transfers.all())

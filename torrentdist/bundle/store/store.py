@@ -1,9 +1,11 @@
 """A host's bundles on disk, each once, by digest.
 
-Always: what `published` names was verified, is durable and read-only. A crash at any point leaves a store that `open`
-makes whole. Room is reserved for a bundle before its first byte arrives. A claimed bundle is not evicted.
-Never: fetch or hash what arrives, since the caller of `publish` has verified it; run in an event loop, which gets a
-`StoreView` instead.
+Longer than most, since one class is the only writer of a store: its methods must see each other.
+Always: what `published` names was verified, is durable and read-only. A crash at any point leaves a
+store that `open` makes whole. Room is reserved for a bundle before its first byte arrives. A claimed
+bundle is not evicted.
+Never: fetch or hash what arrives, since the caller of `publish` has verified it. Never used on an
+event loop, which gets a `StoreView` instead.
 """
 
 from __future__ import annotations
@@ -42,10 +44,12 @@ __all__ = [
 ]
 
 MakeRoom = Callable[[int, StoreUsage], None]
-"""Removes what can be made anew, for a bundle of so many bytes, given the room that is taken now."""
+"""Frees room for a bundle of so many bytes, given the room that is taken now.
+
+It removes what can be made anew, such as archives."""
 
 USE_GRANULARITY_SECS = 60.0
-"""The last use is written to disk no oftener than this: it decides about eviction only."""
+"""Seconds between two writes of a bundle's last use, which only eviction needs."""
 
 
 def keep_everything(_: int, __: StoreUsage) -> None:
@@ -53,8 +57,10 @@ def keep_everything(_: int, __: StoreUsage) -> None:
 
 
 class Store(StoreView):
-    """Use `Store.open`. Only threads call it, and may share it: two calls about one digest take turns, others run side
-    by side."""
+    """Made by `Store.open`, and called by threads only.
+
+    Calls about one digest take turns; others run side by side.
+    """
 
     def __init__(
         self,
@@ -90,7 +96,7 @@ class Store(StoreView):
         lock_wait: float = LOCK_WAIT_SECS,
         clock: Callable[[], float] = time.time,
     ) -> Store:
-        """The store in `data_dir`, made if there is none; `store_locked` if another process has it."""
+        """Opens the store in `data_dir`, or makes one. `store_locked` if another process has it."""
         with disk_failures(data_dir):
             data_dir.mkdir(parents=True, exist_ok=True)
             data_dir = data_dir.resolve()
@@ -102,10 +108,10 @@ class Store(StoreView):
             raise
 
     def close(self, *, timeout: float = 10.0) -> None:
-        """Refuse what is new, wait for what runs, free the lock.
+        """Refuses new work, waits for what runs and frees the lock.
 
-        Work that is still running after `timeout` keeps the lock until the process ends: nobody else may come in
-        before it has stopped writing.
+        Work that still runs after `timeout` seconds keeps the lock until the process ends, so that
+        no other process comes in while it writes.
         """
         idle = self._state.wind_down(timeout)
         self._catalog.close()
@@ -115,9 +121,10 @@ class Store(StoreView):
         if idle:
             self._lock.release()
 
-    # -- what there is ---------------------------------------------------------------------------------------------
+    # what there is
 
     def arrival(self, digest: Digest) -> Arrival | None:
+        """An arriving bundle, and why it was set aside if it was; None if it is not arriving."""
         size = self._state.arriving().get(digest)
         if size is None:
             return None
@@ -125,18 +132,18 @@ class Store(StoreView):
             return Arrival(digest, size, self._objects.set_aside_reason(digest))
 
     def measure(self) -> StoreUsage:
-        """The room that is taken, with the bytes that are free on the disk now."""
+        """Looks at the disk, and returns the room that is taken and free now."""
         with disk_failures(self.data_dir):
             self._state.now_free(free_bytes(self.data_dir))
         return self.usage()
 
     def raw_metafile(self, digest: Digest) -> bytes | None:
-        """The metafile as it was given to `begin`, of a published or an arriving object."""
+        """The bytes of the metafile of a published or arriving bundle, as given to `begin`."""
         with disk_failures(self.data_dir):
             return self._objects.read_metafile(digest)
 
     def metafile(self, digest: Digest) -> Metafile | None:
-        """The same, parsed; `corrupt` if what is on disk is not the metafile of `digest`."""
+        """The parsed metafile. `corrupt` if the file on disk is damaged or of another bundle."""
         raw = self.raw_metafile(digest)
         if raw is None:
             return None
@@ -149,15 +156,16 @@ class Store(StoreView):
             raise TorrentdistError("corrupt", path=path, detail=f"it is the metafile of {meta.digest}")
         return meta
 
-    # -- arriving and published ------------------------------------------------------------------------------------
+    # arriving and published
 
     def begin(
         self, meta: Metafile, *, claims: Claims = claim_everything, make_room: MakeRoom = keep_everything
     ) -> Path:
         """Reserves room and returns the object's directory; its bytes belong under `content/` in it.
 
-        To begin again resumes: nothing is lost and nothing is reserved twice. `make_room` is called first. If room
-        still lacks, unclaimed bundles are removed; if that would not be enough, none is, and `disk_full` is raised.
+        To begin again resumes: nothing is lost and nothing is reserved twice. `make_room` is called
+        first. If room still lacks, unclaimed bundles are removed. If that would not be enough, none
+        is removed and `disk_full` is raised.
         """
         digest = meta.digest
         with self._state.alone(digest), disk_failures(self.data_dir, needed=meta.size):
@@ -178,7 +186,7 @@ class Store(StoreView):
         return directory
 
     def publish(self, digest: Digest) -> StoredBundle:
-        """Make an arriving object visible, for good. Whoever calls has verified every byte and closed every file."""
+        """Publishes an arriving bundle. The caller has verified every byte and closed every file."""
         with self._state.alone(digest):
             stored = self.get(digest)
             if stored is not None:
@@ -197,15 +205,15 @@ class Store(StoreView):
             return self._now_published(digest, head, head.published_at)
 
     def abandon(self, digest: Digest) -> None:
-        """Forget an arriving object and delete its bytes. One that got published meanwhile stays."""
+        """Deletes an arriving bundle. One that was published meanwhile stays."""
         with self._state.alone(digest):
             if digest in self._state.arriving():
                 self._remove(digest)
 
     def discard(self, digest: Digest) -> None:
-        """Unpublish and delete a bundle, pinned or not, or abandon it if it is arriving. Its names stay bound.
+        """Deletes a bundle, published or arriving, pinned or not. Its names stay bound.
 
-        The decision is final once it is on disk: a deletion that is interrupted is finished by the next `open`.
+        A deletion that is interrupted is finished by the next `open`.
         """
         with self._state.alone(digest):
             if self.get(digest) is not None or digest in self._state.arriving():
@@ -213,39 +221,42 @@ class Store(StoreView):
                 self._catalog.unpin(digest)
 
     def set_aside(self, digest: Digest, reason: str) -> None:
-        """Unpublish a damaged bundle at once. It is arriving again: `begin` it and fetch only what is damaged."""
+        """Unpublishes a damaged bundle at once.
+
+        It is arriving then: `begin` it again, and fetch only what is damaged.
+        """
         with self._state.alone(digest), disk_failures(self.data_dir):
             stored = self.get(digest)
             if stored is not None:
                 self._state.now_arriving(digest, stored.size)
                 self._objects.set_aside(digest, reason)
 
-    # -- damage ----------------------------------------------------------------------------------------------------
+    # damage
 
     def check_quick(self, digest: Digest) -> list[Damage]:
-        """The files that are not as they were published. An index that is damaged itself is damage, too."""
+        """Returns the files that are not as they were published. A bad index is damage too."""
         self._require_published(digest)
         return self._checks.check_files(digest)
 
     def check(self, digest: Digest, paths: Collection[str] | None = None) -> list[Damage]:
-        """To be asked before anything is handed out: what of these files (None: of all) is not what was published.
+        """Returns the damage of these files (None: all). Called before anything is handed out.
 
-        Files are told by their identity, without being read; where that leaves a doubt, by their bytes.
+        A file is known by its identity, without being read. If that is new, its bytes are hashed.
         """
         self._require_published(digest)
         return self._checks.check(digest, paths)
 
     def is_file(self, digest: Digest, path: str) -> bool:
-        """Whether a published bundle has a file of this path; what others put beside its files does not count."""
+        """Whether this path is a file of a published bundle. Files that others added are not."""
         self._require_published(digest)
         return self._checks.is_file(digest, path)
 
     def verify(self, digest: Digest, progress: Progress | None = None) -> list[Damage]:
-        """What is not as the metafile says, by reading every byte of a published bundle."""
+        """Reads every byte of a published bundle and returns its damage."""
         self._require_published(digest)
         return self._checks.verify(digest, progress)
 
-    # -- names, pins, use ------------------------------------------------------------------------------------------
+    # names, pins, use
 
     def bind(self, bundle: BundleId, digest: Digest) -> None:
         self._catalog.bind(bundle, digest)
@@ -254,7 +265,7 @@ class Store(StoreView):
         self._catalog.unbind(bundle)
 
     def pin(self, digest: Digest) -> None:
-        """Never evict or prune this bundle, be it here yet or not."""
+        """Keeps this bundle from eviction and pruning, even if it is not here yet."""
         self._catalog.pin(digest)
         self._state.now_pinned(self._catalog.pins())
 
@@ -263,28 +274,28 @@ class Store(StoreView):
         self._state.now_pinned(self._catalog.pins())
 
     def touch(self, digest: Digest) -> None:
-        """The bundle is used now: it is not the next one to go. Never fails, and rarely writes."""
+        """Notes that the bundle is used now. Never fails, and writes at most once a minute."""
         now = self._clock()
         if self._state.now_used(digest, now) and now - self._use_recorded.get(digest, 0.0) >= USE_GRANULARITY_SECS:
             self._record_use(digest, now)
 
     def plan_prune(self, *, older_than: float, claims: Claims = claim_everything) -> list[StoredBundle]:
-        """What `prune` would remove now."""
+        """The bundles that `prune` would remove now."""
         return self._state.plan_prune(older_than=older_than, now=self._clock(), claims=claims)
 
     def reasons_to_stay(
         self, *, older_than: float, claims: Claims = claim_everything
     ) -> dict[Digest, frozenset[KeepReason]]:
-        """Why `prune` would leave what it leaves."""
+        """The reasons for each bundle that `prune` would leave."""
         return self._state.reasons_to_stay(older_than=older_than, now=self._clock(), claims=claims)
 
     def prune(self, *, older_than: float, claims: Claims = claim_everything) -> Pruned:
-        """Remove the unclaimed bundles that nobody used for `older_than` seconds."""
+        """Removes the unclaimed bundles that were not used for `older_than` seconds."""
         doomed = self._state.seize_prunable(older_than=older_than, now=self._clock(), claims=claims)
         self._remove_seized([stored.digest for stored in doomed])
         return Pruned(tuple(doomed), kept=len(self.published()))
 
-    # -- inside ----------------------------------------------------------------------------------------------------
+    # inside
 
     def _recover(self) -> None:
         self._objects.prepare()
@@ -348,7 +359,7 @@ class Store(StoreView):
             self._state.let_go(digests)
 
     def _remove(self, digest: Digest) -> None:
-        """Take an object out and delete it. The caller has it alone."""
+        """Deletes an object. The caller holds it with `alone` or has seized it."""
         self._begun.pop(digest, None)
         self._use_recorded.pop(digest, None)
         self._state.now_unpublished(digest)

@@ -1,7 +1,8 @@
-"""What a running store knows without its disk: what is published, what is arriving, who is at work on what.
+"""The state of a running store in memory: what is published, what is arriving, what is being changed.
 
-Always holds: one thread at a time changes a digest, and room is counted and claimed in one step, so that two who begin
-at once cannot both take the last of it. Must not do: I/O. Nobody who asks a question waits for a disk here.
+Always: one thread at a time changes a digest. Room is counted and claimed in one step, so that two
+threads never both get the last of it.
+Never: I/O. A question never waits for a disk.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class StoreState:
         """The keys of `_published`; None if they have changed since they were asked for."""
         self._arriving: dict[Digest, int] = {}
 
-    # -- questions -------------------------------------------------------------------------------------------------
+    # questions
 
     def published(self) -> dict[Digest, StoredBundle]:
         with self._changed:
@@ -65,9 +66,10 @@ class StoreState:
             )
 
     def shortage(self, size: int, free: int, written: Mapping[Digest, int]) -> int:
-        """How many bytes lack for `size` more, by the limit or by what is `free` on the disk, whichever is worse.
+        """Bytes that lack for `size` more, by the limit or on the disk, whichever is worse.
 
-        What is arriving counts in full, for the disk less what it has `written` already.
+        `free` are the bytes free on the disk. Arriving bundles count in full, less the bytes that
+        they have `written` there already.
         """
         with self._changed:
             to_come = sum(max(0, total - written.get(digest, 0)) for digest, total in self._arriving.items())
@@ -75,7 +77,7 @@ class StoreState:
         by_limit = held + size - self._limit if self._limit else 0
         return max(size + to_come - free, by_limit)
 
-    # -- changes ---------------------------------------------------------------------------------------------------
+    # changes
 
     def now_free(self, free_bytes: int) -> None:
         """Notes how many bytes are free on the disk."""
@@ -107,7 +109,7 @@ class StoreState:
             self._digests = None
 
     def now_used(self, digest: Digest, at: float) -> StoredBundle | None:
-        """The bundle as it was before this use."""
+        """Returns the bundle as it was before this use."""
         with self._changed:
             stored = self._published.get(digest)
             if stored is not None:
@@ -120,11 +122,11 @@ class StoreState:
                 if stored.pinned != (digest in pins):
                     self._published[digest] = replace(stored, pinned=digest in pins)
 
-    # -- taking turns ----------------------------------------------------------------------------------------------
+    # taking turns
 
     @contextmanager
     def alone(self, digest: Digest) -> Iterator[None]:
-        """No other thread changes this digest meanwhile."""
+        """Keeps other threads from changing this digest."""
         with self._changed:
             self._changed.wait_for(lambda: digest not in self._busy)
             self._seize([digest])
@@ -141,9 +143,10 @@ class StoreState:
     def reserve(
         self, digest: Digest, size: int, *, free: int, written: Mapping[Digest, int], claims: Claims
     ) -> list[Digest] | None:
-        """Count `digest` as arriving, and seize what has to go for it. None, and no change, if room cannot be had.
+        """Counts `digest` as arriving, and seizes the bundles that have to go for it.
 
-        The caller removes what was seized and lets it go.
+        The caller removes the seized bundles and lets them go. Returns None and changes nothing if
+        there cannot be enough room.
         """
         with self._changed:
             need = self.shortage(size, free, written)
@@ -169,7 +172,7 @@ class StoreState:
             return doomed
 
     def wind_down(self, timeout: float) -> bool:
-        """Let nobody begin anything more; whether all that was running ended within `timeout` seconds."""
+        """Refuses new work. Returns whether all work ended within `timeout` seconds."""
         with self._changed:
             self._closing = True
             return self._changed.wait_for(lambda: not self._busy, timeout)
@@ -180,7 +183,7 @@ class StoreState:
         self._busy.update(digests)
 
     def _entries(self, claims: Claims) -> list[retention.Entry]:
-        """What retention may choose from. A bundle that another thread is at work on is in use."""
+        """The entries for retention. A bundle that a thread is changing is in use."""
         return [
             retention.Entry(stored.digest, stored.size, stored.used_at, self._claims_on(stored, claims))
             for stored in self._published.values()
