@@ -1,8 +1,9 @@
-"""Whether workers may run on without ZooKeeper: only while nobody can have been given their places.
+"""Whether workers may run on without ZooKeeper: only while no other host can have been given their places.
 
-Always holds: a proof needs every master that this host or any of those asked knows, each of them saying now that it
-sees no ZooKeeper and knows of no other assignment than the one that is carried out here; and it counts only if what it
-prolongs was still good when it was asked for. docs/decisions/0008-isolation.md has the argument.
+Always: a proof needs every master that this host or any master that was asked knows. Each of them has to
+say now that it sees no ZooKeeper, and that it knows of no assignment but the one that is carried out here.
+A proof counts only if what it prolongs was still good when the masters were asked.
+docs/decisions/0008-isolation.md has the argument.
 """
 
 from __future__ import annotations
@@ -23,37 +24,45 @@ from torrentdist.supervisor.exclusivity.barriers import Barriers
 from torrentdist.supervisor.exclusivity.lease_file import Inherited, ToProve
 
 PROOF_SECS = 3.0
-"""How long a proof is good for, from before it was asked for. Less than any silence after which a leader moves work."""
+"""How long a proof is good for, counted from before the masters were asked.
+
+It is less than any silence after which a leader moves workers."""
 ASK_AGAIN_SECS = 0.5
+"""Time between two questions to the masters while a proof is needed."""
 ANSWER_SECS = 1.0
+"""How long a master may take to answer."""
 WITHIN_SECS = 0.3
-"""A master that gets no answer from ZooKeeper for so long sees none: a frozen server keeps every connection open."""
+"""A master that has no answer from ZooKeeper within this time sees none: a frozen server keeps connections open."""
 LOOK_SECS = 1.0
+"""Longest time between two looks whether a proof is needed, while something runs here."""
 IDLE_LOOK_SECS = 0.5
-"""While nothing runs here. It may begin at any time."""
+"""The same while nothing runs here, since something may start at any time."""
 FORGET_SECS = 600.0
-"""A master that is not registered any more may come back, and lead before this host hears of it."""
+"""How long a master counts after its registration has gone: it may come back, and lead before this host hears of it."""
 
 Known = tuple[MasterId, str]
-"""A master, and where it is to be asked. One that has moved is two of them."""
+"""A master and its URL. A master that has moved counts twice, once at each URL."""
 
 
 def is_proof(said: Mapping[Known, SightView | None], generation: int) -> bool:
-    """`said`: by each known master; None: nothing. `generation`: of the assignment that is carried out here."""
+    """Whether these answers of all known masters are a proof. None stands for no answer.
+
+    `generation` is that of the assignment that is carried out here."""
     return bool(said) and not unheard_of(said) and all(_proves(view, generation) for view in said.values())
 
 
 def unheard_of(said: Mapping[Known, SightView | None]) -> frozenset[Known]:
-    """Masters that were named and have not been asked."""
+    """Returns masters that an answer named and that were not asked."""
     named = {known for view in said.values() if view is not None for known in view.masters.items()}
     return frozenset(named - said.keys())
 
 
 def good_until(written_at: float, known_at: float, lease: float, proven: float) -> float:
-    """When a proof has to be asked for to count: after that, everything here may have been given to others long ago.
+    """Returns when the masters have to be asked at the latest for a proof to count.
 
-    `lease`, `proven`: until when either has kept what runs here. Without having looked for masters after the write that
-    the lease counts from, there may be one that nobody asks."""
+    After that, other hosts may have been given everything that runs here. `lease` and `proven` say until when
+    either has kept what runs here. A host that has not looked for masters since the write that its lease counts
+    from may not know all of them, so no proof counts."""
     return max(lease, proven) if known_at >= written_at else NEVER
 
 
@@ -62,26 +71,28 @@ def _proves(view: SightView | None, generation: int) -> bool:
 
 
 class IsolatedHost(Protocol):
-    """What runs here."""
+    """What runs on this host."""
 
     @property
-    def busy(self) -> bool: ...
+    def busy(self) -> bool:
+        """Whether anything runs here."""
+        ...
 
     @property
     def generation(self) -> int:
-        """Of the assignment that is carried out."""
+        """Generation of the assignment that is carried out here."""
         ...
 
     def prolonged(self) -> None:
-        """It may go on for longer."""
+        """Called when what runs here may go on for longer."""
 
 
 class Registered(Protocol):
-    """The masters, as this host saw them when it looked."""
+    """The registered masters, as this host last saw them."""
 
     @property
     def known_at(self) -> float:
-        """When it asked for them; monotonic."""
+        """When this host last asked who is registered; monotonic."""
         ...
 
     def masters(self) -> Mapping[MasterId, str]: ...
@@ -93,33 +104,33 @@ class Isolation:
         self._supervisor = supervisor
         self._registered = registered
         self._seen: dict[MasterId, tuple[str, float]] = {}
-        """Those that were registered, and when they were last, on the host's clock."""
+        """URL of each master, and when it was last registered, on the host's clock."""
         self._named: frozenset[Known] = frozenset()
-        """Those that others know, of this outage."""
+        """Masters that other masters named during the current ZooKeeper outage."""
         self._inherited_until = NEVER
         self.proven = NEVER
-        """Until when nobody can have been given what is assigned here, on the host's clock."""
+        """Until when no other host can have been given what is assigned here, on the host's clock."""
 
     def take_up(self, left: Inherited) -> None:
-        """Before `watch`: go on where the process before us has ended."""
+        """Goes on where the previous process ended. Call it before `watch`."""
         self._seen = dict(left.to_prove.masters)
         if left.to_prove.informed:
             self.proven, self._inherited_until = left.proven, left.kill
 
     def to_leave(self, barriers: Barriers) -> ToProve:
-        """To the next process."""
+        """Returns what the next process needs to go on with proofs."""
         self._look()
         return ToProve(barriers.timeout, self._seen, self._registered.known_at >= barriers.lease.sent)
 
     async def watch(self, barriers: Barriers, host: IsolatedHost) -> None:
-        """While writes stay unanswered, see whether the masters are as blind as we are."""
+        """Asks the masters whether they see ZooKeeper for as long as our own writes stay unanswered."""
         while True:
             asking = await self.prolong(barriers, host)
             look = min(LOOK_SECS, max(0.05, barriers.timeout / 20)) if host.busy else IDLE_LOOK_SECS
             await asyncio.sleep(ASK_AGAIN_SECS if asking else look)
 
     async def prolong(self, barriers: Barriers, host: IsolatedHost) -> bool:
-        """Look for a proof if one is needed; False: none is."""
+        """Looks for a proof if one is needed. Returns whether one was."""
         self._look()
         if not (host.busy and self._in_the_dark(barriers)):
             self._named = frozenset()

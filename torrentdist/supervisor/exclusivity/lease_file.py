@@ -1,7 +1,8 @@
-"""The file by which every guardian of this host knows how long its worker may run.
+"""The file that tells every guardian of this host how long its worker may run.
 
-Always holds: it is never later than barriers and proofs allow; a job that runs on when isolated is given time only by a
-supervisor that lives. Nobody reads it often: a guardian does so when the time that it knew of is over.
+A guardian reads it only when the time that it knew of is over.
+Always: it never allows more than barriers and proofs do. A job that runs on when isolated is given time
+only by a supervisor that is alive.
 """
 
 from __future__ import annotations
@@ -19,27 +20,27 @@ from torrentdist.supervisor.worker.worker_types import NEVER, Run, RunLease
 
 
 class ToProve(msgspec.Struct, frozen=True):
-    """What it takes to prove that workers may run on for longer."""
+    """What the next process needs to prove that workers may run on for longer."""
 
     timeout: float = 0.0
-    """Of the session."""
+    """Timeout of the session in seconds."""
     masters: dict[MasterId, tuple[str, float]] = {}
-    """Whom to ask: the URL, and when it was last registered, on the host's clock."""
+    """URL of each master to ask, and when it was last registered, on the host's clock."""
     informed: bool = False
-    """These are all masters that were registered at the session's last write."""
+    """Whether these are all masters that were registered at the session's last write."""
 
 
 class _Orders(msgspec.Struct, frozen=True):
     session: int | None
     kept: tuple[float, float]
-    """Of what is behind its barrier in this session."""
+    """When runs that are behind their barriers in this session have to stop, and to be gone."""
     runs: dict[str, tuple[float, float]]
     proven: float = 0.0
     to_prove: ToProve = ToProve()
 
 
 class Inherited(msgspec.Struct, frozen=True, kw_only=True):
-    """What the process before us allowed in its session, on the host's clock."""
+    """What the previous process allowed in its session, on the host's clock."""
 
     stop: float = NEVER
     kill: float = NEVER
@@ -52,7 +53,7 @@ class LeaseFile:
         self._path = path
 
     def read(self, session: int) -> Inherited:
-        """A proof holds across sessions."""
+        """Returns what was allowed in `session`. A proof holds across sessions."""
         try:
             orders = msgspec.json.decode(self._path.read_bytes(), type=_Orders)
         except (OSError, msgspec.MsgspecError):
@@ -67,8 +68,10 @@ class LeaseFile:
         runs: Mapping[str, tuple[Run, bool]],
         to_prove: ToProve,
     ) -> None:
-        """`lease`: on the host's clock. `runs`: each with whether it is assigned. `extent`: how long one that runs on
-        when isolated does so without hearing of us."""
+        """Writes the limits of each run by its id. `runs` says of each whether it is assigned here.
+
+        `lease` is on the host's clock. `extent` is how many seconds a run that goes on when isolated does so
+        without a sign of this supervisor."""
         until = {id_: _limits(lease, extent, run, assigned) for id_, (run, assigned) in runs.items()}
         kept = max(lease.stop, lease.proven), max(lease.kill, lease.proven + lease.ending)
         orders = _Orders(
@@ -90,5 +93,5 @@ def _limits(lease: RunLease, extent: float, run: Run, assigned: bool) -> tuple[f
 
 
 def _written(limits: tuple[float, float]) -> tuple[float, float]:
-    """JSON has no infinity; nothing runs before the host was booted."""
+    """Replaces NEVER, for which JSON has no word, by the moment when the host was booted."""
     return max(0.0, limits[0]), max(0.0, limits[1])

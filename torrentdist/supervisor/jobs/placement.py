@@ -1,7 +1,8 @@
-"""How an assignment and a job's facts change what this host should run: pure steps from one local state to the next.
+"""How an assignment and a job's facts change what this host should run: steps from one local state to the next.
 
-Always holds: a worker that is not assigned any more keeps its place until it is forgotten; a job of the same name but
-another incarnation starts its workers' lives anew. Pure: no I/O, no clock.
+Always: a worker that is no longer assigned keeps its place until it is forgotten. A job of the same
+name but another incarnation starts its workers' lives anew.
+Pure: no I/O and no clock.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def changed(state: LocalState, key: Key, change: Callable[[WorkerPlace], WorkerP
 
 
 def follow(state: LocalState, record: AssignmentRecord) -> LocalState:
-    """The state in which exactly these workers are assigned."""
+    """Returns the state in which exactly the workers of this record are assigned."""
     told = {(worker.job, worker.worker): worker for worker in record.workers}
     places = []
     for place in state.places:
@@ -44,7 +45,7 @@ def follow(state: LocalState, record: AssignmentRecord) -> LocalState:
 
 
 def informed(state: LocalState, job: JobId, facts: JobFacts) -> LocalState:
-    """A master told about a job."""
+    """Returns the state after a master has told about a job."""
     places = tuple(_renewed(place, facts) if place.job == job else place for place in state.places)
     return _with_jobs(replace(state, places=places, jobs={**state.jobs, job: facts}))
 
@@ -77,7 +78,7 @@ def started(state: LocalState, key: Key, run: RunRecord) -> LocalState:
 
 
 def carried(state: LocalState, sessions: Mapping[Key, int]) -> LocalState:
-    """What runs in these places belongs to these sessions now."""
+    """Returns the state in which the runs of these workers belong to these sessions."""
 
     def moved(place: WorkerPlace) -> WorkerPlace:
         session = sessions.get(place.key)
@@ -97,7 +98,7 @@ def fetched(state: LocalState, key: Key, at: float) -> LocalState:
 
 
 def lived(state: LocalState, key: Key, life: Life, detail: str, at: float) -> LocalState:
-    """It has ended at that time, and this is what it has behind it."""
+    """Returns the state after a run has ended at the time `at`, on the wall clock."""
 
     def change(place: WorkerPlace) -> WorkerPlace:
         return replace(
@@ -116,13 +117,13 @@ def lived(state: LocalState, key: Key, life: Life, detail: str, at: float) -> Lo
 
 
 def life_of(place: WorkerPlace, clock_ahead: float = 0.0) -> Life:
-    """`clock_ahead`: by how much the host's clock is ahead of the one that the life is to be told by."""
+    """Returns the life of a worker on a clock that the host's clock is ahead of by `clock_ahead` seconds."""
     not_before = place.not_before - clock_ahead if place.not_before else 0.0
     return Life(place.restarts, place.in_a_row, not_before, place.exit_code, place.ended)
 
 
 def needs(state: LocalState) -> frozenset[BundleId]:
-    """The bundles without which what is assigned cannot run, and those of what still runs."""
+    """Returns the bundles of all workers that are assigned here, and of those that still run."""
     wanted: set[BundleId] = set()
     for place in state.places:
         facts = state.jobs.get(place.job)

@@ -1,7 +1,7 @@
-"""What a supervisor and the masters tell each other about jobs: heartbeats to the leader, questions to any.
+"""What a supervisor and the masters tell each other about jobs: heartbeats to the leader, questions to any master.
 
-Always holds: one request carries all workers; what the leader answers is kept, so that without one everything stays as
-it was. Must not do: conclude anything from silence.
+Always: one request carries all workers. The leader's last answer stands until there is another one.
+Never: conclude anything from silence.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ log = structlog.get_logger(__name__)
 FIRST_INTERVAL_SECS = 1.0
 LONGEST_INTERVAL_SECS = 30.0
 SETTLE_SECS = 0.05
-"""Changes that come this close together are told together."""
+"""Changes within this time go into one heartbeat."""
 
 
 def transitions(before: Sequence[WorkerReport], after: Sequence[WorkerReport]) -> list[WorkerChanged]:
-    """Which workers are not what they were: another state, another start, or another end."""
+    """Returns the workers that have another state, another start or another end than before."""
     known = {(report.job, report.worker): report for report in before}
     found = []
     for new in after:
@@ -104,16 +104,16 @@ class Reporting:
         self._wake = asyncio.Event()
         self._interval = FIRST_INTERVAL_SECS
         self.heard_at: float | None = None
-        """When the leader answered last; monotonic."""
+        """When the leader last answered; monotonic. None: it never did."""
 
     def poke(self) -> None:
-        """Something may have changed: say so at once if it has."""
+        """Sends a heartbeat at once if anything has changed since the last one."""
         reports = self._look()
         if reports != self._said:
             self._wake.set()
 
     def _look(self) -> list[WorkerReport]:
-        """What is true of the workers now; what has changed since the last look goes to the events."""
+        """Returns the reports of now. What has changed since the last look goes to the events."""
         before, self._seen = self._seen, self._jobs.reports()
         for fact in transitions(before, self._seen):
             self._tell(fact)
@@ -145,5 +145,5 @@ class Reporting:
             for job, hosts in answer.peers.items():
                 if job in jobs:
                     await asyncio.to_thread(write_peers, self._jobs.homes, job, hosts)
-        except OSError as error:  # with the next answer it is tried again
+        except OSError as error:  # the next answer brings it again
             log.warning("workers are not told where the others are", reason=str(error))
