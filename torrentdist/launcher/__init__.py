@@ -1,1 +1,1 @@
-"""Starts the workers of a host, each run in namespaces of its own, and ends them when their lease is over."""
+"""The launcher of a host: it starts each run of a worker in namespaces of its own, and the run ends with its lease."""

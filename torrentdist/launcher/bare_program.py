@@ -1,6 +1,7 @@
-"""How the small programs of the launcher are started: a bare Python that finds this package, and little else.
+"""The command lines of the launcher's small programs: a bare Python that finds this package, and little else.
 
-Always: the program is ours, never a path that somebody sent. Never: import anything but the standard library.
+Always: the program is one of ours, never a path from a request.
+Never: import anything but the standard library.
 """
 
 import sys
@@ -11,5 +12,7 @@ _RUN = "import sys; sys.path.append(sys.argv.pop(1)); from {} import main; sys.e
 
 
 def command(module: str, *arguments: str) -> list[str]:
-    """Runs `main(arguments)` of a module, isolated from the environment and from installed packages."""
+    """Returns the command that runs `main(arguments)` of a module.
+
+    The program is isolated from the environment and from installed packages."""
     return [sys.executable, "-I", "-S", "-c", _RUN.format(module), ROOT, *arguments]

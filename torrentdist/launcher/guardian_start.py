@@ -1,6 +1,6 @@
 """Starts guardians, and finds out whether they can give their runs namespaces on this host.
 
-Always: a guardian is a process of its own that outlives its starter, and inherits nothing but one descriptor.
+Always: a guardian is a process of its own that outlives its starter. It inherits one descriptor and nothing else.
 Never: wait for a run, or remember one.
 """
 
@@ -19,7 +19,7 @@ NAMESPACES, PLAIN = "namespaces", "plain"
 
 
 def why_no_namespaces() -> str:
-    """Why this process cannot start runs in namespaces; empty if it can."""
+    """Returns why this process cannot start runs in namespaces; empty if it can."""
     command = wrapped(["true"], ["/"], privileged=os.geteuid() == 0)
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=PROBE_SECS)
@@ -34,9 +34,11 @@ def why_no_namespaces() -> str:
 def start_guardian(
     home: str, run: str, told: int, *, caller: User, namespaces: bool, groups: str = ""
 ) -> tuple[int, int]:
-    """Returns the guardian's pid and birth. `told`: a pipe that hears when the worker has been started; the guardian
-    closes it at its end at the latest. `caller`: the user whose files the guardian works with. `groups`: where
-    each run has a control group, if anywhere."""
+    """Starts a guardian and returns its pid and birth.
+
+    `told` is a pipe that hears when the worker has started; it closes with the guardian at the latest. `caller`
+    is the user whose files the guardian works with. `groups` is the directory of the runs' control groups;
+    empty: they have none."""
     how = NAMESPACES if namespaces else PLAIN
     command = bare_program.command(GUARDIAN, home, run, how, str(caller.uid), str(caller.gid), groups)
     pid = os.posix_spawn(

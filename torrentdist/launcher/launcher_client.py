@@ -1,7 +1,8 @@
 """What a daemon asks the launcher of its host: to start a guardian, and whether runs get namespaces here.
 
-Always: an answer comes within a deadline, or an error that says whether the launcher may still act on the request.
-It blocks: use threads. Without a launcher the same work is done in this process, with this process's privileges.
+Always: an answer comes within a deadline, or an error that says whether the launcher may still act on the
+request. Without a launcher, the same work is done in this process, with its own privileges.
+It blocks: call it in threads.
 """
 
 import array
@@ -28,21 +29,23 @@ class NoLauncherAnswer(LauncherError):
 
 @dataclass(frozen=True)
 class HostIsolation:
-    """What runs of this host get."""
+    """How runs of this host are isolated."""
 
     namespaces: bool
     why_not: str = ""
+    """Why runs get no namespaces; empty if they do."""
 
 
 class Starter(Protocol):
-    def isolation(self) -> HostIsolation: ...
+    def isolation(self) -> HostIsolation:
+        """Returns how runs are isolated here."""
 
     def start(self, home: str, run: str, told: int) -> tuple[int, int]:
-        """Start a guardian; returns its pid and birth. See `start_guardian`."""
+        """Starts a guardian and returns its pid and birth. See `start_guardian`."""
 
 
 class OwnStarter:
-    """For a host without a launcher."""
+    """Starts guardians from this process, on a host without a launcher."""
 
     def __init__(self) -> None:
         self._isolation: HostIsolation | None = None
@@ -95,5 +98,5 @@ class LauncherClient:
 
 
 def starter(path: str) -> Starter:
-    """`path`: of the launcher's socket; empty: there is no launcher."""
+    """Returns how guardians are started here. `path` is the launcher's socket; empty: there is no launcher."""
     return LauncherClient(path) if path else OwnStarter()

@@ -1,8 +1,9 @@
 """The launcher: a small process, one per host, that may start runs with privileges which the daemon does not have.
 
-Always: it serves one user, the daemon's, as the kernel tells who is at the other end of its socket. It keeps no state:
-when it is killed, stopped or restarted, no run changes. Never: read or write a file for the daemon with its own
-privileges, or start a program that somebody names: it starts guardians, which act as the daemon's user.
+Always: it serves one user, the daemon's; the kernel tells which user is at the other end of its socket.
+It keeps no state: when it is killed, stopped or restarted, no run changes.
+Never: read or write a file for the daemon with its own privileges, or start a program that a request names.
+It starts guardians only, and they act as the daemon's user.
 """
 
 import argparse
@@ -46,7 +47,7 @@ class Server:
         print(f"launcher ready for user {self._caller.uid}, runs start {how}", file=sys.stderr, flush=True)
         while True:
             connection, _ = self._sock.accept()
-            with connection, contextlib.suppress(OSError):  # the other end is gone
+            with connection, contextlib.suppress(OSError):  # the caller has closed its end
                 connection.settimeout(REQUEST_SECS)
                 connection.send(json.dumps(self._answer(connection)).encode())
 
@@ -91,7 +92,9 @@ def _descriptors(extra: list[tuple[int, int, bytes]]) -> list[int]:
 
 
 def bind(path: str, caller: User) -> socket.socket:
-    """For the caller alone. A lock beside the socket tells a launcher that lives from what a dead one left."""
+    """Returns a socket at `path` that the caller alone may use.
+
+    A lock beside it tells the socket of a launcher that is alive from one that a dead launcher left."""
     lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -122,7 +125,7 @@ def _user(name: str) -> User:
 
 
 def arguments_of(words: list[str] | None) -> argparse.Namespace:
-    """None: those of this process."""
+    """Parses the words of a command line; None: those of this process."""
     parser = argparse.ArgumentParser("torrentdist-launcher", description="Starts workers for this host's supervisor.")
     parser.add_argument("--socket", required=True, help="where the supervisor reaches it (supervisor.launcher)")
     parser.add_argument("--user", default="", help="the supervisor's user; default: the user of this process")

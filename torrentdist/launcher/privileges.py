@@ -1,7 +1,8 @@
-"""Users of a process: act as one for a while, become one for good, and the kernel's ties between parent and child.
+"""The user of a process, for a while or for good, and the kernel's ties between parent and child.
 
-Always: a process that became another user cannot go back. The guardian keeps one capability, CAP_KILL, so that it and
-its death reach a run of any user. Never: import anything but the standard library.
+Always: a process that became another user cannot go back. The guardian keeps one capability, CAP_KILL, so
+that its signals and its death reach a run of any user.
+Never: import anything but the standard library.
 """
 
 import ctypes
@@ -28,7 +29,7 @@ def own_user() -> User:
 
 
 def act_as(user: User) -> None:
-    """Let file accesses count as the user's, until `act_as_root` or for good."""
+    """Makes file accesses count as the user's, until `act_as_root`."""
     if os.getuid() == 0 and user.uid != 0:
         os.setgroups(_groups_of(user))
         os.setegid(user.gid)
@@ -36,7 +37,7 @@ def act_as(user: User) -> None:
 
 
 def act_as_root() -> None:
-    """End `act_as`. Without effect in a process that was not started as root."""
+    """Ends `act_as`. It has no effect in a process that was not started as root."""
     if os.getuid() == 0 and os.geteuid() != 0:
         os.seteuid(0)
         os.setegid(0)
@@ -44,7 +45,7 @@ def act_as_root() -> None:
 
 
 def become(user: User) -> None:
-    """For good, with no capability left."""
+    """Changes to the user for good, with no capability left."""
     if user == own_user():
         return
     os.setgroups(_groups_of(user))
@@ -53,7 +54,7 @@ def become(user: User) -> None:
 
 
 def become_keeping_kill(user: User) -> None:
-    """For good, but still able to send signals to processes of other users."""
+    """Changes to the user for good, but keeps the capability to signal processes of other users."""
     act_as_root()
     if user == own_user():
         return
@@ -66,12 +67,12 @@ def become_keeping_kill(user: User) -> None:
 
 
 def die_with_parent() -> None:
-    """The kernel kills this process when its parent dies, even if it is stopped. A change of user clears this."""
+    """Has the kernel kill this process when its parent dies, even if it is stopped. A change of user clears this."""
     _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def adopt_orphans() -> None:
-    """Descendants whose parent died become children of this process."""
+    """Makes descendants whose parent has died children of this process."""
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 

@@ -1,6 +1,7 @@
 """Processes as /proc shows them: identified by pid and time of birth, and found below their ancestor.
 
-Always: a pid together with its birth names one process for ever. Never: import anything but the standard library.
+Always: a pid together with its birth names one process for ever.
+Never: import anything but the standard library.
 """
 
 import contextlib
@@ -9,13 +10,13 @@ import signal
 
 
 def birth_of(pid: int) -> int | None:
-    """When a process was started, in ticks since boot. None: there is no such process, or it is dead."""
+    """Returns when a process was started, in ticks since boot; None if there is none, or it is dead."""
     fields = _stat_of(pid)
     return None if fields is None or fields[0] in "ZX" else int(fields[19])
 
 
 def descendants_of(root: int) -> set[int]:
-    """Every process below `root`, including dead ones that were not reaped yet."""
+    """Returns every process below `root`, including dead ones that were not reaped yet."""
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit() and (fields := _stat_of(int(name))) is not None:
@@ -30,14 +31,14 @@ def descendants_of(root: int) -> set[int]:
 
 
 def kill_descendants() -> None:
-    """Send SIGKILL to every process below this one. New ones may appear meanwhile: repeat until none is left."""
+    """Sends SIGKILL to every process below this one. New ones may appear meanwhile: repeat until none is left."""
     for pid in descendants_of(os.getpid()):
         with contextlib.suppress(ProcessLookupError, PermissionError):  # dead already
             os.kill(pid, signal.SIGKILL)
 
 
 def _stat_of(pid: int) -> list[str] | None:
-    """The fields from the state on: the name before it may contain anything."""
+    """Returns the fields from the state on. The name before it may contain anything."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             return file.read().rpartition(")")[2].split()

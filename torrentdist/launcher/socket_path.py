@@ -1,6 +1,7 @@
-"""A socket's path of any length: the kernel takes 107 bytes, a data directory may be deeper.
+"""Socket paths of any length: the kernel takes 107 bytes, and a data directory may be deeper.
 
-Always: the address is valid while the context lasts. Never: import anything but the standard library.
+Always: the address is valid while the context lasts.
+Never: import anything but the standard library.
 """
 
 import contextlib
@@ -10,7 +11,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def short_address(path: str) -> Iterator[str]:
-    """The same file, named through a descriptor of its directory."""
+    """Yields a short name of the same file, through a descriptor of its directory."""
     directory, name = os.path.split(os.path.abspath(path))
     fd = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

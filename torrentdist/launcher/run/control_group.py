@@ -1,6 +1,6 @@
 """A control group (cgroup v2) for one run: a second way to end all of it at once, beside its namespace.
 
-Always: groups are made only below a group that was delegated to the launcher; a host without one does as well.
+Always: groups are made only below a group that was delegated to the launcher. Runs work without one too.
 Never: import anything but the standard library.
 """
 
@@ -11,7 +11,7 @@ PREFIX = "run-"
 
 
 def own_directory() -> str:
-    """Of this process's own group; empty where there is no cgroup v2."""
+    """Returns the directory of this process's own group; empty where there is no cgroup v2."""
     with open("/proc/self/cgroup", encoding="utf-8") as file:
         paths = [line.rstrip("\n").partition("::")[2] for line in file if line.startswith("0::")]
     with open("/proc/self/mountinfo", encoding="utf-8") as file:
@@ -22,7 +22,7 @@ def own_directory() -> str:
 
 
 def remove_empty(parent: str) -> None:
-    """Groups of runs that are over. The kernel refuses to remove one that has processes."""
+    """Removes the groups of runs that are over. The kernel refuses to remove a group that has processes."""
     for name in os.listdir(parent):
         if name.startswith(PREFIX):
             with contextlib.suppress(OSError):
@@ -30,10 +30,10 @@ def remove_empty(parent: str) -> None:
 
 
 class ControlGroup:
-    """Made by a process that may; can be used after it has given up its privileges."""
+    """The group of one run. It takes privileges to make it, and none to use it afterwards."""
 
     def __init__(self, parent: str, run: str) -> None:
-        """Nothing happens where the group cannot be made."""
+        """Makes the group. Where that is impossible, its methods do nothing."""
         self._members = self._kill = -1
         if not parent or "/" in run:
             return
@@ -44,12 +44,13 @@ class ControlGroup:
             self._members = os.open(f"{directory}/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
 
     def enter(self) -> None:
-        """This process, and all that it starts from now on."""
+        """Moves this process into the group, and with it everything that it starts from now on."""
         if self._members >= 0:
             with contextlib.suppress(OSError):
                 os.write(self._members, b"0")
 
     def kill(self) -> None:
+        """Kills every process in the group."""
         if self._kill >= 0:
             with contextlib.suppress(OSError):
                 os.write(self._kill, b"1")

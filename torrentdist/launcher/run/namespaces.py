@@ -1,8 +1,8 @@
 """How a run gets PID and mount namespaces of its own: the command line of bubblewrap.
 
-Always: what runs inside sees the host's whole file system and network, its own processes only, and cannot write to the
-directories that its specification names. Pure: no I/O and no clock.
-Never: import anything but the standard library.
+Always: a run sees the host's whole file system and network, but only its own processes. It cannot write to
+the directories that its specification names.
+Pure: no I/O and no clock. Never: import anything but the standard library.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,9 @@ PROGRAM = "bwrap"
 
 
 def wrapped(argv: Sequence[str], read_only: Sequence[str] = (), *, privileged: bool) -> list[str]:
-    """`argv` as the init of new namespaces. Without privileges this takes a user namespace too."""
+    """Returns the command that runs `argv` as the init of new namespaces.
+
+    Without privileges, this takes a user namespace too."""
     command = [PROGRAM, "--unshare-pid", "--as-pid-1", "--die-with-parent", "--dev-bind", "/", "/", "--proc", "/proc"]
     if not privileged:
         command.insert(1, "--unshare-user")

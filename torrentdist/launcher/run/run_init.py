@@ -1,7 +1,8 @@
-"""The first process of a run: starts the worker, waits for it, and ends the run when its lease or its guardian does.
+"""The first process of a run: it starts the worker, waits for it, and ends the run with its lease or its guardian.
 
-Always: nothing of the run is left when this process has ended. In a PID namespace the kernel sees to that, even if this
-process is killed; elsewhere it kills all its descendants first. Never: import anything but the standard library.
+Always: nothing of the run is left when this process has ended. In a PID namespace the kernel sees to that,
+even if this process is killed. Elsewhere this process first kills all its descendants.
+Never: import anything but the standard library.
 
     descriptors    0 nothing, 1 and 2 the worker's output, 3 the guardian's socket, 4 the specification
     to guardian    begun, worker (sent by the worker itself), running, failed REASON, exit CODE WHY
@@ -27,7 +28,7 @@ KILLED = 128 + signal.SIGKILL
 CANNOT_START = 127
 KILL_PERIOD_SECS = 0.01
 MOST_BYTES = 1000
-"""Of one message between guardian and init."""
+"""Most bytes in a message between guardian and init."""
 
 
 class Init:
@@ -40,7 +41,7 @@ class Init:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         self._worker = 0
         self._starting = -1
-        """Says why the program could not be started, or ends when it has taken over."""
+        """Descriptor that says why the program could not be started, or ends when the program has taken over."""
         self._code: int | None = None
         self._why = ""
 
@@ -106,7 +107,7 @@ class Init:
             self._stop(order.decode())
 
     def _reap(self) -> bool:
-        """Whether there are children left."""
+        """Collects children that have ended. Returns whether any child is left."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -134,7 +135,7 @@ class Init:
             os.killpg(self._worker, signal.SIGCONT)
 
     def _end_all(self) -> None:
-        """As the first process of a PID namespace it has only to end itself."""
+        """Kills all descendants. The first process of a PID namespace has only to end itself."""
         while os.getpid() != 1 and self._reap():
             kill_descendants()
             time.sleep(KILL_PERIOD_SECS)
@@ -145,7 +146,7 @@ class Init:
 
 
 def become_worker(spec: RunSpec, init: int) -> None:
-    """Turn this process into the worker. Returns only by an exception."""
+    """Turns this process into the worker. It returns only by an exception."""
     os.setsid()
     privileges.become(spec.user)
     privileges.die_with_parent()

@@ -1,7 +1,8 @@
 """The specification of one run: its program, user, environment, limits, and what it must not write.
 
-Always: a specification is checked before anything is done for it; it names a user only if the caller may start runs as
-that user. Pure: no I/O and no clock. Never: import anything but the standard library.
+Always: a specification is checked before anything is done for it. It names a user only if the caller may
+start runs as that user.
+Pure: no I/O and no clock. Never: import anything but the standard library.
 """
 
 import json
@@ -11,7 +12,7 @@ from typing import Any, NamedTuple
 from torrentdist.launcher.privileges import User
 
 MOST_BYTES = 4 * 1024 * 1024
-"""More than the kernel accepts as arguments and environment of a program."""
+"""Most bytes of a specification: more than the kernel accepts as a program's arguments and environment."""
 
 
 class RunSpec(NamedTuple):
@@ -23,7 +24,7 @@ class RunSpec(NamedTuple):
     uid: int
     gid: int
     read_only: list[str]
-    """Directories that the run can read, but not change or link from. Needs namespaces."""
+    """Directories that the run can read, but neither change nor link from. This takes namespaces."""
     memory_bytes: int
     grace: float
     log_bytes: int
@@ -42,14 +43,14 @@ class NotAllowed(ValueError):
 
 
 def decode(data: bytes) -> RunSpec:
-    """What `encode` made."""
+    """Returns the specification that `encode` made these bytes of."""
     return RunSpec(**json.loads(data))
 
 
 def parse(data: bytes, caller: User, users: Collection[int] = ()) -> RunSpec:
-    """A caller's specification. `users`: ids of users, besides the caller, as whom the caller may start runs.
+    """Checks and returns a caller's specification. Raises ValueError with the reason if it is refused.
 
-    Raises ValueError with the reason."""
+    `users` are the ids of users, besides the caller itself, as which the caller may start runs."""
     if len(data) > MOST_BYTES:
         raise NotAllowed(f"a specification of {len(data)} bytes; {MOST_BYTES} is the most")
     given = json.loads(data)
