@@ -29,17 +29,9 @@ from torrentdist.supervisor.jobs import local_state, placement
 from torrentdist.supervisor.jobs.local_state import JobFacts, LocalState, RunRecord, WorkerPlace
 from torrentdist.supervisor.process.guardian_processes import boot_id
 from torrentdist.supervisor.process.last_words import MOST_CHARACTERS, end_of_stderr, last_line, why_failed
-from torrentdist.supervisor.process.launching import (
-    Homes,
-    Program,
-    clean_up,
-    command_of,
-    drop_old_output,
-    environment,
-    prepare,
-    write_peers,
-)
+from torrentdist.supervisor.process.launching import Program, command_of, environment, prepare
 from torrentdist.supervisor.process.output_files import Stream, read_output
+from torrentdist.supervisor.process.worker_homes import Homes, clean_up, drop_old_output, write_peers
 from torrentdist.supervisor.worker.worker_types import Life, Run, RunLease
 
 ETL = JobId("etl")

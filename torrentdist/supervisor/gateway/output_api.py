@@ -20,8 +20,8 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.wire.headers import NEXT_OFFSET, OFFSET
 from torrentdist.model.wire.job_messages import WorkerOutput
 from torrentdist.security.principal import Role
-from torrentdist.supervisor.process.launching import Homes
 from torrentdist.supervisor.process.output_files import Stream, read_output, span_of
+from torrentdist.supervisor.process.worker_homes import Homes
 from torrentdist.supervisor.worker.worker_types import Key
 
 LONGEST_POLL = 2.0

@@ -30,10 +30,10 @@ from torrentdist.supervisor.jobs.worker_loop import WorkerLoop
 from torrentdist.supervisor.jobs.worker_services import WorkerServices
 from torrentdist.supervisor.jobs.worker_starts import WorkerStarts
 from torrentdist.supervisor.jobs.worker_table import WorkerTable
-from torrentdist.supervisor.process import launching
-from torrentdist.supervisor.process.launching import Homes
+from torrentdist.supervisor.process import worker_homes
 from torrentdist.supervisor.process.running import Running
 from torrentdist.supervisor.process.spark_applications import Applications
+from torrentdist.supervisor.process.worker_homes import Homes
 from torrentdist.supervisor.worker.heartbeat_files import HeartbeatWatch
 from torrentdist.supervisor.worker.worker_types import Key
 
@@ -137,8 +137,10 @@ class HostWorkers:
 
     async def _watch_output(self) -> None:
         while True:
-            await asyncio.to_thread(launching.drop_orphans, self.homes, self.placed())
-            await asyncio.to_thread(launching.drop_old_output, self.homes, self.placed(), self._settings.log_keep_secs)
+            await asyncio.to_thread(worker_homes.drop_orphans, self.homes, self.placed())
+            await asyncio.to_thread(
+                worker_homes.drop_old_output, self.homes, self.placed(), self._settings.log_keep_secs
+            )
             await asyncio.sleep(OUTPUT_LOOK_SECS)
 
     async def _save_seat(self, seat: Seat) -> None:

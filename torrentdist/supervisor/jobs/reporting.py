@@ -23,7 +23,7 @@ from torrentdist.model.ids import JobId, SupervisorId
 from torrentdist.model.wire.job_messages import HeartbeatAnswer, HeartbeatBody, JobView, WorkerReport
 from torrentdist.supervisor.jobs.host_workers import HostWorkers
 from torrentdist.supervisor.jobs.local_state import JobFacts
-from torrentdist.supervisor.process.launching import write_peers
+from torrentdist.supervisor.process.worker_homes import write_peers
 
 log = structlog.get_logger(__name__)
 

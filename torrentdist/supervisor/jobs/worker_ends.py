@@ -15,9 +15,9 @@ import structlog
 from torrentdist.model.jobs.job import JobKind
 from torrentdist.supervisor.jobs import placement
 from torrentdist.supervisor.jobs.local_state import LocalStateFile, RunRecord, WorkerPlace
-from torrentdist.supervisor.process import last_words, launching
+from torrentdist.supervisor.process import last_words, worker_homes
 from torrentdist.supervisor.process.guardian_processes import GuardianStatus
-from torrentdist.supervisor.process.launching import Homes
+from torrentdist.supervisor.process.worker_homes import Homes
 from torrentdist.supervisor.worker.heartbeat_files import HeartbeatWatch
 from torrentdist.supervisor.worker.worker_life import after_end, after_exit
 from torrentdist.supervisor.worker.worker_types import Key, Life
@@ -54,7 +54,7 @@ class WorkerEnds:
 
     async def forget(self, key: Key) -> None:
         """Removes what a worker that is not assigned any more has left here, except its output."""
-        await asyncio.to_thread(launching.clean_up, self._homes, key)
+        await asyncio.to_thread(worker_homes.clean_up, self._homes, key)
         await self._local.note(lambda state: placement.forgotten(state, key))
         self._needs_changed()
 

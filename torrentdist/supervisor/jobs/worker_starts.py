@@ -23,7 +23,7 @@ from torrentdist.supervisor.jobs.local_state import JobFacts, RunRecord
 from torrentdist.supervisor.jobs.worker_services import WorkerServices
 from torrentdist.supervisor.jobs.worker_table import WorkerTable
 from torrentdist.supervisor.process import last_words, launching
-from torrentdist.supervisor.process.launching import Homes
+from torrentdist.supervisor.process.worker_homes import Homes
 from torrentdist.supervisor.worker.worker_types import Key
 
 log = structlog.get_logger(__name__)

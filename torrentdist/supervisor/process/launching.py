@@ -1,13 +1,9 @@
 """What a worker finds when it starts: its directory over the bundle, its environment, and its guardian's orders.
 
-Always holds: the worker's directory holds nothing of ours but links, so that it can spoil only its own things; what the
-worker made stays, unless it is in the way of `bundle` or `deps`; orders are on disk before the guardian starts. Must
-not do: decide. It blocks: use threads.
-
-    <data>/workers/<job>/<k>/   the working directory: `bundle`, `deps/<bundle-id>`, a link to each top-level entry of
-                                the bundle, and whatever the worker makes
-    <data>/guard/<job>/<k>/     spec.json, status.json, lock, guardian.log, stdout.<offset>, stderr.<offset>
-    <data>/guard/<job>/peers.json, <data>/guard/lease.json
+Always: the worker's directory holds nothing of ours but links, so that it can spoil only its own things.
+What the worker made stays, unless it is in the way of `bundle` or `deps`. Orders are on disk before the
+guardian starts.
+Never: decide what starts. It blocks: call it in threads.
 """
 
 from __future__ import annotations
@@ -15,38 +11,37 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
-from torrentdist.bundle.files.durability import write_durably
 from torrentdist.host.http.file_answers import confined_file
-from torrentdist.launcher.run.run_files import GUARDIAN_LOG, LOCK, RUN_MARK, SPEC, STATUS, write_whole
+from torrentdist.launcher.run.run_files import RUN_MARK, SPEC, STATUS, write_whole
 from torrentdist.launcher.run.run_lease import clock
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.ids import BundleId, JobId, new_random_id
+from torrentdist.model.ids import BundleId, new_random_id
 from torrentdist.model.jobs.job import JobKind, JobSpec, OnIsolation
 from torrentdist.model.wording import os_sentence
 from torrentdist.supervisor.jobs.local_state import JobFacts, RunRecord, WorkerPlace
-from torrentdist.supervisor.process.guardian_processes import close_door
 from torrentdist.supervisor.process.spark_submit import GATEWAY, find_submit, spark_command, spark_environment
+from torrentdist.supervisor.process.worker_homes import Homes
 from torrentdist.supervisor.worker.heartbeat_files import FILE as HEARTBEAT
-from torrentdist.supervisor.worker.worker_types import Key
 
 LOG_BYTES = 10 * 1024 * 1024
-"""A file of output is followed by the next one when it has this size."""
+"""Size at which a file of output is followed by the next one."""
 LOG_FILES = 5
-"""So many are kept of each stream."""
+"""Number of files that are kept of each stream."""
 OURS = "TORRENTDIST_"
+"""Prefix of the variables that are settings of the supervisor."""
 BUNDLE, DEPENDENCIES = "bundle", "deps"
-"""Names in the working directory that an entry of the bundle cannot have there."""
+"""Names in the working directory that hide a top-level entry of the bundle with the same name."""
 
 
 @dataclass(frozen=True)
 class Program:
-    """What a worker runs, and over what."""
+    """What a worker runs, and the bundles it runs over."""
 
     place: WorkerPlace
     spec: JobSpec
@@ -54,9 +49,9 @@ class Program:
     content: Path
     dependencies: Mapping[BundleId, Path]
     bundle: BundleId | None = None
-    """That `content` is of."""
+    """The bundle whose content `content` is."""
     gateway: str = ""
-    """The URL of this host's."""
+    """URL of this host's gateway."""
 
 
 def program_of(place: WorkerPlace, facts: JobFacts, contents: Mapping[BundleId, Path], gateway: str) -> Program:
@@ -67,7 +62,7 @@ def program_of(place: WorkerPlace, facts: JobFacts, contents: Mapping[BundleId, 
 
 
 def new_run(facts: JobFacts, session: int) -> RunRecord:
-    """A start of now; its fencing number is still to be had."""
+    """Returns the record of a run that starts now, still without a fencing number."""
     return RunRecord(
         id=new_random_id("run"),
         incarnation=facts.incarnation,
@@ -81,34 +76,8 @@ def new_run(facts: JobFacts, session: int) -> RunRecord:
     )
 
 
-@dataclass(frozen=True)
-class Homes:
-    """Where things of workers are below the data directory."""
-
-    data_dir: Path
-
-    def work(self, key: Key) -> Path:
-        return self.data_dir / "workers" / key[0] / str(key[1])
-
-    def guard(self, key: Key) -> Path:
-        return self.data_dir / "guard" / key[0] / str(key[1])
-
-    def peers(self, job: JobId) -> Path:
-        return self.data_dir / "guard" / job / "peers.json"
-
-    @property
-    def lease(self) -> Path:
-        return self.data_dir / "guard" / "lease.json"
-
-    def guards(self, job: str = "*") -> Iterator[tuple[Key, Path]]:
-        """Of every worker that was ever here and isn't cleaned up."""
-        for path in sorted((self.data_dir / "guard").glob(f"{job}/*/")):
-            if path.name.isdigit():
-                yield (JobId(path.parent.name), int(path.name)), path
-
-
 def prepare(homes: Homes, program: Program, run: RunRecord) -> Path:
-    """Directory, links and orders; returns the guardian's home."""
+    """Makes the worker's directory, its links and the orders. Returns the guardian's directory."""
     key = program.place.key
     home, work = homes.guard(key), homes.work(key)
     try:
@@ -152,7 +121,7 @@ def _argv(program: Program, work: Path, env: Mapping[str, str]) -> list[str]:
 
 
 def command_of(spec: JobSpec, content: Path, work: Path) -> list[str]:
-    """A program that is a file of the bundle is that file; any other is found as a shell in `work` would."""
+    """Returns the words of the command. A program that is a file of the bundle is named by its path there."""
     program, *arguments = spec.command
     if ".." not in Path(program).parts and confined_file(content, program) is not None:
         return [str(work / BUNDLE / program), *arguments]
@@ -160,7 +129,7 @@ def command_of(spec: JobSpec, content: Path, work: Path) -> list[str]:
 
 
 def environment(base: Mapping[str, str], homes: Homes, program: Program, run: RunRecord) -> dict[str, str]:
-    """The supervisor's own without its settings, the job's over it, and ours over both."""
+    """Returns the supervisor's environment without its settings, overridden by the job's, and that by ours."""
     work, place = homes.work(program.place.key), program.place
     spark = program.spec.kind is JobKind.SPARK
     chosen = {**base, **program.spec.env}
@@ -209,56 +178,8 @@ def _link_entries(work: Path, content: Path) -> None:
 
 
 def _clear(path: Path) -> None:
-    """Whatever the worker has put there."""
+    """Removes whatever the worker has put at `path`."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
-
-
-def write_peers(homes: Homes, job: JobId, hosts: Mapping[str, str]) -> None:
-    """Where the job's workers are, as far as the leader knows."""
-    data = msgspec.json.encode({"job": job, "workers": dict(sorted(hosts.items()))})
-    path = homes.peers(job)
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o750)
-    if not path.exists() or path.read_bytes() != data:
-        write_durably(path, data)
-
-
-def clean_up(homes: Homes, key: Key) -> None:
-    """The worker has left this host; its output stays for a while."""
-    work, home = homes.work(key), homes.guard(key)
-    shutil.rmtree(work, ignore_errors=True)
-    _remove_if_empty(work.parent)
-    for name in (SPEC, STATUS, LOCK, GUARDIAN_LOG, HEARTBEAT):
-        (home / name).unlink(missing_ok=True)
-    if home.is_dir():
-        os.utime(home)
-
-
-def drop_old_output(homes: Homes, places: Collection[Key], keep_secs: float) -> None:
-    """Of workers that left this host long ago, and of jobs that have none here any more."""
-    for key, home in homes.guards():
-        if key not in places and time.time() - home.stat().st_mtime > keep_secs:
-            shutil.rmtree(home, ignore_errors=True)
-    jobs = {key[0] for key in places}
-    for folder in (homes.data_dir / "guard").glob("*/"):
-        if folder.name not in jobs and not any(folder.glob("*/")):
-            (folder / "peers.json").unlink(missing_ok=True)
-            _remove_if_empty(folder)
-
-
-def drop_orphans(homes: Homes, places: Collection[Key]) -> None:
-    """Working directories of workers that this host does not know of: a crash came before they were cleaned up."""
-    for work in (homes.data_dir / "workers").glob("*/*/"):
-        key = JobId(work.parent.name), int(work.name) if work.name.isdigit() else -1
-        if key not in places and close_door(homes.guard(key)):
-            clean_up(homes, key)
-            shutil.rmtree(work, ignore_errors=True)
-
-
-def _remove_if_empty(folder: Path) -> None:
-    try:
-        folder.rmdir()
-    except OSError:
-        return
