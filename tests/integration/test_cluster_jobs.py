@@ -22,7 +22,7 @@ from torrentdist.launcher.process_tree import birth_of
 
 WORKERS = 4
 PATIENCE_SECS = 45.0
-RESTART_SESSION_SECS = 16.0
+RESTART_SESSION_SECS = 30.0
 PATIENT: Settings = {"zookeeper": {"session_timeout_secs": RESTART_SESSION_SECS}}
 """For a supervisor that is restarted: its workers go on without it for half a session, and a busy machine
 needs seconds to start it."""
@@ -81,7 +81,7 @@ def test_a_job_from_submit_to_cleanup_while_members_die(
 ) -> None:
     """If this fails, the death of a member loses, doubles or forgets a job, or its end is not its end."""
     cluster = new_cluster(SETTINGS, supervisors=3)
-    for name in cluster.supervisors():
+    for name in cluster.supervisors()[:2]:
         cluster.reconfigure(name, PATIENT)
     directory = made(tmp_path / "story", oracle, "story", size=6_000_000)
 
@@ -136,7 +136,7 @@ def test_a_job_from_submit_to_cleanup_while_members_die(
     assert killed["status"] == "killed"
     assert still is None or (still["due_in"] or 0) < 5
     assert 5 <= removed_after < 8.5, "the deadline was restarted, or forgotten"
-    assert moved_after < 20 + RESTART_SESSION_SECS
+    assert moved_after < 20
     for worker in range(WORKERS):  # stints() fails if two of one worker ran at once
         stints = oracle.stints(id_, worker)
         assert len(stints) == (2 if places[worker][0] == victim else 1)
