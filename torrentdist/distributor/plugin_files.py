@@ -16,10 +16,10 @@ from typing import IO, Any, NamedTuple, TypeVar
 import msgspec
 
 from torrentdist.bundle import merkle
+from torrentdist.bundle.files.disk_failures import disk_failures
 from torrentdist.bundle.files.durability import write_durably
 from torrentdist.bundle.metafile import FileEntry, Metafile, parse_metafile
 from torrentdist.bundle.metafile_maker import make_metafile
-from torrentdist.bundle.store.disk_failures import disk_failures
 from torrentdist.distributor.protocol import HostServices
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest

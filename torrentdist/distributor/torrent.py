@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
+from torrentdist.bundle.files.disk_failures import disk_failures
 from torrentdist.bundle.metafile import FileEntry, parse_metafile
-from torrentdist.bundle.store.disk_failures import disk_failures
 from torrentdist.distributor.plugin_files import (
     complete_file,
     drop_metafiles,

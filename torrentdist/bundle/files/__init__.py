@@ -1,1 +1,1 @@
-"""Files on disk: durable, copied cheaply, with their holes kept."""
+"""Files on disk: durable, copied cheaply, with their holes kept; errors of the disk."""

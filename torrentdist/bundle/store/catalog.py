@@ -18,8 +18,8 @@ from pathlib import Path
 
 import msgspec
 
+from torrentdist.bundle.files.disk_failures import disk_failures
 from torrentdist.bundle.files.durability import fsync_dir, write_durably
-from torrentdist.bundle.store.disk_failures import disk_failures
 from torrentdist.bundle.store.json_files import Saved, decode_saved, encode_saved
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest

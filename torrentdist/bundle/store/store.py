@@ -16,10 +16,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from torrentdist.bundle.content_check import Damage, finish_content
+from torrentdist.bundle.files.disk_failures import disk_failures, free_bytes
 from torrentdist.bundle.hashing import Progress
 from torrentdist.bundle.metafile import Metafile, parse_metafile
 from torrentdist.bundle.store.catalog import Catalog
-from torrentdist.bundle.store.disk_failures import disk_failures, free_bytes
 from torrentdist.bundle.store.object_index import Head, mark_files
 from torrentdist.bundle.store.objects import Objects, delete
 from torrentdist.bundle.store.retention import Claims, KeepReason, claim_everything

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from torrentdist.bundle.content_check import Damage, check_links, verify_content, verify_files
+from torrentdist.bundle.files.disk_failures import disk_failures
 from torrentdist.bundle.hashing import Progress
 from torrentdist.bundle.metafile import Metafile, Symlink
-from torrentdist.bundle.store.disk_failures import disk_failures
 from torrentdist.bundle.store.object_index import FileMark, changed_files, look_at_files
 from torrentdist.bundle.store.objects import Objects
 from torrentdist.bundle.store.store_state import StoreState

@@ -13,8 +13,8 @@ from pathlib import Path
 import msgspec
 import structlog
 
+from torrentdist.bundle.files.disk_failures import disk_failures
 from torrentdist.bundle.files.durability import write_durably
-from torrentdist.bundle.store.disk_failures import disk_failures
 from torrentdist.model.backoff import Retry
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.wording import os_sentence

@@ -1,4 +1,4 @@
-"""Translates errors of the store's disk into errors of our table."""
+"""Translates errors of a disk into errors of our table."""
 
 from __future__ import annotations
 
