@@ -36,9 +36,12 @@ from torrentdist.host.process.logs import configure_logs
 from torrentdist.host.telemetry.metrics import Metrics
 from torrentdist.http.connection_pool import Http
 from torrentdist.master.bundles.bundle_operations import BundleOperations
+from torrentdist.master.bundles.fetch_attempts import FetchAttempts
 from torrentdist.master.bundles.intake import Intake
 from torrentdist.master.bundles.raw_metafiles import RawMetafiles
-from torrentdist.master.bundles.replicator import Replicator
+from torrentdist.master.bundles.replica_fetches import FetchRules, ReplicaFetches
+from torrentdist.master.bundles.replica_records import ReplicaRecords
+from torrentdist.master.bundles.replicator import Replicas, Replicator
 from torrentdist.master.changes.answered_requests import Requests
 from torrentdist.master.changes.commit import LeaderChanges
 from torrentdist.master.changes.request_trimming import RequestTrimmer
@@ -126,7 +129,8 @@ class Master:
         self.operations = BundleOperations(
             changes, self.leadership.default_min_replicas, lambda: self.server_now() or time.time()
         )
-        self.intake = Intake(self.runtime, self.mirror, self.operations, changes)
+        self.attempts = FetchAttempts()
+        self.intake = Intake(self.runtime, self.mirror, self.operations, changes, self.attempts)
         self.jobs = JobService(
             changes, self.mirror, self.leadership, zookeeper, self.sight, self.hand_outs, self.config
         )
@@ -152,7 +156,7 @@ class Master:
             BundleApi(self.records, self.mirror, self.swarms, self.runtime, self.hand_outs),
             BundleChangeApi(self.operations, self.leadership, self.jobs, self.swarms, max_body),
             UploadApi(self.leadership, self.intake, max_body),
-            MetafileApi(self.records, self.runtime, self.swarms, self.raw_metafiles, self.replicator.retry, max_body),
+            MetafileApi(self.records, self.runtime, self.swarms, self.raw_metafiles, self.attempts.retry, max_body),
             JobApi(self.jobs, self.leadership, self.records),
             SupervisorApi(self.jobs, self.leadership),
             SwarmApi(self.newer, self.swarms),
@@ -190,18 +194,13 @@ class Master:
         return self.swarms.may_complete(digest) or self.intake.is_active(digest, within)
 
     def _make_replicator(self, host: HostDaemon) -> Replicator:
-        return Replicator(
-            self.id,
-            self.runtime,
-            self._zookeeper,
-            self.mirror,
-            self.leadership,
-            self.intake,
-            self.links,
-            self.config.replication,
-            joins_uploads=host.joins_uploads,
-            want_metafile=self.swarms.want_metafile,
-        )
+        config = self.config.replication
+        rules = FetchRules(joins_uploads=host.joins_uploads, catch_up_limit=config.catch_up_limit)
+        wanted = self.swarms.want_metafile
+        fetches = ReplicaFetches(self.runtime, self.links, self.intake, self.attempts, rules, wanted)
+        records = ReplicaRecords(self.id, self.runtime.store.id, self._zookeeper)
+        replicas = Replicas(fetches, self.attempts, records)
+        return Replicator(self.runtime, self.mirror, self.leadership, replicas, config)
 
     async def failed(self) -> None:
         assert self._host is not None
@@ -280,7 +279,7 @@ class Master:
         """A master has nothing that it could make anew."""
 
     def on_damage(self) -> None:
-        self.replicator.poke()
+        self.attempts.poke()
 
     async def holders(self, bundle: BundleId) -> list[Holder]:
         snapshot = self.mirror.snapshot

@@ -1,7 +1,9 @@
-"""How a bundle's bytes enter the cluster: from the uploader's swarm, or over HTTP from a client without BitTorrent.
+"""Takes the bytes of uploads: from the uploader's swarm, or over HTTP from a client without
+BitTorrent.
 
-Always holds: the metafile is on this disk, with room reserved, before the record says `uploading`; bytes that came
-over HTTP are all read and verified before they are published. Must not do: both ways for one digest at a time.
+Always: before a record says `uploading`, the metafile is on this disk and its room is reserved.
+Always: bytes that came over HTTP are read again and verified before they are published.
+Never: both ways at the same time for one digest.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ import asyncio
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,6 +22,7 @@ from torrentdist.cluster.records.record_index import RecordIndex
 from torrentdist.host.runtime import HostRuntime
 from torrentdist.master.bundles.bundle_operations import BundleOperations
 from torrentdist.master.bundles.bundle_views import other_content
+from torrentdist.master.bundles.fetch_attempts import FetchAttempts
 from torrentdist.master.changes.answered_requests import Mutation
 from torrentdist.master.changes.commit import LeaderChanges
 from torrentdist.model.errors import TorrentdistError
@@ -28,13 +31,17 @@ from torrentdist.model.ids import BundleId, Digest
 from torrentdist.model.records import BundleState
 
 FILES_A_LINE = 200
+"""Files in one line of the log of events."""
 MOST_FILES = 20_000
-"""More files of one bundle are not told to the log of events."""
+"""Most files of one bundle that the log of events names."""
 
 
 @dataclass
 class _Append:
-    """One upload over HTTP: how many bytes of the files' concatenation are on disk."""
+    """One upload over HTTP.
+
+    `offset`: how many bytes of the files, one after another, are on disk.
+    """
 
     meta: Metafile
     home: Path
@@ -45,7 +52,12 @@ class _Append:
 
 class Intake:
     def __init__(
-        self, runtime: HostRuntime, mirror: Mirror, operations: BundleOperations, changes: LeaderChanges
+        self,
+        runtime: HostRuntime,
+        mirror: Mirror,
+        operations: BundleOperations,
+        changes: LeaderChanges,
+        attempts: FetchAttempts,
     ) -> None:
         self._runtime = runtime
         self._mirror = mirror
@@ -53,14 +65,13 @@ class Intake:
         self._operations = operations
         self._changes = changes
         self._appends: dict[Digest, _Append] = {}
-        self.on_published: Callable[[], None] = lambda: None
-        self.on_begun: Callable[[Digest], None] = lambda _: None
-        """Somebody has to write the replica record of what came over HTTP."""
-        self.no_room_for: Callable[[Digest], TorrentdistError | None] = lambda _: None
-        """What this host's disk said when its last fetch failed."""
+        self._attempts = attempts
 
     def over_http(self) -> frozenset[Digest]:
-        """What arrives over HTTP: the replicator leaves it alone. What the leader has forgotten arrives no more."""
+        """Returns the digests that arrive over HTTP, which the replicator leaves alone.
+
+        A digest that no bundle names any more does not count.
+        """
         return frozenset(digest for digest in self._appends if self._bundles_of(digest))
 
     def is_active(self, digest: Digest, within: float) -> bool:
@@ -80,17 +91,17 @@ class Intake:
         if entry is not None and entry.record.digest != meta.digest:
             raise other_content(entry.record)
         if entry is None:
-            self._appends.pop(meta.digest, None)  # of an upload that was forgotten: its bytes may be gone
-        # The leader that opened it may be gone, and this one's disk be without the metafile.
+            self._appends.pop(meta.digest, None)  # of a forgotten upload: its bytes may be gone
+        # Another leader may have opened it, so that this disk lacks the metafile.
         if before is None or (entry is not None and entry.record.state is not BundleState.REMOVED):
             home = await self._runtime.store.begin(meta)
-            await asyncio.to_thread(os.utime, home / "metafile")  # not abandoned, however long ago it was begun
-            failure = self.no_room_for(meta.digest)
-            self.on_begun(meta.digest)
+            await asyncio.to_thread(os.utime, home / "metafile")  # it is not abandoned
+            failure = self._attempts.disk_error(meta.digest)
+            self._attempts.retry(meta.digest)
             if entry is None:
                 self._tell_files(bundle, meta)
             if failure is not None and entry is not None and not self._mirror.snapshot.holders(bundle):
-                raise failure  # the uploader asks because nothing moves: this is why
+                raise failure  # the uploader asks because nothing moves, and this is the reason
         return before or await self._operations.open_upload(mutation, bundle, meta, min_replicas)
 
     def _tell_files(self, bundle: BundleId, meta: Metafile) -> None:
@@ -127,7 +138,7 @@ class Intake:
             return before
         bundle = self._bundle_of(digest)
         held = self._runtime.store.get(digest) is not None
-        if not held and digest not in self._appends:  # the leader that got the bytes may be gone, and its copy not
+        if not held and digest not in self._appends:  # another leader may have taken the bytes
             held = bool(self._mirror.snapshot.holders(bundle))
         if not held:
             append = await self._append_of(digest)
@@ -139,11 +150,11 @@ class Intake:
                         detail=f"{append.offset} of {append.meta.size} bytes have arrived",
                     )
                 try:
-                    if self._runtime.store.get(digest) is None:  # this may be asked again while it is done
+                    if self._runtime.store.get(digest) is None:  # a retry may find it published
                         await self._runtime.fetches.publish(append.meta)
                 finally:
                     self._appends.pop(digest, None)
-                    self.on_published()
+                    self._attempts.poke()
         await self._mirror.wait_for(lambda s: bundle in s.bundles and bool(s.holders(bundle)), 10.0)
         return await self._operations.finish_upload(mutation, bundle)
 
@@ -163,14 +174,17 @@ class Intake:
         if meta is None or self._runtime.store.get(digest) is not None:
             raise TorrentdistError("not_found", what=f"an unfinished upload of {digest}")
         self._appends[digest] = append = _Append(meta, self._runtime.store.object_dir(digest), 0)
-        # The swarm's half-filled files are of no use for bytes that come in order.
+        # Files that the swarm has half filled are of no use for bytes that come in order.
         await self._runtime.fetches.stop(digest)
         await asyncio.to_thread(shutil.rmtree, append.home / "content", ignore_errors=True)
         return append
 
 
 def _spans(meta: Metafile, offset: int, length: int) -> Iterator[tuple[str, int, int, int]]:
-    """(path, offset in the file, start in the data, length) of the pieces that `length` bytes at `offset` fall into."""
+    """Yields the parts of files that `length` bytes at `offset` fall into.
+
+    A part is (path, offset in the file, start in the data, length).
+    """
     start = 0
     for entry in meta.files:
         end = start + entry.size

@@ -1,7 +1,8 @@
-"""Archives of bundles on this host's disk: each made once, read while it grows, gone when a bundle needs the room.
+"""Keeps archives of bundles on this host's disk, so that each is made once and read while it grows.
 
-Always holds: together with the bundles they stay within the store's limits, and never is a bundle refused for their
-sake; a reader gets a whole archive or an error. Nothing here outlives the process: what a crash left is of no use.
+Always: archives and bundles together stay within the limits of the store, and an archive gives way
+to a bundle. A reader gets a whole archive or an error.
+Never: keep an archive beyond the process. What a crash leaves behind is deleted at the start.
 """
 
 from __future__ import annotations
@@ -33,7 +34,10 @@ Name = tuple[Digest, ArchiveFormat]
 
 
 def allowance(usage: StoreUsage, held: int, coming: int) -> int:
-    """What archives may hold in all when `coming` bytes of a bundle are to come; they hold `held` now."""
+    """Returns the bytes that archives may hold in all.
+
+    They hold `held` now; a bundle needs `coming`.
+    """
     taken = usage.arriving_bytes + coming
     room = held + usage.free_bytes - usage.reserve_bytes - taken
     if usage.limit_bytes:
@@ -48,17 +52,20 @@ class Growing:
     path: Path
     reserved: int
     size: int | None = None
-    """Of the whole; None: known only at its end."""
+    """Size of the whole archive in bytes; None: it is known only at the end."""
     begun: bool = False
     written: int = 0
     whole: bool = False
     identity: tuple[int, int, int] | None = None
-    """Size, mtime and ctime when it was whole: what others write into it is not handed out."""
+    """Size, mtime and ctime of the finished file.
+
+    A file that somebody wrote into later is not handed out.
+    """
     error: TorrentdistError | None = None
     changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     async def follow(self) -> AsyncIterator[bytes]:
-        """Its bytes, from the first to the last, at the pace at which it is made."""
+        """Yields its bytes from the first to the last, at the pace at which it is made."""
         async with self.changed:
             while not self.begun and self.error is None:
                 await self.changed.wait()
@@ -91,10 +98,10 @@ class ArchiveCache:
         self._measure = measure
         self._lock = threading.Lock()
         self._archives: OrderedDict[Name, Growing] = OrderedDict()
-        """The one that was used last is the last."""
+        """In the order of use: the last one was used last."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._beginning = asyncio.Lock()
-        """To begin one takes time, and many ask for the same one at once."""
+        """Held while an archive begins, since many clients ask for the same one at once."""
 
     async def open(self) -> None:
         await asyncio.to_thread(shutil.rmtree, self._directory, ignore_errors=True)
@@ -106,7 +113,7 @@ class ArchiveCache:
         await self.open()
 
     async def get(self, content: HostContent, kind: ArchiveFormat) -> Growing | None:
-        """The archive, begun unless it is there; None if there is no room to keep one."""
+        """Returns the archive, and begins it if need be; None: there is no room to keep one."""
         name = (content.meta.digest, kind)
         async with self._beginning:
             found = self._known(name)
@@ -127,7 +134,10 @@ class ArchiveCache:
         return growing
 
     def make_room(self, coming: int, usage: StoreUsage) -> None:
-        """Deletes archives for a bundle of `coming` bytes: a bundle goes before any archive. Blocks."""
+        """Deletes archives for a bundle of `coming` bytes: a bundle goes before any archive.
+
+        Blocks.
+        """
         with self._lock:
             self._shrink(allowance(usage, self._held(), coming))
 
@@ -152,7 +162,10 @@ class ArchiveCache:
         return self._held() + size <= allowed
 
     def _shrink(self, allowed: int) -> None:
-        """Drop what was used longest ago until no more than `allowed` is held. Who reads one reads on."""
+        """Drops the archives used longest ago until at most `allowed` bytes are held.
+
+        Readers read on.
+        """
         for name, growing in list(self._archives.items()):
             if self._held() <= allowed:
                 return
@@ -199,7 +212,7 @@ async def _tell(growing: Growing, more: int) -> None:
 
 def _create(path: Path) -> IO[bytes]:
     path.parent.mkdir(mode=0o750, exist_ok=True)
-    path.unlink(missing_ok=True)  # whoever reads the one before reads on
+    path.unlink(missing_ok=True)  # readers of the previous file read on
     return open(path, "xb")
 
 

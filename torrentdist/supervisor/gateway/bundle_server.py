@@ -1,7 +1,8 @@
-"""Bundles over the loopback gateway: their files, and each as one archive, also while they are still arriving.
+"""Serves bundles over the loopback gateway: files and archives, also while they still arrive.
 
-Always holds: what is sent is verified and confined to its bundle; a bundle that is not here is fetched once, however
-many ask; an answer that cannot be finished is cut off, never ended. Must not do: decide how long anything is kept.
+Always: what is sent is verified and confined to its bundle. A bundle that is not here is fetched
+once, however many clients ask. An answer that cannot be finished is cut off, never ended.
+Never: decide how long anything is kept.
 """
 
 from __future__ import annotations
@@ -35,11 +36,19 @@ from torrentdist.supervisor.gateway.archive_cache import ArchiveCache
 from torrentdist.supervisor.gateway.archives import ArchiveFormat, archive, size_of
 
 BEGIN_SECS = 40.0
-"""How long masters and disk may take until a fetch has begun: less than Spark waits for an answer (60 s)."""
+"""Seconds until a fetch must have begun.
+
+It is less than the 60 s for which Spark waits for an answer.
+"""
 FIRST_SECS = 20.0
-"""So long the head of an answer waits for its first bytes: what fails by then is told in words."""
+"""Seconds for which the head of an answer waits for the first bytes.
+
+A failure in this time is answered in words.
+"""
 LOOK_SECS = 0.02
+"""Seconds between two looks whether a fetch has begun."""
 TICK_SECS = 5.0
+"""Seconds between two blanks of an answer that waits for its bundle."""
 _READABLE = "_'():,;.+-="
 
 
@@ -47,7 +56,7 @@ class BundleServer:
     def __init__(self, runtime: HostRuntime, keeper: Keeper, archives: ArchiveCache, stall_secs: float) -> None:
         self._stall_secs = stall_secs
         self._stalls: dict[Digest, float] = {}
-        """When each was told of last: many readers stall at once."""
+        """When each stall was last told to the log of events. Many readers stall at once."""
         self._runtime = runtime
         self._keeper = keeper
         self._archives = archives
@@ -78,7 +87,9 @@ class BundleServer:
         return await asyncio.to_thread(file_response, request, stored.content, path, digest, stored.published_at)
 
     async def archive(self, request: Request) -> Response:
-        """Under any name: Spark wants the archives of two bundles to have different ones."""
+        """Answers with the bundle as one archive, under any name: Spark wants a name for each
+        bundle.
+        """
         bundle, kind = ids.bundle_id(request.path_params["id"]), _kind_of(request)
         content = await self._content(bundle)
         meta, stored = content.meta, self._runtime.store.get(content.meta.digest)
@@ -99,7 +110,10 @@ class BundleServer:
         return await _streamed(request, body, chosen, kind.media_type)
 
     async def ticket(self, request: Request) -> Response:
-        """Where the bundle lies on this host, once it does; until then blanks, which JSON allows and silence isn't."""
+        """Answers with the place of the bundle on this host, once it is here.
+
+        Until then it sends blanks, which JSON allows, so that the client does not give up.
+        """
         bundle = ids.bundle_id(request.path_params["id"])
         await self._content(bundle)
         return StreamingResponse(self._await_bundle(bundle), media_type="application/json")
@@ -113,7 +127,7 @@ class BundleServer:
         yield bytes(json_response(view).body)
 
     async def _content(self, bundle: BundleId) -> HostContent:
-        """As soon as it is known what belongs to it, with the fetch under way."""
+        """Returns the content as soon as its files are known; the fetch may still be under way."""
         if self._published(bundle) is None:
             self._keeper.request(bundle)
         store, deadline = self._runtime.store, time.monotonic() + BEGIN_SECS
@@ -145,7 +159,10 @@ class BundleServer:
         )
 
     def _stalled(self, bundle: BundleId, digest: Digest) -> TorrentdistError:
-        """What a reader is told that nothing came for; the log of events is told once for all readers of the bundle."""
+        """Makes the error of a reader that has received nothing for too long.
+
+        The log of events is told once for all readers of a bundle.
+        """
         problems = {entry.digest: entry.problem for entry in self._runtime.swarm_entries()}
         reason, now = problems.get(digest) or "its peers send nothing", time.monotonic()
         if now - self._stalls.get(digest, float("-inf")) >= self._stall_secs:
@@ -188,7 +205,10 @@ def _kind_of(request: Request) -> ArchiveFormat:
 
 
 async def _streamed(request: Request, body: AsyncIterator[bytes], chosen: Selection, media_type: str) -> Response:
-    """The answer once its first bytes are there: what fails before is an error of its own."""
+    """Returns the answer once its first bytes are there.
+
+    An earlier failure is an error of its own.
+    """
     status, headers = chosen.status, chosen.headers
     if request.method == "HEAD":
         return StreamingResponse(no_body(), status_code=status, headers=headers, media_type=media_type)
@@ -212,7 +232,10 @@ async def _streamed(request: Request, body: AsyncIterator[bytes], chosen: Select
 
 
 async def on_bundle_error(request: Request, exc: Exception) -> Response:
-    """Java, and with it Spark, tells its user the URL that failed and nothing of the answer: there the error goes."""
+    """Redirects Java, and so Spark, to a URL that contains the error.
+
+    Java shows its user only the URL that failed, and nothing of the answer.
+    """
     assert isinstance(exc, TorrentdistError)
     if not request.url.path.startswith("/bundles/") or not request.headers.get("user-agent", "").startswith("Java/"):
         return await on_torrentdist_error(request, exc)
@@ -221,7 +244,7 @@ async def on_bundle_error(request: Request, exc: Exception) -> Response:
 
 
 async def told_error(request: Request) -> Response:
-    """Where on_bundle_error leads to."""
+    """Answers at the URL that on_bundle_error redirects to."""
     kind = ERRORS.get(request.path_params["code"])
     if kind is None:
         raise TorrentdistError("not_found", what=request.url.path)

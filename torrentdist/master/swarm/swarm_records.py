@@ -1,0 +1,122 @@
+"""What the cluster's records say about swarms: holders, pins, and the hosts that may take part.
+
+Always: the directory is told of each change of a bundle's holders once, when the records show it.
+Costs follow changes: a bundle that did not change costs nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Set
+
+from torrentdist.cluster.records.record_index import Follower, PerBundle, RecordIndex
+from torrentdist.cluster.records.snapshot import Changes, ClusterSnapshot
+from torrentdist.model.ids import BundleId, Digest, PeerId
+from torrentdist.model.records import BundleState
+from torrentdist.swarm.directory.directory import SwarmDirectory, SwarmFacts
+
+SETTLING_SECS = 5.0
+"""Seconds for which a master still announces what its records have just begun to say.
+
+Other masters read those records a moment later.
+"""
+
+
+class SwarmRecords:
+    def __init__(self, directory: SwarmDirectory, snapshot: Callable[[], ClusterSnapshot]) -> None:
+        self._directory = directory
+        self.snapshot = snapshot
+        self._index = RecordIndex()
+        self._follower = Follower()
+        self._held: PerBundle[tuple[Digest, frozenset[PeerId]]] = PerBundle(_held)
+        self._recorded: dict[BundleId, Digest] = {}
+        self._settling: dict[Digest, float] = {}
+        """When the holders of a digest changed, for changes of the last SETTLING_SECS."""
+        self._facts: dict[Digest, SwarmFacts] = {}
+        self._registered: tuple[int, frozenset[str]] = (-1, frozenset())
+
+    def follow(self) -> ClusterSnapshot:
+        """Brings the directory up to date with the newest snapshot, and returns that."""
+        snapshot = self.snapshot()
+        news = self._follower.news(snapshot)
+        if news == Changes():
+            return snapshot
+        self._index.follow(snapshot)
+        self._facts.clear()
+        held = self._held.of(snapshot)
+        every = news is None or news.any_bundle
+        touched = {*self._recorded, *snapshot.bundles} if news is None or every else news.bundles
+        digests = {self._recorded[bundle] for bundle in touched if bundle in self._recorded}
+        for bundle in touched:
+            if bundle in held:
+                self._recorded[bundle] = held[bundle][0]
+                digests.add(held[bundle][0])
+            else:
+                self._recorded.pop(bundle, None)
+        now = time.monotonic()
+        for digest in digests:
+            same = [held[bundle][1] for bundle in self._index.bundles_of(digest) if bundle in held]
+            self._directory.record(digest, frozenset().union(*same))
+            if not every:
+                self._settling[digest] = now
+        return snapshot
+
+    def settling(self) -> Set[Digest]:
+        """Returns the digests whose holders changed a moment ago by the records."""
+        return self._settling.keys()
+
+    def settle(self) -> None:
+        """Forgets changes that every master has read by now."""
+        now = time.monotonic()
+        for digest in [d for d, at in self._settling.items() if now - at > SETTLING_SECS]:
+            del self._settling[digest]
+
+    def facts_of(self, digest: Digest) -> SwarmFacts:
+        """Returns what the records say of a digest.
+
+        In a large swarm, many peers ask for the same facts.
+        """
+        facts = self._facts.get(digest)
+        if facts is None:
+            facts = self._facts[digest] = _facts(self.snapshot(), self._index, digest)
+        return facts
+
+    def digests_like(self, prefix: str) -> set[Digest]:
+        """Returns the digests that begin so. Stock clients name a digest by its first 40 digits."""
+        return self._index.digests_like(prefix)
+
+    def registered_hosts(self, snapshot: ClusterSnapshot) -> frozenset[str]:
+        """Returns the addresses of all masters and supervisors.
+
+        It is the same object for as long as the snapshot is the same, since each announce asks for
+        it.
+        """
+        if self._registered[0] != snapshot.version:
+            self._registered = (snapshot.version, _registered(snapshot))
+        return self._registered[1]
+
+
+def _registered(snapshot: ClusterSnapshot) -> frozenset[str]:
+    return frozenset(m.host for m in snapshot.masters.values()) | {s.host for s in snapshot.supervisors.values()}
+
+
+def _held(snapshot: ClusterSnapshot, bundle: BundleId) -> tuple[Digest, frozenset[PeerId]] | None:
+    record = snapshot.bundles[bundle].record
+    holders = snapshot.holders(bundle)
+    if not holders or record.state is BundleState.REMOVED:
+        return None
+    return record.digest, frozenset(PeerId(holder) for holder in holders)
+
+
+def _facts(snapshot: ClusterSnapshot, index: RecordIndex, digest: Digest) -> SwarmFacts:
+    bundles = index.bundles_of(digest)
+    if not bundles:
+        return SwarmFacts()
+    records = [snapshot.bundles[bundle].record for bundle in bundles]
+    return SwarmFacts(
+        removed=all(record.state is BundleState.REMOVED for record in records),
+        pinned=any(record.pinned for record in records),
+        replicas=max(len(snapshot.holders(bundle)) for bundle in bundles),
+        # In the order of assignments, which all masters share; a newcomer comes last.
+        expected=tuple(PeerId(host) for bundle in bundles for host in index.hosts_of(bundle)),
+    )
