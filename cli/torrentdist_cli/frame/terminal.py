@@ -36,7 +36,7 @@ def put_value(value: str) -> None:
 def say(text: str, *, label: str = "", color: str = "") -> None:
     """A sentence on stderr. What follows a line end in it is indented, so that it can't pass for another sentence."""
     told = printable(text, keep="\n").replace("\n", "\n  ")
-    click.echo(f"{click.style(label, fg=color, bold=color == 'red')} {told}" if label else told, err=True)
+    click.echo(f"{click.style(label, fg=color or None, bold=color == 'red')} {told}" if label else told, err=True)
 
 
 def say_help(text: str) -> None:
