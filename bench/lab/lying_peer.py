@@ -19,7 +19,7 @@ from torrentdist.http.access import with_token
 from torrentdist.http.connection_pool import Http
 from torrentdist.model.ids import PeerId
 from torrentdist.model.wire.swarm_messages import PeerRole, SwarmEntry
-from torrentdist.swarm.agent import SwarmAgent
+from torrentdist.swarm.agent import LocalPeer, MasterAccess, SwarmAgent
 
 HANDSHAKE = 68
 UNCHOKE, BITFIELD, REQUEST, PIECE = 1, 5, 6, 7
@@ -68,16 +68,14 @@ async def run(kind: str, told: Told, name: str, address: str, port: int, meta: M
         await asyncio.start_server(peer.serve, address, port, backlog=512) as server,
         Http(access=with_token(told.token)) as http,
     ):
-        agent = SwarmAgent(
-            peer=PeerId(name),
+        local = LocalPeer(
+            id=PeerId(name),
             role=PeerRole.SUPERVISOR,
             host=address,
-            http=http,
-            masters=told.masters,
             port=lambda: port,
             swarms=lambda: [peer.entry()],
-            on_picture=lambda _: None,
         )
+        agent = SwarmAgent(local, MasterAccess(http=http, masters=lambda: told.masters), lambda _: None)
         await agent.announce()
         print("ready", flush=True)
         await asyncio.gather(agent.run(), server.serve_forever())

@@ -3,7 +3,7 @@
 Time goes in ticks; in each, every link carries so many pieces each way. A receiver has one piece under way from each of
 those it knows, chosen when it asks: that of the highest priority, then the rarest, as libtorrent does; a peer serves
 who asked first. It announces as often as a master tells it to, and looks at what the others have as often as the engine
-does. Must not do: decide anything that conductor.py, crowd.py or graph.py decide.
+does. Must not do: decide anything that conductor.py, crowd.py or neighbours.py decide.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from torrentdist.model.ids import PeerId
-from torrentdist.swarm.directory.limits import Periods
+from torrentdist.swarm.directory.directory_values import Periods
 from torrentdist.swarm.plan.conductor import OWN, Conductor, Progress, SwarmView, look_secs
 from torrentdist.swarm.plan.crowd import Crowd
 from torrentdist.swarm.plan.request_window import BLOCK

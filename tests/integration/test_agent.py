@@ -21,8 +21,10 @@ from torrentdist.http.connection_pool import Http
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest, PeerId
 from torrentdist.model.wire.swarm_messages import PeerRole, SwarmAnnounce, SwarmEntry
-from torrentdist.swarm.agent import POKE_SPACING_SECS, SwarmAgent, SwarmPicture
+from torrentdist.swarm.agent import LocalPeer, MasterAccess, SwarmAgent
+from torrentdist.swarm.announce_schedule import POKE_SPACING_SECS
 from torrentdist.swarm.directory.directory import Periods, SwarmDirectory
+from torrentdist.swarm.swarm_picture import SwarmPicture
 
 D1 = Digest("1" * 64)
 HAS = SwarmEntry(digest=D1, complete=True)
@@ -93,17 +95,15 @@ async def peer_of(
     pictures: list[SwarmPicture] = []
     entries = [LACKS] if swarms is None else swarms
     async with Http() as http:
-        agent = SwarmAgent(
-            peer=PeerId(name),
+        peer = LocalPeer(
+            id=PeerId(name),
             role=PeerRole.SUPERVISOR,
             host=host,
-            http=http,
-            masters=masters,
             port=lambda: 7000,
             swarms=lambda: list(entries),
-            on_picture=pictures.append,
-            deadline_secs=deadline,
         )
+        access = MasterAccess(http=http, masters=lambda: masters, deadline_secs=deadline)
+        agent = SwarmAgent(peer, access, pictures.append)
         yield Peer(agent, pictures, entries)
 
 

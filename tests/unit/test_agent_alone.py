@@ -13,7 +13,8 @@ from torrentdist.http.connection_pool import Http
 from torrentdist.model.ids import Digest, PeerId
 from torrentdist.model.swarm_place import SwarmPlace
 from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole, SwarmAnswer, SwarmEntry, SwarmPeers
-from torrentdist.swarm.agent import SwarmAgent, SwarmPicture, merge
+from torrentdist.swarm.agent import LocalPeer, MasterAccess, SwarmAgent
+from torrentdist.swarm.swarm_picture import SwarmPicture, merge
 
 D1, D2 = Digest("1" * 64), Digest("2" * 64)
 
@@ -98,17 +99,8 @@ def test_a_planner_that_has_just_started_leaves_the_plan_to_the_next() -> None:
 
 
 def agent_of(http: Http, *masters: str, swarms: Callable[[], list[SwarmEntry]] = list) -> SwarmAgent:
-    return SwarmAgent(
-        peer=PeerId("s1"),
-        role=PeerRole.CLIENT,
-        host="",
-        http=http,
-        masters=masters,
-        port=lambda: 0,
-        swarms=swarms,
-        on_picture=lambda _: None,
-        clock=lambda: 0.0,
-    )
+    peer = LocalPeer(id=PeerId("s1"), role=PeerRole.CLIENT, port=lambda: 0, swarms=swarms)
+    return SwarmAgent(peer, MasterAccess(http=http, masters=lambda: masters), lambda _: None, clock=lambda: 0.0)
 
 
 def test_a_dead_master_is_asked_ever_less_often() -> None:

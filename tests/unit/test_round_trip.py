@@ -12,7 +12,7 @@ from torrentdist.http.connection_pool import Http
 from torrentdist.http.http_values import Answer
 from torrentdist.model.ids import PeerId
 from torrentdist.model.wire.swarm_messages import PeerRole, SwarmAnswer
-from torrentdist.swarm.agent import SwarmAgent
+from torrentdist.swarm.agent import LocalPeer, MasterAccess, SwarmAgent
 from torrentdist.swarm.round_trip import round_trip
 
 pytestmark = pytest.mark.anyio
@@ -35,16 +35,9 @@ async def test_the_work_of_a_busy_master_is_no_distance() -> None:
 
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as server, Http() as http:
         host, port = server.sockets[0].getsockname()
-        agent = SwarmAgent(
-            peer=PeerId("s1"),
-            role=PeerRole.SUPERVISOR,
-            host="",
-            http=http,
-            masters=[f"http://{host}:{port}"],
-            port=lambda: 1,
-            swarms=list,
-            on_picture=lambda _: None,
-        )
+        peer = LocalPeer(id=PeerId("s1"), role=PeerRole.SUPERVISOR, port=lambda: 1, swarms=list)
+        access = MasterAccess(http=http, masters=lambda: [f"http://{host}:{port}"])
+        agent = SwarmAgent(peer, access, lambda _: None)
         picture = await agent.announce()
 
     assert 1 == picture.answered

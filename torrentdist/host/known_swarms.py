@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from torrentdist.model.ids import Digest
 from torrentdist.model.swarm_place import SwarmPlace
 from torrentdist.model.wire.swarm_messages import PeerAddress, SwarmPeers
-from torrentdist.swarm.agent import SwarmPicture
+from torrentdist.swarm.swarm_picture import SwarmPicture
 from torrentdist.swarm.engine.engine import Engine
 
 

@@ -74,7 +74,7 @@ from torrentdist.model.configuration.config import Config
 from torrentdist.model.ids import BundleId, Digest, MasterId, PeerId
 from torrentdist.model.records import SCHEMA, MasterRecord
 from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole, SwarmEntry
-from torrentdist.swarm.agent import SwarmPicture
+from torrentdist.swarm.swarm_picture import SwarmPicture
 
 log = structlog.get_logger(__name__)
 

@@ -50,7 +50,7 @@ from torrentdist.supervisor.jobs.local_state import read_left
 from torrentdist.supervisor.jobs.reporting import Reporting, job_facts
 from torrentdist.supervisor.jobs.worker_services import WorkerServices
 from torrentdist.supervisor.znode_watch import LOOK_SECS, Lookout
-from torrentdist.swarm.agent import SwarmPicture
+from torrentdist.swarm.swarm_picture import SwarmPicture
 
 log = structlog.get_logger(__name__)
 

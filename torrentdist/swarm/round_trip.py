@@ -1,7 +1,8 @@
-"""How far a master is, as the kernel's TCP saw it.
+"""Measures how far away a master is, from what the kernel's TCP has seen.
 
-Always holds: it is the network's time alone. How long an answer took is no measure of that: the work of both ends is in
-it, and with busy hosts that is a hundred times the way. Must not do: send anything.
+Always: it is the network's time alone. The time until an answer comes is no measure of that: it includes
+the work of both ends, which on busy hosts is a hundred times the way.
+Never: send anything.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ import struct
 from torrentdist.http.http_values import Answer
 
 _MIN_RTT_AT = 148
-"""Of Linux's `struct tcp_info`: tcpi_min_rtt, 32 bits, microseconds; all ones: no packet has been acknowledged yet."""
+"""Offset of tcpi_min_rtt in Linux's `struct tcp_info`: 32 bits, in microseconds."""
 _UNKNOWN = 0xFFFFFFFF
+"""The value of tcpi_min_rtt before a packet has been acknowledged."""
 
 
 def round_trip(response: Answer) -> float:
-    """Seconds there and back of the quickest packet of the connection that this came over; infinite: not known here."""
+    """Seconds there and back of the quickest packet of the answer's connection. Infinite if unknown."""
     connection = response.stream.get_extra_info("socket") if response.stream is not None else None
     option = getattr(socket, "TCP_INFO", None)
     if connection is None or option is None:

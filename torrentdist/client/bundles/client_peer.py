@@ -24,9 +24,10 @@ from torrentdist.model.configuration.config import SwarmConfig
 from torrentdist.model.ids import Digest, PeerId, new_random_id
 from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole, SwarmEntry
 from torrentdist.model.wire.transfer_messages import TransferPhase
-from torrentdist.swarm.agent import SwarmAgent, SwarmPicture
+from torrentdist.swarm.agent import LocalPeer, MasterAccess, SwarmAgent
 from torrentdist.swarm.engine.engine import Engine, Transfer
 from torrentdist.swarm.engine.session_settings import engine_config
+from torrentdist.swarm.swarm_picture import SwarmPicture
 
 ANNOUNCE_SECS = 0.5
 """How long a dead master may hold up the others' news of us; they answer within milliseconds."""
@@ -39,16 +40,14 @@ class ClientPeer:
         self._client = client
         self._ahead: dict[Digest, SwarmEntry] = {}
         self._offers: dict[Digest, asyncio.Task[None]] = {}
-        self.agent = SwarmAgent(
-            peer=PeerId(new_random_id("client")),
+        peer = LocalPeer(
+            id=PeerId(new_random_id("client")),
             role=PeerRole.CLIENT,
-            host="",
-            http=client.http,
-            masters=lambda: client.masters,
             port=lambda: engine.port,
             swarms=self._swarms,
-            on_picture=self._on_picture,
         )
+        access = MasterAccess(http=client.http, masters=lambda: client.masters)
+        self.agent = SwarmAgent(peer, access, self._on_picture)
 
     async def announce(self) -> None:
         """Tell the masters now; those that are slow to answer hear it in the background."""

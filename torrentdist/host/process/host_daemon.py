@@ -46,9 +46,10 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.events import DaemonStarted, Writer
 from torrentdist.model.ids import BundleId, Digest, PeerId
 from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole, SwarmEntry
-from torrentdist.swarm.agent import SwarmAgent, SwarmPicture
+from torrentdist.swarm.agent import LocalPeer, MasterAccess, SwarmAgent
 from torrentdist.swarm.engine.engine import Engine
 from torrentdist.swarm.engine.session_settings import engine_config
+from torrentdist.swarm.swarm_picture import SwarmPicture
 
 BLOCKED_SPACING_SECS = 0.5
 """Shortest time between two announces that unknown addresses cause by dialling this host."""
@@ -153,16 +154,14 @@ class HostDaemon:
         self.links = MasterLinks(self.http, role.other_masters, identity.id)
         events = _open_events(config, identity, taken)
         engine = Engine(engine_config(config.swarm, config.api.listen), tell=events.emit, on_blocked=self._on_blocked)
-        self.agent = SwarmAgent(
-            peer=PeerId(identity.id),
+        peer = LocalPeer(
+            id=PeerId(identity.id),
             role=identity.role,
             host=identity.address,
-            http=self.http,
-            masters=role.masters,
             port=lambda: engine.port,
             swarms=role.swarm_entries,
-            on_picture=self._on_picture,
         )
+        self.agent = SwarmAgent(peer, MasterAccess(http=self.http, masters=role.masters), self._on_picture)
         parts = HostParts(HostStore(taken.store, role.claims, role.make_room), engine, events, self.agent.poke)
         known = KnownSwarms(engine)
         transfers = SwarmTransfers(parts, known, role.peers_at_hand)

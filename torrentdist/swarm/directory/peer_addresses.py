@@ -1,27 +1,44 @@
-"""The addresses that peers have, and the one list of all that connections may come from.
+"""The addresses that peers have, and the one list of all addresses that connections may come from.
 
-Always holds: the list is made anew only when it changes, and equal lists have equal tags, so that whoever names the tag
-that it was told need not be told the list again. Must not do: know a peer or a swarm. directory.py is its only user.
+Always: the list is made anew only when it changes. Equal lists have equal tags, so that a peer that
+names the tag of the list it knows isn't sent it again.
+Never: know a peer or a swarm.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from ipaddress import IPv6Address, ip_address
 
-from torrentdist.swarm.directory.roster import address_of
+
+def address_of(text: str) -> str:
+    """The one spelling of an IP address that a peer can have. Empty for anything else."""
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return ""
+    if isinstance(address, IPv6Address):
+        if address.scope_id:
+            return ""
+        address = address.ipv4_mapped or address
+    if address.is_unspecified or address.is_multicast or str(address) == "255.255.255.255":
+        return ""
+    return str(address)
 
 
 class Hosts:
+    """How many peers each address has."""
+
     def __init__(self) -> None:
         self._peers: Counter[str] = Counter()
         self._registered: frozenset[str] = frozenset()
         self._given: frozenset[str] = frozenset()
-        """The addresses among the registered: a name is none."""
+        """The addresses among the registered hosts. A name is none."""
         self._stale = False
         self._list: list[str] = []
         self.tag = ""
-        """Of the list that was asked for last."""
+        """Tag of the list that was last asked for."""
 
     def __len__(self) -> int:
         return len(self._peers)
@@ -40,7 +57,7 @@ class Hosts:
             self._stale |= host not in self._given
 
     def addresses(self, registered: frozenset[str]) -> list[str]:
-        """Of all peers, and the hosts given."""
+        """The addresses of all peers and of the registered hosts."""
         if registered is not self._registered and registered != self._registered:
             self._registered = registered
             self._given = frozenset(host for text in registered if (host := address_of(text)))

@@ -1,14 +1,14 @@
-"""The peers of one swarm, and how some of them are drawn for one that asks.
+"""The peers of one swarm, and how some of them are drawn for a peer that asks.
 
-Always holds: joining, leaving and drawing one peer cost the same however many there are; the order of a draw depends on
-its seed alone; one draw gives no address twice, never the asker's own, and nobody who has been silent for too long.
-Must not do: read a clock, or know more than one swarm. directory.py is its only user.
+Always: joining, leaving and drawing a peer cost the same however many there are. The order of a draw
+depends on its seed alone. A draw gives no address twice, never the asker's own, and no peer that has
+been silent for too long.
+Never: read a clock, or know more than one swarm.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from ipaddress import IPv6Address, ip_address
 from itertools import islice
 from math import gcd
 from typing import Final
@@ -21,21 +21,26 @@ from torrentdist.swarm.plan.conductor import Progress
 from torrentdist.swarm.plan.crowd import Crowd
 
 COMPLETE_NEIGHBOURS: Final = 8
+"""Complete receivers that one of many receivers is told."""
 HOLDERS: Final = 8
+"""Holders that one of many receivers is told, if it needs any."""
 
 
 class Peer(msgspec.Struct, eq=False):
+    """A peer as the directory knows it."""
+
     id: PeerId
     role: PeerRole
     host: str
     port: int
     heard_at: float
     period: float = 0.0
+    """Seconds until it is to come again."""
     alive_until: float = 0.0
     fetching: bool = False
     entries: dict[Digest, SwarmEntry] = msgspec.field(default_factory=dict)
     named: frozenset[Digest] = frozenset()
-    """The swarms that it named itself when it came last; of a master the records tell the others."""
+    """Swarms that it named itself when it last came. A master is in others too, by the records."""
 
     def address(self, *, complete: bool) -> PeerAddress:
         return PeerAddress(host=self.host, port=self.port, role=self.role, complete=complete)
@@ -73,7 +78,10 @@ class Roster:
             self._place[last.id] = place
 
     def drawn(self, seed: int) -> Iterator[Peer]:
-        """Everybody once, in an order that depends on the seed: strides around a circle, so that nothing is sorted."""
+        """All peers once, in an order that depends on the seed.
+
+        It strides around a circle, so that nothing has to be sorted.
+        """
         size = len(self._order)
         if not size:
             return
@@ -85,6 +93,8 @@ class Roster:
 
 
 class Swarm:
+    """The peers of one digest: masters and others, complete and incomplete, and the plan for its receivers."""
+
     def __init__(self, digest: Digest) -> None:
         self.digest = digest
         self.masters = {True: Roster(), False: Roster()}
@@ -93,8 +103,10 @@ class Swarm:
         self.crowd = Crowd()
 
     def near(self, asker: Peer, draw: Draw, seed: int, now: float) -> list[PeerAddress] | None:
-        """Whom one of many receivers may dial: its neighbours, a few that have it all, and holders if it has a share.
-        None: they are few, or it is no receiver."""
+        """The peers that one of many receivers may dial. None: there are few, or the asker is no receiver.
+
+        They are its neighbours, a few complete receivers, and holders if it needs them.
+        """
         neighbours = self.crowd.neighbours(asker.id, self.others[False].__contains__, now)
         if neighbours is None or asker.id not in self.others[False]:
             return None
@@ -106,7 +118,7 @@ class Swarm:
         return known
 
     def progress(self) -> dict[PeerId, Progress]:
-        """Of everybody but masters that lacks something."""
+        """The progress of all receivers, which are the incomplete peers but masters."""
         said = ((peer.id, peer.entries[self.digest]) for peer in self.others[False].drawn(0))
         return {peer: Progress(entry.done, entry.size) for peer, entry in said}
 
@@ -121,7 +133,7 @@ class Swarm:
 
 
 class Draw:
-    """One handout: remembers what it gave, across the groups that it draws from."""
+    """One handout. Remembers what it gave, across the groups that it draws from."""
 
     def __init__(self, asker: Peer | None, now: float) -> None:
         self._now = now
@@ -134,18 +146,3 @@ class Draw:
                 continue
             self._given.add(place)
             yield peer.address(complete=complete)
-
-
-def address_of(text: str) -> str:
-    """The one spelling of an IP address that a peer can have; empty for everything else."""
-    try:
-        address = ip_address(text)
-    except ValueError:
-        return ""
-    if isinstance(address, IPv6Address):
-        if address.scope_id:
-            return ""
-        address = address.ipv4_mapped or address
-    if address.is_unspecified or address.is_multicast or str(address) == "255.255.255.255":
-        return ""
-    return str(address)

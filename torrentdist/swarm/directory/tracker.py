@@ -1,8 +1,8 @@
-"""The standard BitTorrent HTTP announce, answered from the same directory, so that a stock v2 client can take part.
+"""Answers the standard BitTorrent HTTP announce from the directory, so that a stock v2 client can take part.
 
-Always holds: an answer is given for a known digest under the key that belongs to it, and for nothing else, and neither
-tells which of the two was wrong; a client is known by the address that its request came from, never by one it names.
-Must not do: read a clock, do I/O, or keep any state of its own.
+Always: only a known digest under its own key is answered, and a refusal doesn't tell which of the two
+was wrong. A client is known by the address that its request came from, never by one that it names.
+Never: read a clock, do I/O, or keep state.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MAX_QUERY_BYTES = 4096
 TRUNCATED_BYTES = 20
 """A v2 info-hash travels cut to the length of a v1 one."""
 MIN_INTERVAL_SECS = 5
-"""A client that runs out of peers may come this early."""
+"""How early a client that runs out of peers may come."""
 _KEY_BYTES = 16
 
 
@@ -40,24 +40,29 @@ class AnnounceEvent(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class StockAnnounce:
-    """What a client's query says, checked."""
+    """A client's query, checked."""
 
     info_hash: bytes
     peer: bytes
     port: int
     left: int | None
+    """Bytes that it lacks."""
     event: AnnounceEvent
     compact: bool
     wanted: int | None
+    """Peers that it wants to be told."""
 
 
 def announce_key(secret: str, digest: Digest) -> str:
-    """The last part of a digest's tracker URL, `<master url>/announce/<key>`: who has it may ask about this digest."""
+    """The last part of a digest's tracker URL, `<master url>/announce/<key>`.
+
+    A client that has it may ask about this digest.
+    """
     return hmac.new(secret.encode(), bytes.fromhex(digest), hashlib.sha256).digest()[:_KEY_BYTES].hex()
 
 
 def parse_query(query: bytes) -> StockAnnounce:
-    """The raw query string of an announce, or an `invalid_request` that says what is wrong with it."""
+    """Reads the raw query string of an announce. Raises `invalid_request` with the reason if it is wrong."""
     if len(query) > MAX_QUERY_BYTES:
         raise _refused("the query is too long")
     fields: dict[bytes, bytes] = {}
@@ -90,15 +95,16 @@ def parse_query(query: bytes) -> StockAnnounce:
 
 
 class Tracker:
-    """`digests` names the bundles that may be asked about and begin so: those that the cluster knows."""
+    """Answers announces for the bundles that the cluster knows."""
 
     def __init__(self, directory: SwarmDirectory, *, secret: str, digests: Callable[[str], Iterable[Digest]]) -> None:
+        """`digests` names the digests of known bundles that begin with a prefix."""
         self._directory = directory
         self._secret = secret
         self._digests = digests
 
     def answer(self, query: bytes, *, key: str, source_host: str, now: float) -> bytes:
-        """The bencoded body for one announce. A refusal is a body too: HTTP has no part in this protocol's errors."""
+        """The bencoded body for one announce. A refusal is a body too: the protocol doesn't use HTTP's errors."""
         try:
             said = parse_query(query)
             return self._answer(said, self._digest(said.info_hash, key), source_host, now)
@@ -141,8 +147,10 @@ class Tracker:
 
 
 def stock_peer(peer: bytes, digest: Digest, source_host: str) -> PeerId:
-    """A client announces each of its torrents by itself, so it is a peer of its own in each. The address is part of
-    the id, so that no other host can speak for it."""
+    """The id of a stock client in one swarm. It announces each torrent by itself, so it is another peer in each.
+
+    The address is part of the id, so that no other host can speak for it.
+    """
     name = b"\0".join((peer, digest.encode(), source_host.encode()))
     return PeerId(f"stock-{hashlib.sha256(name).hexdigest()[:32]}")
 
@@ -160,12 +168,12 @@ def _compact(peers: Iterable[PeerAddress]) -> dict[bytes, bencode.Value]:
 
 
 def _listed(peers: Iterable[PeerAddress]) -> list[bencode.Value]:
-    """No `peer id` is in it, whether `no_peer_id` is given or not: our peers choose theirs per connection."""
+    """The long form of a list of peers. It has no `peer id`: our peers choose theirs for each connection."""
     return [{b"ip": peer.host.encode(), b"port": peer.port} for peer in peers]
 
 
 def _number(fields: dict[bytes, bytes], name: bytes) -> int | None:
-    """The number of a field; None if it is absent or, as some clients send for "any", negative."""
+    """The number of a field. None if it is absent, or negative, which some clients send for "any"."""
     text = fields.get(name, b"")
     if text and (len(text) > 20 or not text.removeprefix(b"-").isdigit()):
         raise _refused(f"{name.decode('ascii', 'replace')} is no number")

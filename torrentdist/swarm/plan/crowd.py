@@ -3,7 +3,7 @@
 Always: the plan is renewed a few times a second at most, and less often in a large swarm, so that a
 hundred thousand receivers don't keep a processor busy. A receiver that arrives in between gets the
 place that was kept for it, or one at the end.
-Never: decide by anything but conductor.py and graph.py.
+Never: decide by anything but conductor.py and neighbours.py.
 """
 
 from __future__ import annotations

@@ -1,0 +1,112 @@
+"""Decides whether an announce may be taken in as it is, and under which address the peer is known.
+
+Always: every id, number, address and count is checked before anything is changed. A full directory
+first forgets the peers that have been silent.
+Never: change the directory in any other way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Final
+
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import Digest, peer_id
+from torrentdist.model.ids import digest as checked_digest
+from torrentdist.model.wire.swarm_messages import SwarmAnnounce, SwarmEntry
+from torrentdist.swarm.directory.memberships import Memberships
+from torrentdist.swarm.directory.peer_addresses import address_of
+from torrentdist.swarm.directory.roster import Peer
+
+MAX_COUNT: Final = 1 << 60
+"""More bytes than any bundle has. A larger number is a mistake or an attack."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """The most that hostile announces can make a master hold."""
+
+    swarms_per_peer: int = 10_000
+    peers_per_swarm: int = 50_000
+    peers_per_host: int = 5_000
+    peers: int = 50_000
+    memberships: int = 500_000
+    handout: int = 50
+    """Peers in one answer about one swarm."""
+
+
+class Admission:
+    def __init__(
+        self, members: Memberships, limits: Limits, *, own_host: str, expire: Callable[[float], object]
+    ) -> None:
+        """`own_host` is the address of this host, for peers that came over loopback. `expire` forgets the silent."""
+        self._members = members
+        self._limits = limits
+        self._own_host = own_host
+        self._expire = expire
+
+    def check(self, request: SwarmAnnounce, source_host: str, now: float) -> str:
+        """The host under which the peer is known. Raises if the announce may not be taken in."""
+        peer_id(request.peer)
+        host = self._host_of(request.host, source_host)
+        if request.left:
+            return host
+        if not 0 <= request.port <= 65535:
+            raise TorrentdistError("invalid_request", detail=f"{request.port} is no port")
+        if len(request.swarms) > self._limits.swarms_per_peer:
+            detail = f"{len(request.swarms)} swarms in one announce, more than {self._limits.swarms_per_peer}"
+            raise TorrentdistError("invalid_request", detail=detail)
+        known = self._members.peers.get(request.peer)
+        joined = 0
+        named: set[Digest] = set()
+        for entry in request.swarms:
+            named.add(entry.digest)
+            _check_numbers(entry)
+            if known is None or entry.digest not in known.entries:
+                checked_digest(entry.digest)
+                self._check_swarm_room(entry.digest, now)
+                joined += 1
+        if len(named) != len(request.swarms):
+            raise TorrentdistError("invalid_request", detail="a swarm is named twice in one announce")
+        self._check_room(known, host, joined, now)
+        return host
+
+    def _host_of(self, said: str, source: str) -> str:
+        """The address where others reach the peer. A loopback address is of use on one machine only."""
+        hosts = [address_of(said), address_of(source), address_of(self._own_host)]
+        if (said and not hosts[0]) or not (hosts[0] or hosts[1]):
+            raise TorrentdistError("invalid_request", detail=f"{(said or source)[:100]!r} is no address of a host")
+        usable = [host for host in hosts if host]
+        return next((host for host in usable if not ip_address(host).is_loopback), usable[0])
+
+    def _check_swarm_room(self, digest: Digest, now: float) -> None:
+        limit, swarms = self._limits.peers_per_swarm, self._members.swarms
+        if len(swarms.get(digest, ())) >= limit:
+            self._expire(now)
+            if len(swarms.get(digest, ())) >= limit:
+                raise TorrentdistError("not_ready", detail=f"a swarm has {limit} peers, and no room for more")
+
+    def _check_room(self, known: Peer | None, host: str, joined: int, now: float) -> None:
+        members, limits = self._members, self._limits
+
+        def full() -> str:
+            if members.count + joined > limits.memberships:
+                return f"its directory holds {members.count} memberships of swarms"
+            if known is None and len(members.peers) >= limits.peers:
+                return f"its directory holds {len(members.peers)} peers"
+            if (known is None or known.host != host) and members.hosts.peers(host) >= limits.peers_per_host:
+                return f"its directory holds {members.hosts.peers(host)} peers of {host}"
+            return ""
+
+        if full():
+            self._expire(now)
+            if problem := full():
+                raise TorrentdistError("not_ready", detail=f"{problem}, and has no room for more")
+
+
+def _check_numbers(entry: SwarmEntry) -> None:
+    numbers = (entry.done, entry.size, entry.rate, entry.from_peers, entry.from_masters)
+    if not all(0 <= number <= MAX_COUNT for number in numbers):
+        raise TorrentdistError("invalid_request", detail=f"impossible numbers about swarm {entry.digest[:64]}")

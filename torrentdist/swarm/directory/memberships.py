@@ -1,0 +1,118 @@
+"""Which peer is in which swarm: the state of the directory, and the only code that changes it.
+
+Always: what a peer says replaces all that it said before. The records add the bundles that a master
+holds, for as long as it comes at all. The counters agree with the rest.
+Pure: no I/O and no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Set
+from typing import Final
+
+import msgspec
+
+from torrentdist.model.ids import Digest, PeerId
+from torrentdist.model.wire.swarm_messages import PeerRole, SwarmAnnounce, SwarmEntry
+from torrentdist.swarm.directory.peer_addresses import Hosts
+from torrentdist.swarm.directory.roster import Peer, Swarm
+
+MAX_PROBLEM_LENGTH: Final = 300
+
+
+class Memberships:
+    """All peers and all swarms. Look at `peers`, `swarms` and `hosts`, and change them by the methods only."""
+
+    def __init__(self) -> None:
+        self.peers: dict[PeerId, Peer] = {}
+        self.swarms: dict[Digest, Swarm] = {}
+        self.hosts = Hosts()
+        self.count = 0
+        """Pairs of a peer and a swarm."""
+        self.fetching = 0
+        """Peers that lack something in a swarm that they named."""
+        self._holders: dict[Digest, frozenset[PeerId]] = {}
+        self._recorded: dict[PeerId, set[Digest]] = {}
+
+    def arrive(self, request: SwarmAnnounce, host: str, now: float) -> Peer:
+        """Takes in what a checked announce says. Returns the peer."""
+        peer = self.peers.get(request.peer)
+        if peer is not None and peer.role is not request.role:
+            self.forget(peer.id)
+            peer = None
+        if peer is None:
+            peer = Peer(request.peer, request.role, host, request.port, now)
+            self.peers[peer.id] = peer
+            self.hosts.add(host)
+            for digest in self.recorded(peer.id):
+                self._fall_back(peer, digest)
+        elif peer.host != host:
+            self.hosts.drop(peer.host)
+            self.hosts.add(host)
+        peer.host, peer.port, peer.heard_at = host, request.port, now
+        self._enter(peer, request.swarms)
+        fetching = any(not peer.entries[digest].complete for digest in peer.named)
+        self.fetching += fetching - peer.fetching
+        peer.fetching = fetching
+        return peer
+
+    def forget(self, peer: PeerId) -> None:
+        gone = self.peers.pop(peer, None)
+        if gone is None:
+            return
+        for digest in list(gone.entries):
+            self._leave(gone, digest)
+        self.fetching -= gone.fetching
+        self.hosts.drop(gone.host)
+
+    def record(self, digest: Digest, holders: frozenset[PeerId]) -> None:
+        """Sets the masters that hold a bundle by the records. They need not name it themselves."""
+        before = self._holders.pop(digest, frozenset())
+        if holders:
+            self._holders[digest] = holders
+        for id_ in before ^ holders:
+            held = self._recorded.setdefault(id_, set())
+            (held.add if id_ in holders else held.discard)(digest)
+            peer = self.peers.get(id_)
+            if peer is not None and digest not in peer.named:
+                self._fall_back(peer, digest)
+
+    def recorded(self, peer: PeerId) -> Set[Digest]:
+        """The bundles that a master holds by the records."""
+        return self._recorded.get(peer, frozenset())
+
+    def _enter(self, peer: Peer, said: Iterable[SwarmEntry]) -> None:
+        named: set[Digest] = set()
+        for entry in said:
+            if len(entry.problem) > MAX_PROBLEM_LENGTH:
+                entry = msgspec.structs.replace(entry, problem=entry.problem[:MAX_PROBLEM_LENGTH])
+            named.add(entry.digest)
+            self._join(peer, entry)
+        left, peer.named = peer.named - named, frozenset(named)
+        for digest in left:
+            self._fall_back(peer, digest)
+
+    def _join(self, peer: Peer, entry: SwarmEntry) -> None:
+        old = peer.entries.get(entry.digest)
+        peer.entries[entry.digest] = entry
+        self.count += old is None
+        if old is None or old.complete is not entry.complete:
+            swarm = self.swarms.setdefault(entry.digest, Swarm(entry.digest))
+            swarm.roster(peer.role, complete=not entry.complete).discard(peer)
+            swarm.roster(peer.role, complete=entry.complete).add(peer)
+
+    def _fall_back(self, peer: Peer, digest: Digest) -> None:
+        """Applies what the records say about a swarm that the peer doesn't name."""
+        if peer.role is PeerRole.MASTER and digest in self.recorded(peer.id):
+            self._join(peer, SwarmEntry(digest=digest, complete=True))
+        elif digest in peer.entries:
+            self._leave(peer, digest)
+
+    def _leave(self, peer: Peer, digest: Digest) -> None:
+        del peer.entries[digest]
+        self.count -= 1
+        swarm = self.swarms[digest]
+        for complete in (True, False):
+            swarm.roster(peer.role, complete=complete).discard(peer)
+        if not len(swarm):
+            del self.swarms[digest]

@@ -1,0 +1,81 @@
+"""One picture of the swarms, from what several masters answer to an announce.
+
+Always: a tombstone or a pin that any master names counts. Without an answer the last picture stays,
+because peers go on without masters. Of a swarm's plans, all members follow the same one.
+Pure: no I/O and no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+import msgspec
+
+from torrentdist.model.ids import Digest
+from torrentdist.model.rendezvous import rendezvous
+from torrentdist.model.swarm_place import SwarmPlace
+from torrentdist.model.wire.swarm_messages import PeerAddress, SwarmAnswer, SwarmPeers
+
+FIRST_INTERVAL_SECS: Final = 0.5
+
+
+class SwarmPicture(msgspec.Struct, frozen=True, kw_only=True):
+    """What all masters together say."""
+
+    masters: tuple[str, ...] = ()
+    """URLs of the masters that are registered."""
+    addresses: frozenset[str] = frozenset()
+    """Addresses that connections may come from."""
+    swarms: Mapping[Digest, SwarmPeers] = msgspec.field(default_factory=lambda: MappingProxyType({}))
+    wanted: frozenset[Digest] = frozenset()
+    """Digests whose metafile a master wants to be given."""
+    interval: float = FIRST_INTERVAL_SECS
+    """Seconds until the next announce."""
+    answered: int = 0
+    """Masters that answered when last asked. With 0 the rest is what was known before."""
+    rtt: float = 0.0
+    """Seconds to the nearest master and back. 0: unknown."""
+
+
+def merge(by_master: Mapping[str, SwarmAnswer], before: SwarmPicture) -> SwarmPicture:
+    """One picture of the answers by master. Without any, it is `before`."""
+    if not by_master:
+        return msgspec.structs.replace(before, answered=0)
+    answers = list(by_master.values())
+    swarms: dict[Digest, SwarmPeers] = {}
+    for answer in answers:
+        for digest, said in answer.swarms.items():
+            swarms[digest] = _both(swarms[digest], said) if digest in swarms else said
+    for digest in [digest for digest, said in swarms.items() if said.place]:
+        swarms[digest] = msgspec.structs.replace(swarms[digest], place=_place(digest, by_master))
+    return SwarmPicture(
+        masters=tuple(dict.fromkeys(url for answer in answers for url in answer.masters)),
+        addresses=frozenset(host for answer in answers for host in answer.addresses),
+        swarms=MappingProxyType(swarms),
+        wanted=frozenset(digest for answer in answers for digest in answer.wanted),
+        interval=min(answer.interval for answer in answers),
+        answered=len(answers),
+    )
+
+
+def _place(digest: Digest, by_master: Mapping[str, SwarmAnswer]) -> SwarmPlace | None:
+    """The place in the plan of the master that all members follow: the first, by rendezvous, that has a plan."""
+    said = (by_master[url].swarms.get(digest) for url in rendezvous(by_master, digest))
+    return next((peers.place for peers in said if peers and peers.place), None)
+
+
+def _both(one: SwarmPeers, other: SwarmPeers) -> SwarmPeers:
+    peers: dict[tuple[str, int], PeerAddress] = {(peer.host, peer.port): peer for peer in one.peers}
+    for peer in other.peers:
+        known = peers.setdefault((peer.host, peer.port), peer)
+        if peer.complete and not known.complete:
+            peers[peer.host, peer.port] = peer
+    return SwarmPeers(
+        peers=list(peers.values()),
+        removed=one.removed or other.removed,
+        pinned=one.pinned or other.pinned,
+        replicas=max(one.replicas, other.replicas),
+        place=one.place or other.place,
+    )
