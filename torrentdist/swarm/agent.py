@@ -1,8 +1,10 @@
-"""Tells every live master which swarms this process is in, and learns of the other peers from the answers.
+"""Tells every live master which swarms this process is in, and learns of the other peers from the
+answers.
 
-Always: each master is told on its own, so a dead or stalled one delays nobody. A master is told what is
-true at that moment. Without a master the last picture stays.
-Never: touch the engine. The agent hands each new picture to `on_picture`, and decides nothing by it.
+Always: each master is told on its own, so a dead or stalled one delays nobody. A master is told
+what is true at that moment. Without a master the last picture stays.
+Never: touch the engine. The agent hands each new picture to `on_picture`, and decides nothing by
+it.
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ DEADLINE_SECS = 2.0
 """For one request to one master: longer than a busy master needs, shorter than a person waits."""
 LEAVE_SECS = 1.0
 ADDRESS_LINGER_SECS = 120.0
-"""How long an address stays known when no master names it any more. A master that has just started knows few."""
+"""How long an address stays known when no master names it any more. A master that has just started
+knows few."""
 LOOK_SECS = 5.0
 """How soon a change of the configured masters is noticed without a poke."""
 _FAILURES = (HttpError, Broken, TimeoutError, OSError, TorrentdistError)
@@ -69,7 +72,8 @@ class MasterAccess:
 
 
 class SwarmAgent:
-    """`run` it for as long as the peer lives, `poke` it when something changed, `leave` at the end."""
+    """`run` it for as long as the peer lives, `poke` it when something changed, `leave` at the
+    end."""
 
     def __init__(
         self,
@@ -128,13 +132,15 @@ class SwarmAgent:
             await self._stop_telling()
 
     async def announce(self) -> SwarmPicture:
-        """Tells every master once, dead ones too. Returns when all have answered or their deadline is over."""
+        """Tells every master once, dead ones too. Returns when all have answered or their deadline
+        is over."""
         self._know_masters(self._clock())
         await asyncio.gather(*(self._tell(master) for master in self._schedule.masters()))
         return self._picture
 
     async def leave(self) -> None:
-        """Says goodbye to every master, for a second at most. Nothing is announced after that, and `run` ends."""
+        """Says goodbye to every master, for a second at most. Nothing is announced after that, and
+        `run` ends."""
         self._left = True
         self._wake.set()
         goodbye = SwarmAnnounce(peer=self._peer.id, role=self._peer.role, port=0, host=self._address, left=True)

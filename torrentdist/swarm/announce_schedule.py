@@ -1,8 +1,8 @@
 """Which masters a peer tells about itself, and when it tells each of them next.
 
-Always: each master has its own time, so a dead one delays nobody. A master that doesn't answer is told
-less and less often. Configured masters are told for ever; a learned one is forgotten when it has been
-dead for long and no master names it.
+Always: each master has its own time, so a dead one delays nobody. A master that doesn't answer is
+told less and less often. Configured masters are told for ever; a learned one is forgotten when it
+has been dead for long and no master names it.
 Pure: no I/O and no clock.
 """
 
@@ -99,7 +99,8 @@ class AnnounceSchedule:
                 master.due = min(master.due, master.told_at + POKE_SPACING_SECS)
 
     def know(self, configured: Iterable[str], named: Iterable[str], now: float, *, being_told: Set[str]) -> None:
-        """Takes in the configured masters and those that masters name, and forgets masters that are gone.
+        """Takes in the configured masters and those that masters name, and forgets masters that are
+        gone.
 
         A dead master that is named again is told at once: it has come back.
         """

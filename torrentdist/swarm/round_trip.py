@@ -1,7 +1,7 @@
 """Measures how far away a master is, from what the kernel's TCP has seen.
 
-Always: it is the network's time alone. The time until an answer comes is no measure of that: it includes
-the work of both ends, which on busy hosts is a hundred times the way.
+Always: it is the network's time alone. The time until an answer comes is no measure of that: it
+includes the work of both ends, which on busy hosts is a hundred times the way.
 Never: send anything.
 """
 
@@ -20,7 +20,8 @@ _UNKNOWN = 0xFFFFFFFF
 
 
 def round_trip(response: Answer) -> float:
-    """Seconds there and back of the quickest packet of the answer's connection. Infinite if unknown."""
+    """Seconds there and back of the quickest packet of the answer's connection. Infinite if
+    unknown."""
     connection = response.stream.get_extra_info("socket") if response.stream is not None else None
     option = getattr(socket, "TCP_INFO", None)
     if connection is None or option is None:

@@ -61,7 +61,8 @@ def merge(by_master: Mapping[str, SwarmAnswer], before: SwarmPicture) -> SwarmPi
 
 
 def _place(digest: Digest, by_master: Mapping[str, SwarmAnswer]) -> SwarmPlace | None:
-    """The place in the plan of the master that all members follow: the first, by rendezvous, that has a plan."""
+    """The place in the plan of the master that all members follow: the first, by rendezvous, that
+    has a plan."""
     said = (by_master[url].swarms.get(digest) for url in rendezvous(by_master, digest))
     return next((peers.place for peers in said if peers and peers.place), None)
 

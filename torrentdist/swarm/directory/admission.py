@@ -41,7 +41,8 @@ class Admission:
     def __init__(
         self, members: Memberships, limits: Limits, *, own_host: str, expire: Callable[[float], object]
     ) -> None:
-        """`own_host` is the address of this host, for peers that came over loopback. `expire` forgets the silent."""
+        """`own_host` is the address of this host, for peers that came over loopback. `expire`
+        forgets the silent."""
         self._members = members
         self._limits = limits
         self._own_host = own_host
@@ -74,7 +75,8 @@ class Admission:
         return host
 
     def _host_of(self, said: str, source: str) -> str:
-        """The address where others reach the peer. A loopback address is of use on one machine only."""
+        """The address where others reach the peer. A loopback address is of use on one machine
+        only."""
         hosts = [address_of(said), address_of(source), address_of(self._own_host)]
         if (said and not hosts[0]) or not (hosts[0] or hosts[1]):
             raise TorrentdistError("invalid_request", detail=f"{(said or source)[:100]!r} is no address of a host")

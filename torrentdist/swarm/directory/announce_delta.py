@@ -1,4 +1,5 @@
-"""Shortens announce answers: a peer that names the tag of its last answer is sent only what changed since.
+"""Shortens announce answers: a peer that names the tag of its last answer is sent only what changed
+since.
 
 Always: `whole(brief(answer), before)` is `answer` again, for a peer that names the tags it heard
 last. Equal answers have equal tags, whatever the order of their peers.
@@ -17,7 +18,8 @@ from torrentdist.model.wire.swarm_messages import SwarmAnnounce, SwarmAnswer
 
 
 def brief(answer: SwarmAnswer, heard: SwarmAnnounce) -> SwarmAnswer:
-    """The answer without what the peer knows by the tags in `heard`. Only the interval is left if nothing changed."""
+    """The answer without what the peer knows by the tags in `heard`. Only the interval is left if
+    nothing changed."""
     tag = _tag(answer)
     if heard.known == tag:
         return SwarmAnswer(interval=answer.interval, you=answer.you, addresses_tag=answer.addresses_tag, tag=tag)

@@ -1,7 +1,8 @@
-"""Answers which peers are in a swarm: soft state of each master, which the peers refill by themselves.
+"""Answers which peers are in a swarm: soft state of each master, which the peers refill by
+themselves.
 
-Always: a peer that was silent for two of its own periods is handed out no more. A peer is never handed
-out to itself. A refused announce changes nothing.
+Always: a peer that was silent for two of its own periods is handed out no more. A peer is never
+handed out to itself. A refused announce changes nothing.
 Pure: no I/O and no clock. What looks random is a function of ids and time.
 """
 
@@ -46,7 +47,8 @@ class SwarmDirectory:
     """Every master has one. Call `expire` every second or so; handing out never waits for it."""
 
     def __init__(self, *, own_host: str = "", periods: Periods | None = None, limits: Limits | None = None) -> None:
-        """`own_host` is the address where others reach this host, for peers that came over loopback."""
+        """`own_host` is the address where others reach this host, for peers that came over
+        loopback."""
         self._periods = periods or Periods()
         self._limits = limits or Limits()
         self._members = Memberships()
@@ -67,7 +69,8 @@ class SwarmDirectory:
         masters: Sequence[str] = (),
         registered_hosts: Iterable[str] = (),
     ) -> SwarmAnswer:
-        """Takes in all that a peer says about itself, and answers which peers it may dial in its swarms."""
+        """Takes in all that a peer says about itself, and answers which peers it may dial in its
+        swarms."""
         host, interval = self.hear(request, source_host=source_host, now=now)
         swarms: dict[Digest, SwarmPeers] = {}
         if not request.left:
@@ -100,7 +103,8 @@ class SwarmDirectory:
         )
 
     def hear(self, request: SwarmAnnounce, *, source_host: str, now: float) -> tuple[str, float]:
-        """Takes in what a peer says. Returns its host, and in how many seconds it is to come again."""
+        """Takes in what a peer says. Returns its host, and in how many seconds it is to come
+        again."""
         try:
             host = self._admission.check(request, source_host, now)
         except TorrentdistError:
@@ -121,8 +125,8 @@ class SwarmDirectory:
     def record(self, digest: Digest, holders: frozenset[PeerId]) -> None:
         """Sets the masters that hold a bundle by the records.
 
-        They are in its swarm for as long as they come at all, and need not name it. Where they name it
-        themselves, that counts more.
+        They are in its swarm for as long as they come at all, and need not name it. Where they name
+        it themselves, that counts more.
         """
         self._members.record(digest, holders)
 
@@ -141,7 +145,8 @@ class SwarmDirectory:
     # What they are told.
 
     def handout(self, digest: Digest, asker: PeerId, *, now: float, wanted: int | None = None) -> list[PeerAddress]:
-        """The peers that an incomplete peer may dial: some master holders, then complete and incomplete others.
+        """The peers that an incomplete peer may dial: some master holders, then complete and
+        incomplete others.
 
         No address comes twice, and different askers get different peers.
         """
@@ -162,7 +167,8 @@ class SwarmDirectory:
         return chosen
 
     def lacking(self, digest: Digest, asker: PeerId, *, now: float, wanted: int | None = None) -> list[PeerAddress]:
-        """The incomplete peers, masters first, that a complete peer could dial to give them pieces."""
+        """The incomplete peers, masters first, that a complete peer could dial to give them
+        pieces."""
         swarm = self._members.swarms.get(digest)
         room = self._limits.handout if wanted is None else max(0, min(wanted, self._limits.handout))
         if swarm is None or not room:
@@ -172,7 +178,8 @@ class SwarmDirectory:
         return list(islice(Draw(self._members.peers.get(asker), now).addresses(peers, complete=False), room))
 
     def place(self, digest: Digest, asker: PeerId, *, now: float, expected: Iterable[PeerId] = ()) -> SwarmPlace | None:
-        """The asker's place in the conductor's plan. None if it lacks nothing, or has nobody to share with."""
+        """The asker's place in the conductor's plan. None if it lacks nothing, or has nobody to
+        share with."""
         swarm = self._members.swarms.get(digest)
         if swarm is None or asker not in swarm.others[False]:
             return None
@@ -182,7 +189,8 @@ class SwarmDirectory:
         return SwarmPlace(number=place.number, receivers=place.receivers) if place else None
 
     def addresses(self, registered_hosts: Iterable[str] = ()) -> list[str]:
-        """Every address that a connection may come from: all peers and the registered hosts, without names."""
+        """Every address that a connection may come from: all peers and the registered hosts,
+        without names."""
         return self._members.hosts.addresses(frozenset(registered_hosts))
 
     # For views and metrics.
@@ -204,7 +212,8 @@ class SwarmDirectory:
         return known is not None and digest in known.entries
 
     def members(self, digest: Digest) -> list[SwarmMember]:
-        """What every peer of a swarm last said about it, by peer id. Silent peers stay until the next `expire`."""
+        """What every peer of a swarm last said about it, by peer id. Silent peers stay until the
+        next `expire`."""
         swarm = self._members.swarms.get(digest)
         if swarm is None:
             return []
@@ -233,7 +242,8 @@ class SwarmDirectory:
         return self._members.swarms[digest].crowd.is_settled(peer, now)
 
     def _to_dial(self, entry: SwarmEntry, peer: PeerId, role: PeerRole, now: float) -> list[PeerAddress]:
-        """The peers to dial for an incomplete peer. Of complete peers, only a client dials, and only masters.
+        """The peers to dial for an incomplete peer. Of complete peers, only a client dials, and
+        only masters.
 
         An uploader is there for a moment, and may be where nobody can dial it.
         """

@@ -21,14 +21,18 @@ class Periods:
 
     fetching_secs: float = 1.0
     unsettled_secs: float = 0.25
-    """For a receiver that came by itself a moment ago: others come with it, and its place changes."""
+    """For a receiver that came by itself a moment ago: others come with it, and its place
+    changes."""
     seeding_secs: float = 15.0
     stock_secs: float = 300.0
-    """libtorrent's own clients come no more often, whatever a tracker answers (`min_announce_interval`)."""
+    """libtorrent's own clients come no more often, whatever a tracker answers
+    (`min_announce_interval`)."""
     few: int = 16
-    """Up to this many fetching peers come that often. More come less often, by the root of their number."""
+    """Up to this many fetching peers come that often. More come less often, by the root of their
+    number."""
     fetching_per_sec: float = 500.0
-    """Fetching peers that may come in a second. They are spread further, so that a wave can't drown a master."""
+    """Fetching peers that may come in a second. They are spread further, so that a wave can't drown
+    a master."""
     grace_secs: float = 1.0
     """How much later than asked a peer may come."""
     rotate_secs: float = 60.0

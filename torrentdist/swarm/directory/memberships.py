@@ -21,7 +21,8 @@ MAX_PROBLEM_LENGTH: Final = 300
 
 
 class Memberships:
-    """All peers and all swarms. Look at `peers`, `swarms` and `hosts`, and change them by the methods only."""
+    """All peers and all swarms. Look at `peers`, `swarms` and `hosts`, and change them by the
+    methods only."""
 
     def __init__(self) -> None:
         self.peers: dict[PeerId, Peer] = {}

@@ -1,7 +1,9 @@
-"""Spreads a metafile as a tree: the first hosts that ask get it from a master, later ones from hosts that asked before.
+"""Spreads a metafile as a tree: the first hosts that ask get it from a master, later ones from
+hosts that asked before.
 
-Always: a host is sent only to one that asked earlier, so every chain ends at the master, and no host
-is sent more than a few others. A host that asks again had no luck, and gets it from the master.
+Always: a host is sent only to one that asked earlier, so every chain ends at the master, and no
+host is sent more than a few others. A host that asks again had no luck, and gets it from the
+master.
 Pure: no I/O and no clock. Liveness is passed in by the caller.
 """
 

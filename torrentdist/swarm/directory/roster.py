@@ -1,8 +1,8 @@
 """The peers of one swarm, and how some of them are drawn for a peer that asks.
 
-Always: joining, leaving and drawing a peer cost the same however many there are. The order of a draw
-depends on its seed alone. A draw gives no address twice, never the asker's own, and no peer that has
-been silent for too long.
+Always: joining, leaving and drawing a peer cost the same however many there are. The order of a
+draw depends on its seed alone. A draw gives no address twice, never the asker's own, and no peer
+that has been silent for too long.
 Never: read a clock, or know more than one swarm.
 """
 
@@ -93,7 +93,8 @@ class Roster:
 
 
 class Swarm:
-    """The peers of one digest: masters and others, complete and incomplete, and the plan for its receivers."""
+    """The peers of one digest: masters and others, complete and incomplete, and the plan for its
+    receivers."""
 
     def __init__(self, digest: Digest) -> None:
         self.digest = digest
@@ -103,7 +104,8 @@ class Swarm:
         self.crowd = Crowd()
 
     def near(self, asker: Peer, draw: Draw, seed: int, now: float) -> list[PeerAddress] | None:
-        """The peers that one of many receivers may dial. None: there are few, or the asker is no receiver.
+        """The peers that one of many receivers may dial. None: there are few, or the asker is no
+        receiver.
 
         They are its neighbours, a few complete receivers, and holders if it needs them.
         """

@@ -1,7 +1,9 @@
-"""Answers the standard BitTorrent HTTP announce from the directory, so that a stock v2 client can take part.
+"""Answers the standard BitTorrent HTTP announce from the directory, so that a stock v2 client can
+take part.
 
-Always: only a known digest under its own key is answered, and a refusal doesn't tell which of the two
-was wrong. A client is known by the address that its request came from, never by one that it names.
+Always: only a known digest under its own key is answered, and a refusal doesn't tell which of the
+two was wrong. A client is known by the address that its request came from, never by one that it
+names.
 Never: read a clock, do I/O, or keep state.
 """
 
@@ -62,7 +64,8 @@ def announce_key(secret: str, digest: Digest) -> str:
 
 
 def parse_query(query: bytes) -> StockAnnounce:
-    """Reads the raw query string of an announce. Raises `invalid_request` with the reason if it is wrong."""
+    """Reads the raw query string of an announce. Raises `invalid_request` with the reason if it is
+    wrong."""
     if len(query) > MAX_QUERY_BYTES:
         raise _refused("the query is too long")
     fields: dict[bytes, bytes] = {}
@@ -104,7 +107,8 @@ class Tracker:
         self._digests = digests
 
     def answer(self, query: bytes, *, key: str, source_host: str, now: float) -> bytes:
-        """The bencoded body for one announce. A refusal is a body too: the protocol doesn't use HTTP's errors."""
+        """The bencoded body for one announce. A refusal is a body too: the protocol doesn't use
+        HTTP's errors."""
         try:
             said = parse_query(query)
             return self._answer(said, self._digest(said.info_hash, key), source_host, now)
@@ -147,7 +151,8 @@ class Tracker:
 
 
 def stock_peer(peer: bytes, digest: Digest, source_host: str) -> PeerId:
-    """The id of a stock client in one swarm. It announces each torrent by itself, so it is another peer in each.
+    """The id of a stock client in one swarm. It announces each torrent by itself, so it is another
+    peer in each.
 
     The address is part of the id, so that no other host can speak for it.
     """
@@ -168,12 +173,14 @@ def _compact(peers: Iterable[PeerAddress]) -> dict[bytes, bencode.Value]:
 
 
 def _listed(peers: Iterable[PeerAddress]) -> list[bencode.Value]:
-    """The long form of a list of peers. It has no `peer id`: our peers choose theirs for each connection."""
+    """The long form of a list of peers. It has no `peer id`: our peers choose theirs for each
+    connection."""
     return [{b"ip": peer.host.encode(), b"port": peer.port} for peer in peers]
 
 
 def _number(fields: dict[bytes, bytes], name: bytes) -> int | None:
-    """The number of a field. None if it is absent, or negative, which some clients send for "any"."""
+    """The number of a field. None if it is absent, or negative, which some clients send for
+    "any"."""
     text = fields.get(name, b"")
     if text and (len(text) > 20 or not text.removeprefix(b"-").isdigit()):
         raise _refused(f"{name.decode('ascii', 'replace')} is no number")

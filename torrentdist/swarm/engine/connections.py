@@ -45,7 +45,8 @@ def canonical_address(text: str) -> str | None:
 
 
 async def resolve(host: str) -> str:
-    """The address of `host`. An address isn't looked up: the first lookup costs 4 ms and a thread."""
+    """The address of `host`. An address isn't looked up: the first lookup costs 4 ms and a
+    thread."""
     if (address := canonical_address(host)) is not None:
         return address
     found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
@@ -53,7 +54,8 @@ async def resolve(host: str) -> str:
 
 
 def filter_for(allowed: frozenset[str] | None, *, but: Iterable[str] = ()) -> lt.ip_filter:
-    """libtorrent's filter that lets only `allowed` through (None: all), and blocks `but` in any case."""
+    """libtorrent's filter that lets only `allowed` through (None: all), and blocks `but` in any
+    case."""
     rules = lt.ip_filter()
     if allowed is not None:
         rules.add_rule("0.0.0.0", "255.255.255.255", _BLOCKED)
@@ -74,14 +76,16 @@ class Connections:
         digest_of: Callable[[lt.torrent_alert], Digest | None],
         tell: Callable[[Fact], None],
     ) -> None:
-        """`digest_of` gives None for connections that ended before they named a torrent, or whose torrent is gone."""
+        """`digest_of` gives None for connections that ended before they named a torrent, or whose
+        torrent is gone."""
         self._set_filter = set_filter
         self._digest_of = digest_of
         self._tell = tell
         self._allowed: frozenset[str] | None = None
 
     def allow(self, addresses: Iterable[str] | None) -> bool:
-        """Sets the only addresses to connect to (None: all), and disconnects others. Returns whether that is news."""
+        """Sets the only addresses to connect to (None: all), and disconnects others. Returns
+        whether that is news."""
         allowed = clean_addresses(addresses)
         if allowed == self._allowed:
             return False
@@ -92,7 +96,8 @@ class Connections:
     def part_from(self, hosts: Collection[str]) -> None:
         """Ends all connections to these hosts, which may come back at once.
 
-        libtorrent has no other way to end them, and takes them for unknown when they are dialled right after.
+        libtorrent has no other way to end them, and takes them for unknown when they are dialled
+        right after.
         """
         self._set_filter(filter_for(self._allowed, but=hosts))
         self._set_filter(filter_for(self._allowed))
@@ -108,7 +113,8 @@ class Connections:
             self._tell(PeerDropped(digest=digest, host=host, port=port, reason=self._reason(alert.error, host)))
 
     def _reason(self, error: lt.error_code, host: str) -> str:
-        """Why a peer was disconnected. One that may connect was blocked for a moment by `part_from`."""
+        """Why a peer was disconnected. One that may connect was blocked for a moment by
+        `part_from`."""
         filtered = error.category().name() == "libtorrent" and error.value() == _FILTERED
         is_allowed = self._allowed is None or host in self._allowed
         return "connecting anew" if filtered and is_allowed else str(error.message())
@@ -134,7 +140,8 @@ class TransferPeers:
         return list(self._known)
 
     def worth_dialling(self, endpoints: Iterable[Endpoint], *, seeding: bool) -> set[Endpoint]:
-        """The known ones of these endpoints. A seeder doesn't dial peers that are complete as well."""
+        """The known ones of these endpoints. A seeder doesn't dial peers that are complete as
+        well."""
         known = (self._known[endpoint] for endpoint in endpoints if endpoint in self._known)
         return {(peer.host, peer.port) for peer in known if not (seeding and peer.complete)}
 
@@ -151,9 +158,9 @@ class TransferPeers:
 def dial(handle: lt.torrent_handle, endpoints: Iterable[Endpoint]) -> None:
     """Connects a torrent to these endpoints.
 
-    A peer that is connected isn't dialled twice: libtorrent knows the listening port of each of its peers.
-    A peer that refused three times is never dialled again, whatever max_failcount says. Naming the tracker
-    as the source takes one failure off.
+    A peer that is connected isn't dialled twice: libtorrent knows the listening port of each of its
+    peers. A peer that refused three times is never dialled again, whatever max_failcount says.
+    Naming the tracker as the source takes one failure off.
     """
     for endpoint in endpoints:
         with contextlib.suppress(RuntimeError):  # the torrent may have left the session
@@ -163,8 +170,8 @@ def dial(handle: lt.torrent_handle, endpoints: Iterable[Endpoint]) -> None:
 def seen_peers(handle: lt.torrent_handle | None) -> list[SeenPeer]:
     """The open connections of a torrent, from any thread.
 
-    Waits for libtorrent's network thread, which may be busy for a while. The alert that carries the same
-    is of no use in Python.
+    Waits for libtorrent's network thread, which may be busy for a while. The alert that carries the
+    same is of no use in Python.
     """
     if handle is None:
         return []

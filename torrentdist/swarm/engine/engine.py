@@ -1,7 +1,7 @@
 """The BitTorrent engine of this process: hand it bundles to seed or to fetch.
 
-Always: libtorrent's news come through the alert pump. There is no thread of ours, and no timer while
-nothing is fetched or exchanged. Every wait ends.
+Always: libtorrent's news come through the alert pump. There is no thread of ours, and no timer
+while nothing is fetched or exchanged. Every wait ends.
 Never: delete files, choose peers, or know what a bundle is for.
 """
 
@@ -51,7 +51,8 @@ class Engine:
         tell: Callable[[Fact], None] | None = None,
         on_blocked: Callable[[str], None] | None = None,
     ) -> None:
-        """`tell` gets the facts for the log of events. `on_blocked` gets each address that was refused.
+        """`tell` gets the facts for the log of events. `on_blocked` gets each address that was
+        refused.
 
         The directory may know a refused address by now.
         """
@@ -89,7 +90,8 @@ class Engine:
     def seed(self, meta: Metafile, save_dir: Path, ready: ReadyTorrent | None = None) -> Transfer:
         """Offers complete and trusted content, which is never hashed again nor written to.
 
-        A transfer that there is already stays as it is. Where there may be many files, make `ready` in a thread.
+        A transfer that there is already stays as it is. Where there may be many files, make `ready`
+        in a thread.
         """
         if (known := self._transfers.get(meta.digest)) is not None:
             return known
@@ -106,7 +108,8 @@ class Engine:
     ) -> Transfer:  # fmt: skip
         """Gets what is missing in `save_dir`, by the conductor's plan if `place` is given.
 
-        A transfer that failed has to be removed before. `ready` may name pieces that are there already.
+        A transfer that failed has to be removed before. `ready` may name pieces that are there
+        already.
         """
         self._session.check_open()
         if (transfer := self._transfers.get(meta.digest)) is not None:
@@ -142,7 +145,8 @@ class Engine:
         await self._transfers.remove(digest)
 
     def allow(self, addresses: Iterable[str] | None) -> None:
-        """Sets the only addresses to connect to, in both directions (None: all). Others are disconnected."""
+        """Sets the only addresses to connect to, in both directions (None: all). Others are
+        disconnected."""
         if self._connections.allow(addresses):
             for transfer in self._transfers.moving():
                 if transfer.active:
@@ -156,8 +160,8 @@ class Engine:
     def crowd(self, digest: Digest, receivers: int | None) -> None:
         """Sets how many receivers share a swarm (None: it is no crowd any more).
 
-        In a crowd each peer is asked for little at a time, so that no small message waits behind much.
-        It holds for connections that are made from now on.
+        In a crowd each peer is asked for little at a time, so that no small message waits behind
+        much. It holds for connections that are made from now on.
         """
         if not self._session.is_closing and self._limits.crowd(digest, receivers):
             self._set_limits()
@@ -227,7 +231,8 @@ class Engine:
             self._session.apply(news)
 
     async def _reconnect(self, digests: Collection[Digest]) -> None:
-        """Makes the connections to peers of ours in these swarms anew, so that they learn the wider limit.
+        """Makes the connections to peers of ours in these swarms anew, so that they learn the wider
+        limit.
 
         Other swarms lose these hosts too, and are connected to them again.
         """

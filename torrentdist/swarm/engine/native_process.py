@@ -1,4 +1,5 @@
-"""Tunes the process that libtorrent runs in: one small heap for all threads, and threads that give way.
+"""Tunes the process that libtorrent runs in: one small heap for all threads, and threads that give
+way.
 
 libtorrent takes blocks in one thread and frees them in another, which leaves holes in the C heap.
 Always: nothing happens where the system lacks glibc or thread priorities. Only threads that begin
@@ -21,21 +22,23 @@ _TASKS: Final = Path("/proc/self/task")
 
 
 def share_one_heap() -> None:
-    """Makes all threads use one heap. With one heap each, 4 GiB that pass through leave 50 to 100 MiB
-    of holes; the transfer is as fast with one."""
+    """Makes all threads use one heap. With one heap each, 4 GiB that pass through leave 50 to 100
+    MiB of holes; the transfer is as fast with one."""
     if hasattr(_libc, "mallopt"):
         _libc.mallopt(_M_ARENA_MAX, 1)
 
 
 def give_back() -> None:
-    """Returns free memory to the system. Takes milliseconds, in which other threads wait for the heap."""
+    """Returns free memory to the system. Takes milliseconds, in which other threads wait for the
+    heap."""
     if hasattr(_libc, "malloc_trim"):
         _libc.malloc_trim(0)
 
 
 @contextmanager
 def giving_way(nice: int) -> Iterator[None]:
-    """Makes native threads that begin inside this block nicer than this process, by 0 (equal) to 19.
+    """Makes native threads that begin inside this block nicer than this process, by 0 (equal) to
+    19.
 
     Jobs, commands and our own event loop then get a processor before libtorrent does.
     """

@@ -1,7 +1,7 @@
 """Keeps which pieces of one transfer are here, and which of them libtorrent fetches first.
 
-Always: priorities follow the conductor's plan and what the peers have at this moment. A piece that a
-reader on this host waits for comes before all others.
+Always: priorities follow the conductor's plan and what the peers have at this moment. A piece that
+a reader on this host waits for comes before all others.
 Never: set priority 0. libtorrent calls a torrent finished when nobody wants what is missing.
 """
 
@@ -62,7 +62,8 @@ class PieceOrder:
     def run_from(self, piece: int, most: int, handle: lt.torrent_handle | None) -> int:
         """The number of verified pieces in a row from this one on, `most` at most.
 
-        Pieces of the last moment may be missing: asking libtorrent about each would hold up the caller.
+        Pieces of the last moment may be missing: asking libtorrent about each would hold up the
+        caller.
         """
         if time.monotonic() - self._looked_at > LOOK_SECS and handle is not None:
             with contextlib.suppress(RuntimeError):  # the torrent may have left the session
@@ -71,7 +72,8 @@ class PieceOrder:
         return next((p for p in range(piece, end) if not self._have[p]), max(piece, end)) - piece
 
     def hurry(self, piece: int, handle: lt.torrent_handle | None) -> None:
-        """Fetches this piece before all others. `handle` is None for a transfer that fetches nothing now."""
+        """Fetches this piece before all others. `handle` is None for a transfer that fetches
+        nothing now."""
         self._hurried.add(piece)
         if handle is not None:
             with contextlib.suppress(RuntimeError):  # the torrent may have left the session

@@ -1,8 +1,9 @@
-"""Prepares a transfer: what libtorrent is told about the bundle, and the files it is going to write.
+"""Prepares a transfer: what libtorrent is told about the bundle, and the files it is going to
+write.
 
-Always: every file lies at `<save_dir>/content/<path>`. libtorrent alone would drop the top directory
-of a torrent with one file, and replace characters. Files that are there are only made writable and
-cut to their size, so that every good byte is kept.
+Always: every file lies at `<save_dir>/content/<path>`. libtorrent alone would drop the top
+directory of a torrent with one file, and replace characters. Files that are there are only made
+writable and cut to their size, so that every good byte is kept.
 Never: follow a symlink, or change a file that the metafile doesn't name.
 """
 
@@ -34,7 +35,8 @@ class ReadyTorrent(NamedTuple):
 
 
 def ready_to_seed(meta: Metafile, save_dir: Path) -> ReadyTorrent:
-    """For content that is complete and trusted: nothing is read before a peer asks, and nothing is ever written.
+    """For content that is complete and trusted: nothing is read before a peer asks, and nothing is
+    ever written.
 
     Takes time for each file, so call it in a thread.
     """
@@ -50,9 +52,9 @@ def ready_to_seed(meta: Metafile, save_dir: Path) -> ReadyTorrent:
 def ready_to_fetch(meta: Metafile, save_dir: Path, have: Sequence[bool] | None = None) -> ReadyTorrent:
     """For content of which pieces are missing. Takes time for each file, so call it in a thread.
 
-    `have` names the pieces that are on disk already, as somebody has verified; they are neither fetched
-    nor hashed again. None: nobody knows. Then an empty directory has only the pieces of zeros, which
-    `prepare_files` makes as holes, and libtorrent hashes whatever else it finds.
+    `have` names the pieces that are on disk already, as somebody has verified; they are neither
+    fetched nor hashed again. None: nobody knows. Then an empty directory has only the pieces of
+    zeros, which `prepare_files` makes as holes, and libtorrent hashes whatever else it finds.
     """
     params = _params(meta, save_dir)
     is_empty = is_empty_directory(save_dir / CONTENT)
@@ -85,7 +87,8 @@ def is_empty_directory(content: Path) -> bool:
 
 
 def make_writable(meta: Metafile, content: Path) -> None:
-    """Makes the bundle's files writable, cuts those that are too long, and unlinks what is no regular file."""
+    """Makes the bundle's files writable, cuts those that are too long, and unlinks what is no
+    regular file."""
     known: set[Path] = set()
     for file in meta.files:
         path = content / file.path

@@ -1,4 +1,5 @@
-"""Looks after the moving transfers of an engine in a steady rhythm, for as long as something happens.
+"""Looks after the moving transfers of an engine in a steady rhythm, for as long as something
+happens.
 
 Always: there is no timer while nothing is fetched or exchanged. What has to wait for libtorrent's
 network thread for long is done in a thread.
@@ -25,7 +26,8 @@ PEERS_SECS: Final = 2.0
 
 
 class TransferPulse:
-    """Two timers: the pulse for news of all transfers, and the looks of those that follow the conductor's plan."""
+    """Two timers: the pulse for news of all transfers, and the looks of those that follow the
+    conductor's plan."""
 
     def __init__(self, transfers: Transfers, refresh: Callable[[], None]) -> None:
         """`refresh` asks libtorrent for news, which arrive as alerts."""

@@ -29,14 +29,16 @@ class RequestLimits:
     def __init__(self) -> None:
         self._crowds: dict[Digest, int] = {}
         self._quick: dict[Digest, int] = {}
-        """Receivers of each swarm when it was found to be quick. The finding expires when their number doubles."""
+        """Receivers of each swarm when it was found to be quick. The finding expires when their
+        number doubles."""
         self._made_anew: dict[Digest, float] = {}
         """When the connections of each bundle were last made anew."""
         self._alone_until = 0.0
         self._told: dict[str, int] = {}
 
     def crowd(self, digest: Digest, receivers: int | None) -> bool:
-        """Sets how many receivers share this swarm (None: no longer a crowd). Returns whether that changed anything."""
+        """Sets how many receivers share this swarm (None: no longer a crowd). Returns whether that
+        changed anything."""
         if self._crowds.get(digest) == receivers:
             return False
         self._crowds.pop(digest, None)
@@ -47,14 +49,15 @@ class RequestLimits:
         return True
 
     def begin(self, *, placed: bool, now: float) -> None:
-        """Notes that a transfer begins. Without a place in the plan it asks for little during the first second."""
+        """Notes that a transfer begins. Without a place in the plan it asks for little during the
+        first second."""
         self._alone_until = now + (0.0 if placed else request_window.ALONE_SECS)
 
     def outgrown(self, statistics: EngineStatistics, paces: Mapping[Digest, TransferPace]) -> set[Digest]:
         """The bundles whose connections should be made anew now, to get a wider window.
 
-        Receivers that are not connected yet count, since they will be. A bundle's own rate rises slowly, so it is
-        used only as its part of the whole engine's rate.
+        Receivers that are not connected yet count, since they will be. A bundle's own rate rises
+        slowly, so it is used only as its part of the whole engine's rate.
         """
         moved = max(statistics.download_rate, statistics.upload_rate)
         of_all = sum(pace.rate for pace in paces.values())

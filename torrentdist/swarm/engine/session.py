@@ -27,7 +27,8 @@ Handlers = Mapping[type[lt.alert], Callable[[Any], None]]
 
 
 class AlertPump:
-    """Hands each alert of a session to the handler of its type: a socket becomes readable, alerts are popped."""
+    """Hands each alert of a session to the handler of its type: a socket becomes readable, alerts
+    are popped."""
 
     def __init__(self, session: lt.session, handlers: Handlers) -> None:
         self._session = session
@@ -71,7 +72,8 @@ class AlertPump:
 
 
 class LibtorrentSession:
-    """One session: opened once, closed once. Calls that only pass something on do nothing unless it is open."""
+    """One session: opened once, closed once. Calls that only pass something on do nothing unless it
+    is open."""
 
     def __init__(self, config: EngineConfig) -> None:
         self.config = config
@@ -121,7 +123,8 @@ class LibtorrentSession:
         return self.check_open().add_torrent(params)
 
     def remove(self, handle: lt.torrent_handle) -> None:
-        """Takes a torrent out, and leaves its files. torrent_removed_alert tells when they are closed."""
+        """Takes a torrent out, and leaves its files. torrent_removed_alert tells when they are
+        closed."""
         if self._raw is not None:
             self._raw.remove_torrent(handle)
 
@@ -149,7 +152,8 @@ class LibtorrentSession:
         return not was_closing
 
     def close(self, *, disk_hangs: bool) -> None:
-        """Ends the session. With `disk_hangs` it stays in memory, with its sockets, until the process ends.
+        """Ends the session. With `disk_hangs` it stays in memory, with its sockets, until the
+        process ends.
 
         Destroying it would wait for the disk, and hold up the whole interpreter.
         """

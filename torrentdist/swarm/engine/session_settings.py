@@ -1,7 +1,7 @@
 """The settings of our libtorrent session, each with the reason why it is not the default.
 
-Always holds: what is set here is the same in every process of a cluster. What differs from host to host is in
-EngineConfig, or follows from its processors. Must not do: hold a value without a reason.
+Always holds: what is set here is the same in every process of a cluster. What differs from host to
+host is in EngineConfig, or follows from its processors. Must not do: hold a value without a reason.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.swarm.engine.request_limits import MOST_ALLOWED, MOST_ASKED
 
 DISK_IO: Final = "pread_disk_io_constructor"
-"""mmap counts a whole bundle as resident memory; posix does the disk's work in the network thread, so a slow disk
-stalls every peer. pread has threads, and memory bounded by max_queued_disk_bytes."""
+"""mmap counts a whole bundle as resident memory; posix does the disk's work in the network thread,
+so a slow disk stalls every peer. pread has threads, and memory bounded by max_queued_disk_bytes."""
 
 MiB: Final = 1024 * 1024
 SEND_BUFFER: Final = 2 * MiB
@@ -29,8 +29,8 @@ SEND_BUFFER: Final = 2 * MiB
 
 class EngineConfig(msgspec.Struct, frozen=True):
     listen_host: str = "127.0.0.1"
-    """0.0.0.0 or :: listen on all addresses. A specific one is the source of our own connections too, because
-    others accept us by the address that the directory names."""
+    """0.0.0.0 or :: listen on all addresses. A specific one is the source of our own connections
+    too, because others accept us by the address that the directory names."""
     port: int = 0
     """0: any free port."""
     upload_limit: int = 0
@@ -134,7 +134,8 @@ def port_in_use(config: EngineConfig, detail: str) -> TorrentdistError:
 
 
 def user_agent(port: int) -> str:
-    """Tells the others our listening port: the remote port of a connection that they accept says nothing."""
+    """Tells the others our listening port: the remote port of a connection that they accept says
+    nothing."""
     return f"torrentdist/{torrentdist.__version__} ({port})"
 
 
@@ -146,8 +147,9 @@ def port_of_user_agent(client: bytes) -> int | None:
 
 
 def one_port(host: str) -> int:
-    """A free port for all addresses of this machine; 0 for a specific one, where libtorrent finds one by itself. On all
-    of them it takes another port for each address, and only one of those is told to the others."""
+    """A free port for all addresses of this machine; 0 for a specific one, where libtorrent finds
+    one by itself. On all of them it takes another port for each address, and only one of those is
+    told to the others."""
     address = ipaddress.ip_address(host)
     if not address.is_unspecified:
         return 0
@@ -156,9 +158,10 @@ def one_port(host: str) -> int:
 
 
 def disk_threads(processors: int) -> dict[str, int]:
-    """10 and 1 by default. libtorrent wakes all of them for every block: of 48 hosts on two processors each had 2,900
-    turns for its disk threads with 4 and 2 of them, and 1,500 with 2 and 1. One alone would wait for a disk that
-    hangs, and one alone is too few to check what is already there where there are processors for more."""
+    """10 and 1 by default. libtorrent wakes all of them for every block: of 48 hosts on two
+    processors each had 2,900 turns for its disk threads with 4 and 2 of them, and 1,500 with 2 and
+    1. One alone would wait for a disk that hangs, and one alone is too few to check what is already
+    there where there are processors for more."""
     return {"aio_threads": min(max(2, processors), 4), "hashing_threads": 2 if processors >= 4 else 1}
 
 
@@ -171,7 +174,8 @@ def session_params(config: EngineConfig, host: str) -> lt.session_params:
     if not ipaddress.ip_address(host).is_unspecified:
         pack["outgoing_interfaces"] = host
     if config.upload_limit:
-        # libtorrent waits until the limit allows all that the buffer holds: more than a tick's worth comes in bursts.
+        # libtorrent waits until the limit allows all that the buffer holds: more than a tick's
+        # worth comes in bursts.
         tick = min(SEND_BUFFER, max(32 * 1024, config.upload_limit // 16))
         pack["send_buffer_watermark"] = pack["send_buffer_low_watermark"] = tick
     pack["upload_rate_limit"] = config.upload_limit

@@ -1,4 +1,5 @@
-"""Counts what an engine moves: how fast, and whether it came from masters, other peers or this disk.
+"""Counts what an engine moves: how fast, and whether it came from masters, other peers or this
+disk.
 
 Always: masters + peers + local is exactly what is on this host. The counters of the connections are
 used only as a proportion, because they include bytes that were fetched twice, and lack what a peer
@@ -19,7 +20,8 @@ Endpoint = tuple[str, int]
 
 
 class EngineStatistics(msgspec.Struct, frozen=True):
-    """Bytes moved by a whole engine, and bytes per second between this picture and the one before."""
+    """Bytes moved by a whole engine, and bytes per second between this picture and the one
+    before."""
 
     torrents: int = 0
     peers: int = 0
@@ -70,8 +72,8 @@ class SeenPeer(msgspec.Struct, frozen=True):
 def ours_alone(seen: Iterable[SeenPeer], everybody: Iterable[SeenPeer]) -> set[str]:
     """The addresses in `seen` where only peers of ours run, which tell the port they listen on.
 
-    A connection that has exchanged nothing yet doesn't count as a stock client: it may be one of ours
-    that has not told its port so far.
+    A connection that has exchanged nothing yet doesn't count as a stock client: it may be one of
+    ours that has not told its port so far.
     """
     others = {peer.remote[0] for peer in everybody if peer.listening is None and (peer.received or peer.sent)}
     return {peer.remote[0] for peer in seen if peer.listening is not None} - others
@@ -96,7 +98,8 @@ class SourceLedger:
             self._roles[peer.host, peer.port] = peer.role
 
     def record(self, peers: Iterable[SeenPeer]) -> None:
-        """Notes the counters of the open connections. What ended connections brought stays counted."""
+        """Notes the counters of the open connections. What ended connections brought stays
+        counted."""
         for peer in peers:
             line = self._lines.setdefault(peer.remote, _Line(peer))
             if peer.received < line.peer.received:
@@ -130,7 +133,8 @@ class SourceLedger:
         return found
 
     def sources(self, *, here: int, local: int) -> Sources:
-        """Divides the `here` bytes on this host by source. `local` of them were here before the transfer."""
+        """Divides the `here` bytes on this host by source. `local` of them were here before the
+        transfer."""
         fetched = max(0, here - local)
         masters = peers = 0
         for line in self._lines.values():

@@ -68,7 +68,8 @@ class Transfer:
         self._flushes = 0
         """Answers to flush_cache that are still to come."""
         self._finishing: set[str] | None = None
-        """Answers that are awaited between the last piece and being done. None: pieces are missing."""
+        """Answers that are awaited between the last piece and being done. None: pieces are
+        missing."""
         seeding = phase is TransferPhase.SEEDING
         self._view = TransferView(
             digest=meta.digest, phase=phase, size=meta.size, done=meta.size if seeding else 0, eta=None
@@ -98,7 +99,8 @@ class Transfer:
         return not (self.active or self.wants_to_part or self._view.rate or self._view.upload_rate)
 
     def view(self) -> TransferView:
-        """The last picture, about a second old at most while something is fetched. Asking for it renews it."""
+        """The last picture, about a second old at most while something is fetched. Asking for it
+        renews it."""
         self._owner.refresh()
         return self._view
 
@@ -112,7 +114,8 @@ class Transfer:
             raise TorrentdistError(self._error.code, **self._error.fields)
 
     def add_peers(self, peers: Sequence[PeerAddress]) -> None:
-        """Dials members of the swarm that aren't connected. Name them again after a failure, as often as you like."""
+        """Dials members of the swarm that aren't connected. Name them again after a failure, as
+        often as you like."""
         self._peers.learn(peers)
         self.dial([(peer.host, peer.port) for peer in peers])
         self._count_sources()
@@ -122,14 +125,16 @@ class Transfer:
         return self._peers.origins()
 
     def limit(self, rate: int) -> None:
-        """Receives `rate` bytes per second at most, on private networks too. 0: as many as the engine may."""
+        """Receives `rate` bytes per second at most, on private networks too. 0: as many as the
+        engine may."""
         changed, self._limit = rate != self._limit, rate
         if changed and self._handle is not None:
             with contextlib.suppress(RuntimeError):  # the torrent may have left the session
                 self._handle.set_download_limit(rate)
 
     def run_from(self, piece: int, most: int) -> int:
-        """The number of verified pieces in a row from this one on, `most` at most. They may not be in the files yet."""
+        """The number of verified pieces in a row from this one on, `most` at most. They may not be
+        in the files yet."""
         seeding = self.phase is TransferPhase.SEEDING
         return most if seeding else self._pieces.run_from(piece, most, self._handle)
 
@@ -164,7 +169,8 @@ class Transfer:
             self.conduct()
 
     def conduct(self) -> None:
-        """Looks at what the peers have, and sets the priorities by it. Waits a moment for the network thread."""
+        """Looks at what the peers have, and sets the priorities by it. Waits a moment for the
+        network thread."""
         if self.conducted and self._handle is not None and self._finishing is None:
             self._pieces.arrange(self._handle)
 
@@ -178,7 +184,8 @@ class Transfer:
         return self._peers.endpoints()
 
     def added(self, handle: lt.torrent_handle, *, local: int | None) -> None:
-        """Notes that it is in the session. `local` bytes of it were there before, if that is known."""
+        """Notes that it is in the session. `local` bytes of it were there before, if that is
+        known."""
         self._handle = handle
         self._local = local if self._local is None else self._local
         if self._limit:
@@ -222,7 +229,8 @@ class Transfer:
         return self._only_seeds_since is not None
 
     def part(self) -> None:
-        """Disconnects peers that have long been complete. Otherwise every host keeps a connection per bundle."""
+        """Disconnects peers that have long been complete. Otherwise every host keeps a connection
+        per bundle."""
         if self._only_seeds_since is None or time.monotonic() - self._only_seeds_since < PART_SECS:
             return
         with contextlib.suppress(RuntimeError):  # the torrent may have left the session
@@ -255,8 +263,9 @@ class Transfer:
         if self._local is None and not checking:
             self._local = max(0, done - status.total_payload_download)
         if self._finishing is not None:
-            # The answer may be older than the last piece. If it never names all pieces, the transfer ends by its
-            # deadline: libtorrent calls a torrent with holes finished if nobody wants them.
+            # The answer may be older than the last piece. If it never names all pieces, the
+            # transfer ends by its deadline: libtorrent calls a torrent with holes finished if
+            # nobody wants them.
             if status.num_pieces >= self.meta.num_pieces:
                 self._await_less("status")
         elif self.active:
@@ -278,7 +287,8 @@ class Transfer:
         self._count_sources()
 
     def on_finished(self) -> None:
-        """Every wanted piece is verified: flushes libtorrent's cache to the files and reads the last counters.
+        """Every wanted piece is verified: flushes libtorrent's cache to the files and reads the
+        last counters.
 
         Comes again after pieces that nobody wanted before.
         """
@@ -290,7 +300,8 @@ class Transfer:
         self._flush(self._handle)
 
     def on_flushed(self) -> None:
-        """libtorrent also flushes by itself when the last piece is there, so one more of these comes."""
+        """libtorrent also flushes by itself when the last piece is there, so one more of these
+        comes."""
         self._flushes = max(0, self._flushes - 1)
         if self._flushes == 0:
             self._await_less("flush")

@@ -1,7 +1,8 @@
 """The transfers of one engine, and the way from libtorrent's alerts to each of them.
 
 Always: a transfer is found by its digest, and by the hash that libtorrent names in alerts. The two
-are equal today, but only `wire_hash` and the table here rely on it. Removing ends within a deadline.
+are equal today, but only `wire_hash` and the table here rely on it. Removing ends within a
+deadline.
 Never: delete files, or touch the session except to add and remove torrents.
 """
 
@@ -53,7 +54,8 @@ class Transfers:
         return [self._by_digest[d] for d in self._by_digest.keys() - but] if but else list(self._by_digest.values())
 
     def moving(self) -> list[Transfer]:
-        """The transfers that aren't at rest. Costs nothing for the many bundles that nobody fetches."""
+        """The transfers that aren't at rest. Costs nothing for the many bundles that nobody
+        fetches."""
         self._awake = {digest: transfer for digest, transfer in self._awake.items() if not transfer.at_rest}
         return list(self._awake.values())
 
@@ -63,7 +65,8 @@ class Transfers:
         self._note_movement(transfer)
 
     def add(self, transfer: Transfer, params: lt.add_torrent_params, *, local: int | None) -> None:
-        """Adds it to the session with the peers that it knows. It fails if libtorrent refuses it."""
+        """Adds it to the session with the peers that it knows. It fails if libtorrent refuses
+        it."""
         params.peers = transfer.endpoints()
         try:
             handle = self._session.add(params)
@@ -82,7 +85,8 @@ class Transfers:
         return self._digests.get(wire)
 
     def known_digest(self, alert: lt.torrent_alert) -> Digest | None:
-        """The digest of a peer's alert. None if the connection named no torrent, or the torrent is gone."""
+        """The digest of a peer's alert. None if the connection named no torrent, or the torrent is
+        gone."""
         digest = self.digest_of(wire_hash(alert.handle.info_hashes())) if alert.handle.is_valid() else None
         return digest if digest in self._by_digest else None
 

@@ -25,7 +25,8 @@ FOLLOWS: Final = 6
 """The rest of its share, and pieces taken over from the end of another share."""
 PLAIN: Final = 4
 LATER: Final = 1
-"""Pieces of other shares. Never 0: libtorrent calls a torrent finished when no missing piece has a priority."""
+"""Pieces of other shares. Never 0: libtorrent calls a torrent finished when no missing piece has a
+priority."""
 RESHARE_SECS: Final = 0.5
 """After this long without a piece leaving the holders, helpers take over the last ones too. It is
 longer if the holders need longer to send what each receiver has asked for."""
@@ -65,7 +66,8 @@ of them is a second old."""
 
 
 class PlanPlace(msgspec.Struct, frozen=True):
-    """A receiver's place in the plan: number `number` of `receivers`. Numbers from SHARES on have no share."""
+    """A receiver's place in the plan: number `number` of `receivers`. Numbers from SHARES on have
+    no share."""
 
     number: int
     receivers: int
@@ -103,8 +105,8 @@ def owners(shares: int) -> Sequence[int]:
 
 @cache
 def _classes(shares: int) -> Sequence[Sequence[int]]:
-    """The classes of each receiver. A newcomer takes a little from everybody and nothing else changes
-    hands, so that requests under way stay valid."""
+    """The classes of each receiver. A newcomer takes a little from everybody and nothing else
+    changes hands, so that requests under way stay valid."""
     if shares <= 1:
         return [range(CLASSES)]
     before = [list(classes) for classes in _classes(shares - 1)]
@@ -115,7 +117,8 @@ def _classes(shares: int) -> Sequence[Sequence[int]]:
 
 
 def look_secs(pieces: int, pace: float, *, has_share: bool = True) -> float:
-    """Seconds until the next look at the peers' pieces, from the number of pieces and their rate of arrival."""
+    """Seconds until the next look at the peers' pieces, from the number of pieces and their rate of
+    arrival."""
     if not has_share:
         return max(IDLE_LOOK_SECS, pieces * LOOK_SECS_PER_PIECE)
     news = min(min(NEWS, pieces / PART) / pace, LONGEST_LOOK_SECS) if pace else 0.0
@@ -123,10 +126,11 @@ def look_secs(pieces: int, pace: float, *, has_share: bool = True) -> float:
 
 
 def places_of(lacking: Mapping[PeerId, Progress], expected: Iterable[PeerId]) -> dict[PeerId, PlanPlace]:
-    """Gives every receiver a place: the expected ones in their order, then the others in the order of `lacking`.
+    """Gives every receiver a place: the expected ones in their order, then the others in the order
+    of `lacking`.
 
-    Newcomers are appended, so that they don't move anybody. Slow receivers get places without a share. A receiver
-    that is alone gets none, since there is nobody to share with.
+    Newcomers are appended, so that they don't move anybody. Slow receivers get places without a
+    share. A receiver that is alone gets none, since there is nobody to share with.
     """
     slow = _slow(lacking)
     quick = [peer for peer in dict.fromkeys([*expected, *lacking]) if peer not in slow]
@@ -163,8 +167,8 @@ class SwarmView(msgspec.Struct, frozen=True):
 class Conductor(msgspec.Struct):
     """One receiver's part in one swarm.
 
-    It remembers how many pieces have left the holders since it began, and when the last one did. That is how it
-    estimates what the holders can give.
+    It remembers how many pieces have left the holders since it began, and when the last one did.
+    That is how it estimates what the holders can give.
     """
 
     place: PlanPlace | None = None
@@ -212,7 +216,8 @@ class Conductor(msgspec.Struct):
         self._fresh, self._received = fresh, received
 
     def _patience(self, asked: int, now: float) -> float:
-        """Seconds until the next piece should have left the holders, when they are asked for `asked` pieces at a time.
+        """Seconds until the next piece should have left the holders, when they are asked for
+        `asked` pieces at a time.
 
         All of those may be completed in the same moment; on average half of each has left already.
         """
@@ -232,9 +237,11 @@ def _shares(fresh: Iterable[int], place: PlanPlace) -> dict[int, list[int]]:
 
 
 def levelled(shares: Mapping[int, list[int]], count: int) -> dict[int, list[int]]:
-    """The pieces left of each of `count` shares, after those far behind gave their last pieces away.
+    """The pieces left of each of `count` shares, after those far behind gave their last pieces
+    away.
 
-    The taker of a piece depends almost only on the piece's number, because no two receivers see quite the same.
+    The taker of a piece depends almost only on the piece's number, because no two receivers see
+    quite the same.
     """
     most = math.ceil(sum(map(len, shares.values())) / count) + BEHIND
     level = {number: left[:most] for number, left in shares.items()}
@@ -249,7 +256,8 @@ def levelled(shares: Mapping[int, list[int]], count: int) -> dict[int, list[int]
 
 
 def spare(shares: Iterable[Sequence[int]], begun: int) -> list[int]:
-    """The pieces that helpers take over: the others' shares without the first `begun` of each, which are under way.
+    """The pieces that helpers take over: the others' shares without the first `begun` of each,
+    which are under way.
 
     The last pieces of the largest share come first, so that all shares end at the same time.
     """

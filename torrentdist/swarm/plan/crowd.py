@@ -1,4 +1,5 @@
-"""The plan of one swarm as a master makes it: every receiver's place and, in a large swarm, its neighbours.
+"""The plan of one swarm as a master makes it: every receiver's place and, in a large swarm, its
+neighbours.
 
 Always: the plan is renewed a few times a second at most, and less often in a large swarm, so that a
 hundred thousand receivers don't keep a processor busy. A receiver that arrives in between gets the
@@ -32,7 +33,8 @@ class Crowd:
         self._made_at = float("-inf")
         self._places: dict[PeerId, PlanPlace] = {}
         self._circle: list[PeerId] = []
-        """All receivers with a place, present or not, so that neighbours stay the same while others arrive."""
+        """All receivers with a place, present or not, so that neighbours stay the same while others
+        arrive."""
         self._spot: dict[PeerId, int] = {}
         self._since: dict[PeerId, float] = {}
         self._expected: frozenset[PeerId] = frozenset()
@@ -61,7 +63,8 @@ class Crowd:
     def _seat(self, newcomer: PeerId, now: float) -> bool:
         """Gives the newcomer the place kept for it, or one at the end.
 
-        Returns False for the second receiver of a swarm: the first has no place yet, so the plan must be renewed.
+        Returns False for the second receiver of a swarm: the first has no place yet, so the plan
+        must be renewed.
         """
         if not self._places:
             return False
@@ -77,13 +80,15 @@ class Crowd:
         return self._places.get(asker)
 
     def is_settled(self, asker: PeerId, now: float) -> bool:
-        """Whether the asker's place will hardly change: it was expected, or arrived long enough ago."""
+        """Whether the asker's place will hardly change: it was expected, or arrived long enough
+        ago."""
         return asker in self._expected or now - self._since.get(asker, float("-inf")) > SETTLED_SECS
 
     def neighbours(self, asker: PeerId, there: Callable[[PeerId], bool], now: float) -> list[PeerId] | None:
         """The receivers that the asker should know and that are present. None means all of them.
 
-        An asker whose neighbours stay away gets the next present one on both sides, so that the circle stays closed.
+        An asker whose neighbours stay away gets the next present one on both sides, so that the
+        circle stays closed.
         """
         size, spot = len(self._circle), self._spot.get(asker)
         if size <= FULL_MESH or spot is None:
@@ -96,7 +101,8 @@ class Crowd:
         return known
 
     def needs_holders(self, asker: PeerId, done: int, now: float) -> bool:
-        """Whether the asker may dial holders: it has a share, has no place, or has waited long for its first bytes."""
+        """Whether the asker may dial holders: it has a share, has no place, or has waited long for
+        its first bytes."""
         place = self._places.get(asker)
         lonely = not done and now - self._since.get(asker, now) > MORE_SECS
         return place is None or place.number < SHARES or lonely

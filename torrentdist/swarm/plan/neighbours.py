@@ -1,4 +1,5 @@
-"""Which receivers connect to which in a large swarm: few connections each, few hops between any two.
+"""Which receivers connect to which in a large swarm: few connections each, few hops between any
+two.
 
 Always: the graph is connected, and both ends of an edge know it.
 Never: depend on anything but the set of members, so that every master draws the same graph.
@@ -13,7 +14,8 @@ FULL_MESH: Final = 24
 
 
 def neighbours(size: int, index: int) -> list[int]:
-    """The neighbours of member `index` in a circle of `size`: those 1, 2, 4, 8... places away, both ways."""
+    """The neighbours of member `index` in a circle of `size`: those 1, 2, 4, 8... places away, both
+    ways."""
     if size <= FULL_MESH:
         return [other for other in range(size) if other != index]
     found: dict[int, None] = {}

@@ -18,7 +18,8 @@ BLOCKS_UNDER_WAY: Final = 32
 them: 0.17 s at 25 Mbit/s."""
 FEWEST_BLOCKS: Final = 2
 WIDE_BLOCKS: Final = 64
-"""The window of a quick connection. With 8 blocks, four receivers on one machine take 1.6 times as long."""
+"""The window of a quick connection. With 8 blocks, four receivers on one machine take 1.6 times as
+long."""
 WIDE_SECS: Final = 0.17
 """A connection is quick if it carries WIDE_BLOCKS in this time."""
 LONG_SECS: Final = 6.0
@@ -27,10 +28,12 @@ ALONE_SECS: Final = 1.0
 """How long a peer without a place in the plan asks for little. Others often arrive in the same
 moment, and the plan will give them what this peer would ask for now."""
 QUICK: Final = 12 * 1024 * 1024
-"""Bytes per second. From about 100 Mbit/s on, two blocks at a time of each peer don't fill a link."""
+"""Bytes per second. From about 100 Mbit/s on, two blocks at a time of each peer don't fill a
+link."""
 NEAR: Final = 0.2
 """Share of what two blocks of each peer can carry. A receiver above it may be held up by the narrow
-window, since never all peers have something for it. Within a building a full link stays far below."""
+window, since never all peers have something for it. Within a building a full link stays far
+below."""
 
 
 class NetworkPath(msgspec.Struct, frozen=True):
@@ -60,7 +63,8 @@ def queue_secs(receivers: int | None, rate: float, path: NetworkPath) -> int:
     """Seconds' worth of data that one peer asks of another at a time. 0 means two blocks.
 
     A peer that arrived when there were few receivers could ask for much, and would have the holders
-    to itself. Where peers are far away two blocks are a limit of their own; `rate` then gets near it.
+    to itself. Where peers are far away two blocks are a limit of their own; `rate` then gets near
+    it.
     """
     limited = rate >= QUICK or rate > NEAR * path.carries(FEWEST_BLOCKS)
     return 1 if receivers is None or limited else 0
