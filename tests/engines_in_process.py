@@ -7,7 +7,7 @@ Always: a scenario that `run` runs has a deadline.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -43,9 +43,11 @@ def published(home: Path, tree: Tree) -> Metafile:
 
 
 @asynccontextmanager
-async def engines(*configs: EngineConfig) -> AsyncIterator[list[Engine]]:
+async def engines(
+    *configs: EngineConfig, on_blocked: Callable[[str], None] | None = None
+) -> AsyncIterator[list[Engine]]:
     """Yields started engines, one for each configuration."""
-    running = [Engine(config) for config in configs]
+    running = [Engine(config, on_blocked=on_blocked) for config in configs]
     try:
         for engine in running:
             await engine.start()

@@ -1,4 +1,4 @@
-"""What every LeaderElector does, in memory or on ZooKeeper."""
+"""The contract of every LeaderElector, in memory or on ZooKeeper."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ async def test_queueing_and_leaving_twice_is_as_once(polls: Polls) -> None:
     assert not first.is_leader()
 
 
-async def test_who_left_can_queue_again_behind_the_others(polls: Polls) -> None:
+async def test_an_elector_that_left_can_queue_again_behind_the_others(polls: Polls) -> None:
     """If this fails, a leader that stepped down is lost to the election, or pushes in."""
     first, _ = await polls.add("m1")
     second, _ = await polls.add("m2")
@@ -150,7 +150,7 @@ async def test_who_left_can_queue_again_behind_the_others(polls: Polls) -> None:
 
 
 @pytest.mark.case("D11")
-async def test_who_is_not_ready_yields_and_leads_later(polls: Polls) -> None:
+async def test_an_elector_that_is_not_ready_yields_and_leads_later(polls: Polls) -> None:
     """If this fails, an unready master leads, bars the others, or is never asked again."""
     unready, gate = await polls.add("m1", ready=False)
     other, _ = await polls.add("m2")

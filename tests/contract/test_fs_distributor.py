@@ -61,14 +61,16 @@ class TestFsCodeDistributorOnDirectory(CodeDistributorConformance):
         assert trio.b.download("etl-42", metafile) == NESTED
 
     def test_equal_files_are_stored_once(self, trio: PluginHosts, storage: Path) -> None:
-        """Storage would be paid for copies; and names from bundles would have to be names in the storage."""
+        """Storage would be paid for copies; and names from bundles would have to be names in the
+        storage."""
         trio.a.upload("etl-42", NESTED)
         contents = {content for content in NESTED.values() if content}
 
         assert len(contents) == len(list(self.place(storage, "etl-42").glob("?" * 64)))
 
     def test_cleaning_up_takes_only_what_was_put_there(self, trio: PluginHosts, storage: Path, tmp_path: Path) -> None:
-        """A directory of somebody else in the storage, or one behind a symlink, would be deleted."""
+        """A directory of somebody else in the storage, or one behind a symlink, would be
+        deleted."""
         outside = tmp_path / "outside"
         outside.mkdir()
         (outside / "precious").write_text("keep me")

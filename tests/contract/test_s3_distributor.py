@@ -1,4 +1,5 @@
-"""FsCodeDistributor keeps the contract of plug-ins on a real S3 endpoint: moto's server in a process of its own."""
+"""FsCodeDistributor keeps the contract of plug-ins on a real S3 endpoint: moto's server in a
+process of its own."""
 
 from __future__ import annotations
 

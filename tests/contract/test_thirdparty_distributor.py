@@ -1,4 +1,5 @@
-"""A plug-in from outside works by its name in the configuration alone, and the suite catches one that is careless."""
+"""A plug-in from outside works by its name in the configuration alone, and the suite catches one
+that is careless."""
 
 from __future__ import annotations
 

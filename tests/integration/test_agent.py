@@ -1,4 +1,5 @@
-"""The agent against real masters' doors: HTTP servers with a directory behind them, killed, stalled and restarted."""
+"""The agent against real masters' doors: HTTP servers with a directory behind them, killed, stalled
+and restarted."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ SLOW = Periods(fetching_secs=60.0, seeding_secs=60.0)
 
 @dataclass
 class Door:
-    """What a master shows to agents."""
+    """A master as agents see it."""
 
     directory: SwarmDirectory
     masters: list[str] = field(default_factory=list)
@@ -217,7 +218,7 @@ def test_a_master_that_is_registered_again_is_told_at_once() -> None:
             assert max(master.next_in for master in peer.agent.statistics()) > 10.0
             await falls.open(port)
             stays.masters = [stays.url, falls.url]
-            await eventually(lambda: len(falls.directory.members(D1)) == 1, seconds=2.0)
+            await eventually(lambda: len(falls.directory.members(D1)) == 1, timeout=2.0)
 
 
 def test_with_no_master_the_last_picture_stays() -> None:
@@ -239,7 +240,8 @@ def test_with_no_master_the_last_picture_stays() -> None:
 
 
 def test_an_address_outlives_the_memory_of_a_restarted_master() -> None:
-    """All masters restarted: transfers between peers would be cut by the filter until everybody has come back."""
+    """All masters restarted: transfers between peers would be cut by the filter until everybody has
+    come back."""
     master = door()
 
     @with_doors(master)
@@ -268,7 +270,8 @@ def test_masters_are_learned_from_answers() -> None:
 
 
 def test_a_poke_is_told_at_once_and_many_are_one() -> None:
-    """A finished download would be a secret for a period, or a thousand finished files a thousand announces."""
+    """A finished download would be a secret for a period, or a thousand finished files a thousand
+    announces."""
     master = door(SLOW)
 
     @with_doors(master)
@@ -292,7 +295,7 @@ def test_a_poke_is_told_at_once_and_many_are_one() -> None:
 
 
 def test_a_poke_during_an_announce_makes_another_one() -> None:
-    """What changed while a request was under way would stay unsaid for a whole period."""
+    """A change during a request would stay untold for a whole period."""
     master = door(SLOW)
 
     @with_doors(master)
@@ -337,7 +340,7 @@ def test_goodbye_is_the_last_word() -> None:
             master.stalled = None
             leaving = asyncio.create_task(peer.agent.leave())
             with suppress(TimeoutError):
-                await eventually(lambda: len(master.requests) == 2, seconds=0.2)
+                await eventually(lambda: len(master.requests) == 2, timeout=0.2)
             slow.set()
             await leaving
 

@@ -1,4 +1,5 @@
-"""The engine among its like: several in one process, on loopback, with real libtorrent and real files."""
+"""The engine among its like: several in one process, on loopback, with real libtorrent and real
+files."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ from torrentdist.testing.sample_trees import NESTED, ODD_NAMES, SINGLE_FILE, SMA
 
 
 def damaged_in(meta: Metafile, home: Path) -> list[str]:
-    """What is wrong with it once it is brought into its final form, which is the store's part."""
+    """The damage found after the content was brought into its final form, which is the store's
+    part."""
     finish_content(meta, home / "content")
     return [damage.path for damage in verify_content(meta, home / "content")]
 
@@ -44,7 +46,8 @@ def damaged_in(meta: Metafile, home: Path) -> list[str]:
     ids=["nested", "odd", "many", "one-file-directory", "case", "invisible", "deep"],
 )
 def test_content_arrives_under_its_own_names(tmp_path: Path, tree: Tree) -> None:
-    """If this failed, a bundle with such names would land elsewhere, or not at all, on the downloading host."""
+    """If this failed, a bundle with such names would land elsewhere, or not at all, on the
+    downloading host."""
     meta = published(tmp_path / "a", tree)
 
     async def scenario() -> None:
@@ -59,7 +62,8 @@ def test_content_arrives_under_its_own_names(tmp_path: Path, tree: Tree) -> None
 
 
 def test_a_bundle_that_is_one_file_arrives_in_content(tmp_path: Path) -> None:
-    """If this failed, a single-file bundle would land one directory higher than the store looks for it."""
+    """If this failed, a single-file bundle would land one directory higher than the store looks for
+    it."""
     write_tree(tmp_path / "a" / "content", SINGLE_FILE)
     meta = make_metafile(tmp_path / "a" / "content" / "only one.jar")
 
@@ -74,7 +78,8 @@ def test_a_bundle_that_is_one_file_arrives_in_content(tmp_path: Path) -> None:
 
 
 def test_seeding_opens_published_files_for_reading_only(tmp_path: Path) -> None:
-    """If this failed, a daemon that is not root could not seed its own published, read-only files."""
+    """If this failed, a daemon that is not root could not seed its own published, read-only
+    files."""
     meta = published(tmp_path / "a", SMALL)
 
     def modes() -> set[int]:
@@ -93,7 +98,8 @@ def test_seeding_opens_published_files_for_reading_only(tmp_path: Path) -> None:
 
 
 def test_content_may_be_reached_through_a_symlink(tmp_path: Path) -> None:
-    """If this failed, an uploader could not seed a directory where it lies, and would have to copy it."""
+    """If this failed, an uploader could not seed a directory where it lies, and would have to copy
+    it."""
     write_tree(tmp_path / "elsewhere", NESTED)
     meta = make_metafile(tmp_path / "elsewhere")
     (tmp_path / "a").mkdir()
@@ -112,7 +118,8 @@ def test_content_may_be_reached_through_a_symlink(tmp_path: Path) -> None:
 @pytest.mark.alone
 @pytest.mark.parametrize("limited", ["upload", "download"])
 def test_limits_hold_on_loopback(tmp_path: Path, limited: str) -> None:
-    """If this failed, a limit would not hold between private addresses, which is where clusters live."""
+    """If this failed, a limit would not hold between private addresses, which is where clusters
+    live."""
     meta = published(tmp_path / "a", LARGE)
     limit = 4 * MiB
     up = EngineConfig(upload_limit=limit if limited == "upload" else 0)
@@ -134,7 +141,8 @@ def test_limits_hold_on_loopback(tmp_path: Path, limited: str) -> None:
 
 @pytest.mark.alone
 def test_a_peer_that_was_not_ready_is_dialled_again(tmp_path: Path) -> None:
-    """If this failed, a downloader that was quicker than the seeder would wait for a long back-off."""
+    """If this failed, a downloader that was quicker than the seeder would wait for a long
+    back-off."""
     meta = published(tmp_path / "a", LARGE)
     waited = 0.0
 
@@ -177,7 +185,8 @@ def test_a_peer_that_was_down_is_dialled_as_long_as_the_directory_names_it(tmp_p
 
 
 def test_incomplete_peers_serve_each_other(tmp_path: Path) -> None:
-    """If this failed, everything would leave the seeder once per host, and a swarm would be worth nothing."""
+    """If this failed, everything would leave the seeder once per host, and a swarm would be worth
+    nothing."""
     meta = published(tmp_path / "a", LARGE)
     transfers: list[Transfer] = []
 
@@ -198,8 +207,9 @@ def test_incomplete_peers_serve_each_other(tmp_path: Path) -> None:
     assert all(source.peers > MiB and source.masters > MiB for source in sources)
 
 
-def test_bytes_are_counted_by_who_sent_them(tmp_path: Path) -> None:
-    """If this failed, a user would be told that peers carried what the masters carried, or the other way round."""
+def test_bytes_are_counted_by_sender(tmp_path: Path) -> None:
+    """If this failed, a user would be told that peers carried what the masters carried, or the
+    other way round."""
     meta = published(tmp_path / "a", LARGE)
     seen: list[Sources] = []
 
@@ -223,7 +233,8 @@ def test_bytes_are_counted_by_who_sent_them(tmp_path: Path) -> None:
 
 
 def test_done_means_in_the_files(tmp_path: Path) -> None:
-    """If this failed, a sync after the last piece would publish files whose end is still in libtorrent's memory."""
+    """If this failed, a sync after the last piece would publish files whose end is still in
+    libtorrent's memory."""
     tree = {f"{number:04}": some_bytes(1000, number) for number in range(2000)}
     meta = published(tmp_path / "a", tree)
     missing: list[str] = []
@@ -243,7 +254,8 @@ def test_done_means_in_the_files(tmp_path: Path) -> None:
 
 
 def test_complete_peers_part(tmp_path: Path) -> None:
-    """If this failed, every host would stay connected to every other host for every bundle that both have."""
+    """If this failed, every host would stay connected to every other host for every bundle that
+    both have."""
     meta = published(tmp_path / "a", SMALL)
 
     async def scenario() -> None:
@@ -259,8 +271,9 @@ def test_complete_peers_part(tmp_path: Path) -> None:
     run(scenario())
 
 
-def test_who_is_connected_is_not_dialled_again(tmp_path: Path) -> None:
-    """If this failed, every announce would open connections that are closed again, between all pairs of hosts."""
+def test_a_connected_peer_is_not_dialled_again(tmp_path: Path) -> None:
+    """If this failed, every announce would open connections that are closed again, between all
+    pairs of hosts."""
     meta = published(tmp_path / "a", LARGE)
     ends: set[tuple[str, ...]] = set()
 
@@ -322,7 +335,8 @@ def test_what_is_there_is_kept_and_counted_as_local(tmp_path: Path) -> None:
 
 
 def test_everything_there_is_done_without_peers(tmp_path: Path) -> None:
-    """If this failed, a host that died just before publishing would wait for peers that it does not need."""
+    """If this failed, a host that died just before publishing would wait for peers that it does not
+    need."""
     meta = published(tmp_path / "a", NESTED)
     sources: list[Sources] = []
 

@@ -1,4 +1,5 @@
-"""The conductor's plan in real engines: a holder on a slow link, and receivers that share its bundle."""
+"""The conductor's plan in real engines: a holder on a slow link, and receivers that share its
+bundle."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ SLOW = EngineConfig(upload_limit=4 * MiB)
 
 
 async def broadcast(directory: Path, meta: Metafile, *, there: int, planned: int, first: int = 0) -> float:
-    """`there` receivers take so many of `planned` places from the `first` on. Gives the copies that the holder sent."""
+    """`there` receivers take so many of `planned` places from the `first` on. Gives the copies that
+    the holder sent."""
     holder = Engine(SLOW)
     receivers = [Engine(SLOW) for _ in range(there)]
     try:
@@ -106,8 +108,8 @@ def stock_client(meta: Metafile, directory: Path, holder: Engine) -> lt.session:
 
 
 async def made_anew(directory: Path, meta: Metafile) -> tuple[list[list[float]], list[str]]:
-    """When each of four ended connections to make them anew, while three fetched from one, who refused a stranger
-    afterwards; and what became of the connection of a stock client."""
+    """The moments at which each of four engines made connections anew while three fetched from one,
+    and the events of a stock client's connection. The holder refuses a stranger afterwards."""
     made, blocked, stock = [list[float]() for _ in range(4)], set[str](), list[str]()
 
     def count(number: int, fact: Fact) -> None:
@@ -151,7 +153,8 @@ async def made_anew(directory: Path, meta: Metafile) -> tuple[list[list[float]],
 
 
 def test_quick_connections_are_made_anew_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On fast links everybody would wait for every few blocks; or all would part again and again, and finish late."""
+    """On fast links everybody would wait for every few blocks; or all would part again and again,
+    and finish late."""
     monkeypatch.setattr(request_window, "WIDE_SECS", 20.0)  # 200 kB a second are quick
     monkeypatch.setattr(request_window, "LONG_SECS", 0.0)
     made, stock = asyncio.run(made_anew(tmp_path, bundle(tmp_path, 32)))
@@ -170,7 +173,8 @@ def test_slow_connections_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 async def windows_of_a_master_that_lacks_a_bundle(directory: Path, meta: Metafile) -> list[object]:
-    """What it lets its peers ask for at a time, before and after it begins to fetch what a crowd fetches too."""
+    """The request limit of an engine before and after it begins to fetch a bundle that a crowd
+    fetches too."""
     engine = Engine(EngineConfig())
     try:
         await engine.start()
@@ -188,7 +192,8 @@ def test_a_master_that_fetches_too_does_not_end_the_crowd(tmp_path: Path) -> Non
 
 
 def test_a_holder_has_all_before_it_and_a_receiver_what_it_lacks(tmp_path: Path) -> None:
-    """A holder would never ask for more at a time, or whoever has just finished would cut those that it serves."""
+    """A holder would never widen its limit, or a receiver that has just finished would cut the
+    peers it serves."""
     meta = bundle(tmp_path)
     holder = Transfer(meta, tmp_path, Engine(EngineConfig()), phase=TransferPhase.SEEDING)
     before = holder.pace().left
@@ -198,7 +203,8 @@ def test_a_holder_has_all_before_it_and_a_receiver_what_it_lacks(tmp_path: Path)
 
 
 async def fetch_with_holes(directory: Path, meta: Metafile) -> tuple[bool, list[str]]:
-    """Whether it counted as done while nobody wanted its second half, and what was wrong with it at the end."""
+    """Whether it counted as done while nobody wanted its second half, and what was wrong with it at
+    the end."""
     holder, receiver = Engine(EngineConfig()), Engine(EngineConfig())
     try:
         await holder.start()
@@ -230,7 +236,8 @@ def test_what_libtorrent_calls_finished_is_done_only_when_it_is_whole(tmp_path: 
 
 
 def test_an_engine_on_all_addresses_has_one_port() -> None:
-    """Others would be told a port that is right on loopback, and dial in vain from everywhere else."""
+    """Others would be told a port that is right on loopback, and dial in vain from everywhere
+    else."""
 
     def listening() -> set[int]:
         descriptors = [Path(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")]
@@ -273,7 +280,7 @@ async def plans_of_a_slow_beginning(directory: Path, meta: Metafile) -> list[boo
 
 
 def test_a_first_piece_that_takes_long_is_no_stall(tmp_path: Path) -> None:
-    """What libtorrent calls done are whole pieces alone: everybody would ask the holder for everything."""
+    """libtorrent counts whole pieces only: all receivers would ask the holder for everything."""
     write_tree(tmp_path / "holder" / "content", {"large.bin": some_bytes(3 * MiB, 5)})
     meta = make_metafile(tmp_path / "holder" / "content", piece_length=MiB)
     plans = asyncio.run(plans_of_a_slow_beginning(tmp_path, meta))

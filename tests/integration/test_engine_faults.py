@@ -1,4 +1,5 @@
-"""The engine when things go wrong: bad peers, full disks, damaged files, strangers, kill -9 and a hasty end."""
+"""The engine when things go wrong: bad peers, full disks, damaged files, strangers, kill -9 and a
+hasty end."""
 
 from __future__ import annotations
 
@@ -152,7 +153,8 @@ def test_a_file_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_said_to_be_full(tmp_path: Path) -> None:
-    """If this failed, a full disk would look like a broken one, or like a download that never ends."""
+    """If this failed, a full disk would look like a broken one, or like a download that never
+    ends."""
     meta = published(tmp_path / "a", LARGE)
     (tmp_path / "b").mkdir()
     mount = 'mount -t tmpfs -o size=3m none "$1" && shift && exec "$@"'
@@ -175,7 +177,8 @@ def test_a_full_disk_is_said_to_be_full(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("how", ["truncated", "gone"])
 def test_damage_to_a_seeded_file_ends_its_seeding(tmp_path: Path, how: str) -> None:
-    """If this failed, a damaged bundle would go on being offered, or libtorrent would write into published content."""
+    """If this failed, a damaged bundle would go on being offered, or libtorrent would write into
+    published content."""
     meta = published(tmp_path / "a", LARGE)
     file = tmp_path / "a" / "content" / "large.bin"
     file.chmod(0o644)
@@ -203,7 +206,8 @@ def test_damage_to_a_seeded_file_ends_its_seeding(tmp_path: Path, how: str) -> N
 
 
 def test_strangers_are_refused_until_they_are_known(tmp_path: Path) -> None:
-    """If this failed, whoever reaches the port could take a bundle, or a new host would never be let in."""
+    """If this failed, any host that reaches the port could take a bundle, or a new host would never
+    be let in."""
     meta = published(tmp_path / "a", SMALL)
     blocked: list[str] = []
 
@@ -225,7 +229,7 @@ def test_strangers_are_refused_until_they_are_known(tmp_path: Path) -> None:
     assert set(blocked) == {"127.0.0.2"}
 
 
-def test_who_is_not_known_any_more_is_disconnected(tmp_path: Path) -> None:
+def test_a_peer_that_is_not_known_any_more_is_disconnected(tmp_path: Path) -> None:
     """If this failed, a host that was thrown out of the cluster would go on downloading."""
     meta = published(tmp_path / "a", LARGE)
 
@@ -243,7 +247,8 @@ def test_who_is_not_known_any_more_is_disconnected(tmp_path: Path) -> None:
 
 
 def test_removing_closes_files_and_keeps_them(tmp_path: Path) -> None:
-    """If this failed, a bundle's directory could not be deleted safely, or would lose what had arrived."""
+    """If this failed, a bundle's directory could not be deleted safely, or would lose what had
+    arrived."""
     meta = published(tmp_path / "a", LARGE)
 
     def open_files() -> list[str]:
@@ -272,7 +277,8 @@ def test_removing_closes_files_and_keeps_them(tmp_path: Path) -> None:
 
 @pytest.mark.alone
 def test_closing_is_quick_and_ends_every_wait(tmp_path: Path) -> None:
-    """If this failed, a daemon would not stop, or whoever waited for a download would wait for ever."""
+    """If this failed, a daemon would not stop, or a caller that waits for a download would wait for
+    ever."""
     meta = published(tmp_path / "a", LARGE)
     seconds = 0.0
 

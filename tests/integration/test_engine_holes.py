@@ -78,7 +78,8 @@ def test_zeros_take_no_room_and_no_time(tmp_path: Path, data: bytes, dense: byte
 
 
 def test_a_fetch_goes_on_from_what_is_there(tmp_path: Path) -> None:
-    """What a crash left of a sparse bundle would be taken for whole, or be fetched again with its zeros."""
+    """The remains of a sparse bundle after a crash would be taken for whole, or be fetched again
+    with zeros."""
     meta = sparse_bundle(tmp_path / "a" / "content", os.urandom(4096), dense=os.urandom(3 * MiB))
     (tmp_path / "b" / "content").mkdir(parents=True)
     with (tmp_path / "b" / "content" / "sparse").open("wb") as file:
@@ -117,7 +118,7 @@ def test_pieces_that_are_known_are_neither_fetched_nor_hashed(tmp_path: Path) ->
 
 
 def test_a_wrong_claim_about_a_piece_is_found_by_the_next_check(tmp_path: Path) -> None:
-    """The one who names known pieces vouches for them: the engine takes the word, and the content check doesn't."""
+    """The caller vouches for known pieces. If this failed, a wrong claim could be published."""
     (tmp_path / "a" / "content").mkdir(parents=True)
     (tmp_path / "a" / "content" / "dense").write_bytes(os.urandom(2 * MiB))
     meta = make_metafile(tmp_path / "a" / "content")

@@ -1,4 +1,5 @@
-"""A peer with a damaged small file: fetched in a process of its own, because what it did was end the process."""
+"""A peer with a damaged small file: fetched in a process of its own, because what it did was end
+the process."""
 
 from __future__ import annotations
 
@@ -45,8 +46,8 @@ asyncio.run(main(*sys.argv[1:]))
 @pytest.mark.case("E5")
 @pytest.mark.parametrize("size", [1, 7000, 16 * 1024, 30_000])
 async def test_a_wrong_byte_in_a_small_file_ends_no_downloader(tmp_path: Path, size: int) -> None:
-    """If this fails, one damaged disk, or one hostile peer, kills every process that fetches from it (libtorrent
-    2.1.1, where a piece is a single block)."""
+    """If this fails, one damaged disk, or one hostile peer, kills every process that fetches from
+    it (libtorrent 2.1.1, where a piece is a single block)."""
     content = some_bytes(size, 1)
     write_tree(tmp_path / "sound" / "content", {"small.bin": content})
     write_tree(tmp_path / "damaged" / "content", {"small.bin": bytes([content[0] ^ 1]) + content[1:]})

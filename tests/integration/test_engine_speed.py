@@ -1,4 +1,5 @@
-"""What the engine costs when it does little: no period shows in a small bundle, and nothing runs in silence."""
+"""The cost of an engine that does little: a small bundle waits for no timer, and no timer runs at
+rest."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ pytestmark = pytest.mark.alone
 
 SMALL_BUNDLE = {"job.py": some_bytes(1024 * 1024, 1), "empty": b""}
 TRIES = 5
-"""The best counts: other work on the machine must not fail the test, and a period would show in every one."""
+"""The best counts: other work on the machine must not fail the test, and a period would show in
+every one."""
 BAR_SECS = 0.06
 SEEDER = """
 import asyncio, sys

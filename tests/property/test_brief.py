@@ -1,5 +1,5 @@
-"""Answers to announces without what was heard before. If this failed, peers would dial whoever was there a second ago,
-or masters would send each of a thousand hosts its neighbours again and again."""
+"""Shortened answers to announces. If this failed, peers would dial hosts that have left, or masters
+would send each of a thousand hosts its neighbours again and again."""
 
 from __future__ import annotations
 

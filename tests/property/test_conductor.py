@@ -1,4 +1,5 @@
-"""The conductor in a simulated swarm: what its plan must never do, whatever happens to the members."""
+"""The conductor in a simulated swarm: what its plan must never do, whatever happens to the
+members."""
 
 from __future__ import annotations
 
@@ -55,7 +56,8 @@ PIECE = 32 * 1024
 def test_every_swarm_with_a_holder_finishes(
     size: int, pieces: int, joins: list[int], deaths: list[int], slow: int, holders: int, seed: int
 ) -> None:
-    """A receiver that dies with its share, joins late or is slow would keep the others waiting for ever."""
+    """A receiver that dies with its share, joins late or is slow would keep the others waiting for
+    ever."""
     receivers = crowd(size)
     for receiver, tick in zip(receivers, joins, strict=False):
         receiver.joins = tick
@@ -70,8 +72,8 @@ def test_every_swarm_with_a_holder_finishes(
 
 @pytest.mark.parametrize(("size", "pieces"), [(2, 12), (3, 60), (8, 48), (8, 240), (16, 320), (24, 144)])
 def test_hardly_a_piece_leaves_the_holder_twice_before_all_have_left_it_once(size: int, pieces: int) -> None:
-    """The holder's link would be the bottleneck: two copies take two link times. Each receiver may ask for two or three
-    that are somebody else's when it has its own, however large the bundle."""
+    """The holder's link would be the bottleneck: two copies take two link times. Each receiver may
+    ask for two or three that are somebody else's when it has its own, however large the bundle."""
     world = World(pieces, crowd(size), seed=size)
     while len(world.sent_by_holders) < pieces and world.tick < 3 * pieces:
         world.run(limit=world.tick + 1)
@@ -83,7 +85,7 @@ def test_hardly_a_piece_leaves_the_holder_twice_before_all_have_left_it_once(siz
 @settings(max_examples=examples(10), deadline=None)
 @given(leaves=st.integers(0, 20), seed=st.integers(0, 1000))
 def test_a_holder_may_leave_when_one_copy_is_out(leaves: int, seed: int) -> None:
-    """A swarm that has everything between its members would wait for somebody who is gone."""
+    """A swarm that has all pieces among its members would wait for a receiver that is gone."""
     receivers = crowd(8)
     world = World(48, receivers, holders_leave=1 << 30, seed=seed)
     while len(world.sent_by_holders) < 48:
@@ -107,7 +109,8 @@ def test_one_copy_is_out_in_about_one_link_time_and_everybody_is_done_soon_after
 
 @pytest.mark.parametrize(("holders", "rate"), [(1, 4), (1, 10), (3, 1), (8, 1)])
 def test_holders_that_can_give_more_hold_nobody_up(holders: int, rate: int) -> None:
-    """The plan is made for one holder on a link like the others'; a better one would be wasted, or worse."""
+    """The plan is made for one holder on a link like the others'; a better one would be wasted, or
+    worse."""
     plain, better = World(240, crowd(48)), World(240, crowd(48), holders=holders, holder_uplink=rate)
 
     assert plain.run(limit=720)
@@ -126,8 +129,9 @@ def test_a_holder_that_gives_little_is_not_asked_twice(every: int) -> None:
 
 
 @given(gap=st.floats(0.01, 5.0), shares=st.integers(3, 16))
-def test_who_is_done_waits_for_as_long_as_the_holders_take(gap: float, shares: int) -> None:
-    """What they are sending to somebody would leave them twice; and what nobody asks for would never leave them."""
+def test_a_receiver_that_is_done_waits_for_as_long_as_the_holders_take(gap: float, shares: int) -> None:
+    """Holders would send a piece twice that is under way, and never send a piece that nobody asks
+    for."""
     piece = next(piece for piece in range(200) if owners(shares)[piece] == 1)
     conductor = Conductor(place=PlanPlace(0, shares))
     for left in range(20):  # one after the other
@@ -142,7 +146,8 @@ def test_who_is_done_waits_for_as_long_as_the_holders_take(gap: float, shares: i
 
 @given(away=st.floats(0.0, 1e6))
 def test_holders_that_were_away_for_long_are_not_waited_for_that_long(away: float) -> None:
-    """Their silence would be taken for slowness, and the shares of those that died meanwhile for theirs to fetch."""
+    """Their silence would be taken for slowness, and the shares of those that died meanwhile for
+    theirs to fetch."""
     conductor = Conductor(place=PlanPlace(0, 16))
     for left, now in ((150, 0.0), (140, 1.0), (139, 1.0 + away)):
         conductor.priorities(_sight(200, range(left)), now=now)
@@ -152,13 +157,14 @@ def test_holders_that_were_away_for_long_are_not_waited_for_that_long(away: floa
 
 
 def _sight(pieces: int, fresh: Collection[int], received: int = 0) -> SwarmView:
-    """What nobody but the holder has, among what everybody has."""
+    """The pieces that only the holder has, among pieces that all have."""
     have = [piece not in fresh for piece in range(pieces)]
     return SwarmView(have, [1 if piece in fresh else 3 for piece in range(pieces)], 1, PIECE, received)
 
 
 def test_a_first_piece_that_comes_slowly_is_no_stall() -> None:
-    """Where pieces are large, none is whole for seconds: everybody would ask the holder for everything."""
+    """Where pieces are large, none is whole for seconds: everybody would ask the holder for
+    everything."""
     coming, silent = Conductor(place=PlanPlace(0, 16)), Conductor(place=PlanPlace(0, 16))
     for second in range(20):
         wanted = coming.priorities(_sight(200, range(200), received=second * 1000), now=float(second))
@@ -170,7 +176,7 @@ def test_a_first_piece_that_comes_slowly_is_no_stall() -> None:
 
 @given(number=st.integers(0, 15), data=st.data())
 def test_whoever_has_a_share_begins_at_its_front(number: int, data: st.DataObject) -> None:
-    """Whoever helps begins at its end: they would ask for the same pieces."""
+    """A receiver and its helpers would ask for the same pieces."""
     fresh = data.draw(st.sets(st.integers(0, 199)))
     own = sorted(piece for piece in fresh if owners(16)[piece] == number)
     wanted = Conductor(place=PlanPlace(number, 16)).priorities(_sight(200, fresh), now=0.0)
@@ -182,7 +188,8 @@ def test_whoever_has_a_share_begins_at_its_front(number: int, data: st.DataObjec
 
 
 def test_four_hundred_that_start_at_once_all_get_on() -> None:
-    """Kraken's slots fill up with peers that have nothing: everybody waits, and nobody has anything."""
+    """Kraken's slots fill up with peers that have nothing: everybody waits, and nobody has
+    anything."""
     world = World(24, crowd(400), uplink=4)
 
     assert world.run(limit=400)
@@ -217,7 +224,7 @@ def test_every_share_has_one_receiver_at_most(members: dict[PeerId, int], expect
 
 @given(shares=st.integers(2, SHARES))
 def test_a_newcomer_changes_little(shares: int) -> None:
-    """What others have asked the holder for would become somebody else's, and leave the holder twice."""
+    """Pieces that are asked for already would change their receiver, and leave the holder twice."""
     before, after = owners(shares - 1), owners(shares)
     sizes = Counter(after).values()
 
@@ -238,14 +245,15 @@ def test_the_share_of_one_that_never_comes_is_taken_over_by_one_each() -> None:
 
 
 def test_whoever_is_done_helps_the_last_ones_first_and_leaves_them_what_they_have_begun() -> None:
-    """A piece that its owner has asked for too would leave the holder twice, and the slowest would end alone."""
+    """A piece that its owner has asked for too would leave the holder twice, and the slowest would
+    end alone."""
     assert [30, 21, 20, 11] == spare([[10, 11], [19, 20, 30], [7], [18, 21]], begun=1)
     assert [10, 7] == spare([[10], [7]], begun=0)
 
 
 @given(left=st.lists(st.integers(0, 40), min_size=2, max_size=SHARES))
 def test_whoever_is_behind_gives_the_rest_of_its_share_to_the_others(left: list[int]) -> None:
-    """What the slowest connection to a holder still has to carry would be all that everybody waits for."""
+    """All receivers would wait for the pieces of the slowest connection to a holder."""
     shares = _shares(left)
     level = levelled(shares, len(left))
     most = math.ceil(sum(left) / len(left)) + BEHIND
@@ -257,8 +265,9 @@ def test_whoever_is_behind_gives_the_rest_of_its_share_to_the_others(left: list[
 
 
 @given(left=st.lists(st.integers(0, 40), min_size=2, max_size=SHARES), data=st.data())
-def test_receivers_that_see_a_little_less_agree_on_who_takes_what(left: list[int], data: st.DataObject) -> None:
-    """Each sees other news: a piece would be asked for by several of them, and another by nobody."""
+def test_receivers_that_see_a_little_less_agree_on_the_takers(left: list[int], data: st.DataObject) -> None:
+    """Each sees other news: a piece would be asked for by several of them, and another by
+    nobody."""
     shares = _shares(left)
     gone = data.draw(st.sets(st.integers(0, len(left) * 40), max_size=3))
     seen = {number: [piece for piece in pieces if piece not in gone] for number, pieces in shares.items()}
@@ -323,7 +332,8 @@ def test_a_plan_that_does_not_get_on_is_given_up(
 def test_every_piece_is_always_wanted(
     have: list[bool], number: int, receivers: int, seeds: int, data: st.DataObject
 ) -> None:
-    """libtorrent calls a torrent finished when no missing piece has a priority; it would be published with holes."""
+    """libtorrent calls a torrent finished when no missing piece has a priority; it would be
+    published with holes."""
     copies = data.draw(st.lists(st.integers(seeds, 5), min_size=len(have), max_size=len(have)))
     wanted = Conductor(place=PlanPlace(number, receivers)).priorities(SwarmView(have, copies, seeds, PIECE), now=0.0)
 
@@ -331,7 +341,8 @@ def test_every_piece_is_always_wanted(
 
 
 def test_a_newcomer_gets_a_share_and_a_slow_one_none() -> None:
-    """A newcomer without a share asks the holders for what others have; one on a slow link keeps its share from all."""
+    """A newcomer without a share asks the holders for what others have; one on a slow link keeps
+    its share from all."""
     others = {PeerId(f"s{n}"): Progress(done=500, size=1000, secs=5.0) for n in range(4)}
     newcomer, slow = PeerId("new"), PeerId("slow")
     places = places_of(
@@ -342,7 +353,7 @@ def test_a_newcomer_gets_a_share_and_a_slow_one_none() -> None:
     assert places[slow].number >= SHARES
 
 
-def test_who_was_told_to_fetch_first_has_the_first_place() -> None:
+def test_the_receiver_told_to_fetch_first_has_the_first_place() -> None:
     """Every newcomer would move all the others' places."""
     told = [PeerId(name) for name in ("s9", "s3", "s5")]
     places = places_of({peer: Progress(0, 100) for peer in map(PeerId, ("s3", "z", "s5", "a", "s9"))}, told)
@@ -359,7 +370,8 @@ def test_who_was_told_to_fetch_first_has_the_first_place() -> None:
 def test_two_blocks_at_a_time_never_hold_up_a_receiver_that_is_far(
     receivers: int, peers: int, rtt: float, link: float
 ) -> None:
-    """A few hosts in another data centre would stay at some megabytes a second for ever, whatever their links carry."""
+    """A few hosts in another data centre would stay at some megabytes a second for ever, whatever
+    their links carry."""
     way = NetworkPath(peers, rtt)
     rate = min(link, 0.25 * way.carries(FEWEST_BLOCKS))  # most of them have nothing that it lacks
     depth = window(receivers) if queue_secs(receivers, rate, way) else FEWEST_BLOCKS
@@ -370,7 +382,7 @@ def test_two_blocks_at_a_time_never_hold_up_a_receiver_that_is_far(
 
 @given(receivers=st.integers(2, 60), peers=st.integers(2, 30), link=st.floats(2e5, QUICK - 1))
 def test_neighbours_ask_for_little_at_a_time(receivers: int, peers: int, link: float) -> None:
-    """Who came first would have the holders to itself."""
+    """The first receiver would have the holders to itself."""
     near = NetworkPath(peers, rtt=NEAR * peers * FEWEST_BLOCKS * BLOCK / QUICK)
 
     assert queue_secs(receivers, link, near) == 0

@@ -1,5 +1,6 @@
-"""Who gives a metafile to whom. If this failed, hosts would wait for each other in a circle, or a master's link would
-carry a metafile to each of a thousand hosts before it carries the first piece."""
+"""The tree by which a metafile spreads. If this failed, hosts would wait for each other in a
+circle, or a master's link would carry a metafile to each of a thousand hosts before the first
+piece."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ def test_nobody_gives_more_than_its_part(size: int, hosts: int) -> None:
     assert max(given_by.values()) <= max(FEWEST, GIVEN_BYTES // size)
 
 
-def test_who_asks_again_is_given_it_by_the_master() -> None:
+def test_a_host_that_asks_again_is_served_by_the_master() -> None:
     handing = MetafileRelay()
     first = [handing.giver(DIGEST, GIVEN_BYTES, f"s{number}", 0.0, lambda _: True) for number in range(4)]
 
@@ -40,7 +41,7 @@ def test_who_asks_again_is_given_it_by_the_master() -> None:
     assert handing.giver(DIGEST, GIVEN_BYTES, "s3", 1.0, lambda _: True) is None
 
 
-def test_who_asked_long_ago_is_sent_nobody() -> None:
+def test_a_host_that_asked_long_ago_is_sent_nobody() -> None:
     """It may have dropped the bundle since."""
     handing = MetafileRelay()
     for number in range(4):

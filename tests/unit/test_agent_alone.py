@@ -1,4 +1,4 @@
-"""What several masters say, as one picture; and what the agent does with those that say nothing."""
+"""Answers of several masters become one picture, and silent masters are told less often."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ def peer(host: str, *, complete: bool = False, role: PeerRole = PeerRole.SUPERVI
 
 
 def test_peers_are_those_that_any_master_names_each_once() -> None:
-    """A peer that only one master knows would be missed, or one that all know dialled three times."""
+    """A peer that only one master knows would be missed, or one that all know dialled three
+    times."""
     one = SwarmAnswer(
         interval=2.0, you="x", swarms={D1: SwarmPeers(peers=[peer("a"), peer("b")])}, addresses=["a", "b"]
     )
@@ -37,7 +38,8 @@ def test_peers_are_those_that_any_master_names_each_once() -> None:
 
 
 def test_a_tombstone_or_pin_that_any_master_knows_counts() -> None:
-    """A master whose view is behind would bring a removed bundle back, or have a pinned one dropped."""
+    """A master whose view is behind would bring a removed bundle back, or have a pinned one
+    dropped."""
     one = SwarmAnswer(interval=1.0, you="x", swarms={D1: SwarmPeers(replicas=3), D2: SwarmPeers(pinned=True)})
     two = SwarmAnswer(interval=1.0, you="x", swarms={D1: SwarmPeers(removed=True, replicas=1), D2: SwarmPeers()})
     for first, second in ((one, two), (two, one)):
@@ -67,8 +69,8 @@ def test_masters_are_listed_once_in_a_steady_order() -> None:
 
 
 def test_a_swarm_follows_the_plan_of_one_master_and_of_the_next_when_that_is_gone() -> None:
-    """Each host would follow the plan of whom it asked first: two masters that see different receivers give two of them
-    the same share, and nobody another."""
+    """Each host would follow the plan of whom it asked first: two masters that see different
+    receivers give two of them the same share, and nobody another."""
     digests = [Digest(f"{n:064x}") for n in range(60)]
     said = {
         url: SwarmAnswer(

@@ -1,4 +1,5 @@
-"""The plan of one swarm as a master makes it: how seldom, and who has a place in between."""
+"""The plan of one swarm as a master makes it: it is renewed seldom, and newcomers get a place at
+once."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ class Swarm:
 
 
 def test_a_thousand_that_come_at_once_make_few_plans() -> None:
-    """A plan looks at everybody: made for each newcomer, ten thousand of them would take a master minutes."""
+    """A plan looks at everybody: made for each newcomer, ten thousand of them would take a master
+    minutes."""
     swarm = Swarm()
     places = [swarm.comes(f"s{number:04}", now=number / 1000) for number in range(1000)]
     numbers = [place.number for place in places[-20:] if place is not None]
@@ -41,8 +43,8 @@ def test_a_thousand_that_come_at_once_make_few_plans() -> None:
     assert len(set(numbers)) == 20
 
 
-def test_who_is_expected_finds_its_place_kept() -> None:
-    """Places would change with everybody who comes, and with them what is under way."""
+def test_an_expected_receiver_finds_its_place_kept() -> None:
+    """Each newcomer would change all places, and with them the requests under way."""
     swarm = Swarm("a", "b", "c", "d")
     places = [swarm.comes(name, now=0.01 * number) for number, name in enumerate(("c", "a", "d", "b"))]
 
@@ -70,7 +72,8 @@ def test_a_newcomer_that_nobody_expected_has_the_last_place() -> None:
 
 
 def test_a_place_is_settled_once_those_that_came_together_are_known() -> None:
-    """Broken, the first of many downloads would fetch by no plan for a second, or all of them ask for ever."""
+    """Broken, the first of many downloads would fetch by no plan for a second, or all of them ask
+    for ever."""
     swarm = Swarm("kept")
     for name in ("kept", "a"):
         swarm.comes(name, now=0.0)
@@ -81,7 +84,8 @@ def test_a_place_is_settled_once_those_that_came_together_are_known() -> None:
 
 
 def test_neighbours_are_the_same_from_the_first_to_come_to_the_last() -> None:
-    """Those who come first would know everybody: all links would be full of what is asked of too many at a time."""
+    """The first receivers would know all others, and ask so many of them that all links are
+    full."""
     names = [f"s{number:02}" for number in range(48)]
     swarm, known = Swarm(*names), dict[str, set[PeerId]]()
     for turn, name in enumerate(names):
@@ -93,8 +97,9 @@ def test_neighbours_are_the_same_from_the_first_to_come_to_the_last() -> None:
 
 
 @given(there=st.sets(st.integers(0, 199), min_size=1))
-def test_those_who_came_are_connected_whoever_does_not_come(there: set[int]) -> None:
-    """Hosts that are down would part the others, and some of these would never get what the rest has."""
+def test_receivers_that_came_are_connected_whatever_others_do(there: set[int]) -> None:
+    """Hosts that are down would part the others, and some of these would never get what the rest
+    has."""
     swarm = Swarm(*(f"s{number:03}" for number in range(200)))
     for number in there:
         swarm.comes(f"s{number:03}", now=0.0)

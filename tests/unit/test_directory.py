@@ -1,4 +1,4 @@
-"""The directory: what a peer says, how long it is believed, and who is told about whom."""
+"""The directory believes a peer for some time, and tells peers about each other."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_fetching_peer_is_told_of_a_holder() -> None:
 
 
 def test_a_swarm_that_is_not_named_any_more_is_left() -> None:
-    """Peers would dial somebody who dropped the bundle."""
+    """Peers would dial a host that dropped the bundle."""
     here = directory()
     say(here, "s1", has(D1), has(D2), source="10.0.0.1")
     say(here, "s1", has(D2), source="10.0.0.1")
@@ -127,7 +127,8 @@ def test_what_nobody_can_dial_is_refused(host: str) -> None:
 
 
 def test_the_period_is_short_only_while_something_is_being_fetched() -> None:
-    """A fleet of idle seeders would come every second, or a fetching peer hear of others too late."""
+    """A fleet of idle seeders would come every second, or a fetching peer hear of others too
+    late."""
     here = directory()
 
     say(here, "s1", has(D1), lacks(D2))
@@ -138,7 +139,7 @@ def test_the_period_is_short_only_while_something_is_being_fetched() -> None:
     assert 8.0 <= seeding.interval <= 10.0
 
 
-def test_who_comes_with_others_that_nobody_expected_comes_again_soon() -> None:
+def test_a_receiver_that_comes_with_unexpected_others_comes_again_soon() -> None:
     """Broken, the first of many downloads would go by no plan, or an old one, for a second."""
     here = directory()
     newcomer = say(here, "c1", lacks(D1))
@@ -174,7 +175,8 @@ def test_a_wave_of_fetching_peers_is_slowed_down() -> None:
 
 
 def test_of_many_that_fetch_each_comes_less_often() -> None:
-    """At one a second each, a thousand take a processor of a master, and of its link what a bundle needs."""
+    """At one a second each, a thousand take a processor of a master, and of its link what a bundle
+    needs."""
     periods = Periods(fetching_secs=1.0)
 
     assert [1.0, 1.0, 2.0] == [periods.fetching(peers) for peers in (1, 16, 64)]

@@ -1,4 +1,4 @@
-"""Whom the directory hands out: the mix, the spread of load, and who is left out."""
+"""Peers that the directory hands out: their mix, the spread of load, and those left out."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ def crowd(holders: int = 0, fetching: int = 0, masters: int = 0, limit: int = 50
 
 
 def test_nobody_is_handed_out_to_itself() -> None:
-    """A peer would dial itself, by its id or, after a restart under another id, by its old address."""
+    """A peer would dial itself, by its id or, after a restart under another id, by its old
+    address."""
     here = SwarmDirectory()
     say(here, "old-me", has(), source="10.0.0.1", port=7000)
     answer = say(here, "me", lacks(), source="10.0.0.1", port=7000)
@@ -97,7 +98,8 @@ def test_at_most_the_limit_is_handed_out_and_the_limit_is_used() -> None:
 
 
 def test_a_fetching_peer_gets_a_mix() -> None:
-    """All would hang on the masters, or nobody would be told of a holder (Kraken's slots full of empty peers)."""
+    """All would hang on the masters, or nobody would be told of a holder (Kraken's slots full of
+    empty peers)."""
     here = crowd(holders=100, fetching=20, masters=40)
     peers = say(here, "me", lacks(), source="10.2.0.1").swarms[D1].peers
     kinds = Counter((peer.role, peer.complete) for peer in peers)
@@ -108,7 +110,8 @@ def test_a_fetching_peer_gets_a_mix() -> None:
 
 
 def test_one_of_many_receivers_gets_its_neighbours_and_the_first_ones_get_holders() -> None:
-    """A holder would serve a thousand at a time, and a host would keep a connection to every other."""
+    """A holder would serve a thousand at a time, and a host would keep a connection to every
+    other."""
     here = crowd(holders=20, fetching=400, masters=3)
     for name, source in (("f0", "10.2.0.1"), ("z", "10.2.0.2")):
         say(here, name, lacks(), source=source)
@@ -121,7 +124,7 @@ def test_one_of_many_receivers_gets_its_neighbours_and_the_first_ones_get_holder
     assert 8 == sum(peer.complete for peer in last)
 
 
-def test_who_waits_for_long_gets_holders_whatever_its_place() -> None:
+def test_a_receiver_that_waits_for_long_gets_holders_whatever_its_place() -> None:
     """A host whose neighbours all stall would never finish."""
     here = crowd(fetching=400, masters=3)
     say(here, "z", lacks(), source="10.2.0.2")
@@ -166,8 +169,9 @@ def test_the_choice_is_stable_for_a_while_and_changes_then() -> None:
     assert len(places(first) & places(rotated)) < 25
 
 
-def test_who_has_everything_waits_to_be_dialled() -> None:
-    """Both sides would dial at once, and a thousand idle seeders get fifty addresses each every few seconds."""
+def test_a_complete_peer_waits_to_be_dialled() -> None:
+    """Both sides would dial at once, and a thousand idle seeders get fifty addresses each every few
+    seconds."""
     here = crowd(fetching=10)
 
     assert say(here, "me", has(), source="10.2.0.1").swarms[D1].peers == []

@@ -1,4 +1,4 @@
-"""What hostile or very many announces can do to the directory: little, and quickly."""
+"""Hostile or very many announces do little to the directory, and are refused quickly."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_the_number_of_swarms_of_a_peer_is_bounded() -> None:
 @pytest.mark.parametrize(
     "limits", [Limits(peers_per_swarm=2), Limits(peers=2), Limits(memberships=2), Limits(peers_per_host=2)]
 )
-def test_a_full_directory_refuses_newcomers_and_keeps_who_is_there(limits: Limits) -> None:
+def test_a_full_directory_refuses_newcomers_and_keeps_its_peers(limits: Limits) -> None:
     """A flood of made-up peers would fill the memory, or push out the real ones."""
     here = SwarmDirectory(limits=limits)
     say(here, "s1", has(), port=1)

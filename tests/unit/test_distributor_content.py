@@ -1,4 +1,5 @@
-"""Completing a file: whatever lies there, what comes out is the file of the metafile, or a failure that resumes."""
+"""Completing a file: whatever lies there, what comes out is the file of the metafile, or a failure
+that resumes."""
 
 from __future__ import annotations
 
@@ -122,7 +123,8 @@ def test_a_published_file_is_replaced_or_left_alone(tmp_path: Path) -> None:
 
 
 def test_what_the_disk_says_is_a_failure_of_the_disk(tmp_path: Path) -> None:
-    """A disk problem here would be taken for a bad holder, and every holder would be asked in vain."""
+    """A disk problem here would be taken for a bad holder, and every holder would be asked in
+    vain."""
     (tmp_path / "data.bin").mkdir()
     with pytest.raises(TorrentdistError) as caught:
         complete_file(tmp_path / "data.bin", FILE, Source())

@@ -1,4 +1,4 @@
-"""How much an engine lets its peers ask for at a time, and when that is worth connecting anew."""
+"""The request limits of an engine, and when new limits are worth connecting anew."""
 
 from __future__ import annotations
 
@@ -42,14 +42,16 @@ def moving(
 
 @pytest.mark.parametrize(("receivers", "expected"), [([], 4000), ([2], 16), ([4, 16], 2), ([1000], 2)])
 def test_the_largest_crowd_says_how_much_is_asked_at_a_time(receivers: list[int], expected: int) -> None:
-    """A small message would wait behind seconds of data, or a fast link between two would stay empty."""
+    """A small message would wait behind seconds of data, or a fast link between two would stay
+    empty."""
     told = crowds(*receivers).settings(IDLE, 0.0, 0.0)
 
     assert (expected, 1500) == (told["max_allowed_in_request_queue"], told["max_out_request_queue"])
 
 
-def test_whoever_comes_first_asks_for_little_until_it_is_known_who_comes_with_it() -> None:
-    """It would have asked the holder for seconds' worth of what the others fetch, and they would ask for it too."""
+def test_the_first_receiver_asks_for_little_until_the_others_are_known() -> None:
+    """It would have asked the holder for seconds' worth of what the others fetch, and they would
+    ask for it too."""
     queues = RequestLimits()
     queues.begin(placed=False, now=5.0)
     first = queues.settings(IDLE, 0.0, 5.0)
@@ -63,7 +65,8 @@ def test_whoever_comes_first_asks_for_little_until_it_is_known_who_comes_with_it
 
 
 def test_quick_connections_are_made_anew_once_a_minute() -> None:
-    """Four hosts on fast links would wait for every eight blocks, or be disconnected with every host that comes."""
+    """Four hosts on fast links would wait for every eight blocks, or be disconnected with every
+    host that comes."""
     queues = crowds(4)
     before = allowed(queues)
     first, again = queues.outgrown(*moving(QUICK)), queues.outgrown(*moving(QUICK))
@@ -104,7 +107,8 @@ def test_a_crowd_that_grows_by_a_few_stays_quick_and_one_of_many_more_does_not()
 
 
 def test_what_another_crowd_keeps_narrow_is_made_anew_when_that_has_ended() -> None:
-    """It would stand still for nothing, and ask for eight blocks at a time for the rest of its life."""
+    """It would stand still for nothing, and ask for eight blocks at a time for the rest of its
+    life."""
     queues = crowds(4, 4)
     beside = queues.outgrown(*moving(QUICK))
     queues.crowd(OTHERS, None)

@@ -18,7 +18,8 @@ from torrentdist.swarm.engine.session_settings import (
 
 
 def test_every_setting_exists_and_has_a_reason() -> None:
-    """If this failed, a misspelt key would be ignored silently, or nobody would dare to change a value."""
+    """If this failed, a misspelt key would be ignored silently, or nobody would dare to change a
+    value."""
     known = lt.default_settings()
 
     assert [s.key for s in SETTINGS if s.key not in known or len(s.reason) < 15] == []
@@ -33,7 +34,8 @@ def test_the_session_gets_every_setting() -> None:
 
 
 def test_there_are_as_many_disk_threads_as_processors_can_use() -> None:
-    """If this failed, each block would wake threads that find nothing to do, or one slow read would hold up all."""
+    """If this failed, each block would wake threads that find nothing to do, or one slow read would
+    hold up all."""
     made = [tuple(disk_threads(processors).values()) for processors in (1, 2, 3, 4, 64)]
 
     assert [(2, 1), (2, 1), (3, 1), (4, 2), (4, 2)] == made
@@ -41,7 +43,7 @@ def test_there_are_as_many_disk_threads_as_processors_can_use() -> None:
 
 
 def test_a_user_agent_tells_the_listening_port() -> None:
-    """If this failed, nobody could tell who is behind a connection that was accepted."""
+    """If this failed, an accepted connection could not be matched with a peer of the directory."""
     assert 6881 == port_of_user_agent(user_agent(6881).encode())
 
 
@@ -52,7 +54,8 @@ def test_other_user_agents_tell_nothing(client: bytes) -> None:
 
 
 def test_only_named_addresses_pass() -> None:
-    """If this failed, the swarm would be open to everybody, or closed to a master with two families of addresses."""
+    """If this failed, the swarm would be open to everybody, or closed to a master with two families
+    of addresses."""
     rules = filter_for(clean_addresses(["10.0.0.1", "::ffff:10.0.0.2", "2001:db8::1", "host.example"]))
     asked = ["10.0.0.1", "10.0.0.2", "10.0.0.3", "2001:db8::1", "2001:db8::2"]
 
@@ -61,7 +64,8 @@ def test_only_named_addresses_pass() -> None:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
 def test_an_engine_that_listens_everywhere_has_one_port(host: str) -> None:
-    """libtorrent would take another port on each address: the others would be told that of loopback."""
+    """libtorrent would take another port on each address: the others would be told that of
+    loopback."""
     pack = dict(session_params(EngineConfig(listen_host=host), host).settings)
     port = port_of_user_agent(str(pack["user_agent"]).encode())
 

@@ -1,4 +1,4 @@
-"""Whose bytes they were: the engine's books, without any connection."""
+"""The books about the sources of bytes, without any connection."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_counters_are_only_a_proportion() -> None:
     assert Sources(masters=150, peers=50, local=10) == books.sources(here=210, local=10)
 
 
-def test_who_has_left_still_counts() -> None:
+def test_a_peer_that_has_left_still_counts() -> None:
     """If this failed, a master that restarts in the middle would be said to have sent nothing."""
     books = ledger(MASTER, SUPERVISOR)
     books.record([dialled(MASTER, 300)])
@@ -56,7 +56,8 @@ def test_an_incoming_connection_is_known_by_the_port_that_it_tells() -> None:
 
 
 def test_a_silent_peer_is_known_by_its_host_if_all_there_are_alike() -> None:
-    """If this failed, a client that says nothing of its port would never be counted as what it is."""
+    """If this failed, a client that says nothing of its port would never be counted as what it
+    is."""
     silent = SeenPeer((MASTER.host, 50000), None, 5)
     alone, mixed = ledger(MASTER, SUPERVISOR), ledger(MASTER, NEIGHBOUR)
 
@@ -64,7 +65,8 @@ def test_a_silent_peer_is_known_by_its_host_if_all_there_are_alike() -> None:
 
 
 def test_roles_may_be_learned_late() -> None:
-    """If this failed, what came before the first answer of the directory would be counted as nobody's."""
+    """If this failed, what came before the first answer of the directory would be counted as
+    nobody's."""
     books = SourceLedger()
     books.record([dialled(MASTER, 7)])
     books.learn([MASTER])
@@ -73,7 +75,8 @@ def test_roles_may_be_learned_late() -> None:
 
 
 def test_nothing_seen_is_counted_as_peers() -> None:
-    """If this failed, the sources of a bundle that came before anybody looked would not add up to its size."""
+    """If this failed, the sources of a bundle that came before anybody looked would not add up to
+    its size."""
     assert Sources(peers=9, local=1) == ledger().sources(here=10, local=1)
 
 

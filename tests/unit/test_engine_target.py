@@ -1,4 +1,4 @@
-"""What an engine does to a place where something lies already, before it fetches the rest."""
+"""Old files in a target directory are made ready before the engine fetches the rest."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ def published(content: Path) -> Metafile:
 
 
 def test_only_a_place_without_anything_is_empty_directory(tmp_path: Path) -> None:
-    """If this failed, what is there would be overwritten unchecked, or a fresh download would begin with a check."""
+    """If this failed, what is there would be overwritten unchecked, or a fresh download would begin
+    with a check."""
     (tmp_path / "empty").mkdir()
     published(tmp_path / "full")
 
@@ -39,7 +40,8 @@ def test_published_files_become_writable(tmp_path: Path) -> None:
 
 
 def test_what_is_too_long_is_cut(tmp_path: Path) -> None:
-    """If this failed, a repaired file would keep bytes that are not its own: libtorrent does not look at them."""
+    """If this failed, a repaired file would keep bytes that are not its own: libtorrent does not
+    look at them."""
     meta = published(tmp_path)
     (tmp_path / "other").chmod(0o644)
     (tmp_path / "other").write_bytes(b"67890 and more")
@@ -49,7 +51,8 @@ def test_what_is_too_long_is_cut(tmp_path: Path) -> None:
 
 
 def test_a_symlink_in_the_way_is_removed_and_not_followed(tmp_path: Path) -> None:
-    """If this failed, whoever can write to a store's directory could have any file overwritten by the daemon."""
+    """If this failed, a user who can write into a store could have any file overwritten by the
+    daemon."""
     meta = published(tmp_path / "content")
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / "file").write_bytes(b"not to be touched")

@@ -1,4 +1,5 @@
-"""The loader: a plug-in's name from the configuration becomes a prepared object, or one clear sentence."""
+"""The loader: a plug-in's name from the configuration becomes a prepared object, or one clear
+sentence."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ METHODS = {
 
 
 def source(changed: Mapping[str, str] | None = None, *, without: tuple[str, ...] = ()) -> str:
-    """A module with a plug-in whose methods do nothing, but for those that are changed or missing."""
+    """A module with a plug-in whose methods do nothing, but for those that are changed or
+    missing."""
     lines = ["class Plugin:", "    joins_uploads = True"]
     for method, parameters in METHODS.items():
         if method not in without:

@@ -1,4 +1,4 @@
-"""How far a master is, by the kernel's word, over real connections."""
+"""The distance of a master as the kernel measures it, over real connections."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ BUSY_SECS = 0.2
 
 
 async def test_the_work_of_a_busy_master_is_no_distance() -> None:
-    """Hosts of one building would take their busy masters for far ones, ask for a second's worth each, and have the
-    holders to themselves, while the others wait."""
+    """Hosts of one building would take their busy masters for far ones, ask for a second's worth
+    each, and have the holders to themselves, while the others wait."""
 
     body = msgspec.json.encode(SwarmAnswer(interval=1.0, you="127.0.0.1"))
 

@@ -1,4 +1,4 @@
-"""What the lab makes of what it saw: the rows that it keeps, the picture, and when a holder may leave."""
+"""The lab's rows and picture, and the moment at which a holder may leave."""
 
 from __future__ import annotations
 
@@ -133,7 +133,8 @@ def test_a_table_goes_on_where_it_stopped(tmp_path: Path) -> None:
 
 
 def test_what_empties_the_page_cache_comes_after_everything_else() -> None:
-    """Otherwise the commands of the next row would start half a second later, and miss a bar for it."""
+    """Otherwise the commands of the next row would start half a second later, and miss a bar for
+    it."""
     order = turns({"unlimited-1": 2, "main": 2, "slow": 3})
 
     assert [("main", 1), ("slow", 1), ("main", 2), ("slow", 2), ("slow", 3)] == order[:5]

@@ -94,7 +94,8 @@ def test_our_peers_hear_of_a_stock_client() -> None:
 
 
 def test_the_address_that_a_client_names_is_not_believed() -> None:
-    """Whoever has a tracker URL could open everybody's filter to any address, or aim all peers at a victim."""
+    """A client with a tracker URL could open all filters to any address, or aim all peers at a
+    victim."""
     house = House()
     house.ask(query(more="&ip=10.6.6.6&ipv4=10.6.6.7&ipv6=fd00::6"))
 
@@ -111,7 +112,7 @@ def test_a_client_is_itself_again_at_its_next_announce() -> None:
 
 
 def test_no_host_speaks_for_a_client_on_another() -> None:
-    """Anybody who saw its peer id could sign it off."""
+    """Any host that saw a client's peer id could sign it off."""
     house = House()
     house.ask(query(), source="10.0.0.2")
     house.ask(query(more="&event=stopped"), source="10.0.0.3")
@@ -139,7 +140,7 @@ def test_a_client_that_stops_is_forgotten() -> None:
     assert house.directory.addresses() == ["10.0.0.1"]
 
 
-def test_a_client_that_has_it_all_is_a_holder_and_is_told_who_lacks_it() -> None:
+def test_a_complete_client_is_a_holder_and_is_told_the_incomplete_peers() -> None:
     """A stock seed behind a firewall could serve nobody."""
     house = House()
     house.native("s1", "10.0.0.1", complete=False)
@@ -150,7 +151,8 @@ def test_a_client_that_has_it_all_is_a_holder_and_is_told_who_lacks_it() -> None
 
 
 def test_a_silent_client_is_gone_after_two_of_its_periods() -> None:
-    """libtorrent comes every 300 s at most often: it would be thrown out while it lives, or stay for ever."""
+    """libtorrent comes every 300 s at most often: it would be thrown out while it lives, or stay
+    for ever."""
     house = House()
     house.ask(query(), now=0.0)
 

@@ -1,4 +1,5 @@
-"""CodeDistributor plug-ins: what one is, the loader, and the implementations that come with torrentdist."""
+"""CodeDistributor plug-ins: their interface, the loader, and the implementations that come with
+torrentdist."""
 
 from torrentdist.distributor.protocol import CodeDistributor, Holder, HostServices
 

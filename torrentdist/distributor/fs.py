@@ -1,8 +1,10 @@
-"""Files travel through storage that every host reaches: S3, HDFS, a mounted directory; anything that fsspec opens.
+"""A plug-in that moves files through storage which every host reaches, by fsspec: S3, HDFS, a
+mounted directory.
 
-Always holds: below `<url>/<bundle id>/<digest>/` lies one object per content, named by its hash, and `complete.json`,
-written last: what lacks it does not exist for readers. No name from a bundle becomes a name in the storage.
-Must not do: delete anything but `<url>/<bundle id>/<digest>`.
+Always: below `<url>/<bundle id>/<digest>/` lies one object per content, named by its hash.
+`complete.json` is written last, and readers ignore a bundle without it. No name from a bundle
+becomes a name in the storage.
+Never: delete anything but `<url>/<bundle id>/<digest>`.
 """
 
 from __future__ import annotations
@@ -39,17 +41,21 @@ _BLOCK = 8 * 1024 * 1024
 
 class FsOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     url: str
-    """Where bundles go, `s3://bucket/prefix`, `hdfs://host/path`, `file:///path`. The same on every host."""
+    """Place of the bundles, the same on every host: `s3://bucket/prefix`, `hdfs://host/path`,
+    `file:///path`."""
     storage_options: dict[str, Any] = {}
-    """Handed to fsspec as they are. Timeouts of a synchronous file system (hdfs, file) are its own."""
+    """Options that fsspec is given as they are. A synchronous file system (hdfs, file) has timeouts
+    of its own."""
     stall_secs: float = 60.0
-    """A request that the storage does not answer for this long has failed (asynchronous ones: s3, gcs, http)."""
+    """Seconds after which an unanswered request has failed. It holds for asynchronous storage: s3,
+    gcs, http."""
     threads: int = 8
-    """Objects under way at once; each takes up to 8 MiB of memory."""
+    """Objects under way at once. Each takes up to 8 MiB of memory."""
 
 
 class StoredManifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The plug-in's metafile, and the content of `complete.json`: which file is in which object."""
+    """The plug-in's metafile, and the content of `complete.json`: it names the object of each
+    file."""
 
     schema: int = 1
     url: str
@@ -62,10 +68,12 @@ class StoredFile(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     size: int
     object: str
-    """Empty for an empty file: it has no object."""
+    """Name of the object. Empty for an empty file, which has none."""
 
 
 class FsCodeDistributor:
+    """Uploads each content once, and downloads it in blocks."""
+
     def prepare(self, conf: Mapping[str, Any]) -> None:
         self._options = read_options(conf, FsOptions)
         self._host, self._data_dir = prepared(conf)
@@ -102,7 +110,7 @@ class FsCodeDistributor:
         return complete_files(dest_dir, wanted, complete, threads=self._options.threads)
 
     def get_replication_count(self, bundle_id: str) -> int:
-        """The holders; the storage counts as one host when it has the bundle and no live master does."""
+        """The number of holders. Without any, the storage counts as one if it has the bundle."""
         holders = len(self._host.holders(bundle_id))
         if holders:
             return holders
@@ -113,10 +121,10 @@ class FsCodeDistributor:
         with self._storage(bundle_id):
             for place in self._places(bundle_id):
                 with suppress(FileNotFoundError):
-                    self._fs.rm_file(f"{place}/{_MARKER}")  # first: readers must not see half of it
+                    self._fs.rm_file(f"{place}/{_MARKER}")  # first: a reader must not see half of it
                 with suppress(FileNotFoundError):
                     self._fs.rm(place, recursive=True)
-            with suppress(OSError, NotImplementedError):  # not empty, or a storage without directories
+            with suppress(OSError, NotImplementedError):  # it isn't empty, or the storage has no directories
                 self._fs.rmdir(self._home(bundle_id))
         drop_metafiles(self._data_dir, bundle_id)
 
@@ -130,7 +138,8 @@ class FsCodeDistributor:
         return f"{self._home(bundle_id)}/{metafile.digest}"
 
     def _places(self, bundle_id: str) -> list[str]:
-        """What was uploaded under this id: the directories there that have a digest for a name."""
+        """The directories of all contents that were uploaded under this id. Their names are
+        digests."""
         home = self._home(bundle_id)
         try:
             found = self._fs.ls(home, detail=False, **self._timeout)
@@ -145,7 +154,8 @@ class FsCodeDistributor:
         return StoredManifest(url=url, files=files, metafile=metafile.raw)
 
     def _checked(self, bundle_id: str, marker: bytes) -> Metafile:
-        """The v2 metafile in the plug-in's metafile, which must be what this host would have written itself."""
+        """The v2 metafile in the plug-in's metafile. The latter must be what this host would write
+        itself."""
         try:
             stored = msgspec.json.decode(marker, type=StoredManifest)
         except msgspec.MsgspecError as exc:
@@ -180,7 +190,7 @@ class FsCodeDistributor:
 
     @contextmanager
     def _storage(self, bundle_id: str) -> Iterator[None]:
-        """Whatever the storage raises, in the words of the error table."""
+        """Turns what the storage raises into `bundle_unavailable`."""
         try:
             yield
         except TorrentdistError:

@@ -1,7 +1,8 @@
 """Turns `package.module:Class` from the configuration into a prepared plug-in.
 
-Always holds: whatever is wrong with a plug-in is found here, before the daemon serves anybody, as one
-`plugin_invalid` error that names the cause. Must not do: know any plug-in by name.
+Always: anything wrong with a plug-in is found here, before the daemon serves anybody, and raised as
+`plugin_invalid` with the cause.
+Never: know a plug-in by name.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _PARAMETERS: Mapping[str, tuple[str, ...]] = {
 
 
 def load_distributor(name: str, conf: Mapping[str, Any]) -> CodeDistributor:
-    """The plug-in called `name`, checked, constructed and prepared with `conf`."""
+    """Checks, constructs and prepares the plug-in called `name`."""
     if not _NAME.fullmatch(name):
         raise _invalid(name, "it does not have the form package.module:Class")
     module_name, _, attribute = name.partition(":")
@@ -74,7 +75,7 @@ def _class_of(name: str, module: ModuleType, attribute: str) -> type:
 
 
 def _problems(plugin_class: type) -> list[str]:
-    """What keeps the class from being a CodeDistributor, all missing methods in one sentence first."""
+    """The reasons why the class is no CodeDistributor. All missing methods are one reason."""
     missing = [method for method in _PARAMETERS if not callable(getattr(plugin_class, method, None))]
     if missing:
         return [f"it lacks {', '.join(f'{method}()' for method in missing)}"]
@@ -95,7 +96,7 @@ def _accepts(plugin_class: type, method: str, count: int) -> bool:
         inspect.signature(getattr(plugin_class, method)).bind(*[None] * (count + bound_to_instance))
     except TypeError:
         return False
-    except ValueError:  # a built-in that has no signature to look at
+    except ValueError:  # a built-in may have no signature
         return True
     return True
 

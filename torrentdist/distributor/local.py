@@ -1,8 +1,9 @@
-"""The seeds' default way: files over HTTP from any holder that ZooKeeper names.
+"""A plug-in that downloads files over HTTP from any holder that ZooKeeper names.
 
-Always holds: a holder that fails, stalls or sends something else costs one attempt, and the next one goes on from the
-byte where it stopped; the rounds end when a whole one brought nothing. Must not do: need the swarm.
-The metafile is the v2 one.
+Always: a holder that fails, stalls or sends wrong bytes costs one attempt, and the next holder goes
+on from the byte where it stopped. A download ends when no holder brought anything new. Its metafile
+is the bundle's v2 metafile.
+Never: need the swarm.
 """
 
 from __future__ import annotations
@@ -35,22 +36,24 @@ from torrentdist.model.wording import cause_text
 
 class LocalOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     stall_secs: float = 30.0
-    """A holder that sends nothing for this long is left."""
+    """Seconds after which a silent holder is left."""
     threads: int = 4
     """Files under way at once."""
 
 
 class HolderFailed(Exception):
-    """This holder did not give what it was asked for; another one may."""
+    """This holder didn't give what it was asked for. Another one may."""
 
 
 class LocalCodeDistributor:
+    """Downloads from the holders in random order, a few files at a time."""
+
     def prepare(self, conf: Mapping[str, Any]) -> None:
         self._options = read_options(conf, LocalOptions)
         self._host, self._data_dir = prepared(conf)
 
     def upload(self, dir_path: Path, bundle_id: str) -> Path:
-        """Nothing has to move: this host serves the files as soon as it is a holder."""
+        """Moves nothing: this host serves the files as soon as it is a holder."""
         metafile = identity(self._host, bundle_id, dir_path)
         return keep_metafile(self._data_dir, bundle_id, metafile.digest, metafile.raw)
 
@@ -68,7 +71,7 @@ class LocalCodeDistributor:
         pass
 
     def _complete(self, bundle_id: str, path: Path, file: FileEntry) -> None:
-        """One file, from as many holders as it takes."""
+        """Completes one file from as many holders as it takes."""
         try:
             return complete_file(path, file, _nowhere)
         except HolderFailed:
@@ -105,12 +108,12 @@ class LocalCodeDistributor:
 
 
 def _shuffled(holders: list[Holder]) -> list[Holder]:
-    """In random order, so that the load spreads over the holders whoever asks, and however many ask at once."""
+    """The holders in random order, which spreads the load of many hosts that ask at once."""
     return random.sample(holders, len(holders))
 
 
 def _refusal(response: httpx.Response, file: FileEntry, offset: int) -> str:
-    """Why the body is not the rest of the file from `offset` on; empty if it is."""
+    """The reason why the body is not the rest of the file from `offset` on. Empty if it is."""
     if offset and response.status_code == httpx.codes.PARTIAL_CONTENT:
         wanted = f"bytes {offset}-{file.size - 1}/{file.size}"
         given = response.headers.get("Content-Range", "")
@@ -121,5 +124,5 @@ def _refusal(response: httpx.Response, file: FileEntry, offset: int) -> str:
 
 
 def _nowhere(offset: int) -> Iterator[bytes]:
-    """A source of nothing: what is complete already needs none."""
+    """A source without bytes, which is enough for a file that is complete already."""
     raise HolderFailed(f"nothing from {offset} on")

@@ -1,7 +1,9 @@
-"""What the plug-ins of this package share: their configuration, their metafiles on disk, and completing a file.
+"""Shared by the plug-ins of this package: their options, their metafiles on disk, and completing a
+file.
 
-Always holds: a file that complete_file() leaves under its name with all of its bytes has the hash that the bundle's v2
-metafile says. Must not do: know where bytes come from.
+Always: a file that `complete_file` leaves under its name with all of its bytes has the hash that
+the bundle's v2 metafile names.
+Never: know where bytes come from.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ _Result = TypeVar("_Result")
 
 
 class Prepared(NamedTuple):
-    """What prepare() was given, less the options."""
+    """The arguments of prepare(), without the options."""
 
     host: HostServices
     data_dir: Path
@@ -44,7 +46,7 @@ def prepared(conf: Mapping[str, Any]) -> Prepared:
 
 
 def read_options(conf: Mapping[str, Any], kind: type[_Options]) -> _Options:
-    """The configured options as a value; an unknown or wrong one is an error."""
+    """The configured options as a value. Raises `config_invalid` for an unknown or wrong one."""
     try:
         return msgspec.convert(conf["options"], kind)
     except msgspec.ValidationError as exc:
@@ -52,7 +54,8 @@ def read_options(conf: Mapping[str, Any], kind: type[_Options]) -> _Options:
 
 
 def identity(host: HostServices, bundle_id: str, content_dir: Path) -> Metafile:
-    """The bundle's own v2 metafile; made from the directory only for a host that does not know the bundle yet."""
+    """The bundle's own v2 metafile. It is made from the directory only if the host doesn't know the
+    bundle yet."""
     try:
         return parse_metafile(host.metafile(bundle_id))
     except TorrentdistError as exc:
@@ -61,8 +64,15 @@ def identity(host: HostServices, bundle_id: str, content_dir: Path) -> Metafile:
         return make_metafile(content_dir)
 
 
+def as_parsed(metafile: Metafile | bytes) -> Metafile:
+    """The metafile as a value. Bytes are parsed; a caller that has parsed them already passes the
+    value."""
+    return parse_metafile(metafile) if isinstance(metafile, bytes) else metafile
+
+
 def keep_metafile(data_dir: Path, bundle_id: str, digest: Digest, data: bytes) -> Path:
-    """Write the plug-in's metafile of a bundle. No id contains '@', so none of these names is mistaken for another."""
+    """Writes the plug-in's metafile of a bundle. No id contains '@', so no name can be taken for
+    another."""
     path = data_dir / f"{checked_bundle_id(bundle_id)}@{digest}{_SUFFIX}"
     with disk_failures(path, needed=len(data)):
         data_dir.mkdir(parents=True, exist_ok=True)
@@ -71,13 +81,14 @@ def keep_metafile(data_dir: Path, bundle_id: str, digest: Digest, data: bytes) -
 
 
 def kept_metafiles(data_dir: Path, bundle_id: str) -> dict[Path, Digest]:
-    """The metafiles kept for a bundle, with the digests that they are about."""
+    """The metafiles kept for a bundle, with their digests."""
     found = data_dir.glob(f"{checked_bundle_id(bundle_id)}@*{_SUFFIX}")
     return {path: Digest(path.name.removesuffix(_SUFFIX).partition("@")[2]) for path in found}
 
 
 def kept_for(data_dir: Path, digest: Digest) -> set[str]:
-    """The ids under which a metafile of this digest is kept: several bundles may have the same content."""
+    """The ids under which a metafile of this digest is kept. Several bundles may have the same
+    content."""
     return {path.name.partition("@")[0] for path in data_dir.glob(f"*@{digest}{_SUFFIX}")}
 
 
@@ -94,7 +105,7 @@ def read_metafile(path: Path) -> bytes:
 def complete_files(
     dest_dir: Path, metafile: Metafile, complete: Callable[[Path, FileEntry], None], *, threads: int
 ) -> list[Path]:
-    """Run `complete` for every file of the bundle, a few at a time; the first failure ends it."""
+    """Runs `complete` for every file of the bundle, a few at a time. The first failure ends it."""
 
     def one(file: FileEntry) -> Path:
         path = dest_dir / file.path
@@ -107,7 +118,8 @@ def complete_files(
 
 
 def in_parallel(function: Callable[[_Item], _Result], items: Sequence[_Item], *, threads: int) -> list[_Result]:
-    """The results in order. After a failure nothing new is begun, and it is raised once what runs has ended."""
+    """The results in order. After a failure no new item is begun, and it is raised when the running
+    ones have ended."""
     with ThreadPoolExecutor(threads, thread_name_prefix="distributor") as pool:
         try:
             return list(pool.map(function, items))
@@ -117,9 +129,10 @@ def in_parallel(function: Callable[[_Item], _Result], items: Sequence[_Item], *,
 
 
 def complete_file(path: Path, file: FileEntry, read_from: Callable[[int], Iterable[bytes]]) -> None:
-    """Make `path` the whole, verified file, going on from what is there. `read_from(offset)` yields the rest.
+    """Makes `path` the whole, verified file. Goes on from the bytes that are there:
+    `read_from(offset)` yields the rest.
 
-    What arrives is on disk when `read_from` raises, so that another source can go on from there.
+    When `read_from` raises, what arrived is on disk, so that another source can go on from there.
     """
     with disk_failures(path, needed=file.size):
         if _is_whole(path, file):
@@ -130,7 +143,7 @@ def complete_file(path: Path, file: FileEntry, read_from: Callable[[int], Iterab
             _append(out, file, start, read_from)
             if _root(out) == file.root:
                 return
-            if start:  # then what an earlier run left may be to blame, not this source
+            if start:  # the bytes of an earlier run may be wrong, not those of this source
                 _append(out, file, 0, read_from)
             if _root(out) != file.root:
                 out.truncate(0)
@@ -149,7 +162,11 @@ def _is_whole(path: Path, file: FileEntry) -> bool:
 
 
 def _make_way(path: Path, file: FileEntry) -> None:
-    """Unlink what cannot be gone on with. A read-only file was published once, one with several names may be yet."""
+    """Unlinks a file that can't be completed in place.
+
+    A read-only file was published once. A file with several names may be published under another
+    one.
+    """
     try:
         found = path.lstat()
     except FileNotFoundError:
@@ -160,7 +177,7 @@ def _make_way(path: Path, file: FileEntry) -> None:
 
 
 def _open(path: Path, flags: int, mode: str) -> IO[bytes]:
-    """Open what may be there already, but never through a symlink."""
+    """Opens a file, but never through a symlink."""
     return open(os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644), mode)
 
 
@@ -179,7 +196,7 @@ def _append(out: IO[bytes], file: FileEntry, start: int, read_from: Callable[[in
 
 
 def _root(out: IO[bytes]) -> bytes:
-    """The merkle root of an open file; empty for an empty one, as in the metafile."""
+    """The merkle root of an open file. Empty for an empty file, as in the metafile."""
     if out.writable():
         out.flush()
     out.seek(0)

@@ -1,7 +1,7 @@
-"""The way the house is built for: the files travel in the swarm, from the uploader, the holders and each other.
+"""The default plug-in: files travel in the swarm, from the uploader, the holders and other hosts.
 
-Always holds: the metafile is the bundle's own v2 metafile, and whoever has it can take part. Must not do: know
-libtorrent; the host's engine does the work and goes on seeding what was fetched.
+Always: its metafile is the bundle's own v2 metafile. A fetched bundle is seeded from then on.
+Never: know libtorrent. The host's engine does the work.
 """
 
 from __future__ import annotations
@@ -30,10 +30,12 @@ from torrentdist.model.errors import TorrentdistError
 
 class TorrentOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     stall_secs: float = 120.0
-    """A download to which no byte comes for this long has failed; what has arrived is kept."""
+    """Seconds without a new byte after which a download has failed. What has arrived is kept."""
 
 
 class TorrentCodeDistributor:
+    """Has the host's engine fetch and seed."""
+
     joins_uploads = True
 
     def prepare(self, conf: Mapping[str, Any]) -> None:
@@ -43,20 +45,21 @@ class TorrentCodeDistributor:
     def upload(self, dir_path: Path, bundle_id: str) -> Path:
         metafile = identity(self._host, bundle_id, dir_path)
         kept = keep_metafile(self._data_dir, bundle_id, metafile.digest, metafile.raw)
-        self._host.seed(metafile.raw, dir_path)
+        self._host.seed(metafile, dir_path)
         return kept
 
     def download(self, dest_dir: Path, bundle_id: str, metafile: Path) -> list[Path]:
         wanted = parse_metafile(read_metafile(metafile))
         keep_metafile(self._data_dir, bundle_id, wanted.digest, wanted.raw)
-        self._host.fetch_by_swarm(wanted.raw, dest_dir, stall_secs=self._options.stall_secs)
+        self._host.fetch_by_swarm(wanted, dest_dir, stall_secs=self._options.stall_secs)
         return [_whole(dest_dir / file.path, file) for file in wanted.files]
 
     def get_replication_count(self, bundle_id: str) -> int:
         return len(self._host.holders(bundle_id))
 
     def cleanup(self, bundle_id: str) -> None:
-        """Leave the swarm unless another bundle has the same content. The host may have forgotten this one by now."""
+        """Leaves the swarm unless another bundle has the same content. The host may not know this
+        bundle any more."""
         for digest in kept_metafiles(self._data_dir, bundle_id).values():
             if kept_for(self._data_dir, digest) == {bundle_id}:
                 self._host.stop_seeding(digest)
@@ -67,7 +70,8 @@ class TorrentCodeDistributor:
 
 
 def _whole(path: Path, file: FileEntry) -> Path:
-    """A file that the swarm is done with. An empty one has no piece, so nobody has made it yet."""
+    """The path of a fetched file. Makes an empty file, which has no piece, so that the swarm didn't
+    make it."""
     if file.size == 0:
         with disk_failures(path):
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from torrentdist.model.ids import Digest
 from torrentdist.model.swarm_place import SwarmPlace
 from torrentdist.model.wire.swarm_messages import PeerAddress, SwarmPeers
-from torrentdist.swarm.swarm_picture import SwarmPicture
 from torrentdist.swarm.engine.engine import Engine
+from torrentdist.swarm.swarm_picture import SwarmPicture
 
 
 class KnownSwarms:
@@ -29,7 +29,7 @@ class KnownSwarms:
         self._pictured.set()
         self._pictured.clear()
         self.allow_also(picture.addresses)
-        self._engine.rtt = picture.rtt
+        self._engine.set_rtt(picture.rtt)
         for digest, swarm in picture.swarms.items():
             transfer = self._engine.transfer(digest)
             if transfer is not None:

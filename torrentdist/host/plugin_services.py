@@ -17,7 +17,8 @@ from typing import Any, TypeVar
 
 import httpx
 
-from torrentdist.bundle.metafile import parse_metafile
+from torrentdist.bundle.metafile import Metafile
+from torrentdist.distributor.plugin_files import as_parsed
 from torrentdist.distributor.protocol import Holder
 from torrentdist.host.swarm_transfers import SwarmTransfers
 from torrentdist.model.errors import TorrentdistError
@@ -86,12 +87,12 @@ class LoopServices:
     def metafile(self, bundle_id: str) -> bytes:
         return self._call(self._sources.raw_metafile(BundleId(bundle_id)), f"the metafile of {bundle_id}", 60.0)
 
-    def fetch_by_swarm(self, metafile: bytes, dest_dir: Path, *, stall_secs: float) -> None:
-        work = self._transfers.fetch(parse_metafile(metafile), dest_dir.parent, stall_secs=stall_secs)
+    def fetch_by_swarm(self, metafile: Metafile | bytes, dest_dir: Path, *, stall_secs: float) -> None:
+        work = self._transfers.fetch(as_parsed(metafile), dest_dir.parent, stall_secs=stall_secs)
         self._call(work, "the transfer", None)  # it ends by itself when it stalls
 
-    def seed(self, metafile: bytes, content_dir: Path) -> None:
-        meta = parse_metafile(metafile)
+    def seed(self, metafile: Metafile | bytes, content_dir: Path) -> None:
+        meta = as_parsed(metafile)
         ready = ready_to_seed(meta, content_dir.parent)
 
         async def seed() -> None:

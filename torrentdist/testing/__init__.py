@@ -1,4 +1,4 @@
-"""What a third party needs to test a plug-in: the conformance suite, and hosts on loopback to run it on.
+"""Tests for plug-ins of third parties: the conformance suite, and hosts on loopback to run it on.
 
 Needs the extras `server` and pytest.
 """

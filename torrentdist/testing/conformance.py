@@ -1,9 +1,10 @@
-"""The contract of CodeDistributor as tests, for pytest. Subclass CodeDistributorConformance in a test module:
+"""The contract of CodeDistributor as tests for pytest. Subclass it in a test module:
 
     class TestMine(CodeDistributorConformance):
         plugin = "acme.distribution:AcmeCodeDistributor"
 
-Always holds: every test works with plug-ins loaded by their name, on hosts of their own. Must not do: look inside one.
+Always: every test loads plug-ins by their name, on hosts of its own.
+Never: look inside a plug-in.
 """
 
 # ruff: noqa: SIM300 - a test of ours compares expected == actual, also when what is expected is a constant
@@ -38,13 +39,15 @@ class PluginHosts:
         return iter((self.a, self.b, self.c))
 
     def remove(self, bundle_id: str) -> None:
-        """What the cluster does with a bundle that is removed."""
+        """Removes a bundle as a cluster does."""
         self.hosts.forget(bundle_id)
         for each in self:
             each.plugin.cleanup(bundle_id)
 
 
 class PluginHost:
+    """One host with the plug-in under test."""
+
     def __init__(
         self,
         hosts: LoopbackHosts,
@@ -60,18 +63,19 @@ class PluginHost:
         self.plugin = load_distributor(plugin, conf)
 
     def upload(self, bundle_id: str, tree: Tree) -> bytes:
-        """Take the directory and upload it, as a master does that is not a holder yet; the plug-in's metafile."""
+        """Takes a directory and uploads it, as a master that is no holder yet. Returns the
+        plug-in's metafile."""
         content = self.host.take_directory(bundle_id, tree)
         return self.plugin.upload(content, bundle_id).read_bytes()
 
     def offer(self, bundle_id: str, tree: Tree) -> bytes:
-        """Upload and become a holder; the plug-in's metafile."""
+        """Uploads and becomes a holder. Returns the plug-in's metafile."""
         metafile = self.upload(bundle_id, tree)
         self.host.publish(bundle_id)
         return metafile
 
     def dest_dir(self, bundle_id: str) -> Path:
-        """Where this host puts a bundle that it downloads."""
+        """The directory for a bundle that this host downloads."""
         return self.host.content_dir(self._hosts.digest(bundle_id))
 
     def start_download(self, bundle_id: str, metafile: bytes) -> Future[list[Path]]:
@@ -81,17 +85,17 @@ class PluginHost:
         return in_thread(lambda: self.plugin.download(dest_dir, bundle_id, given))
 
     def download(self, bundle_id: str, metafile: bytes) -> dict[str, bytes]:
-        """What is in the destination after a download that succeeded within the deadline."""
+        """Downloads within the deadline. Returns the content of the destination."""
         self.start_download(bundle_id, metafile).result(self._deadline_secs)
         return read_tree(self.dest_dir(bundle_id))
 
     def failure(self, bundle_id: str, metafile: bytes) -> BaseException | None:
-        """The exception that a download ended with, within the deadline; None if it claims success."""
+        """Downloads within the deadline. Returns its exception, or None if it claims success."""
         return self.start_download(bundle_id, metafile).exception(self._deadline_secs)
 
 
 def in_thread(work: Callable[[], _T]) -> Future[_T]:
-    """Run `work` in a thread that does not keep the process alive if it hangs."""
+    """Runs `work` in a thread that doesn't keep the process alive if it hangs."""
     future: Future[_T] = Future()
 
     def run() -> None:
@@ -105,14 +109,18 @@ def in_thread(work: Callable[[], _T]) -> Future[_T]:
 
 
 class CodeDistributorConformance:
+    """The tests. A subclass names the plug-in, and overrides what differs for it."""
+
     plugin: ClassVar[str]
     """`package.module:Class`"""
     deadline_secs: ClassVar[float] = 60.0
-    """How long any download may take here, failing ones included. Give the plug-in options that fit."""
+    """Seconds that a download may take here, failing ones included. Give the plug-in options that
+    fit."""
 
     @pytest.fixture
     def options(self) -> Mapping[str, Any]:
-        """`codedistributor.options` for the plug-in on every host. Override what yours needs."""
+        """`codedistributor.options` of the plug-in on every host. Override it if yours needs
+        some."""
         return {}
 
     @pytest.fixture
@@ -124,11 +132,12 @@ class CodeDistributorConformance:
                 each.plugin.close()
 
     def break_sources(self, trio: PluginHosts, options: Mapping[str, Any]) -> None:
-        """Make everything fail that host c could download from. Override if that is not host a."""
+        """Makes all sources fail that host c could download from. Override it if that isn't host
+        a."""
         trio.a.host.crash()
 
     def mend_sources(self, trio: PluginHosts, options: Mapping[str, Any]) -> None:
-        """Undo break_sources."""
+        """Undoes break_sources."""
         trio.a.host.restart()
 
     @pytest.mark.parametrize(
@@ -167,7 +176,8 @@ class CodeDistributorConformance:
         assert SMALL == read_tree(content)
 
     def test_a_download_serves_the_next_one(self, trio: PluginHosts) -> None:
-        """A bundle would be gone with the host that it was uploaded to, though another one has it."""
+        """A bundle would be gone with the host that it was uploaded to, though another one has
+        it."""
         metafile = trio.a.offer("etl-42", SMALL)
         trio.b.download("etl-42", metafile)
         trio.b.host.publish("etl-42")
@@ -237,7 +247,8 @@ class CodeDistributorConformance:
     def test_a_failed_download_is_a_failure_and_can_be_run_again(
         self, trio: PluginHosts, options: Mapping[str, Any]
     ) -> None:
-        """A download without a source would hang, or claim success with bytes missing; or a retry would not help."""
+        """A download without a source would hang, or claim success with bytes missing; or a retry
+        would not help."""
         metafile = trio.a.offer("etl-42", NESTED)
         self.break_sources(trio, options)
         failure = trio.c.failure("etl-42", metafile)
@@ -247,7 +258,8 @@ class CodeDistributorConformance:
         assert NESTED == trio.c.download("etl-42", metafile)
 
     def test_hosts_and_bundles_do_not_disturb_each_other(self, trio: PluginHosts) -> None:
-        """Downloads that run at the same time would mix their files or wait for each other for ever."""
+        """Downloads that run at the same time would mix their files or wait for each other for
+        ever."""
         trees = {"nested": NESTED, "names": ODD_NAMES, "single": SINGLE_FILE}
         metafiles = {bundle_id: trio.a.offer(bundle_id, tree) for bundle_id, tree in trees.items()}
         running = {
@@ -262,7 +274,8 @@ class CodeDistributorConformance:
             assert trees[bundle_id] == read_tree(each.dest_dir(bundle_id))
 
     def test_cleaning_up_twice_is_once(self, trio: PluginHosts) -> None:
-        """A removal that is tried again, or told to a host that never had the bundle, would fail for ever."""
+        """A removal that is tried again, or told to a host that never had the bundle, would fail
+        for ever."""
         trio.a.offer("etl-42", SMALL)
         trio.remove("etl-42")
         trio.remove("etl-42")
@@ -290,7 +303,7 @@ class CodeDistributorConformance:
 
         assert SMALL == trio.c.download("etl-42", metafile)
 
-    def test_who_joins_uploads_needs_no_holder(self, trio: PluginHosts) -> None:
+    def test_a_plugin_that_joins_uploads_needs_no_holder(self, trio: PluginHosts) -> None:
         """Standbys that start during an upload would fail until it is over."""
         if not joins_uploads(trio.a.plugin):
             pytest.skip("this plug-in does not claim joins_uploads")

@@ -1,7 +1,8 @@
-"""A little master's file route on a free loopback port, with the faults that a downloader must survive.
+"""A master's route for files on a free loopback port, with the faults that a downloader must
+survive.
 
-Always holds: it answers `GET /v1/bundles/{id}/files/{path}` as docs/protocol.md says, authentication and ranges
-included.
+Always: it answers `GET /v1/bundles/{id}/files/{path}` as docs/protocol.md says, with authentication
+and ranges.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from torrentdist.model.errors import TorrentdistError
 
 
 class AnyFilePath(PathConvertor):
-    """Starlette's own `path` stops at a line break, which is a character like others in a name."""
+    """Matches any path. Starlette's own `path` stops at a line break, which a name may contain."""
 
     regex = r"[\s\S]*"
 
@@ -32,7 +33,8 @@ class AnyFilePath(PathConvertor):
 register_url_convertor("any_path", AnyFilePath())
 
 FindFile = Callable[[str, str], Path]
-"""From a bundle's id and the path in it to the file on disk; a TorrentdistError is the answer otherwise."""
+"""Gives the file on disk for a bundle's id and a path in it. A TorrentdistError becomes the
+answer."""
 
 
 class FileFault(Enum):
@@ -42,16 +44,16 @@ class FileFault(Enum):
     SILENT = "silent"
     """Connections are accepted and never answered."""
     DAMAGED = "damaged"
-    """One byte of every file is another."""
+    """One byte of every file is wrong."""
 
 
 class FileServer:
-    """Serves on a port that stays the same when it is started again."""
+    """Serves files. Its port stays the same when it is started again."""
 
     def __init__(self, find_file: FindFile, token: str) -> None:
         self.fault = FileFault.NONE
         self.asked: list[tuple[str, str | None]] = []
-        """The paths of the files that were asked for, each with the range."""
+        """The paths of the requested files, each with its range."""
         self._find_file = find_file
         self._token = token
         self._port = 0
@@ -73,7 +75,7 @@ class FileServer:
         self._serving = asyncio.create_task(self._server.serve(sockets=[listening]))
 
     async def stop(self) -> None:
-        """Refuse connections from now on, and break those that there are."""
+        """Refuses connections from now on, and breaks the open ones."""
         if self._server is None or self._serving is None:
             return
         self._serving.cancel()  # uvicorn's own shutdown takes up to 0.1 s to begin, and is polite
@@ -100,11 +102,11 @@ class FileServer:
 
 
 class _Broken(Exception):
-    """Ends a response in the middle: uvicorn then closes the connection."""
+    """Ends a response in the middle. uvicorn closes the connection then."""
 
 
 class _Faulty:
-    """What lies between the routes and the socket, and spoils what passes."""
+    """Stands between the routes and the socket, and spoils what passes."""
 
     def __init__(self, app: ASGIApp, fault: Callable[[], FileFault]) -> None:
         self._app = app

@@ -1,6 +1,6 @@
-"""An asyncio event loop in a thread of its own, for tests of what blocks.
+"""An asyncio event loop in a thread of its own, for tests of blocking code.
 
-Always holds: after close() no task and no thread of it is left.
+Always: after close() none of its tasks and threads is left.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class BackgroundLoop:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, _T], timeout: float | None = 60.0) -> _T:
-        """The result of `work`, which runs on the loop while this thread waits."""
+        """Runs `work` on the loop while this thread waits. Returns its result."""
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result(timeout)

@@ -1,7 +1,9 @@
-"""Some hosts on loopback that lend a plug-in what a daemon lends it, with real HTTP servers and real swarms.
+"""Hosts on loopback that lend a plug-in the services of a daemon, with real HTTP servers and real
+swarms.
 
-Always holds: a host that is crashed answers nobody, and stays a named holder until it is withdrawn, as a master does
-until its session expires. Must not do: verify or publish what a plug-in downloads; a test looks at the bare result.
+Always: a crashed host answers nobody. It stays a holder until it is withdrawn, as a master does
+until its session expires.
+Never: verify or publish what a plug-in downloads. A test looks at the bare result.
 """
 
 from __future__ import annotations
@@ -15,8 +17,9 @@ from types import TracebackType
 
 import httpx
 
-from torrentdist.bundle.metafile import Metafile, parse_metafile
+from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.metafile_maker import make_metafile
+from torrentdist.distributor.plugin_files import as_parsed
 from torrentdist.distributor.protocol import Holder
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest, MasterId
@@ -27,7 +30,8 @@ from torrentdist.testing.sample_trees import Tree, write_tree
 
 
 class LoopbackHosts:
-    """The cluster as far as a plug-in sees it: which bundles there are, and who holds them. A context manager."""
+    """The cluster as far as a plug-in sees it: which bundles there are, and who holds them. A
+    context manager."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -90,12 +94,13 @@ class LoopbackHosts:
         return self._metafiles[bundle_id]
 
     def digest(self, bundle_id: str) -> Digest:
-        """What the id stood for last, also after its removal."""
+        """The last digest of this id, also after its removal."""
         return self._metafiles[bundle_id].digest
 
 
 class LoopbackHost:
-    """One host: HostServices for its plug-in, and for the test what the daemon would do around the plug-in."""
+    """One host: HostServices for its plug-in, and for a test the acts of a daemon around the
+    plug-in."""
 
     def __init__(
         self, hosts: LoopbackHosts, name: str, directory: Path, loop: BackgroundLoop, swarm: LoopbackSwarm, token: str
@@ -109,7 +114,7 @@ class LoopbackHost:
         self._client = httpx.Client(headers={"Authorization": f"Bearer {token}"}, timeout=10.0, trust_env=False)
         self._loop.run(self._server.start())
 
-    # HostServices
+    # HostServices.
 
     def holders(self, bundle_id: str) -> list[Holder]:
         return [Holder(host.id, host.url) for host in self._hosts.holders(bundle_id)]
@@ -120,16 +125,16 @@ class LoopbackHost:
     def metafile(self, bundle_id: str) -> bytes:
         return self._hosts.metafile(bundle_id).raw
 
-    def fetch_by_swarm(self, metafile: bytes, dest_dir: Path, *, stall_secs: float) -> None:
-        self._swarm.fetch(self.id, parse_metafile(metafile), dest_dir, stall_secs)
+    def fetch_by_swarm(self, metafile: Metafile | bytes, dest_dir: Path, *, stall_secs: float) -> None:
+        self._swarm.fetch(self.id, as_parsed(metafile), dest_dir, stall_secs)
 
-    def seed(self, metafile: bytes, content_dir: Path) -> None:
-        self._swarm.seed(self.id, parse_metafile(metafile), content_dir)
+    def seed(self, metafile: Metafile | bytes, content_dir: Path) -> None:
+        self._swarm.seed(self.id, as_parsed(metafile), content_dir)
 
     def stop_seeding(self, digest: Digest) -> None:
         self._swarm.leave(self.id, digest)
 
-    # What a test does with a host
+    # For tests.
 
     @property
     def url(self) -> str:
@@ -148,42 +153,42 @@ class LoopbackHost:
         return path
 
     def take_directory(self, bundle_id: str, tree: Tree) -> Path:
-        """A bundle arrives on this host as a directory; returns its content directory, for upload()."""
+        """Lets a bundle arrive as a directory. Returns its content directory, for upload()."""
         arrived = self._arrive(tree)
         return self._take(bundle_id, make_metafile(arrived), arrived)
 
     def take_single_file(self, bundle_id: str, tree: Tree) -> Path:
-        """A bundle arrives on this host as a single file; returns its content directory, for upload()."""
+        """Lets a bundle arrive as a single file. Returns its content directory, for upload()."""
         arrived = self._arrive(tree)
         (file,) = arrived.iterdir()
         return self._take(bundle_id, make_metafile(file), arrived)
 
     def publish(self, bundle_id: str) -> None:
-        """This host has verified its copy: it is a holder and serves the files."""
+        """Makes this host a holder, which serves the files."""
         self._hosts.add_holder(bundle_id, self)
 
     def withdraw(self, bundle_id: str) -> None:
         self._hosts.remove_holder(bundle_id, self)
 
     def crash(self) -> None:
-        """Nobody gets an answer any more, and what was under way is broken off."""
+        """Ends all answers and breaks off what is under way."""
         self._loop.run(self._server.stop())
         self._swarm.crash(self.id)
 
     def restart(self) -> None:
-        """Back at the same address, seeding what was seeded before."""
+        """Comes back at the same address, and seeds what it seeded before."""
         self._loop.run(self._server.start())
         self._swarm.restart(self.id)
 
     def spoil_files(self, fault: FileFault) -> None:
-        """How this host's file server fails from now on."""
+        """Makes this host's file server fail in this way from now on."""
         self._server.fault = fault
 
     async def stop_server(self) -> None:
         await self._server.stop()
 
     def asked_files(self) -> list[tuple[str, str | None]]:
-        """The paths that this host's file server was asked for, each with the range."""
+        """The paths that were requested from this host's file server, each with its range."""
         return list(self._server.asked)
 
     def close(self) -> None:

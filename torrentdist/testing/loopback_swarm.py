@@ -1,6 +1,7 @@
-"""Real BitTorrent engines, one for each host that needs one, that know of each other without a directory.
+"""Real BitTorrent engines, one for each host, that learn of each other without a directory.
 
-Always holds: whoever is in a swarm is dialled by all the others in it. An engine starts when its host first needs it.
+Always: a host in a swarm is dialled by all others in it. An engine starts when its host first needs
+it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ class _Seeded(NamedTuple):
 
 
 class LoopbackSwarm:
-    """Blocking outside, for any thread; the engines live on the loop."""
+    """The engines of all hosts. Its methods block, for any thread, and the engines live on the
+    loop."""
 
     def __init__(self, loop: BackgroundLoop) -> None:
         self._loop = loop
@@ -41,7 +43,7 @@ class LoopbackSwarm:
         self._loop.run(self._leave(host, digest))
 
     def crash(self, host: MasterId) -> None:
-        """The engine is gone; what it seeded is remembered."""
+        """Ends the engine, and remembers what it seeded."""
         self._loop.run(self._close(host))
 
     def restart(self, host: MasterId) -> None:
@@ -89,7 +91,7 @@ class LoopbackSwarm:
         self._seeded.setdefault(host, {})[seeded.metafile.digest] = seeded
 
     def _introduce(self, digest: Digest) -> None:
-        """Tell every member of the swarm about all of them; an engine leaves itself out."""
+        """Names all members of the swarm to each of them. An engine leaves itself out."""
         transfers = {e.port: t for e in self._engines.values() if (t := e.transfer(digest)) is not None}
         members = [
             PeerAddress(host="127.0.0.1", port=port, role=PeerRole.MASTER, complete=not transfer.active)
@@ -100,7 +102,8 @@ class LoopbackSwarm:
 
 
 async def _wait_while_moving(transfer: Transfer, stall_secs: float) -> None:
-    """Until the transfer is done, or nothing has arrived for `stall_secs`."""
+    """Returns when the transfer is done. Raises `timed_out` when nothing has arrived for
+    `stall_secs`."""
     done = -1
     while transfer.view().done > done or transfer.active is False:
         done = transfer.view().done

@@ -1,7 +1,8 @@
-"""A LeaderElector in memory, for tests of what happens around an election.
+"""A LeaderElector in memory, for tests of code around an election.
 
-Always holds: one leader at most, the first of the queue that its gate calls ready; it passes the same contract suite as
-the elector on ZooKeeper. Must not do: fence anything; there is nothing to write to.
+Always: there is one leader at most, the first in the queue that its gate calls ready. It passes the
+same contract suite as the elector on ZooKeeper.
+Never: fence anything. There is nothing to write to.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class MemoryElection:
 
 
 class MemoryElector:
-    """A LeaderElector."""
+    """One master in the queue of a MemoryElection."""
 
     def __init__(self, election: MemoryElection, master: MasterId, ready: Gate) -> None:
         self._election = election

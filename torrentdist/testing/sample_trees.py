@@ -1,6 +1,6 @@
 """Sample content for tests: directory trees as values, from a path to the bytes of its file.
 
-Always holds: the same tree is the same bytes in every run.
+Always: a tree has the same bytes in every run.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ MANY_SMALL: Tree = {f"part-{number % 7}/{number:04}.bin": some_bytes(100 + numbe
 
 
 def write_tree(directory: Path, tree: Tree) -> None:
-    """Make the files of `tree` below `directory`."""
+    """Makes the files of `tree` below `directory`."""
     for path, content in tree.items():
         file = directory / path
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -84,7 +84,7 @@ class ClientPeer:
     def _on_picture(self, picture: SwarmPicture) -> None:
         self._client.learn(picture.masters)
         self.engine.allow(picture.addresses)
-        self.engine.rtt = picture.rtt
+        self.engine.set_rtt(picture.rtt)
         for digest, swarm in picture.swarms.items():
             transfer = self.engine.transfer(digest)
             if transfer is not None:

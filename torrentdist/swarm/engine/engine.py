@@ -56,14 +56,14 @@ class Engine:
 
         The directory may know a refused address by now.
         """
-        self._tell = tell or (lambda _: None)
-        self._on_blocked_address = on_blocked
+        tell = tell or (lambda _: None)
+        self._on_blocked = on_blocked
         self._session = LibtorrentSession(config)
-        self._transfers = Transfers(self._session, self._report)
-        self._connections = Connections(self._session.set_filter, self._transfers.known_digest, self._report)
+        self._transfers = Transfers(self._session, tell)
+        self._connections = Connections(self._session.set_filter, self._transfers.known_digest, tell)
         self._pulse = TransferPulse(self._transfers, self.refresh)
         self._limits = RequestLimits()
-        self.rtt = 0.0
+        self._rtt = 0.0
         """Seconds to the others and back. 0: unknown."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._asked_at = 0.0
@@ -157,6 +157,13 @@ class Engine:
         self.refresh()
         return self._statistics
 
+    def set_rtt(self, seconds: float) -> None:
+        """Sets the time to the others and back, which widens the limits where they are far.
+
+        0: unknown.
+        """
+        self._rtt = seconds
+
     def crowd(self, digest: Digest, receivers: int | None) -> None:
         """Sets how many receivers share a swarm (None: it is no crowd any more).
 
@@ -210,9 +217,6 @@ class Engine:
 
     # Inside.
 
-    def _report(self, fact: Fact) -> None:
-        self._tell(fact)
-
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
@@ -227,7 +231,7 @@ class Engine:
             self._transfers.add(transfer, params, local=None)
 
     def _set_limits(self) -> None:
-        if self._session.is_open and (news := self._limits.news(self._statistics, self.rtt, time.monotonic())):
+        if self._session.is_open and (news := self._limits.news(self._statistics, self._rtt, time.monotonic())):
             self._session.apply(news)
 
     async def _reconnect(self, digests: Collection[Digest]) -> None:
@@ -271,5 +275,5 @@ class Engine:
         self._connections.on_connected(alert)
 
     def _on_peer_blocked(self, alert: lt.peer_blocked_alert) -> None:
-        if self._on_blocked_address is not None:
-            self._on_blocked_address(alert.endpoint[0])
+        if self._on_blocked is not None:
+            self._on_blocked(alert.endpoint[0])

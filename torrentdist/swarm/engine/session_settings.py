@@ -1,7 +1,8 @@
-"""The settings of our libtorrent session, each with the reason why it is not the default.
+"""The settings of our libtorrent session, each with the reason why it isn't the default.
 
-Always holds: what is set here is the same in every process of a cluster. What differs from host to
-host is in EngineConfig, or follows from its processors. Must not do: hold a value without a reason.
+Always: these settings are the same in every process of a cluster. Values that differ from host to
+host are in EngineConfig, or follow from the processors.
+Never: hold a value without a reason.
 """
 
 from __future__ import annotations
@@ -20,28 +21,30 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.swarm.engine.request_limits import MOST_ALLOWED, MOST_ASKED
 
 DISK_IO: Final = "pread_disk_io_constructor"
-"""mmap counts a whole bundle as resident memory; posix does the disk's work in the network thread,
-so a slow disk stalls every peer. pread has threads, and memory bounded by max_queued_disk_bytes."""
+"""mmap counts a whole bundle as resident memory. posix works in the network thread, so a slow disk
+stalls every peer. pread has threads of its own, and memory bounded by max_queued_disk_bytes."""
 
 MiB: Final = 1024 * 1024
 SEND_BUFFER: Final = 2 * MiB
 
 
 class EngineConfig(msgspec.Struct, frozen=True):
+    """The settings of one engine that differ from host to host."""
+
     listen_host: str = "127.0.0.1"
-    """0.0.0.0 or :: listen on all addresses. A specific one is the source of our own connections
-    too, because others accept us by the address that the directory names."""
+    """0.0.0.0 or :: listens on all addresses. A specific address is also the source of our own
+    connections, because others accept us by the address that the directory names."""
     port: int = 0
     """0: any free port."""
     upload_limit: int = 0
-    """Bytes per second, 0: none. Holds on loopback and private addresses too."""
+    """Bytes per second, on loopback and private networks too. 0: no limit."""
     download_limit: int = 0
     nice: int = 0
-    """Of libtorrent's threads."""
+    """Nice value of libtorrent's threads, on top of this process's own."""
 
 
 def engine_config(swarm: SwarmConfig, listen_host: str) -> EngineConfig:
-    """`listen_host`: where the configuration names none."""
+    """The engine's settings from the configuration. `listen_host` is used if it names none."""
     return EngineConfig(
         listen_host=swarm.listen or listen_host,
         port=swarm.port,
@@ -63,7 +66,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("enable_lsd", False, "no multicast into the host's network"),
     Setting("enable_upnp", False, "no port is opened on a router"),
     Setting("enable_natpmp", False, "no port is opened on a router"),
-    Setting("enable_ip_notifier", False, "a changing interface must not reopen the listening socket on another port"),
+    Setting("enable_ip_notifier", False, "a changed interface must not reopen the listening socket on another port"),
     Setting("listen_system_port_fallback", False, "a port that is taken is an error, not another port"),
     Setting("max_retry_port_bind", 0, "a port that is taken is an error, not another port"),
     # One TCP connection between two hosts, plain.
@@ -121,7 +124,7 @@ ALERTS: Final = (
     | lt.alert_category.connect
     | lt.alert_category.ip_block
 )
-"""Nothing per block or piece: the interpreter would be busy with it."""
+"""Nothing for each block or piece: the interpreter would be busy with it."""
 
 
 def listen_interface(host: str, port: int) -> str:
@@ -147,9 +150,12 @@ def port_of_user_agent(client: bytes) -> int | None:
 
 
 def one_port(host: str) -> int:
-    """A free port for all addresses of this machine; 0 for a specific one, where libtorrent finds
-    one by itself. On all of them it takes another port for each address, and only one of those is
-    told to the others."""
+    """A free port for all addresses of this machine. 0 for a specific address, where libtorrent
+    finds one.
+
+    On all addresses, libtorrent takes another port for each, and only one of those is told to the
+    others.
+    """
     address = ipaddress.ip_address(host)
     if not address.is_unspecified:
         return 0
@@ -158,10 +164,13 @@ def one_port(host: str) -> int:
 
 
 def disk_threads(processors: int) -> dict[str, int]:
-    """10 and 1 by default. libtorrent wakes all of them for every block: of 48 hosts on two
-    processors each had 2,900 turns for its disk threads with 4 and 2 of them, and 1,500 with 2 and
-    1. One alone would wait for a disk that hangs, and one alone is too few to check what is already
-    there where there are processors for more."""
+    """The numbers of threads for the disk. The defaults are 10 and 1.
+
+    libtorrent wakes all of them for every block: of 48 hosts on two processors, each had 2,900
+    turns for its disk threads with 4 and 2 of them, and 1,500 with 2 and 1. A single thread would
+    wait for a disk that hangs. A single one for hashing is too few to check old content where there
+    are processors for more.
+    """
     return {"aio_threads": min(max(2, processors), 4), "hashing_threads": 2 if processors >= 4 else 1}
 
 
@@ -186,7 +195,7 @@ def session_params(config: EngineConfig, host: str) -> lt.session_params:
 
 
 def limit_everybody(session: lt.session) -> None:
-    """Put every address into the one peer class that the session's rate limits hold for.
+    """Makes the session's rate limits hold for every address.
 
     libtorrent puts loopback and private addresses into a class of its own without limits.
     """
