@@ -1,8 +1,8 @@
-"""Standard streams that end nothing: a command or a daemon goes on when what it has to say cannot be written.
+"""Keeps a command or a daemon running when its messages cannot be written.
 
-Always: descriptors 0 to 2 are open, so that no file and no socket of ours takes their place. What stderr cannot take
-is dropped and counted, and the next line that can be written is preceded by one that says how much is missing.
-Never: raise because of stderr. Stdout carries data, so that its errors stay errors.
+Always: descriptors 0 to 2 are open, so no file or socket of ours takes their place. Lines that stderr cannot take are
+dropped and counted, and the next line that can be written comes after a notice of how many are missing.
+Never: a failed write to stderr raises. Stdout carries data, so its errors stay errors.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ def _plain_notice(lines: int) -> str:
 
 
 class LossyOutput(io.RawIOBase):
-    """Writes to a descriptor, and drops what it does not take."""
+    """Writes to a descriptor, and drops lines that the descriptor does not take."""
 
     def __init__(self, fd: int) -> None:
         self.dropped = 0
         """Lines dropped since the process began."""
         self.notice: Callable[[int], str] = _plain_notice
-        """Makes the line that says how many are missing."""
+        """Makes the notice from the number of missing lines."""
         self.patience_ms = FOREVER_MS
-        """How long a reader that is behind, as of a pipe, may keep a write waiting."""
+        """Longest wait for a slow reader, as of a pipe, in milliseconds."""
         self._fd = fd
         self._untold = 0
         self._line_is_cut = False
@@ -66,7 +66,7 @@ class LossyOutput(io.RawIOBase):
         return True
 
     def _room(self) -> int:
-        """How many bytes can be written at once without waiting."""
+        """Returns how many bytes can be written now without waiting."""
         if stat.S_ISREG(os.fstat(self._fd).st_mode):
             return 1 << 30
         ready = select.poll()
@@ -86,7 +86,9 @@ class LossyOutput(io.RawIOBase):
 
 
 def protect_streams() -> None:
-    """Make this process's streams such that they end nothing. Streams that somebody else has put there stay."""
+    """Replaces this process's streams by ones that never end it. A stream that a caller has
+    replaced already stays.
+    """
     _open_descriptors()
     if sys.stdout is None:
         sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115  # for as long as this process lives
@@ -102,7 +104,7 @@ def protect_streams() -> None:
 
 
 def lossy_stderr() -> LossyOutput | None:
-    """What stands behind sys.stderr; None where somebody else has put another stream there."""
+    """Returns the output behind sys.stderr; None if a caller has replaced it."""
     output = getattr(sys.stderr, "buffer", None)
     return output if isinstance(output, LossyOutput) else None
 

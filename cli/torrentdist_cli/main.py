@@ -121,5 +121,7 @@ def _give_up_unwritable_output() -> None:
 
 
 def _give_up_output() -> None:
-    """Python flushes stdout once more when it ends, which would fail again and change the exit code."""
+    """Python flushes stdout once more when it ends, which would fail again and change the exit
+    code.
+    """
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -7,8 +7,8 @@ from torrentdist.model.errors import TorrentdistError
 
 
 def read_token(token_file: str) -> str:
-    """Returns the bearer token in a file; empty if no file is named. Raises `secret_invalid`, as daemons do, for a file
-    that other users can read.
+    """Returns the bearer token in a file; empty if no file is named. Raises `secret_invalid`, as
+    daemons do, for a file that other users can read.
     """
     if not token_file:
         return ""

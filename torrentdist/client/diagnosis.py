@@ -28,9 +28,13 @@ LEAST_FILES = 1024
 GOOD_FILES = 8192
 LOW_DISK_SHARE = 0.05
 LEAST_CONNECTIONS = 10
-"""A master, a supervisor, members of resource groups, all on one host, and each again while it reconnects."""
+"""A master, a supervisor, members of resource groups, all on one host, and each again while it
+reconnects.
+"""
 CLOCK_SECS = 2.0
-"""More than any clock that is kept by NTP is off. People compare logs by it; nothing is decided by it."""
+"""More than any clock that is kept by NTP is off. People compare logs by it; nothing is decided by
+it.
+"""
 
 
 READY_HINTS = {
@@ -141,8 +145,9 @@ def judge_servers(servers: Sequence[ServerFacts]) -> list[Finding]:
 
 
 def judge_limits(server: ServerFacts, sessions: Collection[float]) -> list[Finding]:
-    """`sessions`: what daemons ask for, as this server grants it, and how long it may serve the past after it was cut
-    off itself."""
+    """`sessions`: what daemons ask for, as this server grants it, and how long it may serve the
+    past after it was cut off itself.
+    """
     if server.settings is None:
         hint = "Add conf to 4lw.commands.whitelist in zoo.cfg."
         return [warning("session", server.address, "the server does not tell its limits", hint)]

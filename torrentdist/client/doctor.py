@@ -59,7 +59,9 @@ class _Address(msgspec.Struct):
 
 
 async def examine(config: Config, origins: Mapping[str, str]) -> list[Finding]:
-    """Findings, causes first. What is configured says what this host is: a client, a supervisor's, a master's."""
+    """Findings, causes first. What is configured says what this host is: a client, a supervisor's,
+    a master's.
+    """
     given = {key.partition(".")[0] for key, origin in origins.items() if origin != DEFAULT_ORIGIN}
     config = await asyncio.to_thread(_with_own_master, config, origins)
     findings = [Finding(check="configuration", detail="loads, and every value is valid")]
@@ -150,8 +152,9 @@ def _disk(path: Path) -> DiskFacts:
 
 
 def sessions(config: Config, origins: Mapping[str, str], masters: Iterable[MasterFacts]) -> set[float]:
-    """What daemons ask for: this host's, as far as its configuration is a daemon's, else what the masters say. A
-    client's own default says nothing about anybody."""
+    """What daemons ask for: this host's, as far as its configuration is a daemon's, else what the
+    masters say. A client's own default says nothing about anybody.
+    """
     own = config.zookeeper.session_timeout_secs
     daemons = {key.partition(".")[0] for key, origin in origins.items() if origin != DEFAULT_ORIGIN}
     if daemons & {"master", "supervisor"} or origins.get("zookeeper.session_timeout_secs", "") not in _UNSAID:
@@ -304,7 +307,9 @@ async def _way_back(http: Http, url: str, port: int) -> DialView | None:
 
 @asynccontextmanager
 async def _own_port(config: Config, given: Iterable[str]) -> AsyncIterator[int]:
-    """The swarm port of a daemon on this host; without one, a port that is open for as long as this is."""
+    """The swarm port of a daemon on this host; without one, a port that is open for as long as this
+    is.
+    """
     for directory in _data_dirs(config, given):
         if (address := _address(directory)) is not None:
             yield address.swarm_port

@@ -1,6 +1,6 @@
-"""Jobs from the client's side: a directory with a job.toml goes up as a bundle and is submitted; jobs are steered.
+"""Submits jobs, shows them and changes them, for commands.
 
-Always holds: job.toml is checked here, with the place of an error in the file, before anything is uploaded.
+Always: job.toml is checked before anything is uploaded, and an error names its place in the file.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SUBMIT_SECS = 30.0
 
 
 def read_job(directory: Path) -> JobSpec:
-    """The job of a directory, checked: the file, its values, and that the program is there and can be run."""
+    """Returns the job of a directory. The file, its values and the program to run are checked."""
     path = directory / FILE_NAME
     try:
         text = path.read_text(encoding="utf-8")
@@ -46,7 +46,7 @@ def read_job(directory: Path) -> JobSpec:
 
 
 def job_in(what: str) -> JobSpec | None:
-    """The checked job of a directory; None where a bundle's id is meant, which has no slash."""
+    """Returns the checked job of a directory. None: `what` is a bundle's id, which has no slash."""
     return read_job(Path(what)) if "/" in what or Path(what).is_dir() else None
 
 
@@ -62,7 +62,9 @@ async def submit(
     timeout: float = 3600.0,
     progress: Callable[[UploadProgress], None] = lambda _: None,
 ) -> JobView:
-    """Submit a directory, uploaded under its content's own id, or a bundle that is there already."""
+    """Submits a bundle that is in the cluster, or a directory, which is uploaded under an id made
+    from its content.
+    """
     bundle = what
     spec = job_in(what)
     if spec is not None:
@@ -74,7 +76,7 @@ async def submit(
 
 
 async def _expect_room_for(client: MasterClient, spec: JobSpec) -> None:
-    """Refuse before the upload what the leader would refuse after it."""
+    """Refuses before the upload what the leader would refuse after it."""
     for other in await client.ask_patiently("GET", "/v1/jobs", list[JobView], params={"any": "true"}):
         if other.name == spec.name and other.status not in ENDED:
             raise TorrentdistError("job_exists", id=spec.name)
@@ -83,7 +85,7 @@ async def _expect_room_for(client: MasterClient, spec: JobSpec) -> None:
 
 
 async def jobs(client: MasterClient) -> list[JobView]:
-    """In the order of their names, the oldest of a name first."""
+    """Returns all jobs in the order of their names; of equal names, the oldest comes first."""
     found = await all_pages(
         lambda page: client.read_of_leader("/v1/jobs", list[JobView], params=page), lambda job: job.id
     )
@@ -91,7 +93,7 @@ async def jobs(client: MasterClient) -> list[JobView]:
 
 
 async def job(client: MasterClient, name: str) -> JobView:
-    """With its story."""
+    """Returns one job with its story."""
     return await client.read_of_leader(f"/v1/jobs/{name}", JobView, params={"events": "true"})
 
 

@@ -46,7 +46,9 @@ Note = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which part of it. `last`: of each stream, so many of the last lines that a host keeps; None: all."""
+    """Which part of it. `last`: of each stream, so many of the last lines that a host keeps; None:
+    all.
+    """
 
     workers: frozenset[int] | None = None
     streams: Sequence[str] = STREAMS

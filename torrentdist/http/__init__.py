@@ -1,1 +1,3 @@
-"""HTTP/1.1 requests to masters and supervisors: the connections, the limits on answers, and what answers mean."""
+"""HTTP/1.1 requests to masters and supervisors: the connections, the limits on answers, and what
+answers mean.
+"""

@@ -23,8 +23,9 @@ from torrentdist.model.errors import TorrentdistError
 T = TypeVar("T")
 
 CONNECT_SECS = (0.25, 0.25, 0.25, 0.25, 1.0)
-"""Time for each attempt to connect. A live host answers at once, but on a full link the first packets are often lost,
-and the system itself would send them again only after 1 s, 2 s and 4 s."""
+"""Time for each attempt to connect. A live host answers at once, but on a full link the first
+packets are often lost, and the system itself would send them again only after 1 s, 2 s and 4 s.
+"""
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -44,7 +45,9 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class Broken(Exception):
-    """The server gave no answer that a process of ours would give. `sent`: it may have carried out the request."""
+    """The server gave no answer that a process of ours would give. `sent`: it may have carried out
+    the request.
+    """
 
     def __init__(self, detail: str, *, sent: bool) -> None:
         super().__init__(detail)
@@ -85,7 +88,9 @@ async def _attempt(http: Http, url: str, request: Request, connect_secs: float, 
 
 
 def error_in(response: Answer) -> TorrentdistError | None:
-    """Returns the error that an answer carries; None if it reports success. Broken: no process of ours answers so."""
+    """Returns the error that an answer carries; None if it reports success. Broken: no process of
+    ours answers so.
+    """
     if response.status_code < 400:
         return None
     try:
@@ -98,7 +103,9 @@ def error_in(response: Answer) -> TorrentdistError | None:
 
 
 def expect_known(error: TorrentdistError, request: Request) -> TorrentdistError:
-    """Returns the same error. Broken: the server does not know the request's path, so it is no master."""
+    """Returns the same error. Broken: the server does not know the request's path, so it is no
+    master.
+    """
     if error.code == "not_found" and error.fields.get("what") == request.path:
         why = "it is no master (perhaps a supervisor's gateway), or one of an older release"
         raise Broken(f"it does not know {request.path}: {why}", sent=False)
@@ -106,7 +113,9 @@ def expect_known(error: TorrentdistError, request: Request) -> TorrentdistError:
 
 
 def decode(response: Answer, kind: type[T]) -> T:
-    """Returns the answer's body as a value. Broken: it is not of that kind, so the server is no master."""
+    """Returns the answer's body as a value. Broken: it is not of that kind, so the server is no
+    master.
+    """
     try:
         return msgspec.json.decode(response.content, type=kind)
     except msgspec.MsgspecError as exc:

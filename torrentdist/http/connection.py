@@ -21,7 +21,9 @@ READ_BYTES: Final = 256 * 1024
 """Number of bytes read at once. No head of an answer is larger."""
 WRITE_BYTES: Final = 64 * 1024
 MOST_HEADS: Final = 16
-"""Provisional answers (status 1xx) that a server may send before the real one, and lines after the last chunk."""
+"""Provisional answers (status 1xx) that a server may send before the real one, and lines after the
+last chunk.
+"""
 
 
 class Connection:
@@ -42,7 +44,9 @@ class Connection:
         return fresh and not rest and not self._reader.at_eof() and not self.writer.is_closing()
 
     async def send(self, head: bytes, content: bytes, secs: float) -> None:
-        """Sends the request. A server that refuses it early may have said why, so a broken connection is no error."""
+        """Sends the request. A server that refuses it early may have said why, so a broken
+        connection is no error.
+        """
         self.is_over = False
         try:
             self.writer.write(head + content[:WRITE_BYTES])

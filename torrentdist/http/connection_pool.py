@@ -30,7 +30,9 @@ SECOND_ADDRESS_SECS: Final = 0.1
 """If a name has several addresses, the next one is tried after this long without a connection."""
 DEFAULT_SECS: Final = 5.0
 _ADDRESS: Final = re.compile(r"[0-9.]+|.*:.*")
-"""Matches an address. asyncio must not race connections to a single one: its race loses a cancelled socket."""
+"""Matches an address. asyncio must not race connections to a single one: its race loses a cancelled
+socket.
+"""
 _OWN_HEADERS: Final = {"User-Agent": "torrentdist", "Accept-Encoding": "gzip"}
 
 
@@ -90,7 +92,9 @@ class Http:
         silence_secs: float | None = None,
         most_bytes: int = MOST_BYTES,
     ) -> Answer:
-        """Sends one request and returns its answer, whatever the status. `most_bytes` bounds the unpacked body."""
+        """Sends one request and returns its answer, whatever the status. `most_bytes` bounds the
+        unpacked body.
+        """
         if params:
             url += f"{'&' if '?' in url else '?'}{urlencode(params, quote_via=quote)}"
         credentials = self._access(origin_of(url)).headers()
@@ -115,7 +119,9 @@ class Http:
         return answer
 
     def _put_back(self, origin: Origin, connection: Connection) -> None:
-        """Keeps a connection for the next request, and drops all that their servers have ended meanwhile."""
+        """Keeps a connection for the next request, and drops all that their servers have ended
+        meanwhile.
+        """
         for known, idle in list(self._idle.items()):
             for gone in [other for other in idle if not other.is_usable()]:
                 idle.remove(gone)

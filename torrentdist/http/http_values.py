@@ -10,7 +10,9 @@ import msgspec
 
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 MOST_BYTES: Final = 64 * 1024 * 1024
-"""Largest body of an answer that callers accept unless they say otherwise: that of the largest metafile."""
+"""Largest body of an answer that callers accept unless they say otherwise: that of the largest
+metafile.
+"""
 
 
 class Headers(Mapping[str, str]):

@@ -1,4 +1,6 @@
-"""`torrentdist bundle prune`: room on this host, made by its supervisor, or in the whole cluster, by the leader."""
+"""`torrentdist bundle prune`: room on this host, made by its supervisor, or in the whole cluster,
+by the leader.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`torrentdist ha init`, `backup` and `restore`: the cluster's records made, taken outside of ZooKeeper, and back."""
+"""`torrentdist ha init`, `backup` and `restore`: the cluster's records made, taken outside of
+ZooKeeper, and back.
+"""
 
 from __future__ import annotations
 

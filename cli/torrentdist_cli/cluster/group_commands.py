@@ -1,4 +1,6 @@
-"""`torrentdist group`: resource groups as an administrator sees and changes them, in ZooKeeper itself."""
+"""`torrentdist group`: resource groups as an administrator sees and changes them, in ZooKeeper
+itself.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Commands and groups of our command line: all know the shared options, and a group imports a command when it is named.
+"""The classes of our commands and groups: all know the shared options, and a group imports a command when it is named.
 
-Always holds: `--help` of a group imports none of its commands, so it costs what click costs. The short help of a lazy
-command is written beside its address; a test holds the two together.
+Always: `--help` of a group imports none of its commands, so it is as quick as click. The short help of a lazy command
+stands beside its address; a test compares it with the command's own help.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ def _remember_format(ctx: click.Context, param: click.Parameter, value: str | No
 
 
 class SharedOptions(click.Command):
-    """Adds the shared options, shows them in a section of their own, and refuses empty values of any parameter."""
+    """Adds the shared options, shows them in a section of their own, and refuses empty values of
+    any parameter.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         own: list[click.Parameter] = list(kwargs.get("params") or [])
@@ -96,7 +98,7 @@ class Command(SharedOptions):
 
 
 class Lazy(NamedTuple):
-    """Where a command is to be found, as `module:attribute`, and its one line of help."""
+    """The place of a command, as `module:attribute`, and its one line of help."""
 
     where: str
     short_help: str

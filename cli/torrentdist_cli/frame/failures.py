@@ -1,7 +1,7 @@
-"""How a failure ends the command: what is said on stderr, and the exit code.
+"""Turns a failure into a message on stderr and an exit code.
 
-Always holds: an error has the same text whatever `-o` says: data is on stdout, and stdout stays empty or whole. Text
-from outside is made printable first, so that no name can steer a terminal.
+Always: an error has the same text with every `-o`; stdout has all the data or none. Text from outside is made printable
+first, so no name can control a terminal.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torrentdist_cli.frame.terminal import say, say_help
 EXIT_INTERRUPTED = 130
 EXIT_TERMINATED = 143
 EXIT_PIPE = 141
-"""Whoever read our output stopped reading, as after `| head -1`."""
+"""The reader of our output went away, as after `| head -1`."""
 
 _DISK_ERRNOS = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.EFBIG, errno.ENOTDIR}
@@ -31,7 +31,7 @@ _SPARK_PACKAGES = frozenset({"pyspark", "pyarrow", "pandas", "py4j"})
 
 
 def known_failure(exc: BaseException) -> TorrentdistError | None:
-    """The error of the table that an exception stands for; None: a bug of ours."""
+    """Returns the error of the table that an exception stands for; None: it is a bug of ours."""
     if isinstance(exc, TorrentdistError):
         return exc
     if isinstance(exc, BaseExceptionGroup):
@@ -47,7 +47,9 @@ def known_failure(exc: BaseException) -> TorrentdistError | None:
 
 
 def _missing_package(exc: ModuleNotFoundError) -> TorrentdistError | None:
-    """What to install, where only the client's packages are; None for a module of ours: that is a bug."""
+    """Returns the error that says what to install; None for a missing module of ours, which is a
+    bug.
+    """
     missing = (exc.name or "torrentdist").partition(".")[0]
     if missing.startswith("torrentdist"):
         return None
@@ -57,7 +59,7 @@ def _missing_package(exc: ModuleNotFoundError) -> TorrentdistError | None:
 
 
 def report(exc: BaseException, *, verbose: bool) -> int:
-    """Say on stderr what went wrong; returns the exit code."""
+    """Tells on stderr what went wrong, and returns the exit code."""
     if isinstance(exc, click.exceptions.NoArgsIsHelpError):
         say_help(exc.ctx.get_help() if exc.ctx else str(exc))
         return EXIT_USAGE
@@ -74,7 +76,7 @@ def report(exc: BaseException, *, verbose: bool) -> int:
 
 
 def causes_of(error: TorrentdistError) -> Iterator[str]:
-    """What led to an error, as far as its own sentence doesn't say it already."""
+    """Returns what led to an error, without what its own sentence says already."""
     said, cause = error.message, error.__cause__
     while cause is not None:
         text = cause_text(cause) or type(cause).__name__

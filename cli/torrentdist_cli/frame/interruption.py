@@ -1,7 +1,7 @@
-"""Runs a command's coroutine so that signals end it well.
+"""Runs a command's coroutine, and ends it well on a signal.
 
-Always holds: the first Ctrl-C or SIGTERM cancels the work, which then closes what it opened, within a few seconds; the
-second one ends the process at once.
+Always: the first Ctrl-C or SIGTERM cancels the work, which closes what it opened within a few seconds. The second one
+ends the process at once.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from torrentdist_cli.frame.terminal import say
 T = TypeVar("T")
 
 STOP_SECS = 5.0
-"""A thread that reads a large file cannot be cancelled: after this long nobody waits for it."""
+"""Longest wait for the work to end. A thread that reads a large file cannot be cancelled."""
 _SHOW_CURSOR = "\x1b[?25h"
 
 
 class Interrupted(Exception):
-    """The user, or whoever runs the process, ended the command."""
+    """A signal ended the command."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
@@ -35,7 +35,7 @@ class Interrupted(Exception):
 
 
 class _Stop:
-    """What the signals of one run have led to."""
+    """The signals of one run."""
 
     def __init__(self) -> None:
         self.number = 0
@@ -58,7 +58,7 @@ class _Stop:
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """The result of `work`; Interrupted if a signal ended it."""
+    """Returns the result of `work`; raises Interrupted if a signal ended it."""
     stop = _Stop()
     try:
         return asyncio.run(_until_signal(work, stop))

@@ -1,7 +1,7 @@
-"""What the user said on every level of a command line, and the configuration that follows from it.
+"""Collects the shared options of a command line, and loads the configuration that follows from them.
 
-An option that every command knows may stand before or after the command's name; said twice, the later one counts.
-Must not do: read a file or connect to anything before a command asks for it.
+A shared option may stand before or after the command's name. If it is given twice, the later one counts.
+Never: it reads a file before a command asks for the configuration.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A transfer under way, on stderr: a bar on a terminal, a line every ten seconds otherwise, nothing with --quiet.
+"""Shows a transfer on stderr: a bar on a terminal, a line every ten seconds elsewhere, nothing with --quiet.
 
-Must not do: anything that the transfer depends on; what it is given are pictures, and it may skip any of them.
+Never: the transfer depends on it; it gets pictures of the transfer, and may skip any of them.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ T = TypeVar("T")
 
 LINE_SECS = 10.0
 _NAMED = 3
-"""Masters that an upload waits for, in one line."""
+"""Most masters named in one line."""
 
 
 @contextmanager
 def transfer_display(session: Session) -> Iterator[Show]:
-    """What to call with every picture of a transfer."""
+    """Yields a function to call with every picture of a transfer."""
     if session.quiet:
         yield lambda picture: None
     elif sys.stderr.isatty():
@@ -44,7 +44,9 @@ def transfer_display(session: Session) -> Iterator[Show]:
 def paced(
     show: Callable[[T], None], period: float = LINE_SECS, clock: Callable[[], float] = time.monotonic
 ) -> Callable[[T], None]:
-    """`show`, at most once a period, and not before the first one is over."""
+    """Returns a function that calls `show` once a period at most, and not before the first period
+    is over.
+    """
     due = clock() + period
 
     def show_if_due(picture: T) -> None:
@@ -57,7 +59,9 @@ def paced(
 
 
 def sentence(picture: Picture) -> str:
-    """One line about a transfer: `fetching 45%, 1.2 GiB of 2.6 GiB, 118.3 MiB/s, 12s left, 80% from peers`."""
+    """Returns one line about a transfer: `fetching 45%, 1.2 GiB of 2.6 GiB, 118.3 MiB/s, 12s left,
+    80% from peers`.
+    """
     share = percent(picture.done / picture.size) if picture.size else "0%"
     return ", ".join(
         [f"{picture.phase.value} {share}", f"{size(picture.done)} of {size(picture.size)}", *_details(picture)]

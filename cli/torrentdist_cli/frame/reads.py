@@ -1,4 +1,6 @@
-"""The masters, as a command asks them: what they answer from old records is said to be so, on stderr."""
+"""Gives commands a client of the masters that warns on stderr about waits and about answers from
+old records.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Lays values out as a table that fits its reader: as wide as it needs for a file or a program, else as the terminal.
+"""Lays values out as a table that fits the terminal, or without a limit for a file or a program.
 
 Always: a line is at most as wide as the terminal, a value is not broken over lines, and values that differ look
-different. Where there is too little room, empty columns go, then long values lose their middle, then each row becomes a
-block of lines.
-Never: look at a terminal itself; the width is passed in. It is pure.
+different. If there is too little room, empty columns go first, then long values lose their middle, and at last each row
+becomes a block of lines.
+Pure: the caller passes in the width.
 """
 
 from __future__ import annotations
@@ -17,18 +17,20 @@ from torrentdist.model.wording import printable
 GAP = "  "
 ELLIPSIS = "…"
 SHORTEST = 12
-"""A value with fewer columns says nothing; then a row becomes a block."""
+"""Fewest columns of a shortened value. With less room, each row becomes a block."""
 NARROWEST_PROSE = 20
 PROSE = frozenset({"NOTE", "REASON", "WHAT", "WHY NOT"})
-"""Columns of sentences: they go on in the next line, between two words."""
+"""Columns with sentences, which continue on the next line between two words."""
 _WHOLE = frozenset({"AT", "STATE", "STATUS", "EVENT"})
-"""Columns that are never shortened, as numbers aren't."""
+"""Columns that are never shortened, like those with numbers."""
 
 Cells = Sequence[str]
 
 
 def table(headers: Cells, rows: Iterable[Cells], right: Iterable[str], width: int | None) -> str:
-    """Columns side by side; those in `right` hold numbers, which are aligned there and never shortened."""
+    """Returns the table. Columns in `right` hold numbers, which are aligned to the right and never
+    shortened.
+    """
     numbers = frozenset(right)
     whole = numbers | _WHOLE
     cells = [[printable(cell) for cell in row] for row in rows]
@@ -48,7 +50,7 @@ def table(headers: Cells, rows: Iterable[Cells], right: Iterable[str], width: in
 
 
 def pairs(rows: Iterable[tuple[str, str]], width: int | None) -> str:
-    """Name and value, one pair a line."""
+    """Returns one line for each pair of name and value."""
     found = [(name, printable(value)) for name, value in rows]
     widest = max((columns(name) for name, _ in found), default=0)
     room = None if width is None else max(width - widest - len(GAP), SHORTEST)
@@ -61,7 +63,7 @@ def pairs(rows: Iterable[tuple[str, str]], width: int | None) -> str:
 
 
 def _blocks(headers: Cells, cells: list[list[str]], width: int) -> str:
-    """Each row as a block of names and values, without those that are empty."""
+    """Returns each row as a block of names and values, without the empty ones."""
     room = width - max(map(columns, headers)) - len(GAP)
     shown = [
         column if header in PROSE else shorten_apart(column, room) or column
@@ -72,14 +74,14 @@ def _blocks(headers: Cells, cells: list[list[str]], width: int) -> str:
 
 
 def columns(text: str) -> int:
-    """How many columns of a terminal the text takes."""
+    """Returns how many columns of a terminal the text takes."""
     if text.isascii():
         return len(text)
     return sum(map(_char_columns, text))
 
 
 def shorten(text: str, room: int) -> str:
-    """The text without its middle, if it has more than `room` columns."""
+    """Returns the text, without its middle if it has more than `room` columns."""
     if columns(text) <= room:
         return text
     tail = (room - 1) // 2
@@ -87,7 +89,9 @@ def shorten(text: str, room: int) -> str:
 
 
 def shorten_apart(values: Sequence[str], room: int) -> list[str] | None:
-    """Each value shortened so that those that differ still do; None if they can't within `room`."""
+    """Shortens each value so that different values stay different; None if `room` is too small for
+    that.
+    """
     short = {value: shorten(value, room) for value in values}
     alike = _alike(short)
     for _ in range(len(short)):
@@ -101,7 +105,7 @@ def shorten_apart(values: Sequence[str], room: int) -> list[str] | None:
 
 
 def _alike(short: Mapping[str, str]) -> list[list[str]]:
-    """Values that look the same."""
+    """Returns the groups of values that look the same when shortened."""
     groups: dict[str, list[str]] = {}
     for value, shown in short.items():
         groups.setdefault(shown, []).append(value)
@@ -113,7 +117,9 @@ def _first_difference(texts: Sequence[str]) -> int:
 
 
 def _shorten_around(text: str, at: int, room: int) -> str:
-    """Keeps what begins at `at`, where the text differs from another one, and a little of both ends."""
+    """Keeps the part that begins at `at`, where the text differs from another, and a little of both
+    ends.
+    """
     edge = max(1, (room - 2) // 4)
     middle = text[min(at, max(0, len(text) - edge)) :]
     core = _start(middle, room - 2 - 2 * edge)
@@ -121,7 +127,9 @@ def _shorten_around(text: str, at: int, room: int) -> str:
 
 
 def _fit(headers: Cells, widths: list[int], whole: frozenset[str], width: int) -> list[int] | None:
-    """Widths that fit: sentences give way first, then the longest values; None if nothing helps."""
+    """Returns widths that fit: sentences shrink first, then the longest values; None if nothing
+    helps.
+    """
     least = [
         min(wide, max(columns(header), NARROWEST_PROSE if header in PROSE else SHORTEST))
         if header not in whole
@@ -152,7 +160,7 @@ def _shorten_columns(headers: Cells, cells: list[list[str]], widths: list[int]) 
 
 
 def _lines(headers: Cells, row: list[str], widths: list[int], numbers: frozenset[str]) -> Iterable[str]:
-    """A row's line, and what its sentences need below it."""
+    """Returns a row's line, and the further lines of its sentences."""
     wrapped = [
         _wrap(cell, room) if header in PROSE else [cell]
         for header, cell, room in zip(headers, row, widths, strict=True)
@@ -166,7 +174,9 @@ def _lines(headers: Cells, row: list[str], widths: list[int], numbers: frozenset
 
 
 def _wrap(text: str, room: int) -> list[str]:
-    """Lines of at most `room` columns, broken between words; a word that is too long is shortened."""
+    """Breaks text between words into lines of at most `room` columns. A word that is too long is
+    shortened.
+    """
     if columns(text) <= room:
         return [text]
     short = " ".join(shorten(word, room) for word in text.split(" "))

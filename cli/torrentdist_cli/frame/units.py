@@ -1,6 +1,6 @@
-"""Values as people write and read them: sizes, durations, shares, rates.
+"""Formats and parses sizes, durations, shares and rates for people.
 
-Pure. What a user types is refused with a sentence that shows the accepted forms.
+Pure: no I/O. Always: an input that is refused gets a sentence with the accepted forms.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def unicode_path(path: str | os.PathLike[str]) -> str:
-    """The path as valid Unicode, as JSON needs it; a byte that is none becomes U+FFFD."""
+    """Returns the path as valid Unicode, as JSON needs it. An invalid byte becomes U+FFFD."""
     return os.fsencode(path).decode("utf-8", "replace")
 
 
@@ -56,7 +56,7 @@ def duration(seconds: float | None) -> str:
 
 
 def percent(share: float) -> str:
-    """Rounded down, so that 100% means all of it."""
+    """Formats a share, rounded down, so that 100% means all of it."""
     return f"{math.floor(share * 100)}%"
 
 

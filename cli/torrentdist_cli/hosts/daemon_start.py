@@ -1,4 +1,6 @@
-"""What `master --config` and `supervisor --config` have in common: can this installation run a daemon at all?"""
+"""What `master --config` and `supervisor --config` have in common: can this installation run a
+daemon at all?
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def entry_of(module: str) -> Callable[..., None]:
 
 
 def start(ctx: click.Context, role: str, **options: Any) -> None:
-    """Run the daemon of this role with the configuration as it was given; a daemon never starts by what lies about."""
+    """Run the daemon of this role with the configuration as it was given; a daemon never starts by
+    what lies about.
+    """
     session = ctx.ensure_object(Session)
     if session.config_file is None:
         raise click.UsageError("a daemon is started with --config FILE", ctx)
@@ -40,7 +44,9 @@ def start(ctx: click.Context, role: str, **options: Any) -> None:
 
 
 def _require_role(file: Path, role: str, origins: Mapping[str, str]) -> None:
-    """`role_missing` where neither the file nor a variable is about this role, as with a client's file."""
+    """`role_missing` where neither the file nor a variable is about this role, as with a client's
+    file.
+    """
     import tomllib
 
     named = role in tomllib.loads(file.read_text(encoding="utf-8"))

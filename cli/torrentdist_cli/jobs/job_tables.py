@@ -18,7 +18,9 @@ UNKNOWN = "?"
 
 
 def show_changed(session: Session, view: JobView) -> None:
-    """Shows a job that was just changed. Its workers follow soon, so `job show` tells of each of them."""
+    """Shows a job that was just changed. Its workers follow soon, so `job show` tells of each of
+    them.
+    """
     show(session, view, value=view.id, table=lambda: facts(job_facts(view)))
 
 

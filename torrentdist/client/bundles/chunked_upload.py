@@ -1,7 +1,8 @@
-"""An upload over HTTP, for a process that no master can dial: the bundle's bytes to the leader, resumable.
+"""Uploads a bundle's bytes to the leader over HTTP, for a process that no master can connect to.
 
-Always holds: the leader's offset decides where to go on, also when another leader takes over and starts from its own;
-a file that is no longer what was hashed ends the upload. Must not do: hold more than one chunk in memory.
+Always: the leader's offset decides where to go on, also after another leader has taken over. A file that changed since
+it was hashed ends the upload.
+Never: more than one chunk is in memory.
 """
 
 from __future__ import annotations
@@ -18,13 +19,15 @@ from torrentdist.model.wire.bundle_messages import BundleView
 
 CHUNK_BYTES = 4 * 1024 * 1024
 MAX_STEPS_BACK = 100
-"""More failovers than one upload can meet; beyond it the two sides disagree for good."""
+"""More failovers than happen during one upload. Beyond it, the two sides will never agree."""
 
 
 async def send_content(
     client: MasterClient, meta: Metafile, path: Path, progress: Callable[[int], None] = lambda offset: None
 ) -> BundleView:
-    """Send what the leader lacks of the opened upload of `meta`, whose content lies at `path`, and finish it."""
+    """Sends what the leader lacks of the open upload of `meta`, and finishes it. The content lies
+    at `path`.
+    """
     steps_back = 0
     while True:
         offset = await client.upload_offset(meta.digest)
@@ -46,7 +49,7 @@ async def send_content(
 
 
 def read_chunk(meta: Metafile, path: Path, offset: int, length: int = CHUNK_BYTES) -> bytes:
-    """Bytes of all files one after another in the metafile's order, from `offset` on."""
+    """Returns bytes from `offset` on, with all files joined in the metafile's order."""
     parts: list[bytes] = []
     start = 0
     for file in meta.files:

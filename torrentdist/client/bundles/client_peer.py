@@ -1,7 +1,8 @@
-"""This process as a peer: an engine and an agent for as long as one command needs them.
+"""Makes this process a peer for as long as one command needs it: an engine, and an agent that announces.
 
-Always holds: connections are accepted only from addresses that a master named; whatever ends the command, the masters
-are told and the engine is closed. Must not do: know what is transferred, or why.
+Always: connections are accepted only from addresses that a master named. However the command ends, the masters are told
+and the engine is closed.
+Never: it knows what is transferred, or why.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from torrentdist.swarm.engine.session_settings import engine_config
 from torrentdist.swarm.swarm_picture import SwarmPicture
 
 ANNOUNCE_SECS = 0.5
-"""How long a dead master may hold up the others' news of us; they answer within milliseconds."""
+"""Longest wait for masters to answer an announce. Live ones answer within milliseconds."""
 OFFER_SECS = 10.0
 
 
@@ -50,7 +51,7 @@ class ClientPeer:
         self.agent = SwarmAgent(peer, access, self._on_picture)
 
     async def announce(self) -> None:
-        """Tell the masters now; those that are slow to answer hear it in the background."""
+        """Announces to all masters, and waits ANNOUNCE_SECS for them at most."""
         telling = asyncio.create_task(self.agent.announce())
         try:
             await asyncio.wait({telling}, timeout=ANNOUNCE_SECS)
@@ -60,13 +61,15 @@ class ClientPeer:
                 await telling
 
     async def find_peers(self, meta: Metafile) -> list[PeerAddress]:
-        """Who is in the swarm, asked before the engine starts: a transfer that is given its peers begins at once."""
+        """Returns the peers of the swarm. A transfer that is given them when it begins loses no
+        time.
+        """
         self._ahead[meta.digest] = SwarmEntry(digest=meta.digest, complete=False, size=meta.size)
         await self.announce()
         return self.peers(meta.digest)
 
     def fetch(self, meta: Metafile, home: Path, peers: list[PeerAddress]) -> Transfer:
-        """By the masters' plan, if many fetch at the same time."""
+        """Begins a download, by the masters' plan if many hosts fetch at the same time."""
         swarm = self.agent.picture.swarms.get(meta.digest)
         transfer = self.engine.fetch(meta, home, peers, swarm.place if swarm else None)
         self.agent.poke()
@@ -98,7 +101,7 @@ class ClientPeer:
                 offer.add_done_callback(lambda _, digest=digest: self._offers.pop(digest))  # type: ignore[misc]
 
     async def _offer(self, meta: Metafile) -> None:
-        """A master cannot get the metafile from those that have it: it gets it from here."""
+        """Gives the metafile to all masters, since at least one of them cannot get it elsewhere."""
         request = Request("PUT", f"/v1/metafiles/{meta.digest}", content=meta.raw, timeout=OFFER_SECS)
         await asyncio.gather(*(self._put(url, request) for url in self._client.masters))
 
@@ -117,7 +120,7 @@ class ClientPeer:
 async def client_peer(client: MasterClient, swarm: SwarmConfig) -> AsyncIterator[ClientPeer]:
     engine = Engine(engine_config(swarm, listen_host(client.masters)))
     await engine.start()
-    # Nobody, until the directory has named somebody.
+    # No address is admitted until a master has named one.
     engine.allow(())
     peer = ClientPeer(client, engine)
     announcing = asyncio.create_task(peer.agent.run(), name="announce")
@@ -130,7 +133,9 @@ async def client_peer(client: MasterClient, swarm: SwarmConfig) -> AsyncIterator
 
 
 def listen_host(masters: list[str]) -> str:
-    """Loopback where all masters are there too, so that a cluster on one machine opens nothing to the network."""
+    """Returns the address to listen on: loopback if all masters are there, so a local cluster opens
+    no port outside.
+    """
     return "127.0.0.1" if all(_is_loopback(urlsplit(url).hostname or "") for url in masters) else "0.0.0.0"
 
 
@@ -143,7 +148,7 @@ def _is_loopback(host: str) -> bool:
 
 @contextmanager
 def seeding_home(meta: Metafile, path: Path) -> Iterator[Path]:
-    """A directory as the engine wants one, whose content is what lies at `path`, in place. It blocks a little."""
+    """Makes a directory as the engine needs it, whose content links to `path`. It blocks shortly."""
     home = Path(tempfile.mkdtemp(prefix="torrentdist-"))
     try:
         real = os.path.realpath(path)

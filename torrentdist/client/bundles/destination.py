@@ -64,7 +64,9 @@ class PartDirectory(msgspec.Struct, frozen=True):
         _write(self.home / "memo", msgspec.json.encode(memo))
 
     def begin(self, bundle_id: BundleId, meta: Metafile) -> list[PeerAddress]:
-        """Make it ready for `meta`; what is there of other content goes. The peers known from an earlier try."""
+        """Make it ready for `meta`; what is there of other content goes. The peers known from an
+        earlier try.
+        """
         memo = self.memo()
         if memo is not None and memo.digest == meta.digest:
             if memo.bundle != bundle_id:
@@ -105,7 +107,9 @@ class PartDirectory(msgspec.Struct, frozen=True):
 
 
 def resolve(dest: str | os.PathLike[str], meta: Metafile) -> Path:
-    """DEST as `cp` would take it: a single file goes into a directory that exists or is written with a slash."""
+    """DEST as `cp` would take it: a single file goes into a directory that exists or is written
+    with a slash.
+    """
     text = os.fspath(dest)
     path = Path(os.path.abspath(text))
     if meta.single_file and (text.endswith("/") or path.is_dir()):
@@ -114,7 +118,9 @@ def resolve(dest: str | os.PathLike[str], meta: Metafile) -> Path:
 
 
 def check(meta: Metafile, dest: Path) -> bool:
-    """True if DEST holds the bundle already; False if it is free; `dest_exists` if something else is there."""
+    """True if DEST holds the bundle already; False if it is free; `dest_exists` if something else
+    is there.
+    """
     if _is_free(meta, dest):
         return False
     if same_content(meta, dest):
@@ -141,7 +147,9 @@ def part_path(dest: Path) -> Path:
 
 @contextmanager
 def open_part(dest: Path) -> Iterator[PartDirectory]:
-    """The part directory of DEST, made if need be, locked against a second download to the same place."""
+    """The part directory of DEST, made if need be, locked against a second download to the same
+    place.
+    """
     home = part_path(dest)
     try:
         dest.parent.mkdir(parents=True, exist_ok=True)
@@ -205,7 +213,9 @@ def _refuse_other(meta: Metafile, dest: Path) -> None:
 
 
 def _swap(built: Path, dest: Path, home: Path) -> None:
-    """The old goes aside, the new takes its name, then the old goes; if the new cannot come, the old is back."""
+    """The old goes aside, the new takes its name, then the old goes; if the new cannot come, the
+    old is back.
+    """
     aside = home / f"replaced-{secrets.token_hex(4)}"
     os.rename(dest, aside)
     try:

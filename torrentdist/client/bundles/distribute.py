@@ -1,8 +1,8 @@
-"""`bundle distribute`: a bundle onto every host, with the fleet's progress until enough of it is done.
+"""`bundle distribute`: assigns a bundle to hosts, and reports their progress until enough of them hold it.
 
-Always holds: what is reported are the hosts that this call asked for, each of them done, or failed with a reason; a
-cluster that is away for a while ends nothing before the deadline. Must not do: judge a host by anything but the
-masters' word.
+Always: the report covers the hosts that this call asked for; each is done, or failed with a reason. A cluster that is
+away for a while does not end the wait before its deadline.
+Never: a host is judged by anything but the masters' word.
 """
 
 from __future__ import annotations
@@ -20,21 +20,25 @@ from torrentdist.model.wire.transfer_messages import Sources
 POLL_SECS = 0.5
 LONGEST_POLL_SECS = 5.0
 HOSTS_PER_POLL = 200
-"""Up to so many hosts the period stays the shortest: an answer of theirs is about 50 KB."""
+"""Up to this many hosts, the period between polls is the shortest: such an answer has about 50 KB.
+"""
 POLLED_SHARE = 0.1
-"""The period grows with the time waited, so that many who watch take nothing from the links and processors that they
-watch; and it becomes short again as the end comes near."""
+"""Share of the time waited that is the period between polls. It grows so that watching does not
+slow down what is watched, and becomes short again near the end.
+"""
 
 _BROKEN = frozenset({HostState.FAILED, HostState.GONE, HostState.STUCK})
 
 
 def hosts_needed(share: float, hosts: int) -> int:
-    """How many of `hosts` make up `share` (0 to 1)."""
+    """Returns how many of `hosts` make up `share` (0 to 1)."""
     return min(hosts, math.ceil(share * hosts - 1e-9))
 
 
 def poll_secs(hosts: int, waited: float = 0.0, done: float = 0.0) -> float:
-    """`done`: the part that is there after `waited` seconds; the rest is expected to come as quickly."""
+    """Returns the seconds until the next poll. `done` is the share that has arrived after `waited`
+    seconds.
+    """
     left = waited * (1 - done) / done if done else math.inf
     period = max(POLL_SECS, min(waited * POLLED_SHARE, left / 2))
     return min(LONGEST_POLL_SECS, period * max(1.0, hosts / HOSTS_PER_POLL))
@@ -50,7 +54,7 @@ async def distribute(
     timeout: float = math.inf,
     progress: Callable[[FleetView], None] = lambda fleet: None,
 ) -> DistributeView:
-    """Assign the bundle, then wait until `wait_share` of these hosts hold it, or for `timeout` seconds.
+    """Assigns the bundle, then waits until `wait_share` of these hosts hold it, or for `timeout` seconds.
 
     Fewer hosts than wanted is no error here: `done` says how many there are, `failed` which ones are missing and why.
     """
@@ -92,7 +96,7 @@ def _only(fleet: FleetView, ours: frozenset[SupervisorId]) -> FleetView:
 
 
 def _sources(fleet: FleetView, held: frozenset[SupervisorId]) -> Sources:
-    """What hosts that held the bundle before had fetched is no traffic of this distribution."""
+    """Returns where the bytes came from, without the hosts that held the bundle before."""
     fetching = [host for host in fleet.hosts if host.supervisor not in held]
     masters = sum(host.from_masters for host in fetching)
     peers = sum(host.from_peers for host in fetching)
@@ -102,7 +106,7 @@ def _sources(fleet: FleetView, held: frozenset[SupervisorId]) -> Sources:
 
 
 def _arrived(fleet: FleetView) -> float:
-    """The part of all bytes that is there."""
+    """Returns the share of all bytes that has arrived."""
     return sum(host.done for host in fleet.hosts) / (fleet.size * len(fleet.hosts) or 1)
 
 
@@ -111,7 +115,9 @@ def _done(fleet: FleetView) -> int:
 
 
 def _failed(fleet: FleetView, ours: frozenset[SupervisorId], *, late: bool) -> list[FailedHost]:
-    """Hosts that broke, and once the deadline is over also those that are merely not done."""
+    """Returns the hosts that failed. If the wait was too short (`late`), every host that is not
+    done counts.
+    """
     states = {host.supervisor: host for host in fleet.hosts}
     failed = []
     for supervisor in sorted(ours):

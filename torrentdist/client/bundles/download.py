@@ -59,7 +59,9 @@ async def download(
     force: bool = False,
     progress: OnProgress = lambda news: None,
 ) -> DownloadView:
-    """Return when DEST is there (and after `seed_for` seconds more as a peer); `timed_out` after `timeout` seconds."""
+    """Return when DEST is there (and after `seed_for` seconds more as a peer); `timed_out` after
+    `timeout` seconds.
+    """
     if not os.fspath(dest):
         raise TorrentdistError("empty_path", what="the destination")
     clock = asyncio.get_running_loop().time
@@ -151,7 +153,9 @@ class _Download(msgspec.Struct):
         return held if meta is None or held.meta.digest == meta.digest else None
 
     async def _expect_room(self, url: str, meta: Metafile) -> None:
-        """Nothing is fetched for a DEST without room. What the supervisor has already may need none: a reflink."""
+        """Nothing is fetched for a DEST without room. What the supervisor has already may need
+        none: a reflink.
+        """
         try:
             check_room(meta, resolve(self.wanted_dest, meta), 0)
         except TorrentdistError:

@@ -42,7 +42,9 @@ class Held:
 async def fetch_through_supervisor(
     url: str, bundle_id: BundleId, timeout: float, progress: Callable[[TransferProgress], None]
 ) -> Held:
-    """Have the supervisor fetch it. NotHere: there is none, it went away, or its files cannot be read."""
+    """Have the supervisor fetch it. NotHere: there is none, it went away, or its files cannot be
+    read.
+    """
     url = url.rstrip("/")
     clock = asyncio.get_running_loop().time
     deadline = clock() + timeout

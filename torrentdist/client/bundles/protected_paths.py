@@ -1,7 +1,7 @@
-"""Which paths `download --force` refuses to replace, because much more than a download would be lost with them.
+"""Refuses paths that `download --force` must not replace, because much more than a download would be lost.
 
 Always: symlinks are followed first, so another name of a protected path is protected too.
-Never: touch what it names.
+Never: it changes anything on disk.
 """
 
 from __future__ import annotations
@@ -16,14 +16,18 @@ from torrentdist.model.errors import TorrentdistError
 
 
 def refuse_protected(dest: Path) -> None:
-    """`protected_path` if `dest` is or holds the current directory, a home directory or a mount point."""
+    """Raises `protected_path` if `dest` is or contains the current directory, a home directory or a
+    mount point.
+    """
     what = protection(os.path.realpath(dest), _current(), _homes(), _mount_points())
     if what is not None:
         raise TorrentdistError("protected_path", path=str(dest), what=what)
 
 
 def protection(path: str, current: str | None, homes: Iterable[str], mounts: Iterable[str]) -> str | None:
-    """What makes `path` protected, in words; None if it may be replaced. Pure: all paths are real ones."""
+    """Returns why `path` is protected; None if it may be replaced. Pure: all paths are resolved
+    already.
+    """
     if current is not None and _holds(path, current):
         return "the current directory" if path == current else "a parent of the current directory"
     for home in homes:
@@ -52,7 +56,9 @@ def _homes() -> list[str]:
 
 
 def _mount_points() -> list[str]:
-    """os.path.ismount overlooks a bind mount within one file system; the kernel's list does not."""
+    """Returns the kernel's list of mount points. os.path.ismount overlooks bind mounts within one
+    file system.
+    """
     with suppress(OSError):
         lines = Path("/proc/self/mountinfo").read_bytes().splitlines()
         return [os.fsdecode(_unescaped(line.split()[4])) for line in lines]

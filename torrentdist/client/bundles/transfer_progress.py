@@ -1,6 +1,6 @@
-"""What a client shows of work under way: immutable pictures, made for a progress bar or a line of log.
+"""Immutable pictures of an upload or download under way, for a progress bar or a log line.
 
-Must not do: print. Whoever is given one of these may be slow or may throw it away; the work does not depend on it.
+Never: the work depends on who receives them; a receiver may be slow or drop any of them.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ class TransferStage(StrEnum):
     FETCHING = "fetching"
     SEEDING = "seeding"
     SENDING = "sending"
-    """Over HTTP, because the masters cannot reach this process."""
+    """The bytes go over HTTP, because the masters cannot connect to this process."""
     FINISHING = "finishing"
 
 
 class TransferProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """A download."""
+    """How far a download is."""
 
     phase: TransferStage
     done: int
@@ -38,7 +38,7 @@ class TransferProgress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UploadProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """An upload: `done` counts hashed bytes first, then bytes that left this process."""
+    """How far an upload is. `done` counts hashed bytes first, then bytes that left this process."""
 
     phase: TransferStage
     done: int
@@ -49,7 +49,7 @@ class UploadProgress(msgspec.Struct, frozen=True, kw_only=True):
     wanted: int = 0
     peers: int = 0
     lacking: Mapping[MasterId, str] = {}
-    """Masters without a copy, and what each waits for."""
+    """The masters without a copy, and what each of them waits for."""
 
 
 _PHASES = {

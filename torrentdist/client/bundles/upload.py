@@ -32,14 +32,17 @@ from torrentdist.swarm.engine.engine import Transfer
 REFRESH_SECS = 0.25
 STUCK_SECS = 3.0
 UNREACHABLE_SECS = 10.0
-"""No byte has left by then: no master can dial this process. It sends the bytes over HTTP instead."""
+"""No byte has left by then: no master can dial this process. It sends the bytes over HTTP instead.
+"""
 _DIGEST_DIGITS = 12
 
 OnProgress = Callable[[UploadProgress], None]
 
 
 def default_id(path: Path, digest: Digest) -> BundleId:
-    """The name of the directory or file with the start of the digest: other content gets another id by itself."""
+    """The name of the directory or file with the start of the digest: other content gets another id
+    by itself.
+    """
     base = os.path.basename(os.path.realpath(path))
     cleaned = re.sub(r"[^A-Za-z0-9._-]+", "-", base).lstrip("._-").rstrip("-")
     return BundleId(f"{cleaned[: MAX_ID_LENGTH - _DIGEST_DIGITS - 1] or 'bundle'}-{digest[:_DIGEST_DIGITS]}")
@@ -56,8 +59,9 @@ async def upload(
     swarm: SwarmConfig | None = None,
     unreachable_secs: float = UNREACHABLE_SECS,
 ) -> UploadView:
-    """Return when `min_replicas` masters (default: as many as the cluster wants) hold it, or after `timeout` seconds
-    with `achieved` false; then the masters go on among themselves."""
+    """Return when `min_replicas` masters (default: as many as the cluster wants) hold it, or after
+    `timeout` seconds with `achieved` false; then the masters go on among themselves.
+    """
     clock = asyncio.get_running_loop().time
     began = clock()
     meta = await _hash(path, progress)
@@ -181,7 +185,9 @@ class _Upload:
         return await self.client.open_upload(self.id, self.meta.raw, self.min_replicas)
 
     def _check_opened(self, opening: asyncio.Task[BundleView]) -> None:
-        """The next one may succeed, and the wait's own errors end the upload; but a full disk is no passing trouble."""
+        """The next one may succeed, and the wait's own errors end the upload; but a full disk is no
+        passing trouble.
+        """
         error = opening.exception()
         if self.replicas == 0 and isinstance(error, TorrentdistError) and error.exit_code == EXIT_DISK:
             raise error

@@ -1,11 +1,10 @@
-"""Which master to ask next, and after how long: the search for the leader as a pure function.
+"""Decides which master to ask next, and after how long, in the search for the leader.
 
-Always holds: a search ends by its deadline; a leader that is named is followed at once; whoever is elected but not
-ready is asked again in place, with growing waits; otherwise nobody is asked twice in a round, and there is one wait
-per full round. A master that is silent or knows no leader never ends the search as long as others can be asked; one
-that was silent is asked last, for less long. Old records will do only when a full round has shown that nobody has
-newer ones.
-Must not do: I/O, reading a clock, drawing random numbers; all of these come in as values.
+Always: a search ends by its deadline. A leader that a master names is followed at once. A master that is elected but
+not ready is asked again, with growing waits. Otherwise each master is asked once a round, with one wait per round. A
+silent master never ends the search: it is asked last, and for less long. Old records are accepted only after a full
+round in which no master had newer ones.
+Pure: no I/O, no clock and no random numbers; the caller passes these in.
 """
 
 from __future__ import annotations
@@ -23,19 +22,19 @@ MAX_LEARNED = 64
 
 
 class Said(StrEnum):
-    """What became of a question, as far as the search cares."""
+    """The outcome of asking one master, as far as the search cares."""
 
     NOTHING = "nothing"
     """No connection: nothing runs there."""
     SILENT = "silent"
-    """It took the question and did not answer it, or not as a master does."""
+    """It took the request, and did not answer it as a master does."""
     NOT_LEADER = "not_leader"
     NOT_READY = "not_ready"
-    """It leads, or is about to, and asks for patience."""
+    """It leads, or is about to, and has to be asked again soon."""
     BEHIND = "behind"
-    """It cannot show what we have seen."""
+    """Its records lack something that we have seen."""
     UNABLE = "unable"
-    """It answers but cannot help now: no leader known, ZooKeeper away, shutting down."""
+    """It answers but cannot help now: it knows no leader, sees no ZooKeeper, or shuts down."""
 
 
 class Reply(msgspec.Struct, frozen=True):
@@ -47,13 +46,16 @@ class Reply(msgspec.Struct, frozen=True):
 
 class Policy(msgspec.Struct, frozen=True):
     first_wait: float = 0.05
-    """An election within a live ensemble takes some tens of milliseconds."""
+    """Seconds of the first wait. An election takes some tens of milliseconds if ZooKeeper is well.
+    """
     longest_wait: float = 0.8
-    """Stays below a second, so that the search adds less than that to a failover."""
+    """Seconds of the longest wait. The search adds at most this to a failover."""
     absent_secs: float = 4.0
-    """How long to look where nothing runs at all: the time a master needs to start again."""
+    """Seconds to search where no master runs at all: the time a master needs to start again."""
     in_place: int = 8
-    """Then the others are asked too: the one who asks for patience may have been replaced meanwhile."""
+    """How often a master that is not ready is asked again before the others are. It may have been
+    replaced meanwhile.
+    """
 
 
 POLICY = Policy()
@@ -63,39 +65,43 @@ class AskMaster(msgspec.Struct, frozen=True):
     url: str
     wait: float = 0.0
     followed: bool = False
-    """It was named as the leader by the answer just heard."""
+    """Whether the last answer named this master as the leader."""
     silences: int = 0
-    """How often in a row it was silent. It may be frozen, or slow: it is given little time at first, and then more."""
+    """How often in a row it was silent. It may be frozen or slow, so it gets little time at first,
+    and more each time.
+    """
 
 
 class GiveUp(msgspec.Struct, frozen=True):
-    """Nobody is left to ask, or no time."""
+    """No master is left to ask, or no time."""
 
 
 class Search(msgspec.Struct, frozen=True):
-    """Everything a search has to remember."""
+    """The state of one search."""
 
     masters: tuple[str, ...]
     asking: str
     began: float
     deadline: float
     asked: frozenset[str] = frozenset()
-    """In this round."""
+    """The masters that were asked in this round."""
     followed: frozenset[str] = frozenset()
-    """Suggestions of this round: each is followed once, so that two standbys cannot send us to and fro."""
+    """Leaders that were named in this round. Each is followed once, so two standbys cannot send us
+    back and forth.
+    """
     named: str | None = None
-    """The last leader that somebody named; the next round starts there."""
+    """The leader that was named last. The next round starts there."""
     silent: Mapping[str, int] = {}
-    """Those that did not answer when they were asked last, and how often in a row."""
+    """The masters that did not answer last time, and how often in a row they did not."""
     ever_heard: bool = False
     ever_there: bool = False
-    """Something runs where we asked, be it frozen."""
+    """Whether any server was there, even a frozen one."""
     rounds: int = 0
     patience: int = 0
     behind: bool = False
-    """Somebody answers, but cannot show what we have seen."""
+    """Whether a master answered whose records lack something that we have seen."""
     content: bool = False
-    """Nobody can, so from now on what there is will do."""
+    """Whether old records are accepted from now on, because no master has newer ones."""
     answers: tuple[tuple[str, str], ...] = ()
     """The last answer of each master, for the error message."""
 
@@ -108,13 +114,13 @@ def normal_url(url: str) -> str:
 
 
 def learned(masters: Iterable[str]) -> tuple[str, ...]:
-    """The usable URLs of an answer: bounded, without doubles."""
+    """Returns the usable URLs of an answer, without duplicates and at most MAX_LEARNED."""
     urls = dict.fromkeys(normal_url(url) for url in masters)
     return tuple(url for url in urls if url.startswith(("http://", "https://")))[:MAX_LEARNED]
 
 
 def begin(masters: Iterable[str], leader: str | None, now: float, deadline: float) -> tuple[Search, AskMaster]:
-    """Start with the leader that was seen last, else with the first of the list."""
+    """Starts a search at the leader that was seen last, or else at the first master of the list."""
     known = tuple(dict.fromkeys(normal_url(url) for url in masters))
     if not known:
         raise ValueError("a search needs at least one master")
@@ -127,7 +133,9 @@ def begin(masters: Iterable[str], leader: str | None, now: float, deadline: floa
 def step(
     search: Search, reply: Reply, now: float, jitter: float, policy: Policy = POLICY
 ) -> tuple[Search, AskMaster | GiveUp]:
-    """What to do after `reply` of the master being asked. `jitter` is a random number from 0 to 1."""
+    """Returns what to do after the reply of the master that was asked. `jitter` is a random number
+    from 0 to 1.
+    """
     search = _remember(search, reply)
     if now >= ends_at(search, policy):
         return search, GiveUp()
@@ -145,7 +153,7 @@ def step(
 
 
 def ends_at(search: Search, policy: Policy = POLICY) -> float:
-    """The moment at which a search ends at the latest, as far as can be told now."""
+    """Returns the time at which the search ends at the latest, as far as is known now."""
     return search.deadline if search.ever_there else min(search.deadline, search.began + policy.absent_secs)
 
 
@@ -168,13 +176,15 @@ def _remember(search: Search, reply: Reply) -> Search:
 
 
 def _suggestion(search: Search, reply: Reply) -> str | None:
-    """The leader named in a refusal, if it may be followed now: a known master, not followed in this round yet."""
+    """Returns the leader that a refusal names, if it is a known master that was not followed in
+    this round yet.
+    """
     if reply.said is not Said.NOT_LEADER or reply.leader is None:
         return None
     url = normal_url(reply.leader)
     if url not in search.masters or url == search.asking or url in search.followed:
         return None
-    if url in search.silent:  # the others have not noticed yet that it is frozen; it is asked last
+    if url in search.silent:  # it may be frozen without the others having noticed; it is asked last
         return None
     return url
 

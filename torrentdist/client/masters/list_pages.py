@@ -1,6 +1,7 @@
 """Reads a long list page by page.
 
-Always: a master that knows no pages, and answers with the whole list, is understood too. Never: trust that a list ends.
+Always: a master of an older release, which answers with the whole list at once, is understood too.
+Never: a page that repeats known entries keeps the reader going.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ PAGE = 1000
 
 
 async def all_pages(fetch: Callable[[Mapping[str, str]], Awaitable[list[T]]], id_of: Callable[[T], str]) -> list[T]:
-    """`fetch` gets the parameters of a page."""
+    """Returns the whole list. `fetch` gets the parameters of one page, `id_of` the id that orders
+    the entries.
+    """
     found: list[T] = []
     last = ""
     while True:

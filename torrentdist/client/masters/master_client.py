@@ -42,7 +42,9 @@ class MasterClient(MasterRequests):
     """The masters of one cluster, as a command sees them."""
 
     async def cluster(self) -> ClusterView:
-        """Returns the cluster as the leader sees it, if the leader answers at once: only it hears the supervisors."""
+        """Returns the cluster as the leader sees it, if the leader answers at once: only it hears
+        the supervisors.
+        """
         clock = asyncio.get_running_loop().time
         end = clock() + READ_SECS
         view = await self.read("GET", "/v1/cluster", ClusterView)
@@ -112,7 +114,9 @@ class MasterClient(MasterRequests):
         timeout: float,
         progress: Callable[[BundleView], None] = lambda view: None,
     ) -> BundleView:
-        """Waits until that many live masters hold the bundle and it can be downloaded, or for `timeout` seconds."""
+        """Waits until that many live masters hold the bundle and it can be downloaded, or for
+        `timeout` seconds.
+        """
         clock = asyncio.get_running_loop().time
         deadline = clock() + timeout
         seen = -1
@@ -158,7 +162,9 @@ class MasterClient(MasterRequests):
         return (await self.mutate("GET", f"/v1/uploads/{digest}", UploadOffset)).offset
 
     async def put_bytes(self, digest: Digest, offset: int, data: bytes) -> int:
-        """Appends to an open upload. Returns the offset to go on from; after a failover it may be an earlier one."""
+        """Appends to an open upload. Returns the offset to go on from; after a failover it may be
+        an earlier one.
+        """
         params = {"offset": str(offset)}
         headers = {"Content-Type": "application/octet-stream"}
         try:

@@ -36,11 +36,17 @@ from torrentdist.model.wire.headers import REQUEST_ID
 T = TypeVar("T")
 
 ANSWER_SECS = 3.0
-"""A master that is silent for so long may be frozen, so another one is asked. A change is made once all the same."""
+"""A master that is silent for so long may be frozen, so another one is asked. A change is made once
+all the same.
+"""
 DOUBTED_SECS = 0.5
-"""The same limit for a master that was silent before. It doubles each time, since the master may only be slow."""
+"""The same limit for a master that was silent before. It doubles each time, since the master may
+only be slow.
+"""
 MOST_ANSWER_SECS = 8.0
-"""Longest time for one answer. It is longer than a master waits for ZooKeeper, so the master's own error arrives."""
+"""Longest time for one answer. It is longer than a master waits for ZooKeeper, so the master's own
+error arrives.
+"""
 TELL_SECS = 2.0
 """After this long without an answer, a call says why it waits."""
 
@@ -104,11 +110,15 @@ class MasterRequests:
         self._learned = list(leader_search.learned(masters)) or self._learned
 
     async def read(self, method: str, path: str, kind: type[T], *, params: Mapping[str, str] | None = None) -> T:
-        """Returns what any master knows, within READ_SECS. It may come from old records; `stale` tells."""
+        """Returns what any master knows, within READ_SECS. It may come from old records; `stale`
+        tells.
+        """
         return await self._race(Request(method, path, params=params or {}), kind, READ_SECS)
 
     async def read_of_leader(self, path: str, kind: type[T], *, params: Mapping[str, str] | None = None) -> T:
-        """Returns what the leader knows best, within READ_SECS. If it doesn't answer, any master's word is taken."""
+        """Returns what the leader knows best, within READ_SECS. If it doesn't answer, any master's
+        word is taken.
+        """
         clock = asyncio.get_running_loop().time
         end = clock() + READ_SECS
         request = Request("GET", path, params=params or {})
@@ -128,7 +138,9 @@ class MasterRequests:
         return await self.read_patiently(request, lambda response: decode(response, kind), self.config.deadline_secs)
 
     async def read_patiently(self, request: Request, parse: Callable[[Answer], T], secs: float) -> T:
-        """Returns the first answer that `parse` accepts, from one master after the other. Broken passes to the next."""
+        """Returns the first answer that `parse` accepts, from one master after the other. Broken
+        passes to the next.
+        """
         failed: list[TorrentdistError] = []
 
         def judge(error: TorrentdistError) -> Reply:

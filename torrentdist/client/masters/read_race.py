@@ -1,9 +1,9 @@
-"""Who is asked for an answer that several masters can give, and when: the rule of every command that only reads.
+"""Gets an answer that any master can give, for commands that only read: several masters race, each started in turn.
 
-Always: there is an answer or an error within the given time, however many masters there are and whatever they do. The
-first one is asked alone; the next is asked too when it refuses, or is silent for a moment. Old records will do when
-nobody has newer ones, or when the time is nearly over.
-Never: look into an answer, or end a race while somebody may still win it.
+Always: there is an answer or an error within the given time, however many masters there are. The first master is asked
+alone; the next one is asked as well when it refuses or is silent for a moment. Old records are accepted when no master
+has newer ones, or when the time is nearly over.
+Never: it looks into an answer, or ends the race while a master may still win it.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from torrentdist.model.errors import TorrentdistError
 T = TypeVar("T")
 
 READ_SECS = 1.8
-"""For a whole command that only reads, so that it ends within 2 s."""
+"""Seconds for all requests of a command that only reads, so that the command ends within 2 s."""
 LEADER_SECS = 0.9
-"""The part of it in which the leader alone is asked for what it alone knows."""
+"""Seconds of these in which only the leader is asked, for what only the leader knows."""
 NEXT_SECS = 0.4
 SHARE_FOR_ASKING = 0.5
-"""The share of the time after which everybody has been asked."""
+"""Share of the time after which every master has been asked."""
 SHARE_FOR_OLD = 0.35
-"""The share at the end in which old records will do."""
+"""Share of the time, at its end, in which old records are accepted."""
 ROUND_SECS = 0.1
 
 Attempt = Callable[[str, bool, float], Awaitable[T]]
-"""Asks one master, by its URL, for at most so many seconds; the flag says whether old records will do."""
+"""Asks one master: its URL, whether old records are accepted, and the seconds that it has."""
 
 
 class Passed(Exception):
-    """This master does not answer, and another may."""
+    """This master has no answer; another one may have it."""
 
     def __init__(
         self, detail: str, *, error: TorrentdistError | None = None, leader: str | None = None, behind: bool = False
@@ -40,13 +40,15 @@ class Passed(Exception):
         super().__init__(detail)
         self.error = error
         self.leader = leader
-        """The master that it names instead."""
+        """The master that it names as the leader."""
         self.behind = behind
-        """Whether its records are too old, so that it can answer who takes old ones."""
+        """Whether its records are too old. It can answer once old records are accepted."""
 
 
 class NoAnswer(Exception):
-    """Nobody answered in time. `answers`: the last word of each master; `error`: the last refusal."""
+    """No master answered in time. `answers` has what each of them said last, `error` is the last
+    refusal.
+    """
 
     def __init__(self, answers: dict[str, str], error: TorrentdistError | None) -> None:
         super().__init__("; ".join(f"{url}: {detail}" for url, detail in answers.items()))
@@ -55,7 +57,9 @@ class NoAnswer(Exception):
 
 
 async def first_answer(masters: Callable[[], Sequence[str]], attempt: Attempt[T], secs: float, *, rounds: int = 0) -> T:
-    """The first answer that any master gives. `rounds`: how often to ask all of them; 0: until the time is over."""
+    """Returns the first answer of any master. All are asked `rounds` times; 0: until the time is
+    over.
+    """
     race = _Race(attempt, secs)
     try:
         while True:
@@ -94,7 +98,9 @@ class _Race(Generic[T]):
         return self._behind or self._clock() >= self._old_at
 
     async def round(self, ahead: list[str], takes_old: bool) -> asyncio.Future[T] | None:
-        """Ask these masters once, and listen to those of earlier rounds too. None: nobody has won."""
+        """Asks these masters once, and listens to those of earlier rounds too. Returns the winner,
+        or None.
+        """
         step = min(NEXT_SECS, self._secs * SHARE_FOR_ASKING / max(1, len(ahead)))
         next_at = now = self._clock()
         while (ahead or self._running) and now < self._end and (takes_old or now < self._old_at):

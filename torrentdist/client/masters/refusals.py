@@ -43,7 +43,9 @@ def judge_change(error: TorrentdistError) -> Reply:
 
 
 def no_leader_found(search: leader_search.Search, unsure: bool) -> TorrentdistError:
-    """Returns the error of a change that nobody made. `unsure`: a master may have made it all the same."""
+    """Returns the error of a change that nobody made. `unsure`: a master may have made it all the
+    same.
+    """
     code = "outcome_unknown" if unsure else "leader_not_found" if search.ever_heard else "unreachable"
     return TorrentdistError(code, detail=search.story(), extra=answers_of(search))
 

@@ -1,9 +1,10 @@
-"""What a user's commands know of each other, in small files of the user's cache directory: the masters that answered
-last, by the list that is configured, and the newest transaction that was seen, by the cluster.
+"""Small files in the user's cache directory, in which one command leaves what it learned for the next one.
 
-Always holds: two clusters never mix; of two commands that end at once none makes the other's transaction forgotten; a
-missing, damaged or unwritable file costs a round of asking, or the promise that one's own last change is shown. Must
-not do: raise.
+One file for each configured list has the masters that answered last. Another has the newest transaction that was seen
+of each cluster.
+Always: two clusters never mix, and two commands that end at once both have their transactions remembered. A missing or
+damaged file only costs time, or the promise that the next read shows the user's last change.
+Never: it raises.
 """
 
 from __future__ import annotations
@@ -21,8 +22,7 @@ import msgspec
 from torrentdist.client.masters.leader_search import learned
 
 MAX_AGE_SECS = 24 * 3600.0
-"""Addresses that nobody confirmed for a day may belong to somebody else by now."""
-
+"""An address that was not confirmed for a day may belong to another machine by now."""
 
 MAX_CLUSTERS = 64
 SEEN = "seen.json"
@@ -32,7 +32,7 @@ class Remembered(msgspec.Struct, frozen=True, kw_only=True):
     masters: list[str] = []
     leader: str | None = None
     cluster: str = ""
-    """Whose masters these are."""
+    """The id of the cluster that these masters serve."""
 
 
 def cache_dir() -> Path:
@@ -63,7 +63,7 @@ def remember(path: Path, what: Remembered) -> None:
 
 
 def recall_seen(directory: Path) -> dict[str, int]:
-    """The newest transaction seen, by cluster."""
+    """Returns the newest transaction seen, by cluster."""
     try:
         return msgspec.json.decode((directory / SEEN).read_bytes(), type=dict[str, int])
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
@@ -71,8 +71,10 @@ def recall_seen(directory: Path) -> dict[str, int]:
 
 
 def remember_seen(directory: Path, cluster: str, zxid: int, instead_of: int) -> None:
-    """Unless another command has seen a newer one meanwhile. A lower one than `instead_of` takes its place: the
-    cluster's transactions are counted anew."""
+    """Remembers `zxid` unless another command has remembered a newer one meanwhile.
+
+    A number below `instead_of`, the one that we began with, replaces it: the cluster's ZooKeeper counts anew.
+    """
     with contextlib.suppress(OSError):
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         with (directory / f"{SEEN}.lock").open("wb") as lock:
@@ -84,7 +86,7 @@ def remember_seen(directory: Path, cluster: str, zxid: int, instead_of: int) -> 
 
 
 def _replace(path: Path, data: bytes) -> None:
-    """Written beside and renamed, so that another command never reads half of it."""
+    """Writes a temporary file and renames it, so that another command never reads half of it."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
     try:
         with os.fdopen(handle, "wb") as file:

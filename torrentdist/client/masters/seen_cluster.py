@@ -34,7 +34,9 @@ class Seen:
     """The newest transaction that this user's commands have seen, by cluster."""
 
     def __init__(self, directory: Path, cluster: str) -> None:
-        """`cluster` is the cluster of the masters that are about to be asked; empty if it is not known yet."""
+        """`cluster` is the cluster of the masters that are about to be asked; empty if it is not
+        known yet.
+        """
         self.cluster = cluster
         self._directory = directory
         self._recalled = recall_seen(directory)
@@ -67,7 +69,9 @@ class Seen:
         return True
 
     def warning(self, headers: Mapping[str, str], *, takes_old: bool) -> Stale | None:
-        """Returns what the user must be told about an answer's age. `takes_old`: we did not demand a new one."""
+        """Returns what the user must be told about an answer's age. `takes_old`: we did not demand
+        a new one.
+        """
         age: AnswerAge = age_in(headers)
         behind = takes_old and (age.zxid or 0) < self.zxid
         return Stale(age.stale_secs, behind) if behind or age.stale_secs is not None else None
