@@ -1,8 +1,8 @@
 """The files of one bundle on this host, whether it is published or still arriving.
 
-Always: of a bundle that arrives only pieces are given that were read and hashed here, whoever brought them. A file of a
-published one is checked before it is read. A fetch that fails ends the reading with its error.
-Never: fetch; the keeper does.
+Always: of a bundle that still arrives, only pieces are given out that were read and hashed here. A file of a
+published bundle is checked before it is read. A fetch that fails ends the reading with its error.
+Never: fetch a bundle, which the keeper does.
 """
 
 from __future__ import annotations
@@ -23,38 +23,39 @@ from torrentdist.host.http.file_answers import CHUNK, read_part
 from torrentdist.model.errors import TorrentdistError
 
 LOOK_SECS = 0.05
-"""How often it looks for the piece that it waits for."""
+"""Time between two looks for a piece that a reader waits for."""
 PLUGIN_LOOK_SECS = 0.25
-"""The same where nobody can tell which pieces are there, and each look reads one."""
+"""The same where the plug-in cannot tell which pieces are here, and each look has to read one."""
 PATIENCE_SECS = 10.0
+"""How long a reader of the whole bundle waits for a piece before the piece is hurried."""
 
 
 class Pieces(Protocol):
     """What a transfer knows of its pieces."""
 
     def run_from(self, piece: int, most: int) -> int:
-        """How many pieces from this one on are verified, `most` at most, as far as was known a moment ago."""
+        """Returns how many pieces from this one on were verified a moment ago, `most` at most."""
 
     def hurry(self, piece: int) -> None:
-        """It is needed before all others."""
+        """Asks for this piece before all others."""
 
     def save(self) -> None:
-        """What is here goes to the files."""
+        """Writes the pieces that are here to the files."""
 
 
 @dataclass(frozen=True)
 class HostContent:
     meta: Metafile
     directory: Path
-    """Where the files lie, and stay lying when they are published."""
+    """Where the files lie, before they are published and after."""
     published: Callable[[], bool]
     failure: Callable[[], TorrentdistError | None]
-    """Why the rest won't come."""
+    """Returns why the rest will not come; None while it may."""
     pieces: Callable[[], Pieces | None]
     checked: Callable[[str], Awaitable[bool]]
-    """Whether this file of the published bundle is as it was published; if not, the bundle arrives again."""
+    """Returns whether this file is as it was published. If it is not, the bundle is fetched again."""
     stall_secs: float = 45.0
-    """A reader for whom nothing comes for so long gets the error of `stalled`."""
+    """Seconds after which a reader for whom nothing comes gets the error of `stalled`."""
     stalled: Callable[[], TorrentdistError | None] = lambda: None
 
     @cached_property
@@ -64,16 +65,17 @@ class HostContent:
         return dict(zip((file.path for file in self.meta.files), starts, strict=False))
 
     def read_all(self, file: FileEntry) -> AsyncIterator[bytes]:
-        """For a reader that wants the whole bundle, in this order or another."""
+        """Reads a file for a reader that wants the whole bundle, in any order."""
         return self.read(file, 0, file.size, PATIENCE_SECS)
 
     def read_part(self, file: FileEntry, start: int, end: int) -> AsyncIterator[bytes]:
-        """For a reader of a part. The larger it is, the less does it matter to it in which order the swarm works:
-        asking for one piece after the other makes all hosts want the same one at the same time."""
+        """Reads a part of a file. The smaller the part, the sooner its pieces are hurried.
+
+        A large part is not hurried piece by piece: all hosts would want the same piece at the same time."""
         return self.read(file, start, end, PATIENCE_SECS * (end - start) / self.meta.size)
 
     async def read(self, file: FileEntry, start: int, end: int, patience: float) -> AsyncIterator[bytes]:
-        """The bytes from `start` to `end`; a piece is hurried when it was waited for with `patience`."""
+        """Yields the bytes from `start` to `end`. A piece is hurried after `patience` seconds of waiting."""
         path = self.directory / file.path
         while start < end:
             if self.published() and await self.checked(file.path):
@@ -82,7 +84,7 @@ class HostContent:
                 return
             length = self.meta.piece_length
             number = start // length
-            # Many at a time: each time costs a turn of several threads, here and at whoever passes it on.
+            # Many pieces at a time: each time costs a turn of several threads, here and in the reader.
             most = min(-(-end // length) - number, max(1, CHUNK // length))
             data = await self._wait_for(file, path, number, most, patience)
             offset = number * length
@@ -90,7 +92,7 @@ class HostContent:
             start = offset + len(data)
 
     async def _wait_for(self, file: FileEntry, path: Path, number: int, most: int, patience: float) -> bytes:
-        """The pieces from `number` on that are here, one at least."""
+        """Waits for piece `number`, and returns it with the pieces after it that are here too."""
         index, began, hurried = self._first_piece[file.path] + number, time.monotonic(), False
         while True:
             pieces = self.pieces()
@@ -111,7 +113,7 @@ class HostContent:
             await asyncio.sleep(PLUGIN_LOOK_SECS if pieces is None else LOOK_SECS)
 
     def _verified(self, file: FileEntry, path: Path, number: int, count: int) -> bytes:
-        """The pieces from `number` on, up to the first whose bytes aren't there or aren't right."""
+        """Returns the pieces from `number` on, up to the first whose bytes are missing or wrong. Blocks."""
         length, found = self.meta.piece_length, []
         try:
             with open(path, "rb") as stream:

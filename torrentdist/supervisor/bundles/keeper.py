@@ -1,7 +1,7 @@
-"""The loop that makes a host's store match what it should keep: the plan of keeping.py, carried out.
+"""The loop that makes a host's store match what it should keep: it carries out keeping_plan.py.
 
-Always holds: one fetch per bundle; a failed one is tried again with growing waits for as long as it is wanted; who
-asked locally hears of success and failure.
+Always: there is one fetch per bundle. A fetch that failed is tried again after growing pauses, for as long as
+the bundle is wanted. A local user that asked for a bundle hears of success and of failure.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from torrentdist.supervisor.bundles.keeping_plan import DropBundle, FetchBundle,
 log = structlog.get_logger(__name__)
 
 LOOK_SECS = 10.0
-"""It looks again this often even when nothing happened."""
+"""Longest time between two rounds, even if nothing happens."""
 
 
 class Keeper:
@@ -50,7 +50,7 @@ class Keeper:
         self._errors: dict[BundleId, TorrentdistError] = {}
         self._not_before: dict[BundleId, float] = {}
         self._undone: set[keeping_plan.Action] = set()
-        """What failed and will be tried again, said once."""
+        """Actions that failed and are tried again. Each failure is logged once."""
         self._wake = asyncio.Event()
         self._changed = asyncio.Condition()
 
@@ -67,7 +67,7 @@ class Keeper:
         self._removed = set(removed)
 
     def request(self, bundle: BundleId) -> None:
-        """A local user wants it now, whatever failed before. What is here needs no fetch, so nothing keeps it."""
+        """Fetches a bundle that a local user wants now, whatever failed before, unless it is here."""
         if not self._is_here(bundle):
             self._requested.add(bundle)
         self._not_before.pop(bundle, None)
@@ -75,8 +75,9 @@ class Keeper:
         self._wake.set()
 
     async def checked(self, bundle: BundleId, paths: Collection[str] | None = None) -> StoredBundle | None:
-        """The bundle if it is here and these files (None: all) are as they were published. If they are not, it is asked
-        for again."""
+        """Returns the bundle if it is here and these files (None: all) are as they were published.
+
+        If they are not, the bundle is fetched again."""
         digest = self._runtime.store.lookup(bundle)
         if digest is None or self._runtime.store.get(digest) is None:
             return None
@@ -86,14 +87,16 @@ class Keeper:
         return stored
 
     async def checked_file(self, bundle: BundleId, digest: Digest, relative: str) -> str | None:
-        """The same for the one file that `relative` names: where it lies in the content. See HandOuts.file."""
+        """Returns the path of one file if it is as it was published; else the bundle is fetched again.
+
+        See HandOuts.file."""
         path = await self._hand_outs.file(digest, relative)
         if path is None:
             self.request(bundle)
         return path
 
     async def checked_view(self, bundle: BundleId) -> HostBundleView:
-        """The view, of a bundle that its reader is going to read from disk."""
+        """Returns the view of a bundle that its reader is going to read from disk."""
         await self.checked(bundle)
         return await self.view(bundle)
 
@@ -105,7 +108,7 @@ class Keeper:
         return self._assigned
 
     def claims(self, digest: Digest) -> frozenset[KeepReason]:
-        """Why a digest must not go for room, besides what the store knows itself."""
+        """Returns why a digest must not be deleted to make room, besides what the store knows itself."""
         claims = set()
         names = self._runtime.store.names(digest)
         if names & self._assigned:
@@ -126,7 +129,7 @@ class Keeper:
             fetches = list(self._fetches.values())
             for fetch in fetches:
                 fetch.cancel()
-            await asyncio.gather(*fetches, return_exceptions=True)  # what they need is closed after us
+            await asyncio.gather(*fetches, return_exceptions=True)  # what they use is closed after this
 
     async def _keep(self) -> None:
         while True:
@@ -173,7 +176,7 @@ class Keeper:
                 log.info("bundle removed", digest=digest)
                 names = self._runtime.store.names(digest)
                 self._requested -= names
-                await self._runtime.drop(digest)  # first: what it frees may be what the names need
+                await self._runtime.drop(digest)  # first: it frees the room that the names may need
                 for bundle in names:
                     await self._runtime.store.unbind(bundle)
             case StopSeeding(digest):
@@ -187,7 +190,7 @@ class Keeper:
             self._failures.pop(bundle, None)
             self._not_before.pop(bundle, None)
             self._errors.pop(bundle, None)
-            # What was only asked for once need not be asked for again: it is cached, not kept.
+            # A bundle that a user asked for once is cached, not kept.
             self._requested.discard(bundle)
         except asyncio.CancelledError:
             task = asyncio.current_task()
@@ -215,7 +218,7 @@ class Keeper:
         log.warning("fetch failed", bundle=bundle, error=error.code, detail=error.message, failures=failures)
 
     async def _metafile(self, bundle: BundleId) -> Metafile:
-        """From a master; when none answers, the one that is here already."""
+        """Returns the metafile from a master or, if no master answers, the one that is here already."""
         try:
             return await self._links.metafile(bundle)
         except TorrentdistError as error:
@@ -233,7 +236,7 @@ class Keeper:
         return msgspec.structs.replace(view, single_file=meta is not None and meta.single_file)
 
     def _view(self, bundle: BundleId) -> HostBundleView:
-        """Without `single_file`, which is in the metafile alone."""
+        """Returns the view without `single_file`, which only the metafile knows."""
         store = self._runtime.store
         digest = store.lookup(bundle)
         stored = store.get(digest) if digest else None
@@ -266,7 +269,7 @@ class Keeper:
         return self._runtime.transfer_view(digest) if digest else None
 
     async def wait(self, bundle: BundleId, timeout: float) -> HostBundleView:
-        """The view as soon as the bundle is done or failed, or after the time."""
+        """Returns the view as soon as the bundle is done or failed, or after `timeout` seconds."""
         try:
             async with asyncio.timeout(timeout), self._changed:
                 await self._changed.wait_for(lambda: self._view(bundle).state in (HostState.DONE, HostState.FAILED))

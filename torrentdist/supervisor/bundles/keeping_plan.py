@@ -1,7 +1,8 @@
 """Which bundles a supervisor fetches, forgets and stops seeding: a pure plan.
 
-Always holds: a bundle is dropped only when a master said that it has a tombstone; what is no longer assigned stays in
-the store until room is needed.
+Always: a bundle is dropped only when a master said that it was removed. A bundle that is no longer assigned
+stays in the store until room is needed.
+Pure: no I/O and no clock.
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ LONGEST_RETRY_SECS = 30.0
 class KeepingState:
     assigned: frozenset[BundleId]
     requested: frozenset[BundleId]
-    """What a local user asked for."""
+    """Bundles that a local user asked for."""
     bindings: Mapping[BundleId, Digest]
     idle_secs: Mapping[Digest, float]
-    """What is published here, and for how long nobody has used it."""
+    """Seconds since each published bundle was last used."""
     seeding: frozenset[Digest]
     fetching: frozenset[BundleId]
     removed: frozenset[Digest]
-    """Digests that a master named as tombstones."""
+    """Digests that a master named as removed."""
     not_before: Mapping[BundleId, float] = field(default_factory=dict)
     seed_secs: float = -1.0
 

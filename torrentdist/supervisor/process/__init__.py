@@ -1,1 +1,1 @@
-"""The processes of workers: prepared, started, watched over, and their output."""
+"""The processes of workers: prepared, started, waited for, and their output."""

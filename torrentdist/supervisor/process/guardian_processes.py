@@ -1,7 +1,8 @@
-"""Guardians as the supervisor sees them: started, found again by lock and birth, signalled, and known to be gone.
+"""Guardians as the supervisor sees them: found again by lock and birth, signalled, and known to be gone.
 
-Always holds: a signal reaches the process that was meant, never another one with its pid; "gone" is said of a worker
-only on positive evidence: its guardian said so, or none lives and no process of that run is left. It blocks briefly.
+Always: a signal reaches the process that was meant, never another one with its pid. A run counts as gone
+only on positive evidence: its guardian said so, or no guardian is alive and no process of the run is left.
+What takes a directory, and `sweep`, blocks: call it in threads. The rest reads one small file of /proc.
 """
 
 from __future__ import annotations
@@ -22,21 +23,21 @@ from torrentdist.launcher.run.run_files import LOCK, RUN_MARK, SPEC, STATUS
 
 
 class GuardianStatus(msgspec.Struct, frozen=True):
-    """What the guardian says."""
+    """The status file that a guardian writes."""
 
     run: str
     state: str
     guardian: int
     guardian_birth: int
     init: int = 0
-    """The first process of the run."""
+    """Pid of the first process of the run."""
     init_birth: int | None = None
     pid: int = 0
-    """The worker itself."""
+    """Pid of the worker itself."""
     namespaces: bool = False
     exit_code: int | None = None
     reason: str = ""
-    """Why it was ended: stop, kill or lease; empty if it ended by itself."""
+    """Why the run was ended: stop, kill or lease; empty if it ended by itself."""
     detail: str = ""
     at: float = 0.0
 
@@ -47,7 +48,7 @@ class GuardianStatus(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Living:
-    """A guardian that lives."""
+    """A guardian that is alive."""
 
     pid: int
     birth: int
@@ -58,7 +59,7 @@ def boot_id() -> str:
 
 
 def read_status(home: Path, run: str) -> GuardianStatus | None:
-    """What the guardian of this very run has said last."""
+    """Returns what the guardian of exactly this run said last."""
     try:
         status = msgspec.json.decode((home / STATUS).read_bytes(), type=GuardianStatus)
     except (OSError, msgspec.MsgspecError):
@@ -67,7 +68,7 @@ def read_status(home: Path, run: str) -> GuardianStatus | None:
 
 
 def living(home: Path, run: str) -> Living | None:
-    """The guardian that a supervisor before us has started."""
+    """Returns the guardian of a run that a previous supervisor started, if it is alive."""
     status = read_status(home, run)
     if status is None or status.gone or birth_of(status.guardian) != status.guardian_birth:
         return None
@@ -75,13 +76,13 @@ def living(home: Path, run: str) -> Living | None:
 
 
 def close_door(home: Path) -> bool:
-    """See to it that no guardian of this home starts anything any more. False: one is at work."""
+    """Makes sure that no guardian of this home starts anything any more. Returns False while one is at work."""
     if not home.is_dir():
         return True
     try:
         fd = os.open(home / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as exc:
-        if exc.errno in (errno.ENOSPC, errno.EDQUOT):  # nobody can be sure yet
+        if exc.errno in (errno.ENOSPC, errno.EDQUOT):  # the lock cannot be tried yet
             return False
         raise
     try:
@@ -95,7 +96,7 @@ def close_door(home: Path) -> bool:
 
 
 def pidfd_of(process: Living) -> int | None:
-    """Readable as soon as the process has ended; None if it has. The caller closes it."""
+    """Returns a descriptor that is readable once the process has ended; None if it has. The caller closes it."""
     try:
         fd = os.pidfd_open(process.pid)
     except ProcessLookupError:
@@ -107,6 +108,7 @@ def pidfd_of(process: Living) -> int | None:
 
 
 def send(process: Living, number: signal.Signals) -> None:
+    """Sends a signal to exactly this process, if it is still alive."""
     fd = pidfd_of(process)
     if fd is None:
         return
@@ -116,14 +118,16 @@ def send(process: Living, number: signal.Signals) -> None:
 
 
 def reap(process: Living) -> None:
-    """If it was our own child, let its entry go."""
+    """Removes the process from the kernel's table if it was our own child and has ended."""
     with contextlib.suppress(ChildProcessError):
         os.waitpid(process.pid, os.WNOHANG)
 
 
 def left_of(run: str, status: GuardianStatus | None = None) -> list[int]:
-    """Processes of a run whose guardian is gone: by the mark in their environment, the worker's session, or the init,
-    after whose end there are none in its namespace."""
+    """Returns the processes of a run whose guardian is gone.
+
+    They are found by the mark in their environment, by the worker's session, or as the init, whose end is the
+    end of everything in its namespace."""
     mark = f"{RUN_MARK}={run}".encode()
     session = 0 if status is None else status.pid
     found = [pid for pid in _pids() if _is_of(pid, mark, session)]
@@ -133,7 +137,7 @@ def left_of(run: str, status: GuardianStatus | None = None) -> list[int]:
 
 
 def sweep(run: str, status: GuardianStatus | None = None) -> bool:
-    """Kill what is left of a run; True when nothing is. The kernel ends what belongs to another user."""
+    """Kills what is left of a run. Returns True when nothing is. The kernel ends what belongs to another user."""
     left = left_of(run, status)
     for pid in left:
         with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -1,6 +1,7 @@
-"""Reading what a worker wrote: a stream as one sequence of bytes, whatever files it lies in.
+"""What a worker wrote, read as one sequence of bytes, whatever files it lies in.
 
-Always holds: an offset means the same byte for ever; what is not kept any more is skipped, never renumbered. Blocks.
+Always: an offset means the same byte for ever. Bytes that are no longer kept are skipped, never renumbered.
+It blocks: call it in threads.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 
 MOST_BYTES = 1024 * 1024
-"""In one answer."""
+"""Most bytes in one answer."""
 
 
 class Stream(StrEnum):
@@ -30,7 +31,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Span:
-    """The bytes of a stream that are kept, and when the last one was written."""
+    """The range of a stream that is kept, and when its last byte was written."""
 
     begin: int
     end: int
@@ -38,7 +39,7 @@ class Span:
 
 
 def span_of(home: Path, stream: Stream) -> Span | None:
-    """None: nothing was ever written, or nothing is kept."""
+    """Returns the range of a stream that is kept; None if nothing is, or nothing was ever written."""
     files = _files(home, stream)
     if not files:
         return None
@@ -50,7 +51,7 @@ def span_of(home: Path, stream: Stream) -> Span | None:
 
 
 def read_output(home: Path, stream: Stream, offset: int, limit: int = MOST_BYTES) -> Piece:
-    """From `offset` on, or from the first byte after it that is kept; a negative one counts from the end."""
+    """Reads from `offset` on, or from the first byte after it that is kept. A negative offset counts from the end."""
     files = _files(home, stream)
     end = max((start + size for start, (_, size) in files.items()), default=0)
     at = max(0, end + offset) if offset < 0 else offset

@@ -1,7 +1,8 @@
 """The Spark applications of the drivers on this host: their ids and where their pages are.
 
-Always holds: what is told of a driver comes from a port that this very process listens on. A driver that shows no
-pages has no id here, and runs all the same. Must not do: ask other ports, which would confuse whoever listens there.
+Always: what is told of a driver comes from a port that the driver itself listens on. A driver that shows
+no pages has no id here, and runs all the same.
+Never: ask other ports, which could confuse the programs that listen there.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from torrentdist.supervisor.worker.worker_types import Key
 LOOK_SECS = 1.0
 ANSWER_SECS = 2.0
 RETRIES = 16
-"""Spark's own: how many ports after the first it tries."""
+"""Number of ports after the first one that Spark tries."""
 _LISTENING = "0A"
 _NAME = r"(?:[A-Za-z_$][\w$]*\.)*(?:[A-Z][\w$]*)?(?:Error|Exception)"
 _REASON = re.compile(rf'^(?:Exception in thread "[^"]*" |Caused by: |: )?({_NAME}(?::.*)?)$', re.MULTILINE)
@@ -53,6 +54,7 @@ class Applications:
         self._known: dict[Key, tuple[str, Application]] = {}
 
     def of(self, key: Key) -> Application:
+        """Returns the application of this driver; an empty one if it is not known."""
         return self._known[key][1] if key in self._known else Application()
 
     async def run(self, drivers: Callable[[], Iterable[SparkDriver]]) -> None:
@@ -73,13 +75,13 @@ class Applications:
 
 
 def reason_in(stderr: str) -> str:
-    """What a driver says it failed of: the last error that it names, of Python or Java; empty if it names none."""
+    """Returns the last error that a driver names, of Python or Java; empty if it names none."""
     found = _REASON.findall(stderr)
     return found[-1].strip() if found else ""
 
 
 async def _ask(host: str, port: int, http: Http) -> str:
-    """The id of the application whose pages these are; empty if they are no such pages."""
+    """Returns the id of the application whose pages these are; empty if they are no such pages."""
     where = "127.0.0.1" if host in _ANY else host
     with contextlib.suppress(HttpError, ValueError, KeyError, IndexError, TypeError):
         # Before its scheduler is up an application has pages, and no id.
@@ -89,7 +91,7 @@ async def _ask(host: str, port: int, http: Http) -> str:
 
 
 def listening(pid: int) -> list[tuple[str, int]]:
-    """Where a process listens; nothing if it is gone or another user's."""
+    """Returns the addresses where a process listens; none if it is gone or belongs to another user."""
     inodes = set()
     with contextlib.suppress(OSError):
         for name in os.listdir(f"/proc/{pid}/fd"):
@@ -107,7 +109,7 @@ def listening(pid: int) -> list[tuple[str, int]]:
 
 
 def _address(text: str) -> str:
-    """From the kernel's words of 32 bits in this machine's order."""
+    """Returns the address that the kernel writes as 32-bit words in this machine's byte order."""
     words = (int(text[i : i + 8], 16).to_bytes(4, sys.byteorder) for i in range(0, len(text), 8))
     ip = ipaddress.ip_address(b"".join(words))
     mapped = getattr(ip, "ipv4_mapped", None)

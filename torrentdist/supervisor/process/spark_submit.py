@@ -1,7 +1,8 @@
 """The command that runs a Spark job's driver on this host: spark-submit in client mode.
 
-Always holds: the driver is this process's to follow and to end; executors get the job's files from the gateways of
-their own hosts, unless the job says otherwise. Must not do: start anything.
+Always: the driver is a process of this host, to be followed and ended here. Executors get the job's files
+from the gateways of their own hosts, unless the job says otherwise.
+Never: start anything.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ GATEWAY = "TORRENTDIST_GATEWAY"
 class Submit(NamedTuple):
     program: str
     python: str
-    """That belongs to it, if it came with one."""
+    """The Python that the program was installed with; empty if it came without one."""
 
 
 def find_submit(environ: Mapping[str, str]) -> Submit:
-    """As SPARK_HOME says, else on the PATH, else of the pyspark that is installed beside us."""
+    """Returns the spark-submit in SPARK_HOME, else the one on the PATH, else that of the installed pyspark."""
     home = environ.get("SPARK_HOME")
     if home and (Path(home) / "bin/spark-submit").is_file():
         return Submit(str(Path(home) / "bin/spark-submit"), "")
@@ -45,7 +46,9 @@ def find_submit(environ: Mapping[str, str]) -> Submit:
 
 
 def spark_command(spec: JobSpec, bundle: BundleId, content: Path, gateway: str, submit: Submit) -> list[str]:
-    """`content`: where the job's bundle lies here; `gateway`: the URL of this host's, the same on every other host."""
+    """Returns the command. `content` is where the job's bundle lies here.
+
+    `gateway` is the URL of this host's gateway, which is the same on every host."""
     spark = spec.spark
     by_swarm = spark.delivery is Delivery.SWARM and not spark.is_local
 
@@ -74,6 +77,6 @@ def _conf(spec: JobSpec, gateway: str) -> Iterator[tuple[str, str]]:
 
 
 def spark_environment(environ: Mapping[str, str], submit: Submit) -> dict[str, str]:
-    """What the driver needs besides: the Python that its Spark was installed with, if none is chosen."""
+    """Returns the variable that names the Python of this Spark, unless the job chooses one itself."""
     chosen = "PYSPARK_PYTHON" in environ or "PYSPARK_DRIVER_PYTHON" in environ
     return {} if chosen or not submit.python else {"PYSPARK_PYTHON": submit.python}

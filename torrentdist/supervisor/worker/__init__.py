@@ -1,1 +1,1 @@
-"""A worker as values: its states, the plan of what happens to it next, its reports."""
+"""A worker as values: its states, its life, and the plan of what happens to it next."""
