@@ -6,9 +6,10 @@ PY := .venv/bin/python
 RINGS := $(addprefix tests/,chaos unit property contract spark integration)
 SOURCES := torrentdist cli scripts tests $(if $(wildcard bench/*.py),bench)
 PYTEST_ARGS ?=
+DURATIONS := --durations=25 --durations-min=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format docs site bench bench-short bench-spark swarm chaos cases property clean
+.PHONY: help setup demo test test-fast breaks lint format docs site bench bench-short bench-spark swarm chaos cases property clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.* ## /  make \1 \t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -20,8 +21,14 @@ demo: setup ## a cluster on this machine: upload, distribute, a Spark job, a fai
 	@$(PY) -m torrentdist.dev.demo
 
 test: lint ## lint, then every ring of tests, the fastest first
-	@$(PY) -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder -m "not alone" $(PYTEST_ARGS) $(RINGS)
-	@$(PY) -m pytest -q -m alone $(PYTEST_ARGS) $(RINGS) || { [ $$? = 5 ] && $(if $(PYTEST_ARGS),true,false); } # none chosen
+	@$(PY) -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder -m "not alone" $(DURATIONS) $(PYTEST_ARGS) $(RINGS)
+	@$(PY) -m pytest -q -m alone $(DURATIONS) $(PYTEST_ARGS) $(RINGS) || { [ $$? = 5 ] && $(if $(PYTEST_ARGS),true,false); } # none chosen
+
+test-fast: lint ## lint, then the rings that need no cluster, unit and property: about two minutes
+	@$(PY) -m pytest -q -n 2 --dist worksteal -m "not alone" $(DURATIONS) $(PYTEST_ARGS) tests/unit tests/property
+
+breaks: setup ## break the code on purpose, line by line, and see that a test notices: make breaks [WORDS=conductor]
+	@$(PY) scripts/breaks.py $(WORDS)
 
 lint: setup ## style and types
 	@$(PY) -m ruff check $(SOURCES)
