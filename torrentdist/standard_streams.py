@@ -1,7 +1,8 @@
 """Keeps a command or a daemon running when its messages cannot be written.
 
-Always: descriptors 0 to 2 are open, so no file or socket of ours takes their place. Lines that stderr cannot take are
-dropped and counted, and the next line that can be written comes after a notice of how many are missing.
+Always: descriptors 0 to 2 are open, so no file or socket of ours takes their place. Lines that
+stderr cannot take are dropped and counted, and the next line that can be written comes after a
+notice of how many are missing.
 Never: a failed write to stderr raises. Stdout carries data, so its errors stay errors.
 """
 

@@ -1,7 +1,7 @@
-"""What the doctor makes of what it saw, as pure functions from observations to findings.
+"""Turns what the doctor observed into findings.
 
-Always holds: every finding that is not ok says what to do. Limits stand here, with their reasons.
-Pure: no I/O, no clock.
+Always: every finding that is not ok says what to do. The limits stand here, with their reasons.
+Pure: no I/O and no clock.
 """
 
 from __future__ import annotations

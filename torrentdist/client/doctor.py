@@ -1,8 +1,9 @@
-"""Looks at a host and its cluster from outside, everything at once, and tells what is wrong.
+"""Looks at a host and its cluster from outside, with all checks at the same time, and collects what
+is wrong.
 
-Always holds: it is done within a minute, whatever hangs; it changes nothing; a check that itself fails is a finding.
-Must not do: judge (diagnosis.py does), or know a ZooKeeper client: what it asks a server takes four letters, or one
-question.
+Always: it ends within a minute, even if everything hangs. A check that itself fails is a finding.
+Never: it changes anything, judges (diagnosis.py does), or uses a ZooKeeper client: it asks a server
+with four-letter words, and with one question of its own.
 """
 
 from __future__ import annotations

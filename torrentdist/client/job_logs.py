@@ -1,7 +1,9 @@
-"""The output of a job's workers, read from the hosts that keep it: what there is, or for as long as the job lives.
+"""Reads the output of a job's workers from the hosts that keep it, once or for as long as the job
+lives.
 
-Always holds: each byte of a stream of a worker on a host is handed out once, in order, across rotation and across the
-supervisor's restart; a worker that moves is followed. A host that does not answer is told, and asked again.
+Always: each byte of a worker's stream on a host is returned once and in order, across rotation and
+a restart of the supervisor. A worker that moves is followed. A host that does not answer is
+reported, and asked again.
 """
 
 from __future__ import annotations

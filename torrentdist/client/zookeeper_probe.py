@@ -1,7 +1,9 @@
-"""What a stranger may do with our tree, asked of a ZooKeeper server in its own protocol, without any credentials.
+"""Asks a ZooKeeper server, in its own protocol and without credentials, what a stranger may do with
+our tree.
 
-Always holds: it opens a session of seconds, asks one question, and ends it; it changes nothing. Must not do: become a
-client: whoever needs more than this one question uses torrentdist.cluster.
+Always: it opens a session of a few seconds, asks one question and ends the session. It changes
+nothing.
+Never: it becomes a client; code that needs more than this question uses torrentdist.cluster.
 """
 
 from __future__ import annotations

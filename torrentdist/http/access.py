@@ -1,6 +1,7 @@
 """The credentials that a request carries, and the certificates that it trusts, for each server.
 
-Always: the caller decides by server what to send it. Never: a server that the caller did not mean gets a token.
+Always: the caller decides by server what to send it. Never: a server that the caller did not mean
+gets a token.
 """
 
 from __future__ import annotations

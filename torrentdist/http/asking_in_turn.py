@@ -1,6 +1,8 @@
-"""How a daemon asks the masters: one after the other, until one of them gives an answer that can be used.
+"""How a daemon asks the masters: one after the other, until one of them gives an answer that can be
+used.
 
-A daemon asks again by itself after a while, so one round is enough; commands search longer (client/masters/).
+A daemon asks again by itself after a while, so one round is enough; commands search longer
+(client/masters/).
 Always: a master that is down costs one short deadline.
 """
 
@@ -32,8 +34,8 @@ async def first_sound(
 ) -> T:
     """Returns the first answer that `read` accepts.
 
-    A refusal that `is_final` is raised at once. Otherwise the first refusal is raised after all masters were asked;
-    without any, the error is `unreachable` and names what happened at each.
+    A refusal that `is_final` is raised at once. Otherwise the first refusal is raised after all
+    masters were asked; without any, the error is `unreachable` and names what happened at each.
     """
     refusals: list[TorrentdistError] = []
     silent: list[str] = []
@@ -59,7 +61,8 @@ async def first_sound(
 async def ask_leader(
     http: Http, likely: str, urls: Iterable[str], path: str, body: msgspec.Struct, kind: type[T]
 ) -> tuple[str, T] | None:
-    """Posts `body` to the leader. Returns the leader's URL and its answer; None: no master answers as the leader.
+    """Posts `body` to the leader. Returns the leader's URL and its answer; None: no master answers
+    as the leader.
 
     The `likely` leader is asked first, then the one that a refusal names, then the others.
     """

@@ -1,6 +1,7 @@
 """The ways in which a request can end without an answer.
 
-Each class tells how much of the request may have been carried out, because that decides whether it may be sent again.
+Each class tells how much of the request may have been carried out, because that decides whether it
+may be sent again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""The fleet while a bundle spreads: how many hosts have it, who is under way and how fast, who is stuck and why.
+"""Shows the fleet while a bundle spreads: how many hosts have it, how fast the others are, which
+are stuck and why.
 
-Always holds: the picture fits the terminal however many hosts there are: a summary, then the hosts that need a look,
-then the slowest. Must not do: decide when the distribution is over.
+Always: the picture fits the terminal, however many hosts there are. A summary comes first, then the
+hosts that need attention, then the slowest ones.
+Never: it decides when the distribution is over.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""The classes of our commands and groups: all know the shared options, and a group imports a command when it is named.
+"""The classes of our commands and groups: all know the shared options, and a group imports a
+command when it is named.
 
-Always: `--help` of a group imports none of its commands, so it is as quick as click. The short help of a lazy command
-stands beside its address; a test compares it with the command's own help.
+Always: `--help` of a group imports none of its commands, so it is as quick as click. The short help
+of a lazy command stands beside its address; a test compares it with the command's own help.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Turns a failure into a message on stderr and an exit code.
 
-Always: an error has the same text with every `-o`; stdout has all the data or none. Text from outside is made printable
-first, so no name can control a terminal.
+Always: an error has the same text with every `-o`; stdout has all the data or none. Text from
+outside is made printable first, so no name can control a terminal.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Runs a command's coroutine, and ends it well on a signal.
 
-Always: the first Ctrl-C or SIGTERM cancels the work, which closes what it opened within a few seconds. The second one
-ends the process at once.
+Always: the first Ctrl-C or SIGTERM cancels the work, which closes what it opened within a few
+seconds. The second one ends the process at once.
 """
 
 from __future__ import annotations

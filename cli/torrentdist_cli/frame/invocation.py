@@ -1,6 +1,8 @@
-"""Collects the shared options of a command line, and loads the configuration that follows from them.
+"""Collects the shared options of a command line, and loads the configuration that follows from
+them.
 
-A shared option may stand before or after the command's name. If it is given twice, the later one counts.
+A shared option may stand before or after the command's name. If it is given twice, the later one
+counts.
 Never: it reads a file before a command asks for the configuration.
 """
 

@@ -1,4 +1,5 @@
-"""Shows a transfer on stderr: a bar on a terminal, a line every ten seconds elsewhere, nothing with --quiet.
+"""Shows a transfer on stderr: a bar on a terminal, a line every ten seconds elsewhere, nothing with
+--quiet.
 
 Never: the transfer depends on it; it gets pictures of the transfer, and may skip any of them.
 """

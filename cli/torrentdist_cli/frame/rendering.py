@@ -1,7 +1,7 @@
-"""Data on stdout: one value for --quiet, JSON with promised keys, or a table for people.
+"""Writes results to stdout: one value for --quiet, JSON with promised keys, or a table for people.
 
-Always holds: numbers are plain in JSON and human in tables. Must not do: print progress, logs or errors; those are
-stderr's.
+Always: numbers are plain in JSON, and have units in tables.
+Never: it writes progress, logs or errors; these go to stderr.
 """
 
 from __future__ import annotations

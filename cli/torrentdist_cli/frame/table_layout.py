@@ -1,8 +1,8 @@
 """Lays values out as a table that fits the terminal, or without a limit for a file or a program.
 
-Always: a line is at most as wide as the terminal, a value is not broken over lines, and values that differ look
-different. If there is too little room, empty columns go first, then long values lose their middle, and at last each row
-becomes a block of lines.
+Always: a line is at most as wide as the terminal, a value is not broken over lines, and values that
+differ look different. If there is too little room, empty columns go first, then long values lose
+their middle, and at last each row becomes a block of lines.
 Pure: the caller passes in the width.
 """
 

@@ -1,6 +1,7 @@
 """The one place that writes to stdout and stderr.
 
-Always: text from outside is made printable first, be it a file name, an id or a message. JSON goes out unchanged.
+Always: text from outside is made printable first, be it a file name, an id or a message. JSON goes
+out unchanged.
 Never: it decides what is said.
 """
 

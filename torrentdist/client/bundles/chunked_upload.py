@@ -1,7 +1,7 @@
 """Uploads a bundle's bytes to the leader over HTTP, for a process that no master can connect to.
 
-Always: the leader's offset decides where to go on, also after another leader has taken over. A file that changed since
-it was hashed ends the upload.
+Always: the leader's offset decides where to go on, also after another leader has taken over. A file
+that changed since it was hashed ends the upload.
 Never: more than one chunk is in memory.
 """
 

@@ -1,7 +1,8 @@
-"""Makes this process a peer for as long as one command needs it: an engine, and an agent that announces.
+"""Makes this process a peer for as long as one command needs it: an engine, and an agent that
+announces.
 
-Always: connections are accepted only from addresses that a master named. However the command ends, the masters are told
-and the engine is closed.
+Always: connections are accepted only from addresses that a master named. However the command ends,
+the masters are told and the engine is closed.
 Never: it knows what is transferred, or why.
 """
 

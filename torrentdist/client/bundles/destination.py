@@ -1,8 +1,10 @@
-"""Where a download goes: the part directory beside DEST while it arrives, and DEST itself once it is whole.
+"""The place where a download goes: a part directory beside DEST while it arrives, and DEST itself
+once it is whole.
 
-Always holds: DEST appears complete and synced, by one rename, or not at all; what others put there stays unless the
-user said to replace it; a part directory belongs to one process at a time and is resumed by the next one. Everything
-blocks: callers use threads.
+Always: DEST appears complete and synced, by one rename, or not at all. What others put there stays
+unless the user allowed replacing it. A part directory belongs to one process at a time, and the
+next process resumes it.
+Always: everything here blocks, so callers use threads.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""`bundle distribute`: assigns a bundle to hosts, and reports their progress until enough of them hold it.
+"""`bundle distribute`: assigns a bundle to hosts, and reports their progress until enough of them
+hold it.
 
-Always: the report covers the hosts that this call asked for; each is done, or failed with a reason. A cluster that is
-away for a while does not end the wait before its deadline.
+Always: the report covers the hosts that this call asked for; each is done, or failed with a reason.
+A cluster that is away for a while does not end the wait before its deadline.
 Never: a host is judged by anything but the masters' word.
 """
 
@@ -54,9 +55,11 @@ async def distribute(
     timeout: float = math.inf,
     progress: Callable[[FleetView], None] = lambda fleet: None,
 ) -> DistributeView:
-    """Assigns the bundle, then waits until `wait_share` of these hosts hold it, or for `timeout` seconds.
+    """Assigns the bundle, then waits until `wait_share` of these hosts hold it, or for `timeout`
+    seconds.
 
-    Fewer hosts than wanted is no error here: `done` says how many there are, `failed` which ones are missing and why.
+    Fewer hosts than wanted is no error here: `done` says how many there are, `failed` which ones
+    are missing and why.
     """
     clock = asyncio.get_running_loop().time
     began = clock()

@@ -1,8 +1,9 @@
-"""`download`: a bundle out of the cluster to DEST, through this host's supervisor or as a peer of its own.
+"""`download`: gets a bundle to DEST, through this host's supervisor or as a peer.
 
-Always holds: it ends with a complete, verified, synced DEST or with an error by its deadline, and what has arrived is
-kept for the next try; DEST that holds the bundle already is a success that moves nothing. Must not do: show a DEST
-that is not whole, or replace one that the user did not give up.
+Always: it ends with a complete, verified and synced DEST, or with an error by its deadline; what
+has arrived is kept for the next try. If DEST holds the bundle already, it succeeds without moving a
+byte.
+Never: DEST is incomplete, or replaced without the user's permission.
 """
 
 from __future__ import annotations

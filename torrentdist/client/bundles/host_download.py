@@ -1,7 +1,8 @@
-"""A download through this host's supervisor: it fetches, keeps and goes on seeding; DEST becomes a copy of its bundle.
+"""Downloads through this host's supervisor, which fetches the bundle, keeps it and goes on seeding.
+DEST is a copy.
 
-Always holds: the supervisor's content is copied by the metafile that lies beside it and only if that is the bundle's
-own. Must not do: send it the cluster's token; whoever listens on that port need not be the supervisor.
+Always: the supervisor's content is copied only if the metafile beside it is the bundle's own.
+Never: the supervisor gets the cluster's token, because any process may listen on its port.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Refuses paths that `download --force` must not replace, because much more than a download would be lost.
+"""Refuses paths that `download --force` must not replace, because much more than a download would
+be lost.
 
 Always: symlinks are followed first, so another name of a protected path is protected too.
 Never: it changes anything on disk.

@@ -1,7 +1,9 @@
-"""`upload`: a directory or a file of this machine into the cluster, its bytes leaving this process once if possible.
+"""`upload`: puts a directory or a file of this machine into the cluster. If possible, each byte
+leaves only once.
 
-Always holds: what the cluster has already moves no byte; the files are used where they lie and never written to; the
-answer says how many masters hold the bundle, never more. Must not do: keep seeding once enough of them do.
+Always: content that the cluster has already is not sent. The files are read in place and never
+written to. The answer never counts more masters than hold the bundle.
+Never: it goes on seeding once enough masters hold the bundle.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Decides which master to ask next, and after how long, in the search for the leader.
 
-Always: a search ends by its deadline. A leader that a master names is followed at once. A master that is elected but
-not ready is asked again, with growing waits. Otherwise each master is asked once a round, with one wait per round. A
-silent master never ends the search: it is asked last, and for less long. Old records are accepted only after a full
-round in which no master had newer ones.
+Always: a search ends by its deadline. A leader that a master names is followed at once. A master
+that is elected but not ready is asked again, with growing waits. Otherwise each master is asked
+once a round, with one wait per round. A silent master never ends the search: it is asked last, and
+for less long. Old records are accepted only after a full round in which no master had newer ones.
 Pure: no I/O, no clock and no random numbers; the caller passes these in.
 """
 

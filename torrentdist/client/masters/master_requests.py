@@ -1,7 +1,8 @@
 """Reads from any master and changes through the leader, for all commands.
 
-Always: a read is answered by any master that can, within two seconds (read_race.py). Always: a change carries one
-request id over all its retries, so it is made once. Always: an error names what each master said.
+Always: a read is answered by any master that can, within two seconds (read_race.py). Always: a
+change carries one request id over all its retries, so it is made once. Always: an error names what
+each master said.
 Never: it decides which master to ask next; leader_search.py does.
 """
 

@@ -1,8 +1,9 @@
-"""Gets an answer that any master can give, for commands that only read: several masters race, each started in turn.
+"""Gets an answer that any master can give, for commands that only read: several masters race, each
+started in turn.
 
-Always: there is an answer or an error within the given time, however many masters there are. The first master is asked
-alone; the next one is asked as well when it refuses or is silent for a moment. Old records are accepted when no master
-has newer ones, or when the time is nearly over.
+Always: there is an answer or an error within the given time, however many masters there are. The
+first master is asked alone; the next one is asked as well when it refuses or is silent for a
+moment. Old records are accepted when no master has newer ones, or when the time is nearly over.
 Never: it looks into an answer, or ends the race while a master may still win it.
 """
 

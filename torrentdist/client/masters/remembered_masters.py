@@ -1,9 +1,11 @@
-"""Small files in the user's cache directory, in which one command leaves what it learned for the next one.
+"""Small files in the user's cache directory, in which one command leaves what it learned for the
+next one.
 
-One file for each configured list has the masters that answered last. Another has the newest transaction that was seen
-of each cluster.
-Always: two clusters never mix, and two commands that end at once both have their transactions remembered. A missing or
-damaged file only costs time, or the promise that the next read shows the user's last change.
+One file for each configured list has the masters that answered last. Another has the newest
+transaction that was seen of each cluster.
+Always: two clusters never mix, and two commands that end at once both have their transactions
+remembered. A missing or damaged file only costs time, or the promise that the next read shows the
+user's last change.
 Never: it raises.
 """
 
@@ -73,7 +75,8 @@ def recall_seen(directory: Path) -> dict[str, int]:
 def remember_seen(directory: Path, cluster: str, zxid: int, instead_of: int) -> None:
     """Remembers `zxid` unless another command has remembered a newer one meanwhile.
 
-    A number below `instead_of`, the one that we began with, replaces it: the cluster's ZooKeeper counts anew.
+    A number below `instead_of`, the one that we began with, replaces it: the cluster's ZooKeeper
+    counts anew.
     """
     with contextlib.suppress(OSError):
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,7 +1,8 @@
 """What a client has seen of its cluster, and how old an answer is compared with that.
 
-Always: transactions are compared within one cluster only. Always: the number that we have seen falls only when a
-master that was obliged to show it shows a lower one, which means that ZooKeeper counts from the beginning again.
+Always: transactions are compared within one cluster only. Always: the number that we have seen
+falls only when a master that was obliged to show it shows a lower one, which means that ZooKeeper
+counts from the beginning again.
 Never: ask a master.
 """
 
@@ -53,9 +54,11 @@ class Seen:
         return {ZXID: str(self.zxid)} | ({CLUSTER: self.cluster} if self.cluster else {})
 
     def hear(self, demanded: Mapping[str, str], headers: Mapping[str, str], *, answers: bool) -> bool:
-        """Takes note of an answer's age. `answers` says whether the answer shows records that we demanded to be new.
+        """Takes note of an answer's age. `answers` says whether the answer shows records that we
+        demanded to be new.
 
-        Returns False if the answer lacks something that we have seen, and its master was not told of it.
+        Returns False if the answer lacks something that we have seen, and its master was not told
+        of it.
         """
         age = age_in(headers)
         self.cluster = self.cluster if age.cluster is None else age.cluster

@@ -1,7 +1,6 @@
-"""What `torrentdist doctor` finds: the JSON of its answer, and how one exit code follows from many
-findings.
+"""The JSON that `torrentdist doctor` prints, and the one exit code for all its findings.
 
-Always holds: warnings never fail a command. The keys are promised in docs/operations.md.
+Always: warnings never fail a command. The keys are promised in docs/operations.md.
 """
 
 from __future__ import annotations
