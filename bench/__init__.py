@@ -1,1 +1,2 @@
-"""What is measured: ours against what our users would have otherwise, as ratios in one run. See `make bench`."""
+"""Measurements: ours against what users would have otherwise, as ratios within one run. See `make
+bench`."""

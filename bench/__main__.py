@@ -1,7 +1,8 @@
-"""Runs every measurement and prints the table. `--short` is the form for CI: the same bars on less data.
+"""Runs every measurement and prints the table. `--short` measures the same bars on less data, for
+CI.
 
-The last results of the full form stay in results.json and results.md; `--only` renews some of their
-rows. Ends with 3 if a bar was not met.
+results.json and results.md keep the last results of the full form; `--only` renews some of their
+rows. Exits with 3 if a bar was not met.
 """
 
 from __future__ import annotations

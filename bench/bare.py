@@ -1,9 +1,10 @@
-"""The reference: libtorrent alone, tuned, one peer as a process.
+"""The reference: bare libtorrent, tuned, with one process per peer.
 
-`bare.py seed METAFILE HOME`, `bare.py fetch METAFILE HOME OWN_PORT PORT...`: everything is on loopback.
+`bare.py seed METAFILE HOME` or `bare.py fetch METAFILE HOME OWN_PORT PORT...`, all on loopback.
 
-Always holds: a fetch ends when every byte is verified, written and synced. Must not do: import anything of ours (its
-process starts as quickly as one can), or use settings that are worse than what libtorrent can do.
+Always: a fetch ends when every byte is verified, written and synced.
+Never: import anything of ours, which would slow down the start, or use worse settings than
+libtorrent allows.
 """
 
 from __future__ import annotations

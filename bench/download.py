@@ -1,7 +1,7 @@
-"""`torrentdist download` from one holder, against a bare tuned libtorrent pair that fetches the same bytes.
+"""Measures `torrentdist download` from one holder against a bare, tuned libtorrent pair.
 
-Both ends seed the same files, both downloads are processes whose start counts, and both end with a syncfs. They take
-turns, and who is first alternates.
+Both sides seed the same files, start a process to fetch them, and end with a syncfs. They take
+turns, and the order alternates.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from torrentdist.dev.dev_cluster import DevCluster
 
 MEMORY_BAR = 250.0
 GROWTH_BAR = 32.0
-"""MB between the second and the last quarter of a download of 4 GiB: the hash trees of that many blocks fill up to
-about 16 MB in the course of it, and as much again is the noise of an allocator."""
+"""MB between the second and the last quarter of a download of 4 GiB: the hash trees of that many
+blocks fill up to about 16 MB in the course of it, and as much again is the noise of an
+allocator."""
 STEADY_MIB = 2048
 """A download of less is over before it is steady."""
 
@@ -112,7 +113,8 @@ def _wire(cluster: DevCluster, bundle: str) -> Row:
 
 
 def _through_supervisor(cluster: DevCluster, directory: Path, mib: int) -> list[Row]:
-    """For information: the host keeps the bundle, and DEST is a copy, a hard link or a reflink of it."""
+    """For information: the host keeps the bundle, and DEST is a copy, a hard link or a reflink of
+    it."""
     directory.mkdir()
     cluster.write_config("supervisor-1", port=0)
     cluster.start("supervisor-1")

@@ -1,7 +1,10 @@
-"""From the end of a leader to the next change that is accepted, and how fast a standby follows.
+"""Measures the time from a leader's end to the next accepted change, and how fast a standby
+follows.
 
-Always holds: a change counts as accepted when a master has answered 200; every run begins with all masters in the
-queue. `python -m bench.failover [--short]` prints one line of JSON, and ends with 1 if a bar was not met.
+`python -m bench.failover [--short]` prints a line of JSON, and exits with 1 if a bar was not met.
+
+Always: a change is accepted when a master has answered 200. Every run begins with all masters in
+the queue.
 """
 
 from __future__ import annotations
@@ -154,7 +157,8 @@ class _Stage:
 
 
 async def _fetch_delay(stage: _Stage, config: Config, directory: Path, number: int) -> float:
-    """From the leader's decision to write the record to the first trace of the fetch on a standby's disk."""
+    """From the leader's decision to write the record to the first trace of the fetch on a standby's
+    disk."""
     leader = await stage.settled()
     source, name = directory / f"timed-{number}", BundleId(f"timed-{number}")
     _write_bundle(source)

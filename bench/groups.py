@@ -1,7 +1,8 @@
-"""Rebalancing a resource group: both algorithms side by side, in time, in requests to ZooKeeper, and in lost work.
+"""Measures the rebalancing of a resource group: time, ZooKeeper requests and lost work, per
+algorithm.
 
-All members are in this process, each with a ZooKeeper session of its own; their callbacks take no time. Requests are
-counted where they leave a member, keep-alives included; a transaction is one request with several operations.
+All members are in this process, each with its own ZooKeeper session; their callbacks take no time.
+Requests are counted where they leave a member, keep-alives included. A transaction is one request.
 """
 
 from __future__ import annotations

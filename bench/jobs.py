@@ -1,7 +1,8 @@
-"""From a submit to the first worker running, and from a host's death to its worker running elsewhere.
+"""Measures the time from a submit, and from a host's death, until the worker runs.
 
-Always holds: a worker runs when it has written so itself. `python -m bench.jobs [--short]` prints one line of JSON, and
-ends with 1 if a bar was not met.
+`python -m bench.jobs [--short]` prints a line of JSON, and exits with 1 if a bar was not met.
+
+Always: a worker runs when it has written so itself.
 """
 
 from __future__ import annotations

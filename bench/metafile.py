@@ -1,6 +1,6 @@
-"""How long making a metafile takes, against libtorrent's own hashing of the same file, in one run.
+"""Measures making a metafile against libtorrent's own hashing of the same file, in one run.
 
-Each pair reads a file that is in the page cache; the first of the two alternates.
+Both read a file that is in the page cache, and their order alternates.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""One holder to one downloader on loopback: our engine against bare libtorrent, each end a process, same disk.
+"""Measures one holder and one downloader on loopback: our engine against bare libtorrent.
 
-The clock runs in the downloader, from the start of the add until everything is synced to disk. Both get the same
-metafile, start from an empty directory, and take turns, so that what else the machine does hits both.
-Must not do: give the reference settings that are worse than those it would have by itself.
+Each end is a process. The downloader measures from the start of the add until everything is synced
+to disk. Both sides get the same metafile, start from an empty directory, and take turns, so that
+other load on the machine hits both.
+
+Never: give the reference settings that are worse than its own.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""The table of what was measured: printed, and kept as results.json and results.md.
+"""The table of results: printed, and kept as results.json and results.md.
 
-Always holds: a row says what was compared and whether its bar was met; one without a bar is for information.
+Always: a row says what was compared and whether its bar was met. A row without a bar is for
+information.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ class Row:
 def paired(
     key: str, what: str, pairs: Sequence[tuple[float, float]], *, against: str, bar: float | None, note: str = ""
 ) -> Row:
-    """A row of (ours, reference) in seconds, taken in turns: the median of each, and of the ratios."""
+    """A row of (ours, reference) in seconds, taken in turns: the median of each, and of the
+    ratios."""
     ratios = sorted(ours / reference for ours, reference in pairs)
     best = min(ours for ours, _ in pairs) / min(reference for _, reference in pairs)
     spread = f"{len(pairs)} pairs, {ratios[0]:.2f}-{ratios[-1]:.2f}; of the best of each {best:.2f}"

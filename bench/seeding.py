@@ -1,6 +1,7 @@
-"""The memory of a master that seeds many small bundles, as it is and while clients come and go.
+"""Measures the memory of a master that seeds many small bundles, at rest and while clients come and
+go.
 
-Always holds: every bundle entered by an upload, and the master has published and seeds all of them when the clock
+Always: every bundle was uploaded, and the master has published and seeds all of them when the clock
 starts.
 """
 
@@ -75,7 +76,8 @@ def _config(cluster: DevCluster) -> Config:
 
 
 async def _fill(cluster: DevCluster, directory: Path, bundles: int) -> list[BundleId]:
-    """Upload them all as one peer: a process for each would take minutes and change nothing for the master."""
+    """Upload them all as one peer: a process for each would take minutes and change nothing for the
+    master."""
     names = [BundleId(f"small-{number}") for number in range(bundles)]
     turns = asyncio.Semaphore(UPLOADS_AT_ONCE)
     config = _config(cluster)

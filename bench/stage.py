@@ -1,7 +1,8 @@
-"""Where a measurement takes place: commands of ours and references as processes, their time and their memory.
+"""The place of a measurement: commands and references as processes, with their time and memory.
 
-Always holds: the clock runs from before a process is started until it has ended; what was written before is synced,
-so that nobody pays for another's bytes. Must not do: leave a process behind.
+Always: the clock runs from before the start of a process to its end. Earlier writes are synced, so
+that nobody pays for the bytes of others.
+Never: leave a process behind.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ MB = 1_000_000
 
 @dataclass(frozen=True)
 class Memory:
-    """In MB. What is anonymous is the process's own; the rest are pages of files, which the kernel takes back."""
+    """In MB. What is anonymous is the process's own; the rest are pages of files, which the kernel
+    takes back."""
 
     rss: float
     anon: float

@@ -1,6 +1,7 @@
-"""`torrentdist upload` of a 1 MiB bundle until three masters hold it, the start of Python included.
+"""Measures `torrentdist upload` of a 1 MiB bundle until three masters hold it, with the start of
+Python.
 
-The cluster's periods are set to a minute each, so that an upload which waited for one of them would show it.
+The cluster's periods are a minute each, so that an upload which waits for one of them shows it.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Hosts on links of their own, and the programs that run on them beside ours."""
+"""The lab: hosts on links of their own, and the programs that run on them beside ours."""

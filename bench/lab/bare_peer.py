@@ -1,8 +1,11 @@
-"""Bare libtorrent in the lab, as its users have it: `swarm_bare.py seed|fetch stock|tuned METAFILE HOME HOST PEERS`.
-`tuned:KEY=NUMBER,...` is tuned with these changed.
+"""Bare libtorrent in the lab, as its users have it: `bare_peer.py seed|fetch stock|tuned METAFILE
+HOME HOST PEERS`.
 
-Always holds: every peer knows every other from the start, which is more than a tracker could tell them; a fetch
-begins when a line comes on stdin and tells `done` when every byte is verified and synced. Imports nothing of ours.
+`tuned:KEY=NUMBER,...` changes some of the tuned settings.
+
+Always: every peer knows every other from the start, which is more than a tracker could tell. A
+fetch begins with a line on stdin, and prints `done` when every byte is verified and synced.
+Never: import anything of ours.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Long cables for the lab, where the kernel has no netem: each is two taps with this process between them.
+"""Long cables for the lab, where the kernel has no netem: two taps with this process between them.
 
-`python -m bench.lab.cable_delay SECONDS`; a line `HOST LINK` on stdin makes a cable from eth0 of that host's namespace
-to the interface LINK, and is answered with `ready`.
-Always: every frame is passed on whole, in order, SECONDS after it came.
+Run `python -m bench.lab.cable_delay SECONDS`. A line `HOST LINK` on stdin makes a cable from eth0
+of the host's namespace to the interface LINK; the answer is `ready`.
+
+Always: every frame is passed on whole and in order, SECONDS after it came.
 Never: lose a frame, or limit the rate; tc does that.
 """
 

@@ -1,10 +1,13 @@
-"""Runs a module of ours with other settings: `python -m bench.lab.changed_settings KEY=VALUE,... MODULE ARGUMENT...`.
+"""Runs a module of ours with changed settings, to measure what each setting is worth.
 
-A key is one of libtorrent's, or one of OURS: `piece_length` (of what is made), `blocks` (what a receiver asks for at a
-time, of all its peers together), `queue_secs` (the same by a peer's rate), `look_ms` (between two looks at what the
-others have), `deadline_ms` (for the next pieces of a receiver's own share), `shares` (so many receivers have one).
-Always holds: nothing but these changes. Must not do: be part of the product; what a setting is worth is measured with
-it, and what is better becomes the default.
+`python -m bench.lab.changed_settings KEY=VALUE,... MODULE ARGUMENT...`. A key is a setting of
+libtorrent, or one of OURS: `piece_length` (of new metafiles), `blocks` (requests of a receiver to
+all its peers together), `queue_secs` (the same, by a peer's rate), `look_ms` (between two looks at
+the peers' pieces), `deadline_ms` (for the next pieces of a receiver's own share), `shares` (number
+of receivers that have a share).
+
+Always: nothing but these settings changes.
+Never: be part of the product. A better value becomes the default.
 """
 
 from __future__ import annotations

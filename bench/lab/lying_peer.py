@@ -1,7 +1,9 @@
-"""A peer that says that it has everything and lies: `swarm_false.py lie|stall CONFIG NAME ADDRESS PORT METAFILE`.
+"""A peer that claims to have everything and lies: `lying_peer.py lie|stall CONFIG NAME ADDRESS PORT
+METAFILE`.
 
-Always holds: it is in the directory as a supervisor that is complete, lets everybody ask, and sends rubbish (lie) or
-nothing (stall). Must not do: send one right byte.
+Always: it stands in the directory as a complete supervisor, and accepts every request. It answers
+with rubbish (lie) or not at all (stall).
+Never: send one right byte.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""Hosts on links of their own: a network namespace for each, a veth to one bridge, `tc tbf` at a rate both ways.
+"""Hosts on links of their own: a network namespace per host, a veth to one bridge, `tc tbf` both
+ways.
 
-Always holds: all of it lives in a private network, mount and process namespace, held by one process. When that ends,
-however it ends, the kernel ends every process in it and removes every interface, mount and file: there is nothing to
-clean up. Must not do: touch the network or the files of the machine outside.
+Always: everything lives in a private network, mount and process namespace that one process holds.
+When this process ends, in whatever way, the kernel ends all others and removes all interfaces,
+mounts and files.
+Never: touch the network or the files of the machine outside.
 """
 
 from __future__ import annotations
@@ -34,8 +36,8 @@ BURST_BYTES = 32 * 1024
 LATENCY_MS = 100
 """What a queue of a shaped link holds at most: beyond it packets are dropped, as a switch does."""
 PASSED_ON = ("PATH", "HOME", "LANG", "TMPDIR", "JAVA_HOME", "PYTHONPATH", "LD_LIBRARY_PATH")
-"""Of the environment; anything else would measure the shell that the lab was begun in. Where `SSL_CERT_FILE` is set,
-each session of libtorrent takes 12 ms of a processor more."""
+"""Of the environment; anything else would measure the shell that the lab was begun in. Where
+`SSL_CERT_FILE` is set, each session of libtorrent takes 12 ms of a processor more."""
 _UNSHARE = ("unshare", "--net", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child")
 STOP_SECS = 10.0
 T = TypeVar("T")
@@ -63,7 +65,8 @@ def environment() -> dict[str, str]:
 
 
 def enter(module: str, arguments: Sequence[str]) -> None:
-    """Return inside the private namespaces; outside of them, run the same program inside and end with it."""
+    """Return inside the private namespaces; outside of them, run the same program inside and end
+    with it."""
     if os.environ.pop(INSIDE, None):
         return
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
@@ -98,7 +101,8 @@ class Host:
 
 
 def received(hosts: Iterable[Host]) -> dict[str, int]:
-    """Bytes that came down the link of each. In one look: a file of /sys for each takes long on a busy machine."""
+    """Bytes that came down the link of each. In one look: a file of /sys for each takes long on a
+    busy machine."""
     rows = (line.partition(":") for line in Path("/proc/net/dev").read_text().splitlines()[2:])
     sent_by_bridge = {link.strip(): int(figures.split()[_TX_BYTES]) for link, _, figures in rows}
     return {host.name: sent_by_bridge[host.link] for host in hosts}
@@ -108,8 +112,9 @@ class Lab:
     """To be made once, inside."""
 
     def __init__(self, directory: Path | None = None, rtt: float = 0.0) -> None:
-        """`directory`: a disk for the hosts' files; by default each has its files in memory, since 16 hosts have 16
-        disks and this machine has one. `rtt`: seconds from any host to any other and back."""
+        """`directory`: a disk for the hosts' files; by default each has its files in memory, since
+        16 hosts have 16 disks and this machine has one. `rtt`: seconds from any host to any other
+        and back."""
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._made = 0
         self._hosts: list[Host] = []
@@ -168,8 +173,9 @@ class Lab:
         line_of(self._cables.stdout)
 
     def _introduce(self, new: Sequence[Host]) -> None:
-        """Everybody knows everybody's MAC: the namespaces of a machine share one table of 1024 neighbours, permanent
-        entries not counted, and who asks for one over a full link may wait for seconds."""
+        """Everybody knows everybody's MAC: the namespaces of a machine share one table of 1024
+        neighbours, permanent entries not counted, and who asks for one over a full link may wait
+        for seconds."""
         old = list(self._hosts)
         self._hosts += new
         _ip([_knows(host.address, host.mac, "br0") for host in new])
@@ -208,7 +214,8 @@ class Lab:
     def spawn(
         self, host: Host | None, command: Sequence[str], *, name: str, stdin: int = subprocess.DEVNULL
     ) -> subprocess.Popen[bytes]:
-        """Start a process on a host; None: on the bridge, which no rate limits. It logs to NAME.log."""
+        """Start a process on a host; None: on the bridge, which no rate limits. It logs to
+        NAME.log."""
         within = ["ip", "netns", "exec", host.name] if host else []
         with (self.dir / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(

@@ -1,11 +1,13 @@
-"""Memory that is at hand when a clock runs.
+"""Makes memory available before a clock runs, so that a comparison is fair.
 
-A machine that is a guest waits for its own host where it touches a page first, 2 to 5 ms a MiB, and what has been free
-for seconds goes back there in blocks of megabytes. Who comes second in a comparison would mostly find the pages that
-the first one touched, or none of them. For hosts that write to memory there is WarmMemory: always holds that what was
-taken is free again but for one page in each block, which keeps the rest of it here until we end. For hosts that write
-files there is `fill_page_cache`: whole blocks are still taken from the machine's host when large pieces of a file are
-written at once, and are not when there are none free. Must not do: take so much that the machine ends processes for it.
+A virtual machine waits for its own host at the first touch of a page, 2 to 5 ms per MiB, and memory
+that has been free for seconds goes back in blocks of megabytes. So the second side of a comparison
+would mostly find the pages that the first one touched, or none. WarmMemory is for hosts that write
+to memory: it takes memory and frees all of it but one page per block, which keeps the block here.
+`fill_page_cache` is for hosts that write files: large writes take whole blocks from the host only
+while free ones exist.
+
+Never: take so much that the kernel kills processes for it.
 """
 
 from __future__ import annotations
@@ -43,8 +45,9 @@ class WarmMemory:
 
 
 def fill_page_cache(file: Path, size: int) -> None:
-    """Have `size` bytes of memory, or all that is available, full of what may be dropped, as it is on a machine that
-    has been up for a day. `file` is made for it, with nothing but a hole in it, and has to stay."""
+    """Have `size` bytes of memory, or all that is available, full of what may be dropped, as it is
+    on a machine that has been up for a day. `file` is made for it, with nothing but a hole in it,
+    and has to stay."""
     size = min(size, available())
     with file.open("ab+", buffering=0) as hole:
         hole.truncate(size)
@@ -55,8 +58,8 @@ def fill_page_cache(file: Path, size: int) -> None:
 
 
 def level(directory: Path, size: int, held: Path) -> None:
-    """For whoever writes so much into `directory`: the page cache is full, what is `held` at hand in it, and nothing is
-    left to be written back."""
+    """For whoever writes so much into `directory`: the page cache is full, what is `held` at hand
+    in it, and nothing is left to be written back."""
     fill_page_cache(directory / "filling", FILLED * size)
     for path in held.rglob("*"):
         if path.is_file():

@@ -1,1 +1,1 @@
-"""What the lab cannot hold: large fleets in a simulator, links without limits, one setting at a time."""
+"""Measurements beyond the lab: large fleets in a simulator, unlimited links, single settings."""

@@ -1,9 +1,10 @@
-"""What a large fleet takes: its time in the simulator, and what each master hears, says and computes meanwhile.
+"""Measures a large fleet: its time in the simulator, and the load of every master.
 
-`python -m bench.scale.large_fleet` prints the tables; `--check` compares the simulator with the lab's last
-recorded runs, and `--shares` tells what it would be worth to share out more or less where holders can give more.
-Always holds: times are of the product's own decisions on a virtual clock, sizes are of real encoded messages, and
-processor time is of the product's directory on this machine.
+`python -m bench.scale.large_fleet` prints the tables. `--check` compares the simulator with the
+lab's last runs, and `--shares` tells the worth of more or fewer shares where holders can give more.
+
+Always: times come from the product's own decisions on a virtual clock, sizes from real encoded
+messages, and processor time from the product's directory on this machine.
 """
 
 from __future__ import annotations
@@ -40,14 +41,16 @@ PIECE = 32 * 1024
 LINK_TIME = 11.2
 """Of the lab: 32 MiB over 25 Mbit/s, in 1024 pieces."""
 FLEETS = {100: 1024, 1_000: 512, 10_000: 128, 100_000: 16}
-"""Hosts, and so many pieces that the simulator is done within ten minutes: fewer make it look slower than it is."""
+"""Hosts, and so many pieces that the simulator is done within ten minutes: fewer make it look
+slower than it is."""
 CHECKED = (8, 16, 32, 48)
 """Hosts, of the cases that are recorded in the lab."""
 ASKED = 50
 CROWD, SHARED = 300, 512
 """Hosts, and pieces, where shares are looked at."""
 LIMITS = Limits(peers=1 << 20, peers_per_swarm=1 << 20, memberships=1 << 20)
-"""What a master refuses otherwise: its own limits are an answer of their own to what breaks first."""
+"""What a master refuses otherwise: its own limits are an answer of their own to what breaks
+first."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +78,8 @@ def simulate(
     state: Path | None = None,
     longest: float = math.inf,
 ) -> Broadcast | None:
-    """`begins`: when each host comes; all come at once without. None: it takes longer than that, and goes on from
-    `state` the next time."""
+    """`begins`: when each host comes; all come at once without. None: it takes longer than that,
+    and goes on from `state` the next time."""
     began = time.process_time()
     tick = link_time / pieces
     if state and state.exists():
@@ -187,8 +190,8 @@ def _host(number: int) -> str:
 
 
 def check() -> str:
-    """The recorded broadcasts at8 to at48 beside the simulator, whose hosts begin when the lab's did, which it cannot
-    tell by itself; and beside it with all of them at once."""
+    """The recorded broadcasts at8 to at48 beside the simulator, whose hosts begin when the lab's
+    did, which it cannot tell by itself; and beside it with all of them at once."""
     rows = json.loads((HERE / "swarm.json").read_text())
     if lacking := [f"at{hosts}" for hosts in CHECKED if f"at{hosts}" not in rows]:
         raise SystemExit(
@@ -233,7 +236,8 @@ def print_loads(fleets: list[int]) -> None:
 
 
 def print_shares() -> None:
-    """By what the holders can give together: the last host, with fewer shares, as many as there are, and more."""
+    """By what the holders can give together: the last host, with fewer shares, as many as there
+    are, and more."""
     columns = (12, conductor.SHARES, 48, 96)
     print(f"| holders | of the links' rate | {' | '.join(f'{shares} shares' for shares in columns)} |")
     print(f"|---|---|{'---|' * len(columns)}")

@@ -1,9 +1,12 @@
-"""A broadcast on a virtual clock: up to 100,000 receivers whose every decision is the product's own function.
+"""Simulates a broadcast on a virtual clock: up to 100,000 receivers that decide with the product's
+code.
 
-Time goes in ticks; in each, every link carries so many pieces each way. A receiver has one piece under way from each of
-those it knows, chosen when it asks: that of the highest priority, then the rarest, as libtorrent does; a peer serves
-who asked first. It announces as often as a master tells it to, and looks at what the others have as often as the engine
-does. Must not do: decide anything that conductor.py, crowd.py or neighbours.py decide.
+Time passes in ticks. In each tick, every link carries a number of pieces each way. A receiver has
+one piece under way from each peer that it knows: the piece of the highest priority, then the
+rarest, as libtorrent chooses. Peers serve in the order of requests. Receivers announce when a
+master tells them to, and look at their peers' pieces as often as the engine does.
+
+Never: decide anything that conductor.py, crowd.py or graph.py decide.
 """
 
 from __future__ import annotations
@@ -34,7 +37,8 @@ class Receiver:
     every: int = 1
     """Its link carries a piece each way in so many ticks' turns."""
     held_up: int = 1
-    """It gets a piece of the holders in so many ticks' turns at most: connections don't share a link evenly."""
+    """It gets a piece of the holders in so many ticks' turns at most: connections don't share a
+    link evenly."""
     conductor: Conductor = field(default_factory=Conductor)
     done_at: int | None = None
     got_at: int = 0
@@ -71,13 +75,15 @@ class World:
     holder_uplink: int = 0
     """The same of a holder, if it has another."""
     holder_every: int = 0
-    """Or so many ticks for a piece. All that it is asked for arrive together then: a little of each in turn."""
+    """Or so many ticks for a piece. All that it is asked for arrive together then: a little of each
+    in turn."""
     seed: int = 0
     tick_secs: float = 0.125
     piece_length: int = 2 * BLOCK
     periods: Periods = field(default_factory=Periods)
     waits: bool = True
-    """Whether small messages wait behind pieces on the same links; not, where only the plan itself is looked at."""
+    """Whether small messages wait behind pieces on the same links; not, where only the plan itself
+    is looked at."""
     sent_by_holders: Counter[int] = field(default_factory=Counter)
     announces: Counter[int] = field(default_factory=Counter)
     """By second: what each master hears."""
@@ -284,7 +290,8 @@ class World:
 
 
 def _ranks(wanted: list[int], copies: list[int], seeds: int) -> Rank:
-    """Pieces by libtorrent's order: the highest priority whatever its rarity, then copies times what lacks of 8."""
+    """Pieces by libtorrent's order: the highest priority whatever its rarity, then copies times
+    what lacks of 8."""
     backwards = bytes(reversed(wanted))
     levels = {priority: int(backwards.translate(_ONLY[priority]), 2) for priority in set(wanted)}
     ranks: dict[int, int] = {}

@@ -1,9 +1,11 @@
-"""What each setting is worth: one changed at a time, in the lab and between two processes without a limit.
+"""Measures the worth of each setting: one change at a time, in the lab and between two processes.
 
-`python -m bench.scale.tuning TABLE`: `ours` (8 hosts on slow links), `pieces` (their length, by the bundle's size),
-`pair` (two processes without a limit), `bare` (the search for the settings of tuned libtorrent). Always holds: a table
-has the settings as they are among its rows, measured like the others. Must not do: change two things at once; `bare`
-keeps what was better, since it is a search. What was found is kept in bench/tuning.md, line by line.
+`python -m bench.scale.tuning TABLE`: `ours` (8 hosts on slow links), `pieces` (their length, by the
+bundle's size), `pair` (two processes on an unlimited link), `bare` (the search for the settings of
+tuned libtorrent). bench/tuning.md keeps the findings.
+
+Always: one row of a table has the unchanged settings, measured like the others.
+Never: change two settings at once. Only `bare`, which is a search, keeps what was better.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""No limits on links: `bundle distribute` to hosts on loopback, against bare tuned libtorrent that syncs too.
+"""Measures `bundle distribute` to hosts on loopback, without limits, against bare tuned libtorrent.
 
-Both carry the same bytes with the same metafile onto the same disk, with the holder's files at hand and the rest of the
-memory full of what may be dropped, and take turns; who is first alternates. The clock of ours runs from the command to
-its end, that of the reference from the start of its first fetching process to the end of its last.
-Must not do: give the reference peers that know less than ours do; everybody knows everybody.
+Both carry the same bytes with the same metafile to the same disk. The holder's files are in memory,
+and the rest of memory is full of pages that may be dropped. They take turns, and the order
+alternates. Our clock runs from the command's start to its end; the reference's runs from the start
+of its first fetching process to the end of its last.
+
+Never: give the reference peers that know less than ours. All of them know each other.
 """
 
 from __future__ import annotations

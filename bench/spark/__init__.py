@@ -1,1 +1,1 @@
-"""What Spark users wait for: their archives, and the report."""
+"""Measurements for Spark users: the delivery of archives, and the report."""

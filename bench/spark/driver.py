@@ -1,6 +1,7 @@
-"""The driver of bench/spark/spark_run.py: lets every executor fetch each URI, and prints the time.
+"""The driver of bench/spark/spark_run.py: every executor fetches each URI; prints the time.
 
-Always holds: executors are there and warm before the first URI. No Python runs in executors.
+Always: executors run and are warm before the first URI.
+Never: run Python in an executor.
 """
 
 from __future__ import annotations

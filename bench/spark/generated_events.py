@@ -1,7 +1,8 @@
-"""Events of a cluster that never was, as many as wanted, made by Spark itself: what the pipeline is measured with.
+"""Generates events of an imaginary cluster with Spark, to measure the report.
 
-Always holds: the same number gives the same events; every kind that a table needs is there, in about the proportions of
-a real cluster (most lines are progress and peers). Must not do: call Python for a row.
+Always: the same number gives the same events. All kinds that a table needs occur, roughly in the
+proportions of a real cluster, where most lines are progress and peers.
+Never: call Python for a row.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ WORKERS = 200
 
 
 def generated(spark: SparkSession, count: int, partitions: int) -> DataFrame:
-    """About `count` events: downloads of count / 10,000 bundles by 1000 hosts, and what else happens meanwhile.
+    """About `count` events: downloads of count / 10,000 bundles by 1000 hosts, and what else
+    happens meanwhile.
 
     Fewer than 50,000 events have fewer hosts and workers, so that there are five bundles at least.
     """
@@ -45,7 +47,8 @@ def write_events(events: DataFrame, directory: Path) -> None:
 
 
 def multiply(directory: Path, times: int) -> None:
-    """The same events so many times, of other bundles and other starts of the daemons: quicker than to make them."""
+    """The same events so many times, of other bundles and other starts of the daemons: quicker than
+    to make them."""
     made = sorted(directory.glob("events-generated-*.jsonl"))
     for number in range(1, times):
         for path in made:

@@ -1,6 +1,6 @@
-"""A server on a host's own loopback with one file on it: what executors need when nothing has to be waited for.
+"""Serves one file on a host's own loopback: the baseline for executors that wait for no link.
 
-Must not do: anything in Python with a byte of it, so that what is measured are Spark's own costs.
+Never: handle a byte of the file in Python, so that only Spark's own costs are measured.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Measures the time and memory of `torrentdist report` by the number of events.
 
-`python -m bench.spark.report_time --events 1000000,2000000`.
+`python -m bench.spark.report_time --events 1000000,2000000`. It is not part of `make bench`: 50
+million events take half an hour and 20 GB of disk.
 
-Not a part of `make bench`: 50 million events want half an hour and 20 GB of disk. Always holds:
-each size has a Spark of its own, so that none profits from what another one warmed up.
+Always: each size has its own Spark, so that none profits from another's warm-up.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ class Measured(NamedTuple):
     megabytes: float
     seconds: float
     cpu_secs: float
-    """Of the JVM, driver and executor in one: on a busy machine they say more than the seconds do."""
+    """Of the JVM, driver and executor in one: on a busy machine they say more than the seconds
+    do."""
     jvm_mib: float
     """The most that it had in memory."""
     python_mib: float

@@ -1,11 +1,12 @@
-"""Spark's own --archives beside our gateway: hosts on links of their own, an executor each, the same archive.
+"""Measures Spark's own --archives against our gateway, with the same archive and an executor per
+host.
 
-`python -m bench.spark.spark_run --hosts 2,4,8`. Every executor runs and has worked before. The clock runs
-from the start of the tasks that need the archive, which is when executors fetch it, to the end of the last one.
-Needs root.
+`python -m bench.spark.spark_run --hosts 2,4,8` needs root. Every host has its own link. All
+executors have worked before. The clock runs from the start of the tasks that need the archive,
+which is when executors fetch it, to the end of the last task.
 
-`local` is the same archive from a plain server on each host: no link, no swarm, nothing of ours. What all these
-executors need then is the share of this machine, whose two cores are the processors of all hosts.
+`local` is the same archive from a plain server on each host: no link and nothing of ours. It shows
+what the executors themselves cost on this machine, whose cores serve all hosts.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ class Way:
     copies: float
     """What left the driver's host, in sizes of the archive."""
     cpu_secs: dict[str, float]
-    """Of the executors with their tar, of the supervisors, and of both cores while nobody had work for them."""
+    """Of the executors with their tar, of the supervisors, and of both cores while nobody had work
+    for them."""
 
 
 class Spark:
@@ -135,7 +137,8 @@ class Spark:
 
 
 def _used() -> dict[str, float]:
-    """Seconds of processor so far, by program, children that have ended included; and those that nobody wanted."""
+    """Seconds of processor so far, by program, children that have ended included; and those that
+    nobody wanted."""
     tick = os.sysconf("SC_CLK_TCK")
     idle = int(Path("/proc/stat").read_text().split()[4]) / tick
     found = {EXECUTORS: 0.0, AGENTS: 0.0, "idle": idle}

@@ -1,1 +1,1 @@
-"""Broadcasts in the lab: the cases, their runs and their pictures."""
+"""Broadcasts in the lab: cases, runs and pictures."""

@@ -1,6 +1,6 @@
-"""What the swarm must reach: each case as data, with its bar and what it is measured by.
+"""The goals of the swarm: each case as data, with its bar and the unit of its bar.
 
-Always holds: a case that is measured by another run has that run made beside it, in the same minutes.
+Always: a case that is compared with another run has that run made beside it, within minutes.
 """
 
 from __future__ import annotations
@@ -111,4 +111,5 @@ CASES = {
         for hosts in (8, 16, 32, 48)
     },
 }
-"""The last four are what the simulator is held against: slow enough that one machine's processors are little of it."""
+"""The last four are what the simulator is held against: slow enough that one machine's processors
+are little of it."""

@@ -1,7 +1,7 @@
-"""A case in the lab: ours, its peers beside it, and T, the time of one plain HTTP transfer over one link.
+"""Runs a case in the lab: ours, other programs, and T, the time of one HTTP transfer over one link.
 
-`make swarm HOSTS=16 RATE=25 SIZE=32 HOLDERS=1` or `make swarm SCENARIO=killed`; `--list` names them all. The last line
-is JSON. Needs root, for the namespaces.
+`make swarm HOSTS=16 RATE=25 SIZE=32 HOLDERS=1` or `make swarm SCENARIO=killed`; `--list` shows all
+cases. The last line is JSON. Needs root, for the namespaces.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The runs of a case and what they come to: each with its own T, its base and its peers, and the median of all.
+"""The runs of a case and their results: each with its own T and its peers, and the median of all.
 
-Always holds: what is compared was measured in the same run; every single value is kept beside the median. Must not do:
-leave out a run because it was slow, or because somebody did not finish.
+Always: compared values come from the same run, and every value is kept beside the median.
+Never: leave out a run because it was slow, or because a host did not finish.
 """
 
 from __future__ import annotations

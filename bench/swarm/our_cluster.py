@@ -1,6 +1,6 @@
-"""Our own cluster in the lab: real daemons on their hosts, and `torrentdist bundle distribute` as a user types it.
+"""Our cluster in the lab: real daemons on their hosts, and `torrentdist bundle distribute`.
 
-Always holds: the clock runs from before the command's process is started; everybody was up and idle before.
+Always: the clock starts before the command's process. All daemons were up and idle before.
 """
 
 from __future__ import annotations
@@ -41,13 +41,14 @@ SLOW_PATIENCE = 20.0
 
 LOCAL = "torrentdist.distributor.local:LocalCodeDistributor"
 BATCH = 8
-"""So many hosts start at a time: more would fight for this machine's processors until they time out."""
+"""So many hosts start at a time: more would fight for this machine's processors until they time
+out."""
 
 
 class Ours:
     def __init__(self, lab: Lab, scenario: Scenario, source: Path, *, distributor: str = "", changed: str = "") -> None:
-        """`distributor`: another plug-in than the swarm, which needs more link times. `changed`: settings of libtorrent
-        and the like that are not ours, for bench/lab/changed_settings.py."""
+        """`distributor`: another plug-in than the swarm, which needs more link times. `changed`:
+        settings of libtorrent and the like that are not ours, for bench/lab/changed_settings.py."""
         program = (
             ["-m", "bench.lab.changed_settings", changed, "torrentdist_cli"] if changed else ["-m", "torrentdist_cli"]
         )
@@ -68,7 +69,8 @@ class Ours:
         self._digest = ""
 
     def up(self) -> None:
-        """Everybody is there, the holders hold the bundle, and from then on links have their rate."""
+        """Everybody is there, the holders hold the bundle, and from then on links have their
+        rate."""
         for package in ("torrentdist", "cli"):  # as it is wherever it is installed
             compileall.compile_dir(ROOT / package, quiet=1)
         self._zookeeper.start()

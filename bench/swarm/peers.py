@@ -1,7 +1,8 @@
-"""What stands beside ours in the same lab, and one plain HTTP transfer over one link, which is the unit of time.
+"""The other programs in the lab, and one plain HTTP transfer over one link, the unit of time.
 
-Always holds: everybody is started and idle before the clock, and begins at the same moment; each has the settings that
-served it best here, and SETTINGS says which. Must not do: hand a peer less than its users would.
+Always: all are started and idle before the clock, and begin at the same moment. Each has the
+settings that served it best here; SETTINGS lists them.
+Never: give a program less than its users would.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ class Stage:
 
 
 Roles = tuple[list[str], Callable[[Host], list[str]]]
-"""What the seeder runs, and what a host runs: each says so when it is ready, and begins when it is sent a line."""
+"""What the seeder runs, and what a host runs: each says so when it is ready, and begins when it is
+sent a line."""
 
 
 def libtorrent(kind: str, piece: int = 0) -> Callable[[Stage], Roles]:
@@ -82,7 +84,8 @@ def libtorrent(kind: str, piece: int = 0) -> Callable[[Stage], Roles]:
 
 
 def aria2(stage: Stage) -> Roles:
-    """Its peers come from opentracker, on a host whose link nobody limits; it wants a metafile of version 1."""
+    """Its peers come from opentracker, on a host whose link nobody limits; it wants a metafile of
+    version 1."""
     metafile, hook, offered = stage.dir / "metafile", stage.dir / "hook", stage.dir / "offered"
     tracker = f"http://{BRIDGE}:{TRACKER_PORT}/announce"
     digest = _write_metafile(stage.file, metafile, lt.create_torrent.v1_only, 0, tracker)

@@ -1,6 +1,6 @@
-"""What happens in the lab, as data, and what came of it.
+"""A scenario in the lab as data, and the outcome of a run.
 
-Always holds: a time counts from the command to the published directory on the host, nothing left out.
+Always: times run from the command to the published directory on the host.
 """
 
 from __future__ import annotations
@@ -33,9 +33,11 @@ class Scenario:
     killed: float = 0.0
     """The share of hosts that loses power when half of the time is over."""
     liars: int = 0
-    """So many more peers say that they have it all; one sends rubbish, the next nothing, and so on."""
+    """So many more peers say that they have it all; one sends rubbish, the next nothing, and so
+    on."""
     leaving: bool = False
-    """All holders, who are all the masters, lose power as soon as the hosts have one copy between them."""
+    """All holders, who are all the masters, lose power as soon as the hosts have one copy between
+    them."""
     alone: bool = False
     """The hosts have no supervisor: each runs `torrentdist download`."""
 

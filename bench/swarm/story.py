@@ -1,7 +1,7 @@
-"""What happens to hosts while a scenario runs: some are told later, some lose power, holders leave.
+"""Events during a scenario: late starts, loss of power, holders that leave.
 
-Always holds: a step happens once, as soon as its time has come. Must not do: look inside a process; what it knows of
-the swarm it knows from links and files.
+Always: every event happens once, as soon as its time has come.
+Never: look inside a process; links and files tell all that it needs.
 """
 
 from __future__ import annotations

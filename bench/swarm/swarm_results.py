@@ -1,6 +1,7 @@
-"""What was measured of each case, kept as swarm.json and, to be read, as swarm.md. A missed bar is shown as missed.
+"""The results of all cases, kept as swarm.json, and as swarm.md for people.
 
-Always holds: a case's row is its last recorded run. Must not do: forget a case because another was measured.
+Always: a case's row is its last recorded run. A missed bar is shown as missed.
+Never: forget a case because another was measured.
 """
 
 from __future__ import annotations

@@ -1,11 +1,14 @@
-"""The whole table, unattended: `python -m bench.swarm.lab_run --table DIR [--runs N] [--only A,B] [--through CMD]`.
+"""Makes the whole table, unattended: `python -m bench.swarm.lab_run --table DIR [--runs N] [--only
+A,B] [--through CMD]`.
 
-Every run of every row is a process of its own that takes less than five minutes and leaves DIR/CASE-N.json; what is
-there is not made again, so that the same command goes on where it stopped, and ends with 0 once all is there. CMD (a
-lock, nice, sudo) is put in front of every run. Always holds: the table and the pictures are renewed after each run, and
-the first run of every row comes before the second of any, but for the rows without limits, which come last: they leave
-a machine with an empty page cache, on which sixteen commands start half a second later. Must not do: throw away a run
-that missed its bar.
+Every run of a row is a process of less than five minutes that leaves DIR/CASE-N.json. Existing
+files are not made again, so the same command goes on where it stopped. It exits with 0 when all are
+there. CMD (a lock, nice, sudo) is put in front of every run.
+
+Always: the table and the pictures are renewed after each run. The first run of every row comes
+before the second of any. Rows without limits come last, because they leave an empty page cache,
+which delays sixteen commands by half a second.
+Never: throw away a run that missed its bar.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Watches hosts from outside while they fetch: when each is done, and what has come down its link.
+"""Watches fetching hosts from outside: when each is done, and the bytes that came down its link.
 
-When a host was done the file system knows better than who looks now and then, and looking often takes from the hosts
-what they need: of 48 hosts a hundred times a second, a tenth of a processor, and what it takes from processors that are
-full is taken from the hosts. Must not do: send anything over a link, or
-ask a process anything, while the clock runs.
+The file system tells when a host was done. Frequent looks would take processor time from the hosts:
+a hundred looks per second at 48 hosts cost a tenth of a processor.
+
+Never: send anything over a link, or ask a process, while the clock runs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Counts the lines of this worker's share of a directory's files, and keeps the result in its own directory."""
+"""Counts the lines of this worker's share of a directory's files, and writes the result to its own
+directory."""
 
 import json
 import os

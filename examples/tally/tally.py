@@ -1,4 +1,4 @@
-"""A neighbour of main.py: it is imported from the bundle."""
+"""A module beside main.py, imported from the bundle."""
 
 from pathlib import Path
 

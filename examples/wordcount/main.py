@@ -1,4 +1,4 @@
-"""Counts the words of the texts in its own bundle, which lies on this host because the swarm brought it here."""
+"""Counts the words of the texts in its own bundle, which the swarm brought to this host."""
 
 from __future__ import annotations
 

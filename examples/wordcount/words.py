@@ -1,4 +1,4 @@
-"""What counts as a word. It comes to the executors as a file of the bundle."""
+"""Defines a word. Executors get this module as a file of the bundle."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""A standalone Spark of two workers, each a JVM, whose executors are JVMs of their own; one for the whole ring.
+"""A standalone Spark with two workers, each a JVM with executor JVMs of its own; one for the whole
+ring.
 
-Always holds: none of its processes is left after the tests. Everything that it writes is below the test's directory.
+Always: none of its processes is left after the tests, and all its files are in the tests'
+directory.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""A relay before a Spark driver, which counts what leaves it: executors know the driver by the relay's address alone.
+"""A relay before a Spark driver that counts the bytes which leave it. Executors know only its
+address.
 
-Always holds: every byte between driver and executors goes through it, file server and broadcasts included.
+Always: every byte between driver and executors passes, file server and broadcasts included.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""What stands where a Kubernetes API server and a YARN resource manager would: they note what a driver asks them.
+"""Stand-ins for a Kubernetes API server and a YARN resource manager that record a driver's
+requests.
 
-Must not do: run anything. Executors that a driver asks for never come.
+Never: run anything. The executors that a driver asks for never start.
 """
 
 from __future__ import annotations

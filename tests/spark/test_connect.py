@@ -1,4 +1,5 @@
-"""Bundles by Spark Connect: a client without a JVM, a server, and executors on a real standalone Spark."""
+"""Bundles with Spark Connect: a client without a JVM, a server, and executors on a standalone
+Spark."""
 
 from __future__ import annotations
 

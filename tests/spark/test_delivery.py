@@ -1,4 +1,4 @@
-"""Spark's own --archives and --py-files, with URLs of the gateway: real drivers, real executors."""
+"""Spark's own --archives and --py-files with URLs of the gateway: real drivers, real executors."""
 
 from __future__ import annotations
 

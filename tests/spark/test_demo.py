@@ -1,4 +1,4 @@
-"""`make demo` as a user runs it, and the report at its end, made by a standalone Spark of two workers."""
+"""`make demo` as a user runs it, and its final report, made by a standalone Spark with two workers."""
 
 from __future__ import annotations
 

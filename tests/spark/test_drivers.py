@@ -1,7 +1,7 @@
-"""Spark jobs of every kind, by real drivers: a class of Java, a stream that is killed, YARN, Kubernetes.
+"""Spark jobs of all kinds with real drivers: a Java class, a killed stream, YARN, Kubernetes.
 
-There is no YARN and no Kubernetes here. Their drivers are real all the same, and talk to a server of the test, which
-says what they asked for. All of them start at once: most of their time is waiting.
+There is no YARN and no Kubernetes here. The drivers are real and talk to a server of the test,
+which records their requests. All start at once, because most of their time is waiting.
 """
 
 from __future__ import annotations

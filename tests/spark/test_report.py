@@ -1,4 +1,4 @@
-"""`torrentdist report`, from files to the page: what it bears, what it counts, what it refuses."""
+"""`torrentdist report` from files to the page: odd lines, counts and refusals."""
 
 from __future__ import annotations
 

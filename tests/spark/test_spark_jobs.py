@@ -1,4 +1,5 @@
-"""A Spark job as a bundle: run by a supervisor against a real standalone Spark, with bundles and tables inside."""
+"""A Spark job as a bundle: a supervisor runs it on a standalone Spark, with bundles and tables
+inside."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a followed report keeps: whole after every crash, few directories, nothing that is too old."""
+"""The store of a followed report: complete after every crash, few directories, nothing too old."""
 
 from __future__ import annotations
 

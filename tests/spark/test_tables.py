@@ -1,4 +1,4 @@
-"""What the pipeline says about small, known stories."""
+"""The report's tables over small stories with known results."""
 
 from __future__ import annotations
 

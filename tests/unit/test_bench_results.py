@@ -1,4 +1,4 @@
-"""The table of measurements, and how a part of it is measured anew."""
+"""The table of measurements, and the renewal of single rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory that the bench keeps at hand."""
+"""Memory that the bench keeps available."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bundles in Python programs, asked of a gateway that is a few lines here."""
+"""Bundles in Python programs, with a gateway of a few lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cluster's tables in Spark, as far as no Spark is needed: which columns, and what an error says."""
+"""The cluster's tables without Spark: columns and error messages."""
 
 from __future__ import annotations
 

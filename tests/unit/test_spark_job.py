@@ -1,4 +1,4 @@
-"""Jobs of kind spark: what their job.toml may say, and the command that comes of it."""
+"""Jobs of kind spark: the contents of job.toml, and the resulting command."""
 
 from __future__ import annotations
 

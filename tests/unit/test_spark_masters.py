@@ -1,4 +1,4 @@
-"""Where a Spark master is said to be, and what is said when nobody is there."""
+"""Addresses of Spark masters, and the error when nothing listens there."""
 
 from __future__ import annotations
 
