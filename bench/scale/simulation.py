@@ -6,7 +6,7 @@ one piece under way from each peer that it knows: the piece of the highest prior
 rarest, as libtorrent chooses. Peers serve in the order of requests. Receivers announce when a
 master tells them to, and look at their peers' pieces as often as the engine does.
 
-Never: decide anything that conductor.py, crowd.py or graph.py decide.
+Never: decide anything that conductor.py, crowd.py or neighbours.py decide.
 """
 
 from __future__ import annotations
