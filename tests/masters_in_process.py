@@ -17,8 +17,9 @@ from torrentdist.master.bundles.bundle_operations import BundleOperations
 from torrentdist.master.changes.answered_requests import Mutation, Requests, mutation
 from torrentdist.master.changes.commit import LeaderChanges
 from torrentdist.master.changes.request_trimming import RequestTrimmer
-from torrentdist.master.leading.leadership import Leadership
+from torrentdist.master.leading.leadership import Copies, Leadership
 from torrentdist.master.leading.schema_upgrade import Upgrade
+from torrentdist.master.master_session import MasterSession
 from torrentdist.model.configuration.config import ReplicationConfig
 from torrentdist.model.ids import BundleId, Digest, MasterId, RequestId
 from torrentdist.model.records import (
@@ -70,16 +71,12 @@ async def enter(connect: Connect) -> AsyncIterator[Enter]:
         mirror = Mirror(zk)
         await mirror.start(10.0)
         leadership = Leadership(
-            MasterId(name),
-            zk,
-            mirror,
+            MasterSession(MasterId(name), zk, mirror),
             ReplicationConfig(),
-            heard=lambda _: False,
-            published=lambda: (),
-            seen_elsewhere=lambda digest: False,
-            requests=RequestTrimmer(zk, keep_secs),
-            upgrade=Upgrade(zk, 600.0),
-            tell=lambda _: None,
+            Copies(lambda: (), lambda _: False, lambda _: False),
+            RequestTrimmer(zk, keep_secs),
+            Upgrade(zk, 600.0),
+            lambda _: None,
         )
         changes = LeaderChanges(mirror, leadership, Requests(zk))
         operations = BundleOperations(changes, leadership.default_min_replicas)

@@ -23,7 +23,8 @@ from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.client.bundles.download import download
 from torrentdist.client.bundles.host_download import NotHere, fetch_through_supervisor
 from torrentdist.client.masters.master_client import MasterClient
-from torrentdist.host.http.web import WebServer, bind_socket, json_response, on_torrentdist_error
+from torrentdist.host.http.uvicorn_adapter import WebServer
+from torrentdist.host.http.web import bind_socket, json_response, on_torrentdist_error
 from torrentdist.model.configuration.config import ClientConfig, Config
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId

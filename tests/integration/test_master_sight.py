@@ -13,7 +13,9 @@ from zookeeper_fixtures import Connect, TcpProxy, eventually, eventually_async
 from torrentdist.cluster import paths
 from torrentdist.cluster.records.mirror import Mirror
 from torrentdist.cluster.session.znode_operations import Create, SessionState
+from torrentdist.cluster.session.zookeeper_session import ZooKeeper
 from torrentdist.master.jobs.job_service import JobService
+from torrentdist.master.master_session import MasterSession
 from torrentdist.master.reads.zookeeper_reachability import ZooKeeperReachability
 from torrentdist.model.configuration.config import Config
 from torrentdist.model.errors import TorrentdistError
@@ -51,6 +53,10 @@ async def test_a_server_that_holds_its_answers_back_is_not_seen(connect: Connect
     await eventually_async(again)
 
 
+def _session(zk: ZooKeeper, mirror: Mirror) -> MasterSession:
+    return MasterSession(MasterId("m"), zk, mirror)
+
+
 async def test_hosts_that_ask_all_the_time_are_all_answered(connect: Connect) -> None:
     """If this fails, a proof fails because another host asked at the same time."""
     sight = ZooKeeperReachability(await connect())
@@ -67,7 +73,7 @@ async def test_a_master_knows_a_hosts_assignment_only_after_it_has_read_it(conne
     zk, other = await connect(servers=[proxy.address]), await connect()
     mirror = Mirror(zk)
     none: Any = _Nobody()
-    jobs = JobService(none, mirror, none, zk, ZooKeeperReachability(zk), none, Config())
+    jobs = JobService(_session(zk, mirror), none, none, ZooKeeperReachability(zk), none, Config())
     s1, s2 = SupervisorId("s1"), SupervisorId("s2")
     before = await jobs.sight(s1, 5.0)
     for path, data in (
@@ -95,7 +101,7 @@ async def test_a_master_that_may_have_moved_workers_names_no_newest_assignment(c
     mirror, s1 = Mirror(zk), SupervisorId("s1")
     none: Any = _Nobody()
     leadership: Any = _Unsure()
-    jobs = JobService(none, mirror, leadership, zk, ZooKeeperReachability(zk), none, Config())
+    jobs = JobService(_session(zk, mirror), none, leadership, ZooKeeperReachability(zk), none, Config())
     await mirror.start(5.0)
     try:
         before = await jobs.sight(s1, 5.0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torrentdist.master.leading.heir import heir
+from torrentdist.master.leading.leader_transfer import successor
 from torrentdist.model.ids import MasterId
 from torrentdist.model.wire.ha_views import MasterState, RoleView
 
@@ -17,6 +17,6 @@ def test_the_first_that_is_able_inherits() -> None:
     """Broken, a clean stop would leave the office to a master that lacks a bundle, and the cluster without a leader."""
     leader = role("m1", MasterState.LEADER)
 
-    assert heir(QUEUE, [leader, role("m2"), role("m3")]) == "m2"
-    assert heir(QUEUE, [leader, role("m2", lag=1), role("m3")]) == "m3"
-    assert heir(QUEUE, [leader, role("m2", MasterState.UNREACHABLE), role("m3", ready=False)]) is None
+    assert successor(QUEUE, [leader, role("m2"), role("m3")]) == "m2"
+    assert successor(QUEUE, [leader, role("m2", lag=1), role("m3")]) == "m3"
+    assert successor(QUEUE, [leader, role("m2", MasterState.UNREACHABLE), role("m3", ready=False)]) is None

@@ -16,7 +16,8 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from torrentdist.host.http.socket_activation import inherited_socket
-from torrentdist.host.http.web import CutShort, WebServer, bind_socket
+from torrentdist.host.http.uvicorn_adapter import WebServer
+from torrentdist.host.http.web import CutShort, bind_socket
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.supervisor.gateway.callers import OnlyUsers, user_ids, user_of
 

@@ -8,7 +8,8 @@ import pytest
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
-from torrentdist.host.http.web import WebServer, bind_socket, read_body
+from torrentdist.host.http.uvicorn_adapter import WebServer
+from torrentdist.host.http.web import bind_socket, read_body
 from torrentdist.model.errors import TorrentdistError
 
 pytestmark = pytest.mark.anyio

@@ -1,7 +1,8 @@
-"""The master daemon: its parts, the order in which they start, and what they know of each other.
+"""The master daemon: makes its parts, starts them in order, and stops them.
 
-Always holds: ports and configuration are checked before anything is announced; the API answers before ZooKeeper does
-(`/readyz` says what is missing); a master is registered only after it has looked through its store.
+Always: the API answers before ZooKeeper does, and `/readyz` says what is missing. A master
+registers only after it has looked through its store.
+Never: decide anything about bundles, jobs or elections; its parts do.
 """
 
 from __future__ import annotations
@@ -56,13 +57,13 @@ from torrentdist.master.http.supervisor_api import SupervisorApi
 from torrentdist.master.http.swarm_api import SwarmApi
 from torrentdist.master.http.upload_api import UploadApi
 from torrentdist.master.jobs.job_service import JobService
-from torrentdist.master.leading.heir import heir
-from torrentdist.master.leading.leader_transfer import LeaderTransfer
-from torrentdist.master.leading.leadership import Leadership
+from torrentdist.master.leading.leader_transfer import LeaderTransfer, successor
+from torrentdist.master.leading.leadership import Copies, Leadership
 from torrentdist.master.leading.roles import Roles
 from torrentdist.master.leading.schema_upgrade import Upgrade
 from torrentdist.master.master_health import MasterHealth
 from torrentdist.master.master_metrics import master_samples
+from torrentdist.master.master_session import MasterSession
 from torrentdist.master.own_role import OwnRole
 from torrentdist.master.reads.saved_records import Records, SavingPace
 from torrentdist.master.reads.zookeeper_reachability import ZooKeeperReachability
@@ -108,7 +109,6 @@ class Master:
         self._port = int(host.sockets[0].getsockname()[1])
         self.runtime, self.hand_outs, self.links = host.runtime, host.hand_outs, host.links
         zookeeper = self._zookeeper = host.zookeeper
-        self.sight = ZooKeeperReachability(zookeeper)
         self.mirror = Mirror(zookeeper)
         await self._load_records(host.http)
         self.raw_metafiles = RawMetafiles(host.runtime.store, host.links, self.mirror)
@@ -122,7 +122,8 @@ class Master:
             config=self.config.swarm,
         )
         self.newer = NewerRecords(self.mirror, self.swarms.directory.lists)
-        self.leadership = self._make_leadership()
+        session = MasterSession(self.id, zookeeper, self.mirror)
+        self.leadership = self._make_leadership(session)
         own = OwnRole(self.id, self.url(), self.health, self.leadership, self.records, host.runtime.store)
         self.roles = Roles(host.http, self.snapshot, own.view)
         changes = self.changes = LeaderChanges(self.mirror, self.leadership, Requests(zookeeper))
@@ -131,9 +132,8 @@ class Master:
         )
         self.attempts = FetchAttempts()
         self.intake = Intake(self.runtime, self.mirror, self.operations, changes, self.attempts)
-        self.jobs = JobService(
-            changes, self.mirror, self.leadership, zookeeper, self.sight, self.hand_outs, self.config
-        )
+        reachability = ZooKeeperReachability(zookeeper)
+        self.jobs = JobService(session, changes, self.leadership, reachability, self.hand_outs, self.config)
         self.replicator = self._make_replicator(host)
         await self.runtime.start()
         app = master_app(self._routers(), self.mirror, self.records, self.leadership, host.token)
@@ -174,18 +174,14 @@ class Master:
         self.records = Records(self.id, Path(master.data_dir), self._zookeeper, self.mirror, http, pace)
         await self.records.load()
 
-    def _make_leadership(self) -> Leadership:
+    def _make_leadership(self, session: MasterSession) -> Leadership:
         return Leadership(
-            self.id,
-            self._zookeeper,
-            self.mirror,
+            session,
             self.config.replication,
-            heard=self._uploads,
-            published=self.runtime.store.published,
-            seen_elsewhere=self.swarms.seen_elsewhere,
-            requests=RequestTrimmer(self._zookeeper, self.config.requests.keep_secs),
-            upgrade=Upgrade(self._zookeeper, self.config.master.upgrade_after_secs),
-            tell=self.runtime.events.emit,
+            Copies(self.runtime.store.published, self.swarms.seen_elsewhere, self._uploads),
+            RequestTrimmer(session.zookeeper, self.config.requests.keep_secs),
+            Upgrade(session.zookeeper, self.config.master.upgrade_after_secs),
+            self.runtime.events.emit,
         )
 
     def _uploads(self, digest: Digest) -> bool:
@@ -225,7 +221,7 @@ class Master:
             return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(GOODBYE_SECS):
-                await self.leadership.leave("stopped", heir(self.snapshot().election, await self.roles.all()))
+                await self.leadership.leave("stopped", successor(self.snapshot().election, await self.roles.all()))
 
     async def _say_goodbye(self, registration: Registration) -> None:
         """Tells the others at once, so that they need not wait for the session to end. Without ZooKeeper it gives up

@@ -7,16 +7,13 @@ loopback without a token.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import ipaddress
 import socket
-import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 import msgspec
 import structlog
-import uvicorn
 from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -33,7 +30,7 @@ PRINCIPAL: Final = "torrentdist.principal"
 
 
 class AnyPath(PathConvertor):
-    """Starlette's own `path` stops at a line break, which is a character like others in a file's name."""
+    """A path parameter that may contain line breaks, as file names may; Starlette's own `path` stops at them."""
 
     regex = r"[\s\S]*"
 
@@ -70,13 +67,13 @@ async def on_http_error(request: Request, exc: Exception) -> Response:
 
 
 def _methods(request: Request) -> set[str]:
-    """All that this path knows: each of several routes may know some."""
+    """The methods of all routes that match this path."""
     routes = [route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE]
     return {"OPTIONS"}.union(*(getattr(route, "methods", None) or () for route in routes))
 
 
 async def read_body(request: Request, limit: int) -> bytes:
-    """The whole body, or `too_large` as soon as it is known to pass the limit."""
+    """Returns the whole body. Raises `too_large` as soon as more than `limit` bytes are announced or have come."""
     declared = request.headers.get("content-length")
     if declared is not None and declared.isdigit() and int(declared) > limit:
         raise TorrentdistError("too_large", what="the request, in bytes,", size=int(declared), limit=limit)
@@ -88,7 +85,7 @@ async def read_body(request: Request, limit: int) -> bytes:
             if size > limit:
                 raise TorrentdistError("too_large", what="the request, in bytes,", size=size, limit=limit)
             parts.append(part)
-    except ClientDisconnect:  # nobody reads the answer, but it is no failure of ours
+    except ClientDisconnect:  # nobody reads the answer
         raise TorrentdistError("interrupted") from None
     return b"".join(parts)
 
@@ -114,7 +111,7 @@ def number_parameter(request: Request, name: str, default: float, *, low: float,
 
 
 class CutShort:
-    """An answer that fails after it has begun is cut off, so that nobody takes what there is for all of it."""
+    """Cuts off an answer that fails after it has begun, so that no client takes the part for the whole."""
 
     def __init__(self, app: ASGIApp, cut: Callable[[tuple[str, int]], None]) -> None:
         self._app = app
@@ -146,9 +143,9 @@ def is_loopback(host: str) -> bool:
 
 
 def bind_socket(host: str, port: int, *, what: str) -> socket.socket:
-    """A listening socket, or `port_in_use` before anything else of the daemon has started."""
+    """Returns a listening socket, or raises `port_in_use`."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # The protocol is named because asyncio sets TCP_NODELAY only then; without it every answer waits 40 ms for an ACK.
+    # asyncio sets TCP_NODELAY only if the protocol is named; without it every answer waits 40 ms for an ACK.
     sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -159,88 +156,3 @@ def bind_socket(host: str, port: int, *, what: str) -> socket.socket:
         sock.close()
         raise TorrentdistError("port_in_use", what=what, address=f"{host}:{port}", detail=exc.strerror) from exc
     return sock
-
-
-class _Embedded(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self._exit = asyncio.Event()
-
-    def exit(self) -> None:
-        self.should_exit = True
-        self._exit.set()
-
-    async def main_loop(self) -> None:
-        """uvicorn's own wakes ten times a second, to see whether it shall end."""
-        await self.on_tick(0)
-        await self._exit.wait()
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield  # the daemon handles its signals itself
-
-
-class WebServer:
-    """uvicorn on a socket that is already bound, in the event loop that is already running."""
-
-    def __init__(self, app: ASGIApp, sock: socket.socket, *, grace_secs: float = 2.0) -> None:
-        """`grace_secs`: how long answers may take that are under way when it is stopped; then they are cut off."""
-        self._sock = sock
-        self._grace_secs = grace_secs
-        config = uvicorn.Config(
-            self._until_stopped(app),
-            log_config=None,
-            access_log=False,
-            lifespan="off",
-            server_header=False,
-            date_header=False,
-            backlog=1024,
-            timeout_keep_alive=75,  # longer than any announce period: the agents' connections stay warm
-        )
-        self._server = _Embedded(config)
-        self._task: asyncio.Task[None] | None = None
-
-    def _until_stopped(self, app: ASGIApp) -> ASGIApp:
-        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-            try:
-                await app(scope, receive, send)
-            except asyncio.CancelledError:
-                if not self._server.should_exit:
-                    raise
-                log.info("an answer was cut off by the end of this daemon", path=scope["path"])
-                self.cut(tuple(scope["client"]))
-                await asyncio.sleep(0)  # the server hears of it before we return
-
-        return answer
-
-    @property
-    def port(self) -> int:
-        return int(self._sock.getsockname()[1])
-
-    def cut(self, client: tuple[str, int]) -> None:
-        """Reset a client's connection: many take a plain end for the end of the answer, whatever length it promised."""
-        for connection in list(self._server.server_state.connections):
-            transport = getattr(connection, "transport", None)
-            if transport is not None and tuple(getattr(connection, "client", None) or ()) == client:
-                sock = transport.get_extra_info("socket")
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-                transport.abort()
-
-    async def start(self) -> None:
-        self._task = asyncio.create_task(self._server.serve(sockets=[self._sock]), name="http")
-        while not self._server.started:
-            if self._task.done():
-                self._task.result()
-                raise TorrentdistError("internal", detail="the HTTP server ended while starting")
-            await asyncio.sleep(0.005)
-
-    async def stop(self) -> None:
-        if self._task is not None:
-            self._server.exit()
-            ended, _ = await asyncio.wait({self._task}, timeout=self._grace_secs)
-            if not ended:  # uvicorn would do the same, and call it an error
-                for answer in list(self._server.server_state.tasks):
-                    answer.cancel()
-                self._server.force_exit = True
-            await self._task
-        self._sock.close()

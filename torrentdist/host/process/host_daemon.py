@@ -30,7 +30,8 @@ from torrentdist.host.fetches import Fetches
 from torrentdist.host.hand_outs import HandOuts
 from torrentdist.host.host_parts import HostParts
 from torrentdist.host.host_store import HostStore
-from torrentdist.host.http.web import WebServer, is_loopback
+from torrentdist.host.http.uvicorn_adapter import WebServer
+from torrentdist.host.http.web import is_loopback
 from torrentdist.host.known_swarms import KnownSwarms
 from torrentdist.host.master_links import MasterLinks, http_client
 from torrentdist.host.plugin_services import BundleSources, LoopServices

@@ -17,11 +17,9 @@ import structlog
 
 from torrentdist.bundle.job_files import file_problem
 from torrentdist.cluster import paths
-from torrentdist.cluster.records.mirror import Mirror
 from torrentdist.cluster.records.record_index import RecordIndex
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.cluster.session.znode_operations import Delete, Op, TransactionFailed
-from torrentdist.cluster.session.zookeeper_session import ZooKeeper
 from torrentdist.host.hand_outs import HandOuts
 from torrentdist.master.bundles.bundle_views import not_found
 from torrentdist.master.bundles.pruning import prune_ops, unused
@@ -44,6 +42,7 @@ from torrentdist.master.jobs.lifecycle import Event
 from torrentdist.master.jobs.silence import Silence
 from torrentdist.master.jobs.story_keeper import Stories
 from torrentdist.master.leading.leadership import Leadership
+from torrentdist.master.master_session import MasterSession
 from torrentdist.master.reads.paging import Page
 from torrentdist.master.reads.zookeeper_reachability import ZooKeeperReachability
 from torrentdist.model import ids
@@ -72,19 +71,18 @@ FORGET_REPORTS_SECS = 60.0
 class JobService:
     def __init__(
         self,
+        session: MasterSession,
         changes: LeaderChanges,
-        mirror: Mirror,
         leadership: Leadership,
-        zookeeper: ZooKeeper,
-        sight: ZooKeeperReachability,
+        reachability: ZooKeeperReachability,
         hand_outs: HandOuts,
         config: Config,
     ) -> None:
         self._changes = changes
-        self._mirror = mirror
+        self._mirror = session.mirror
         self._leadership = leadership
-        self._zookeeper = zookeeper
-        self._sight = sight
+        self._zookeeper = zookeeper = session.zookeeper
+        self._reachability = reachability
         self._hand_outs = hand_outs
         self._settling_secs = settling_secs(config.zookeeper.session_timeout_secs)
         self._validation = Validation(config.jobs)
@@ -203,7 +201,7 @@ class JobService:
 
     async def sight(self, supervisor: SupervisorId, within: float) -> SightView:
         """What a supervisor that sees no ZooKeeper has to know to let its workers run on."""
-        sees = await self._sight.sees(within)
+        sees = await self._reachability.sees(within)
         snapshot = self._mirror.snapshot
         masters = {master.id: master.url for master in snapshot.masters.values()}
         if self._in_doubt or not snapshot.present:
@@ -291,7 +289,7 @@ class JobService:
 
     def _listened_for(self) -> float:
         """Before that, an absence says nothing."""
-        return min(self._leadership.led_for(), self._sight.seen_for())
+        return min(self._leadership.led_for(), self._reachability.seen_for())
 
     async def _resync(self) -> None:
         await self._mirror.sync(5.0)

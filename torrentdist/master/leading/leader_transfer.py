@@ -1,13 +1,15 @@
-"""Leadership given to a named master, by the leader and for good reason only.
+"""Gives the leadership to another master: to a named one, or to the best one when the leader stops.
 
-Always holds: a target that is unknown, not ready or not in the queue is refused before anything has
-changed; the answer says who leads afterwards. Asked for again under the same request id it is not
-made again. Must not do: elect; the queue does.
+Always: a target that is unknown, not ready or not in the queue is refused before anything has
+changed. The answer says who leads afterwards. A retry under the same request id gets the first
+answer.
+Never: elect. The election's queue does.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -27,7 +29,7 @@ HAND_OVER_SECS = 5.0
 
 
 def objection(role: RoleView) -> str | None:
-    """Why a master that says this of itself cannot take over; None if it can."""
+    """Returns why a master with this role cannot take over; None if it can."""
     if role.failing or not role.ready:
         return "; ".join(f"{check}: {why}" for check, why in role.failing.items()) or "it is not ready"
     if role.lag is None:
@@ -37,6 +39,15 @@ def objection(role: RoleView) -> str | None:
     if role.state is not MasterState.STANDBY:
         return f"it is {role.state.value}, not a standby"
     return None
+
+
+def successor(queue: Sequence[MasterId], roles: Iterable[RoleView]) -> MasterId | None:
+    """Returns the first master of the queue that could lead at once, for a leader that stops.
+
+    The leader itself is never returned, because it is not a standby.
+    """
+    able = {role.id for role in roles if objection(role) is None}
+    return next((master for master in queue if master in able), None)
 
 
 class LeaderTransfer:

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 
 import msgspec
 import structlog
@@ -19,7 +20,6 @@ from torrentdist.cluster.election.elector import Elector
 from torrentdist.cluster.election.epoch import place_of
 from torrentdist.cluster.election.fence import Fence
 from torrentdist.cluster.election.term import Term, queue
-from torrentdist.cluster.records.mirror import Mirror
 from torrentdist.cluster.records.record_index import Follower, PerBundle
 from torrentdist.cluster.records.snapshot import BundleEntry, Changes, ClusterSnapshot
 from torrentdist.cluster.session.arrival import lacks_cluster
@@ -31,7 +31,6 @@ from torrentdist.cluster.session.znode_operations import (
     Set,
     TransactionFailed,
 )
-from torrentdist.cluster.session.zookeeper_session import ZooKeeper
 from torrentdist.master.changes.answered_requests import make_buckets
 from torrentdist.master.changes.request_trimming import RequestTrimmer
 from torrentdist.master.leading import gate
@@ -47,6 +46,7 @@ from torrentdist.master.leading.leader_duties import (
 )
 from torrentdist.master.leading.roles import state_of
 from torrentdist.master.leading.schema_upgrade import Upgrade
+from torrentdist.master.master_session import MasterSession
 from torrentdist.model.backoff import Retry
 from torrentdist.model.configuration.config import ReplicationConfig
 from torrentdist.model.errors import TorrentdistError
@@ -64,34 +64,40 @@ LOOK_SECS = 10.0
 WATCH_SECS = 1.0
 
 
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """What a master knows of the copies of a bundle, its own and others'."""
+
+    published: Callable[[], Collection[Digest]]
+    """Returns the digests that this master has published."""
+    are_elsewhere: Callable[[Digest], bool]
+    """Tells whether some peer has a whole copy; a supervisor's copy counts."""
+    may_complete: Callable[[Digest], bool]
+    """Tells whether somebody is about to complete this upload."""
+
+
 class Leadership:
     def __init__(
         self,
-        me: MasterId,
-        zookeeper: ZooKeeper,
-        mirror: Mirror,
+        session: MasterSession,
         config: ReplicationConfig,
-        *,
-        heard: Callable[[Digest], bool],
-        published: Callable[[], Collection[Digest]],
-        seen_elsewhere: Callable[[Digest], bool],
+        copies: Copies,
         requests: RequestTrimmer,
         upgrade: Upgrade,
         tell: Callable[[Fact], None],
     ) -> None:
-        self._me = me
-        self._zookeeper = zookeeper
-        self._mirror = mirror
+        """`tell` gets the facts for the log of events."""
+        self._me = session.me
+        self._zookeeper = zookeeper = session.zookeeper
+        self._mirror = mirror = session.mirror
         self._config = config
-        self._heard = heard
+        self._copies = copies
         self._follower = Follower()
         self._unfinished: PerBundle[BundleState] = PerBundle(_state_if(UNFINISHED))
         self._tombstones: PerBundle[BundleState] = PerBundle(_state_if((BundleState.REMOVED,)))
         self._looked_at = float("-inf")
         """When all tombstones were looked at."""
         self._needed: frozenset[BundleId] = frozenset()
-        self._published = published
-        self._seen_elsewhere = seen_elsewhere
         self._requests = requests
         self._upgrade = upgrade
         self._absent = PerBundle(gate.absent)
@@ -104,7 +110,7 @@ class Leadership:
         self._missing: list[BundleId] = []
         """What this master was last said to lack."""
         self.elections = Elections(mirror, tell, lambda: self.failovers(1))
-        self._elector = Elector(zookeeper, me, self._ready, on_gained=self._on_gained, on_lost=self._on_lost)
+        self._elector = Elector(zookeeper, session.me, self._ready, on_gained=self._on_gained, on_lost=self._on_lost)
 
     async def run(self) -> None:
         """Queue, and serve whenever elected. Ends only by being cancelled."""
@@ -117,7 +123,7 @@ class Leadership:
 
     async def _caught_up(self) -> None:
         """A new master catches up before it queues; when nobody leads it queues at once, and the gate decides."""
-        while (s := self._mirror.snapshot).leader is not None and gate.behind(s, self._published()):
+        while (s := self._mirror.snapshot).leader is not None and gate.behind(s, self._copies.published()):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_SECS):
                     await self._mirror.changed(s.version)
@@ -142,11 +148,11 @@ class Leadership:
         if not snapshot.present:
             log.error("the cluster's record is missing or cannot be read, so this master does not lead")
             return False
-        missing = gate.missing(snapshot, self._published())
+        missing = gate.missing(snapshot, self._copies.published())
         lost = [bundle for bundle in missing if bundle in self._lost() and not snapshot.holders(bundle)]
         if lost:
             await self._give_up(snapshot, lost)
-            missing = gate.missing(await self._mirror.sync(5.0), self._published())
+            missing = gate.missing(await self._mirror.sync(5.0), self._copies.published())
         if missing and missing != self._missing:
             log.warning("elected, but bundles of live jobs are missing here", bundles=missing)
         self._missing = missing
@@ -169,7 +175,7 @@ class Leadership:
             if self._mirror.fresh:
                 snapshot = self._mirror.snapshot
                 self._absent_since = gate.absences(
-                    self._absent_since, self._absent.of(snapshot), self._seen_elsewhere, time.monotonic()
+                    self._absent_since, self._absent.of(snapshot), self._copies.are_elsewhere, time.monotonic()
                 )
             elif self._zookeeper.state is not SessionState.CONNECTED:  # else it is just being read
                 self._absent_since = {}
@@ -273,7 +279,7 @@ class Leadership:
             self._needed = gate.needed(snapshot)
         elif not news.bundles & self._needed:
             return
-        missing = gate.missing(snapshot, self._published(), self._needed)
+        missing = gate.missing(snapshot, self._copies.published(), self._needed)
         if missing and gate.others_have(snapshot, missing):
             self._elector.give_way(f"gave way: it lacks bundle {missing[0]}")
 
@@ -291,7 +297,7 @@ class Leadership:
         return duties(
             snapshot,
             among={*unfinished, *removed, *(bundle for bundle in lost if bundle in snapshot.bundles)},
-            active={digest for digest in uploading if self._heard(digest)},
+            active={digest for digest in uploading if self._copies.may_complete(digest)},
             lost=lost,
             led_for=self.led_for(),
             server_now=self._zookeeper.server_now() or 0.0,  # unknown: nothing is old

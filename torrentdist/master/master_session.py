@@ -1,0 +1,16 @@
+"""This master's id, its ZooKeeper session, and its mirror of the records, for the parts that need all three."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torrentdist.cluster.records.mirror import Mirror
+from torrentdist.cluster.session.zookeeper_session import ZooKeeper
+from torrentdist.model.ids import MasterId
+
+
+@dataclass(frozen=True, slots=True)
+class MasterSession:
+    me: MasterId
+    zookeeper: ZooKeeper
+    mirror: Mirror
