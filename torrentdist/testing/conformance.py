@@ -5,6 +5,7 @@
 
 Always: every test loads plug-ins by their name, on hosts of its own.
 Never: look inside a plug-in.
+Longer than most files, because a plug-in is tested by this one class.
 """
 
 # ruff: noqa: SIM300 - a test of ours compares expected == actual, also when what is expected is a constant

@@ -30,7 +30,7 @@ from torrentdist.testing.sample_trees import Tree, write_tree
 
 
 class LoopbackHosts:
-    """The cluster as far as a plug-in sees it: which bundles there are, and who holds them. A
+    """The cluster as far as a plug-in sees it: which bundles there are, and their holders. A
     context manager."""
 
     def __init__(self, directory: Path) -> None:

@@ -1,1 +1,1 @@
-"""Which peer fetches which piece first, and who connects to whom. Pure."""
+"""The plan of a swarm: the pieces that each receiver fetches first, and its neighbours. Pure."""
