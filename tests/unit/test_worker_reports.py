@@ -1,0 +1,34 @@
+"""What a supervisor says of a worker: its state, and what it waits for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from torrentdist.model.ids import JobId
+from torrentdist.model.wire.job_messages import WorkerState
+from torrentdist.supervisor.jobs.worker_reports import FOR_BUNDLES, state_of
+from torrentdist.supervisor.worker.worker_types import Barrier, Launch, Life, Worker
+
+NOW = 100.0
+READY = Worker((JobId("etl"), 0), assigned=True, launch=Launch("1"), bundles_here=True, barrier=Barrier.HELD)
+
+
+@pytest.mark.parametrize(
+    ("worker", "expected"),
+    [
+        (READY, (WorkerState.WAITING, "")),
+        (replace(READY, barrier=Barrier.ASKED), (WorkerState.WAITING, "for its barrier")),
+        (replace(READY, bundles_here=False), (WorkerState.WAITING, FOR_BUNDLES)),
+        (replace(READY, launch=None), (WorkerState.WAITING, "for the job's record")),
+        (replace(READY, active=False), (WorkerState.INACTIVE, "")),
+        (replace(READY, assigned=False), (WorkerState.INACTIVE, "")),
+        (replace(READY, life=Life(ended=True)), (WorkerState.ENDED, "")),
+        (replace(READY, life=Life(not_before=NOW + 0.1)), (WorkerState.BACKOFF, "")),
+        (replace(READY, life=Life(not_before=NOW)), (WorkerState.WAITING, "")),
+    ],
+)
+def test_a_worker_that_does_not_run_says_why(worker: Worker, expected: tuple[WorkerState, str]) -> None:
+    """An operator would wait for a barrier that is there, or look for a bundle that isn't missing."""
+    assert expected == state_of(worker, NOW)
