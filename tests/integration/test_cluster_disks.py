@@ -171,10 +171,9 @@ def test_a_single_master_whose_disk_fills_says_so(
 def fill(disk: Path) -> Path:
     """Somebody else takes all the room that is left."""
     filler = disk / "somebody-elses"
-    with filler.open("wb") as file, contextlib.suppress(OSError):
+    with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
         while True:
             file.write(bytes(64 * 1024))
-            file.flush()
     return filler
 
 

@@ -78,6 +78,7 @@ def test_records_that_are_gone_delete_no_bundle(doomed: Cluster, tmp_path: Path)
 
         # Two: the whole chroot goes, under everybody's feet.
         delete_all(zookeeper, "/torrentdist")
+    doomed.run("ha", "init").ok()
     until(lambda: all(doomed.status(name, "/readyz") == 200 for name in doomed.masters()), "all are ready again", 30)
     leader = doomed.leader()
     until(lambda: doomed.registered("master-1", at=leader), "master-1 is registered in the new tree")
@@ -98,6 +99,7 @@ def test_a_foreign_tree_deletes_no_bundle(doomed: Cluster, tmp_path: Path) -> No
     name = doomed.standbys()[0]
     doomed.dev.signal(name, signal.SIGTERM)
 
+    doomed.run("ha", "init", zookeeper__chroot="/somebody-elses").ok()
     doomed.reconfigure_stopped(name, {"zookeeper": {"chroot": "/somebody-elses"}})
     until(lambda: doomed.status(name, "/leaderz") == 200, "it leads the empty cluster")
     until(lambda: doomed.get(name, "/v1/bundles") == [], "it knows of no bundle")

@@ -8,7 +8,7 @@ import pytest
 
 from torrentdist.bundle import safe_paths
 from torrentdist.bundle.safe_paths import MAX_LINK_HOPS, LinkFault, find_layout_problem, find_link_problem
-from torrentdist.client.masters.leader_search import AskMaster, Reply, Said, begin, step
+from torrentdist.client.masters.leader_search import AskMaster, GiveUp, Reply, Said, begin, step
 from torrentdist.cluster.election.term import TermRecord, left_to
 from torrentdist.cluster.session.znode_operations import Create
 from torrentdist.master.changes.answered_requests import MAX_ANSWER_BYTES, mutation, note
@@ -178,3 +178,14 @@ def test_only_a_refusal_names_a_leader_that_is_followed() -> None:
 
         assert isinstance(after, AskMaster)
         assert followed == after.followed
+
+
+def test_a_search_ends_at_its_deadline_though_a_leader_is_named() -> None:
+    """A client with a deadline would begin another request when its time is over."""
+    urls = ["http://m0:1", "http://m1:1"]
+    refusal = Reply(Said.NOT_LEADER, "x", leader=urls[1])
+    for now, over in ((29.9, False), (30.0, True)):
+        search, _ = begin(urls, urls[0], 0.0, 30.0)
+        _, after = step(search, refusal, now, 0.0)
+
+        assert over == isinstance(after, GiveUp)
