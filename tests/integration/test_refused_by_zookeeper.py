@@ -69,8 +69,9 @@ async def test_loops_of_a_refused_session_pause(
     for path in (paths.MASTERS, paths.SUPERVISORS, paths.ASSIGNMENTS):
         await owner.ensure(path)
     stranger = ZooKeeper(ZooKeeperConfig(servers=list(zookeeper.addresses), chroot=chroot))
+    await stranger.start(10.0)
     with pytest.raises(TorrentdistError, match="refuses"):
-        await stranger.start(10.0)
+        await stranger.children(paths.ASSIGNMENTS)
     assert stranger.state is SessionState.CONNECTED
     lookout = Lookout(stranger, SupervisorId("s"))
     with structlog.testing.capture_logs() as lines:
