@@ -45,7 +45,8 @@ class Break:
 
 
 def read_list(path: Path) -> list[Break]:
-    """Reads the list of breaks: a table for each file with its tests, and in it pairs of old and new text."""
+    """Reads the list of breaks: a table for each file with its tests, and in it pairs of old and
+    new text."""
     data = tomllib.loads(path.read_text(encoding="utf-8"))
     return [
         Break(group["file"], old, new, tuple(group["tests"]), reason[0] if reason else "")

@@ -1,4 +1,5 @@
-"""Which tests show which case of docs/cases.md: prints every case with its tests, and those without one.
+"""Which tests show which case of docs/cases.md: prints every case with its tests, and those without
+one.
 
 A test names its case in its docstring, in its name (test_a12_...) or by `@pytest.mark.case("A12")`.
 """

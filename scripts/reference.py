@@ -1,6 +1,8 @@
-"""Generates docs/cli.md, configuration.md, errors.md and election.md from the code; with --check, says which are stale.
+"""Generates docs/cli.md, configuration.md, errors.md and election.md from the code; with --check,
+says which are stale.
 
-Always holds: the pages depend on our code alone, not on the terminal or on click's layout of help pages.
+Always holds: the pages depend on our code alone, not on the terminal or on click's layout of help
+pages.
 """
 
 from __future__ import annotations

@@ -11,13 +11,15 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 NOISE = 2.0
-"""What times and ratios of a few short runs on a busy machine may differ by: bars are for `make bench`. Memory and
-bytes do not depend on the machine's other work, so that their bars hold as they are."""
+"""What times and ratios of a few short runs on a busy machine may differ by: bars are for `make
+bench`. Memory and bytes do not depend on the machine's other work, so that their bars hold as they
+are."""
 LONGEST_SECS = 600
 
 
 def rows_that_miss(only: str, directory: Path) -> tuple[set[str], list[dict[str, object]], str]:
-    """The keys of all rows that have a bar, those that miss it by more than noise, and the table."""
+    """The keys of all rows that have a bar, those that miss it by more than noise, and the
+    table."""
     command = [sys.executable, "-m", "bench", "--short", "--only", only]
     command += ["--results", str(directory), "--dir", str(directory)]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=LONGEST_SECS, check=False, text=True)

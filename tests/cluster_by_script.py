@@ -1,4 +1,5 @@
-"""A cluster that is its HTTP protocol alone: it answers what a test writes down, and commands ask it."""
+"""A cluster that is its HTTP protocol alone: it answers what a test writes down, and commands ask
+it."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ BUNDLE = BundleView(
 
 @pytest.fixture
 def answers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Answers]:
-    """A master and a supervisor that answer `METHOD /path` with what the test puts here: a view, bytes or an error."""
+    """A master and a supervisor that answer `METHOD /path` with what the test puts here: a view,
+    bytes or an error."""
     routes: Answers = {}
 
     class Handler(BaseHTTPRequestHandler):

@@ -1,7 +1,9 @@
-"""A whole cluster for tests: real ZooKeeper, real masters and supervisors, and the real command line beside them.
+"""A whole cluster for tests: real ZooKeeper, real masters and supervisors, and the real command
+line beside them.
 
-Always holds: every process that a test starts is gone after it, also after a failure. `cluster` is shared and must not
-be harmed; `battered` may be killed and frozen, and is whole again before the next test; `new_cluster` is one's own.
+Always holds: every process that a test starts is gone after it, also after a failure. `cluster` is
+shared and must not be harmed; `battered` may be killed and frozen, and is whole again before the
+next test; `new_cluster` is one's own.
 """
 
 from __future__ import annotations
@@ -47,7 +49,8 @@ def until(condition: Callable[[], object], what: str = "the condition holds", se
 
 
 def throughout(condition: Callable[[], bool], seconds: float) -> bool:
-    """Whether the condition held at every look for so long: for what must not happen, not for what will."""
+    """Whether the condition held at every look for so long: for what must not happen, not for what
+    will."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if not condition():
@@ -124,7 +127,8 @@ class Running:
 
 
 class ProgramCluster(DevCluster):
-    """A DevCluster whose members may be other programs than `torrentdist`: files beside this one, by member."""
+    """A DevCluster whose members may be other programs than `torrentdist`: files beside this one,
+    by member."""
 
     def __init__(self, spec: DevSpec) -> None:
         super().__init__(spec)
@@ -155,7 +159,8 @@ class Cluster:
     # the command line
 
     def begin(self, *args: object, **settings: object) -> Running:
-        """Start a command; `settings` are configuration keys, section first: swarm__upload_limit=9."""
+        """Start a command; `settings` are configuration keys, section first:
+        swarm__upload_limit=9."""
         env = {k: v for k, v in os.environ.items() if not k.startswith(("TORRENTDIST_", "XDG_"))}
         env |= {"XDG_CACHE_HOME": str(self._work / "cache"), "XDG_CONFIG_HOME": str(self._work / "config")}
         settings = {**{f"swarm__{key}": value for key, value in NO_COURTESY.items()}, **settings}
@@ -317,7 +322,8 @@ def _shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluste
 
 @pytest.fixture
 def cluster(_shared_cluster: Cluster) -> Cluster:
-    """3 masters and 2 supervisors, shared by every test of a worker. Don't stop, kill or fill anything of it."""
+    """3 masters and 2 supervisors, shared by every test of a worker. Don't stop, kill or fill
+    anything of it."""
     dead = [p.id for p in _shared_cluster.dev.state.processes if not is_alive(p)]
     assert not dead, f"a test before this one lost {dead}"
     return _shared_cluster
@@ -332,7 +338,8 @@ def _battered_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clus
 
 @pytest.fixture
 def battered(_battered_cluster: Cluster) -> Iterator[Cluster]:
-    """3 masters and 2 supervisors to be killed and frozen; whole again before each test. Uploads expire in 4 s."""
+    """3 masters and 2 supervisors to be killed and frozen; whole again before each test. Uploads
+    expire in 4 s."""
     _battered_cluster.heal()
     yield _battered_cluster
     for process in _battered_cluster.dev.state.processes:

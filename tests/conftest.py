@@ -1,4 +1,5 @@
-"""What every ring of tests shares. Keep it small: a fixture belongs beside the tests that need it."""
+"""What every ring of tests shares. Keep it small: a fixture belongs beside the tests that need
+it."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from property_size import TIMES, examples
 
 # A shared machine pauses a test now and then; what must be quick is measured in bench/.
 settings.register_profile("house", deadline=None)
-# `make property`: what it finds is printed in a form that runs again anywhere, and left in no database.
+# `make property`: what it finds is printed in a form that runs again anywhere, and left in no
+# database.
 settings.register_profile("thorough", deadline=None, max_examples=examples(100), print_blob=True, database=None)
 settings.load_profile("house" if TIMES == 1 else "thorough")
 

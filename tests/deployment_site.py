@@ -1,7 +1,8 @@
-"""docker/ and docs/deployment.md as this machine can run them: the very commands, with our own places and addresses.
+"""docker/ and docs/deployment.md as this machine can run them: the very commands, with our own
+places and addresses.
 
-Always holds: what a test runs is read from the files, so that a file that is wrong fails; only paths, addresses, ports
-and the user are replaced.
+Always holds: what a test runs is read from the files, so that a file that is wrong fails; only
+paths, addresses, ports and the user are replaced.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ def instructions() -> dict[str, list[str]]:
 
 
 def in_container(line: str) -> tuple[str, list[str]]:
-    """The service, and what of ours runs in it: `exec SERVICE torrentdist WORDS` or `run OPTIONS SERVICE WORDS`."""
+    """The service, and what of ours runs in it: `exec SERVICE torrentdist WORDS` or `run OPTIONS
+    SERVICE WORDS`."""
     kind, *words = shlex.split(line.removeprefix("docker compose "))
     service = next(n for n, word in enumerate(words) if word in SERVICES)
     if kind == "exec":

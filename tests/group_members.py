@@ -1,4 +1,5 @@
-"""Members of resource groups for tests: in this process, each with a ZooKeeper client of its own, or as processes."""
+"""Members of resource groups for tests: in this process, each with a ZooKeeper client of its own,
+or as processes."""
 
 from __future__ import annotations
 

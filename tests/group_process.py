@@ -1,4 +1,5 @@
-"""A member of a resource group as a process: works until SIGTERM, then leaves. Its one argument is JSON."""
+"""A member of a resource group as a process: works until SIGTERM, then leaves. Its one argument is
+JSON."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ ACT_SECS = 0.05
 
 
 class ActsOnly(Worker):
-    """For processes that are paused: a lock that it held meanwhile would accuse whoever rightly works."""
+    """For processes that are paused: a lock that it held meanwhile would accuse whoever rightly
+    works."""
 
     async def on_start(self, resources: Any) -> None:
         self.working_on = resources

@@ -1,7 +1,8 @@
-"""Members of a resource group in a world where everything can go wrong, and nothing happens unless it is told to.
+"""Members of a resource group in a world where everything can go wrong, and nothing happens unless
+it is told to.
 
-The state machines are the real ones; ZooKeeper is tree_model.py. A process answers, is heard, is paused and dies step
-by step. What must always hold is checked at the steps where it could break.
+The state machines are the real ones; ZooKeeper is tree_model.py. A process answers, is heard, is
+paused and dies step by step. What must always hold is checked at the steps where it could break.
 """
 
 from __future__ import annotations
@@ -273,7 +274,8 @@ class World:
     # time
 
     def advance(self, seconds: float) -> None:
-        """Whoever isn't paused wakes when it wants to, and its on_stop is done within the time that it has."""
+        """Whoever isn't paused wakes when it wants to, and its on_stop is done within the time that
+        it has."""
         end = self.now + seconds
         while self.now < end:
             self.now = min([end, *(self._wake(process) for process in self.processes if not process.paused)])
@@ -324,7 +326,8 @@ class World:
         self.finish(process)
 
     def settle(self, rounds: int = 400) -> None:
-        """No more faults: within so many rounds each resource is worked on, evenly, by one member each."""
+        """No more faults: within so many rounds each resource is worked on, evenly, by one member
+        each."""
         for process in self.processes:
             process.paused = False
         owners = {process.session for process in self.processes}

@@ -1,6 +1,7 @@
 """A real supervisor process beside a ZooKeeper, with the test in the place of the masters.
 
-Always holds: after the test no process of it is left: not the supervisor, not a guardian, not a worker.
+Always holds: after the test no process of it is left: not the supervisor, not a guardian, not a
+worker.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""As much of a master as its mutations and reads need, in the test's own process, on a real ZooKeeper."""
+"""As much of a master as its mutations and reads need, in the test's own process, on a real
+ZooKeeper."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""A daemon of the release after this one, as far as its records go: `python -m next_release master --config FILE`.
+"""A daemon of the release after this one, as far as its records go: `python -m next_release master
+--config FILE`.
 
-It speaks a later schema, which brought a field that this release knows already: so the same program is both releases.
+It speaks a later schema, which brought a field that this release knows already: so the same program
+is both releases.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""Three ZooKeeper servers and three masters, each on a host of its own, whose network breaks in every way.
+"""Three ZooKeeper servers and three masters, each on a host of its own, whose network breaks in
+every way.
 
-Run by tests/integration/test_partitions.py: `python -m partitions DIR` enters a private network, prints what it saw as
-JSON, and leaves nothing behind. A direction is cut without a word to anybody: packets go to an address that nobody has.
+Run by tests/integration/test_partitions.py: `python -m partitions DIR` enters a private network,
+prints what it saw as JSON, and leaves nothing behind. A direction is cut without a word to anybody:
+packets go to an address that nobody has.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """How many examples a property test runs.
 
-Always: each test names its own usual number, and `make property` multiplies all of them by the same factor.
+Always: each test names its own usual number, and `make property` multiplies all of them by the same
+factor.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The event loop of a test never waits: a fixture that fails when a callback takes 50 ms of processor time."""
+"""The event loop of a test never waits: a fixture that fails when a callback takes 50 ms of
+processor time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A server on a loopback port that answers with the bytes a test chooses, and a client of ours that asks it."""
+"""A server on a loopback port that answers with the bytes a test chooses, and a client of ours that
+asks it."""
 
 from __future__ import annotations
 

@@ -62,7 +62,8 @@ def bundle(
     mtime: float = 0.0,
     min_replicas: int = 1,
 ) -> BundleEntry:
-    """A bundle with the digest of its name, or of `content`, and replica records of `holders` in their own stores."""
+    """A bundle with the digest of its name, or of `content`, and replica records of `holders` in
+    their own stores."""
     record = BundleRecord(
         id=BundleId(name),
         digest=digest_of(content or name),

@@ -1,4 +1,5 @@
-"""Masters and hosts that answer by a script: it gets httpx's requests, and gives httpx's responses."""
+"""Masters and hosts that answer by a script: it gets httpx's requests, and gives httpx's
+responses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Small servers that play masters by a script, for tests of what the client asks of whom, and what it makes of it.
+"""Small servers that play masters by a script, for tests of what the client asks of whom, and what
+it makes of it.
 
 Always holds: what was heard is kept in order. Must not do: more than one request on a connection.
 """

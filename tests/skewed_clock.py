@@ -1,5 +1,5 @@
-"""A daemon on a host whose wall clock jumps: `python skewed_clock.py master --config FILE.toml` is `torrentdist`, whose
-clock is off by the seconds in FILE.skew, whenever that is written.
+"""A daemon on a host whose wall clock jumps: `python skewed_clock.py master --config FILE.toml` is
+`torrentdist`, whose clock is off by the seconds in FILE.skew, whenever that is written.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""A model of ZooKeeper as a value-like tree in memory: sessions, ephemeral and sequential znodes, versions, watches.
+"""A model of ZooKeeper as a value-like tree in memory: sessions, ephemeral and sequential znodes,
+versions, watches.
 
-It answers the requests of torrentdist.cluster.rebalance.group_requests. Nothing happens by itself: no time, no network.
+It answers the requests of torrentdist.cluster.rebalance.group_requests. Nothing happens by itself:
+no time, no network.
 """
 
 from __future__ import annotations

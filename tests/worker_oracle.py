@@ -1,8 +1,9 @@
-"""An oracle outside the system: workers that write down when they run, in a file of their own that is locked meanwhile.
+"""An oracle outside the system: workers that write down when they run, in a file of their own that
+is locked meanwhile.
 
-Always holds: an overlap is seen whatever the system believes, because the second one finds the file locked. Moments are
-of the clock that every process of the host shares. A worker in a PID namespace doesn't know its pid on the host: the
-kernel's table of locks tells.
+Always holds: an overlap is seen whatever the system believes, because the second one finds the file
+locked. Moments are of the clock that every process of the host shares. A worker in a PID namespace
+doesn't know its pid on the host: the kernel's table of locks tells.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ import neighbour
 
 os.execv(open(neighbour.PROGRAM_FILE).read(), ["work.py", *sys.argv[1:]])
 """
-"""Runs the worker as a program does that trusts its directory: it imports a neighbour and opens a relative path."""
+"""Runs the worker as a program does that trusts its directory: it imports a neighbour and opens a
+relative path."""
 
 
 WITHOUT_EXEC = """#!/bin/sh

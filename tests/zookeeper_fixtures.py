@@ -1,6 +1,7 @@
 """Real ZooKeeper servers for tests, clients of them, and a TCP proxy that the test can cut.
 
-A server is shared by all tests of a worker, each in a chroot of its own; who stops or pauses one asks for its own.
+A server is shared by all tests of a worker, each in a chroot of its own; who stops or pauses one
+asks for its own.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from torrentdist.model.configuration.config import ZooKeeperConfig
 
 SESSION_SECS = 2.0
 
-# Clients outlast what a busy machine keeps them waiting; a test in which time has to run out asks for less.
+# Clients outlast what a busy machine keeps them waiting; a test in which time has to run out asks
+# for less.
 PATIENT: dict[str, Any] = {"session_timeout_secs": 10.0, "operation_timeout_secs": 10.0}
 SHORT: dict[str, Any] = {"session_timeout_secs": SESSION_SECS, "operation_timeout_secs": 1.0}
 
@@ -119,7 +121,8 @@ class TcpProxy:
         return self._answers.is_set()
 
     def swallow_answer_to(self, request: bytes) -> None:
-        """Let the next request that contains these bytes arrive, and nothing come back from then on."""
+        """Let the next request that contains these bytes arrive, and nothing come back from then
+        on."""
         self._swallow = request
 
     def drop(self) -> None:

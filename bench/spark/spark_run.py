@@ -95,7 +95,8 @@ class Spark:
         if line_of(process.stdout) != "ready":
             raise RuntimeError(self._lab.log_of(name)[-3000:])
         found = {}
-        # The gateways' URL is used once; a second archive of the same name would be another one to Spark.
+        # The gateways' URL is used once; a second archive of the same name would be another one to
+        # Spark.
         urls = {"spark": str(archive), "ours": f"{GATEWAY}/bundles/{bundle}/archive.tar.gz"}
         urls["local"] = f"http://127.0.0.1:{LOCAL_PORT}/{archive.name.replace('own', 'local')}"
         for way, url in urls.items():

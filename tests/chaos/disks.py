@@ -1,6 +1,7 @@
 """A file system for every daemon, in memory, which a fault can fill or wipe.
 
-Always holds: it is mounted in the run's own namespace only, which ends with the run, however that ends.
+Always holds: it is mounted in the run's own namespace only, which ends with the run, however that
+ends.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ def unmount_all(stores: Sequence[Path]) -> None:
 
 
 def fill(store: Path) -> None:
-    """The disk is as large as what is on it now. It can't be made smaller than that, and somebody may just write."""
+    """The disk is as large as what is on it now. It can't be made smaller than that, and somebody
+    may just write."""
     for tried in range(FILL_TRIES):
         disk = os.statvfs(store)
         try:

@@ -1,7 +1,7 @@
 """The faults of a schedule, carried out on a world.
 
-Always holds: a member has one fault at a time; a disk is damaged only while another one has a good copy of everything
-on it that was acknowledged. What is left out for that is counted, not hidden.
+Always holds: a member has one fault at a time; a disk is damaged only while another one has a good
+copy of everything on it that was acknowledged. What is left out for that is counted, not hidden.
 """
 
 from __future__ import annotations
@@ -87,7 +87,8 @@ class Injector:
         self._busy.add(name)
         try:
             if isinstance(fault, Expire) and name in SUPERVISORS:
-                # Workers trust that a session lasts as long as ZooKeeper granted it, and nobody else has its password.
+                # Workers trust that a session lasts as long as ZooKeeper granted it, and nobody
+                # else has its password.
                 self.left_out[type(fault).__name__] += 1
                 return
             if isinstance(fault, DISK):
@@ -205,7 +206,8 @@ class Damage:
 
 
 def expendable(world: World, load: Load, name: str, damage: Damage | None) -> bool:
-    """Whether nothing that was acknowledged is lost with this disk, by a look at the disks themselves."""
+    """Whether nothing that was acknowledged is lost with this disk, by a look at the disks
+    themselves."""
     others = [world.store(master) for master in MASTERS if master != name]
     bad = damage.path if damage is not None and damage.lasts() else None
 
@@ -218,8 +220,8 @@ def expendable(world: World, load: Load, name: str, damage: Damage | None) -> bo
 
 
 def flip_somewhere(store: Path, rng: random.Random) -> Damage | None:
-    """Damage one file of one published bundle, its metafile included, as a disk does: a byte is another one, which
-    neither size nor times tell, or the end is missing."""
+    """Damage one file of one published bundle, its metafile included, as a disk does: a byte is
+    another one, which neither size nor times tell, or the end is missing."""
     found = [*store.glob("bundles/*/content/**/*"), *store.glob("bundles/*/metafile")]
     files = sorted(path.resolve() for path in found if path.is_file() and path.stat().st_size)
     if not files:

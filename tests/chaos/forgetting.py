@@ -1,6 +1,8 @@
-"""ZooKeeper's tree deleted under running daemons, and brought back from a backup, as after a mistake of an operator.
+"""ZooKeeper's tree deleted under running daemons, and brought back from a backup, as after a
+mistake of an operator.
 
-Always holds: nobody is at work from the backup to the end, or what was acknowledged in between would rightly be gone.
+Always holds: nobody is at work from the backup to the end, or what was acknowledged in between
+would rightly be gone.
 """
 
 from __future__ import annotations
@@ -67,8 +69,8 @@ class Hush:
 
 
 async def forget(servers: Sequence[str], hush: Hush, secs: float, outsiders: set[int]) -> None:
-    """`outsiders`: takes the sessions that do it, for whoever judges the transactions. Once anything is deleted, the
-    backup is brought back, whatever it takes."""
+    """`outsiders`: takes the sessions that do it, for whoever judges the transactions. Once
+    anything is deleted, the backup is brought back, whatever it takes."""
     zk = ZooKeeper(ZooKeeperConfig(servers=list(servers), operation_timeout_secs=5.0))
     zk.on_state.append(lambda _: outsiders.add(zk.session_id or 0))
     async with hush.silence():

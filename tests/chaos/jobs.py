@@ -1,7 +1,8 @@
-"""A job whose workers tell an outside oracle when they run, steered at random while everything breaks.
+"""A job whose workers tell an outside oracle when they run, steered at random while everything
+breaks.
 
-Always holds: nobody's word about a worker counts but its own, written under a lock that a second one finds taken. Must
-not do: judge while faults go on; only two at once are a finding then.
+Always holds: nobody's word about a worker counts but its own, written under a lock that a second
+one finds taken. Must not do: judge while faults go on; only two at once are a finding then.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ from torrentdist.model.records import JobStatus
 WORKERS = 4
 MOST_WORKERS = 6
 STABLE_SECS = 30.0
-"""How long a worker may be without a place once everything is well: a session to notice, another one for its barrier,
-and a machine that is busy with something else. How long it is on a quiet one is measured in bench/."""
+"""How long a worker may be without a place once everything is well: a session to notice, another
+one for its barrier, and a machine that is busy with something else. How long it is on a quiet one
+is measured in bench/."""
 PAUSE_SECS = 3.0
 
 
@@ -91,7 +93,8 @@ class JobLoad:
     # judging
 
     async def judge(self) -> list[str]:
-        """Once everything is well: every worker runs soon, no two ever did at once, and a killed job leaves nothing."""
+        """Once everything is well: every worker runs soon, no two ever did at once, and a killed
+        job leaves nothing."""
         try:
             await self._settle()
             began = time.monotonic()

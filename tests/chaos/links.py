@@ -1,4 +1,5 @@
-"""The ways of a daemon to ZooKeeper's servers, each a TCP connection through here, to be broken in every manner.
+"""The ways of a daemon to ZooKeeper's servers, each a TCP connection through here, to be broken in
+every manner.
 
 Always holds: bytes that are held up are delivered later or never, in order, and never changed.
 """

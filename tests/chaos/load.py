@@ -1,7 +1,9 @@
-"""What users do meanwhile: uploads, downloads, removals and distributions, and a ledger of what was acknowledged.
+"""What users do meanwhile: uploads, downloads, removals and distributions, and a ledger of what was
+acknowledged.
 
-Always holds: an answer that never came leaves an entry unsure, and nothing is demanded of it but that it is whole or
-not there at all. Must not do: take an error of a cluster that is being broken for a finding; wrong bytes are one.
+Always holds: an answer that never came leaves an entry unsure, and nothing is demanded of it but
+that it is whole or not there at all. Must not do: take an error of a cluster that is being broken
+for a finding; wrong bytes are one.
 """
 
 from __future__ import annotations
@@ -99,7 +101,8 @@ class Load:
 
     @contextlib.asynccontextmanager
     async def client(self) -> AsyncIterator[MasterClient]:
-        """As each command of one user has its own: what the one before has seen is in the user's cache."""
+        """As each command of one user has its own: what the one before has seen is in the user's
+        cache."""
         async with MasterClient(self.config.client) as client:
             yield client
 
@@ -123,7 +126,8 @@ class Load:
         return view.achieved
 
     async def _look_for(self, entry: Entry) -> None:
-        """Whose upload was acknowledged sees it with the next command, or is told that the answer is of the past."""
+        """Whose upload was acknowledged sees it with the next command, or is told that the answer
+        is of the past."""
         async with self.client() as client:
             listed = {view.id for view in await client.bundles()}
             warned = client.stale is not None and client.stale.behind

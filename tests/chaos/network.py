@@ -1,7 +1,7 @@
 """A host of its own for every master, and what gets lost on the way to it.
 
-Always holds: a direction is broken without a word to anybody, as by a switch. Supervisors, clients and ZooKeeper are
-together on the bridge. Must not do: run outside of the lab's namespaces.
+Always holds: a direction is broken without a word to anybody, as by a switch. Supervisors, clients
+and ZooKeeper are together on the bridge. Must not do: run outside of the lab's namespaces.
 """
 
 from __future__ import annotations

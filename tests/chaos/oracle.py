@@ -1,7 +1,8 @@
-"""Judges from outside who acted as leader, by ZooKeeper's transactions and by what the masters said meanwhile.
+"""Judges from outside who acted as leader, by ZooKeeper's transactions and by what the masters said
+meanwhile.
 
-Always holds: a verdict needs nothing that a master could get wrong about itself. Pure: transactions and sightings in,
-findings out.
+Always holds: a verdict needs nothing that a master could get wrong about itself. Pure: transactions
+and sightings in, findings out.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ class Reign:
     """When the epoch was raised again, or the leader's znode went."""
     znode_gone: bool = False
     robbed: bool = False
-    """Of its znode or its epoch, by somebody from outside: a restore raises the epoch before it takes the znode."""
+    """Of its znode or its epoch, by somebody from outside: a restore raises the epoch before it
+    takes the znode."""
     acts: list[frozenset[str]] = field(default_factory=list)
 
 
@@ -67,8 +69,8 @@ class Judgement:
 
 
 def judge_transactions(transactions: Iterable[Transaction], outsiders: Collection[int] = ()) -> Judgement:
-    """Every change that only a leader may make was made by the leader of the epoch that was current. `outsiders`: the
-    sessions of operators, who may do anything."""
+    """Every change that only a leader may make was made by the leader of the epoch that was
+    current. `outsiders`: the sessions of operators, who may do anything."""
     court = _Court(outsiders)
     for txn in transactions:
         court.hear(txn)
@@ -186,8 +188,9 @@ def _is_the_leaders(change: Change) -> bool:
 def judge_sightings(
     reigns: Sequence[Reign], sightings: Iterable[Sighting], stolen: Collection[int], lease_secs: float
 ) -> list[str]:
-    """Nobody said that he leads outside his reign. `stolen`: sessions that somebody else ended, which their owner
-    cannot know of before his lease is over; whatever he does meanwhile is refused."""
+    """Nobody said that he leads outside his reign. `stolen`: sessions that somebody else ended,
+    which their owner cannot know of before his lease is over; whatever he does meanwhile is
+    refused."""
 
     def grace(reign: Reign) -> float:
         return SLACK_SECS + (lease_secs if reign.robbed or reign.session in stolen else 0.0)
@@ -204,7 +207,8 @@ def judge_sightings(
 
 
 def judge_words(reigns: Sequence[Reign], words: Iterable[Committed]) -> list[str]:
-    """What a master logged as committed is in ZooKeeper's log, in that very epoch, and by this master."""
+    """What a master logged as committed is in ZooKeeper's log, in that very epoch, and by this
+    master."""
     acts = {(reign.epoch, reign.master, act) for reign in reigns for act in reign.acts}
     return [
         f"{word.master} logged a commit in epoch {word.epoch} that is not there: {word.znodes}"

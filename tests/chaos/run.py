@@ -1,7 +1,8 @@
-"""`make chaos`: a cluster under load while a random schedule of faults goes over it, and then the verdict.
+"""`make chaos`: a cluster under load while a random schedule of faults goes over it, and then the
+verdict.
 
-Prints the seed first: with it the same schedule comes again (what the daemons make of it may differ). Ends with 1 if
-anything was found.
+Prints the seed first: with it the same schedule comes again (what the daemons make of it may
+differ). Ends with 1 if anything was found.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Which fault hits whom when, as a pure function of a seed.
 
-Always holds: everything that is broken is whole again before the schedule ends; one disk at a time is damaged, with a
-rest before the next; no member has two faults at once. Must not do: look at the cluster, or at a clock.
+Always holds: everything that is broken is whole again before the schedule ends; one disk at a time
+is damaged, with a rest before the next; no member has two faults at once. Must not do: look at the
+cluster, or at a clock.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ FORGET_REST_SECS = 60.0
 
 
 CI_SECS, CI_SEED = 120.0, 31
-"""Always the same schedule, so that a failure there is about the change under test; `make chaos` draws new ones."""
+"""Always the same schedule, so that a failure there is about the change under test; `make chaos`
+draws new ones."""
 
 
 class Way(StrEnum):
@@ -113,7 +115,8 @@ class Expire:
 
 @dataclass(frozen=True)
 class Flip:
-    """A byte of a published bundle or of its metafile changes on its disk, without a trace in time, or the end goes."""
+    """A byte of a published bundle or of its metafile changes on its disk, without a trace in time,
+    or the end goes."""
 
     target: str
     secs: float = 0.0

@@ -12,7 +12,8 @@ pytestmark = pytest.mark.alone
 
 @pytest.mark.case("E8")
 def test_the_short_form_meets_its_bars_with_room_for_noise(tmp_path: Path) -> None:
-    """Were it broken, a release could be twice as slow as its promise, or grow, and no test would tell."""
+    """Were it broken, a release could be twice as slow as its promise, or grow, and no test would
+    tell."""
     barred, missed, table = rows_that_miss("metafile,download,upload,seeding,handover,groups", tmp_path)
 
     assert {

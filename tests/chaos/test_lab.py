@@ -1,4 +1,5 @@
-"""The lab's short form, as CI runs it: a broadcast over slow links, in namespaces that are gone afterwards."""
+"""The lab's short form, as CI runs it: a broadcast over slow links, in namespaces that are gone
+afterwards."""
 
 from __future__ import annotations
 
@@ -17,12 +18,13 @@ ROOT = Path(__file__).parent.parent.parent
 LONGEST_SECS = 120
 NO_LAB = 2
 LOOSE = 2.5
-"""Times its link; short bundles pay for every start, and the machine does other things too. Four copies from one holder
-take four."""
+"""Times its link; short bundles pay for every start, and the machine does other things too. Four
+copies from one holder take four."""
 
 
 def test_a_broadcast_over_slow_links_finishes_everywhere_and_leaves_nothing(tmp_path: Path) -> None:
-    """Hosts would wait for each other's pieces for ever, or the machine would keep interfaces and processes."""
+    """Hosts would wait for each other's pieces for ever, or the machine would keep interfaces and
+    processes."""
     before = _interfaces()
     command = [
         sys.executable,

@@ -1,7 +1,8 @@
-"""What ZooKeeper did, from the transaction logs of its servers: the one witness that no fault of ours can confuse.
+"""What ZooKeeper did, from the transaction logs of its servers: the one witness that no fault of
+ours can confuse.
 
-Always holds: what is told was committed, in the order in which it was. A transaction that was proposed by a server
-which died with it is not told.
+Always holds: what is told was committed, in the order in which it was. A transaction that was
+proposed by a server which died with it is not told.
 """
 
 from __future__ import annotations
@@ -78,8 +79,8 @@ def committed(servers: Sequence[Path]) -> list[Transaction]:
         logged.update(mine.keys())
     majority = len(servers) // 2 + 1
     surely = [zxid for zxid, count in logged.items() if count >= majority]
-    # Whatever precedes a committed transaction of the same ZooKeeper epoch is committed too, even where a server took
-    # a snapshot of it instead of logging it.
+    # Whatever precedes a committed transaction of the same ZooKeeper epoch is committed too, even
+    # where a server took a snapshot of it instead of logging it.
     last = {epoch: max(z for z in surely if z >> 32 == epoch) for epoch in {zxid >> 32 for zxid in surely}}
     return [found[zxid] for zxid in sorted(found) if zxid <= last.get(zxid >> 32, 0)]
 

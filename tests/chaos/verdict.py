@@ -1,5 +1,5 @@
-"""What has to be true when everything is whole again: nothing acknowledged is lost, nothing removed is back, every
-store is sound, every daemon well.
+"""What has to be true when everything is whole again: nothing acknowledged is lost, nothing removed
+is back, every store is sound, every daemon well.
 
 Always holds: every wait has a deadline, and what is not true by then is a finding.
 """
@@ -89,7 +89,8 @@ async def at_once(checks: Iterable[Coroutine[Any, Any, list[str]]]) -> list[str]
 
 
 async def ledger_kept(world: World, load: Load) -> list[str]:
-    """Everything acknowledged can be downloaded as it was; what was removed is gone; the rest is whole or not there."""
+    """Everything acknowledged can be downloaded as it was; what was removed is gone; the rest is
+    whole or not there."""
     views = await listed(world)
     findings = [f"{entry.id} was removed and is listed" for entry in load.in_state(State.REMOVED) if entry.id in views]
     wanted = [

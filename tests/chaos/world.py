@@ -1,8 +1,8 @@
-"""The cluster that is put through it: three ZooKeeper servers, three masters, two supervisors, and every way between a
-daemon and ZooKeeper in our hands.
+"""The cluster that is put through it: three ZooKeeper servers, three masters, two supervisors, and
+every way between a daemon and ZooKeeper in our hands.
 
-Always holds: a daemon that ends is started again, as an operator's init system would; one that ended by itself is
-remembered. Nothing is left running after close().
+Always holds: a daemon that ends is started again, as an operator's init system would; one that
+ended by itself is remembered. Nothing is left running after close().
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ LOOPBACK = "127.0.0.1"
 
 
 class LinkedCluster(DevCluster):
-    """A DevCluster whose daemons reach ZooKeeper each at addresses of their own, and may be on hosts of their own."""
+    """A DevCluster whose daemons reach ZooKeeper each at addresses of their own, and may be on
+    hosts of their own."""
 
     def __init__(self, spec: DevSpec, servers: Mapping[str, Sequence[str]], network: Network | None) -> None:
         super().__init__(spec)
@@ -76,7 +77,8 @@ class LinkedCluster(DevCluster):
 
 class World:
     def __init__(self, directory: Path, network: Network | None) -> None:
-        """`network`: of the namespaces that we are in; without them some faults can't be carried out."""
+        """`network`: of the namespaces that we are in; without them some faults can't be carried
+        out."""
         self.dir = directory
         self.network = network
         self.zookeeper = EmbeddedZooKeeper(directory / "zookeeper", servers=3)

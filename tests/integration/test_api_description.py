@@ -97,7 +97,8 @@ def documented() -> dict[str, str]:
 
 
 async def test_every_operation_has_the_role_of_the_table(operations: dict[str, Any]) -> None:
-    """An operation with a lower role would let a reader change the cluster once roles are enforced."""
+    """An operation with a lower role would let a reader change the cluster once roles are
+    enforced."""
     assert {name: role_of(name) for name in operations} == {name: op["x-role"] for name, op in operations.items()}
 
 

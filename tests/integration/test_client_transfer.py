@@ -1,4 +1,5 @@
-"""Uploads and downloads with real engines, against a small master: a directory, an engine and the routes they need."""
+"""Uploads and downloads with real engines, against a small master: a directory, an engine and the
+routes they need."""
 
 from __future__ import annotations
 
@@ -308,7 +309,8 @@ def test_other_content_at_dest_is_replaced_by_force_alone(tmp_path: Path, source
 
 
 def test_no_holder_is_a_failure_at_the_deadline_and_the_next_try_goes_on(tmp_path: Path, source: Path) -> None:
-    """A25: broken, a download without a source would hang or pass for done; what had arrived would be fetched again."""
+    """A25: broken, a download without a source would hang or pass for done; what had arrived would
+    be fetched again."""
 
     async def test() -> None:
         async with talking(tmp_path) as (master, client):
@@ -330,7 +332,8 @@ def test_no_holder_is_a_failure_at_the_deadline_and_the_next_try_goes_on(tmp_pat
 
 
 def test_a_download_goes_on_when_the_api_is_away(tmp_path: Path, source: Path) -> None:
-    """A23: broken, a host with the metafile and known peers could not finish without the masters' API."""
+    """A23: broken, a host with the metafile and known peers could not finish without the masters'
+    API."""
 
     async def test() -> None:
         async with talking(tmp_path) as (master, client):

@@ -1,4 +1,5 @@
-"""A whole cluster in a tree that is closed to others, with the command line and the doctor beside it."""
+"""A whole cluster in a tree that is closed to others, with the command line and the doctor beside
+it."""
 
 from __future__ import annotations
 
@@ -47,7 +48,8 @@ def job_toml(directory: Path, name: str) -> Path:
 
 
 def test_everything_works_in_it_and_a_stranger_can_change_nothing(closed: Cluster, tmp_path: Path) -> None:
-    """If this fails, whoever reaches ZooKeeper can run code on every host, or nobody can who should."""
+    """If this fails, whoever reaches ZooKeeper can run code on every host, or nobody can who
+    should."""
     write_tree(tmp_path / "source", {"data": b"x" * 1000})
     closed.upload(tmp_path / "source", "kept", replicas=1)
     closed.run("bundle", "distribute", "kept", "--wait", "100%").ok()
@@ -67,7 +69,8 @@ def test_everything_works_in_it_and_a_stranger_can_change_nothing(closed: Cluste
 def test_what_is_pending_is_done_though_leadership_is_lost_and_regained_meanwhile(
     closed: Cluster, tmp_path: Path
 ) -> None:
-    """If this fails, a killed job lives for ever because its leader was none for an instant, or dies early."""
+    """If this fails, a killed job lives for ever because its leader was none for an instant, or
+    dies early."""
     closed.run("job", "submit", job_toml(tmp_path / "job", "pending")).ok()
     began = time.monotonic()
     closed.run("job", "kill", "pending", "-w", "6").ok()

@@ -1,4 +1,5 @@
-"""What goes into a running cluster comes out of it identical, whatever it is made of and whoever fetches it."""
+"""What goes into a running cluster comes out of it identical, whatever it is made of and whoever
+fetches it."""
 
 from __future__ import annotations
 
@@ -213,7 +214,8 @@ def test_an_upload_bypasses_no_check(cluster: Cluster, tmp_path: Path) -> None:
 
 
 def test_a_metafile_that_is_about_to_come_is_waited_for(cluster: Cluster, tmp_path: Path) -> None:
-    """A master names hosts to each other that all begin in the same moment; who asks too early would ask it instead."""
+    """A master names hosts to each other that all begin in the same moment; who asks too early
+    would ask it instead."""
     write_tree(tmp_path / "soon", {"a": some_bytes(1000, 7)})
     digest = cluster.upload(tmp_path / "soon", "soon")["digest"]
     host = cluster.supervisors()[0]
@@ -231,7 +233,8 @@ def test_a_metafile_that_is_about_to_come_is_waited_for(cluster: Cluster, tmp_pa
 
 
 def test_a_large_metafile_comes_from_hosts_that_have_it(cluster: Cluster, tmp_path: Path) -> None:
-    """Three masters would send the metafile of a bundle of many files to each of a thousand hosts."""
+    """Three masters would send the metafile of a bundle of many files to each of a thousand
+    hosts."""
     source = tmp_path / "many"
     write_tree(source, {f"{'a long name ' * 15}{number}": b"%d" % number for number in range(1500)})
     uploaded = cluster.upload(source, "many-names")

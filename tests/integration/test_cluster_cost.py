@@ -1,4 +1,5 @@
-"""What a change costs a master does not grow with the number of records: a real cluster, by its processor time."""
+"""What a change costs a master does not grow with the number of records: a real cluster, by its
+processor time."""
 
 from __future__ import annotations
 
@@ -53,7 +54,8 @@ def cost_of_changes(cluster: Cluster, pid: int, path: Path, prefix: str) -> floa
 
 
 def publish_bundles(store_dir: Path, work: Path, count: int) -> Iterator[tuple[BundleRecord, StoreId]]:
-    """Put bundles into the store of a master that does not run; their records are still to be written."""
+    """Put bundles into the store of a master that does not run; their records are still to be
+    written."""
     store = Store.open(store_dir)
     try:
         for number in range(count):

@@ -13,7 +13,8 @@ from torrentdist.launcher.guardian_start import why_no_namespaces
 
 
 def troubles(ran: Ran) -> set[tuple[str, str, str]]:
-    """Other tests leave bundles with too few replicas in the shared cluster: these are no trouble here."""
+    """Other tests leave bundles with too few replicas in the shared cluster: these are no trouble
+    here."""
     no_trouble = {"bundles", "workers"} if why_no_namespaces() else {"bundles"}
     return {
         (f["check"], f["subject"], f["verdict"])

@@ -66,7 +66,8 @@ def test_a_transfer_to_an_unknown_or_frozen_master_is_refused_and_changes_nothin
     frozen = battered.standbys()[0]
     unknown = battered.run("ha", "transfer", "nobody")
     battered.dev.signal(frozen, signal.SIGSTOP)
-    # Not by a command, which takes long to start on a busy machine: a frozen master is soon an unknown one.
+    # Not by a command, which takes long to start on a busy machine: a frozen master is soon an
+    # unknown one.
     refused = battered.http.post(battered.url(battered.leader()) + "/v1/transfer", json={"master": frozen})
     after = battered.run("ha", "leader").ok()
 
@@ -101,8 +102,8 @@ def test_roles_tell_each_masters_own_words_and_a_frozen_one_delays_them_a_second
 def test_a_master_without_the_bundles_lags_and_gets_no_leadership_and_is_given_what_it_lacks(
     new_cluster: NewCluster, tmp_path: Path
 ) -> None:
-    """If this fails, leadership goes to a master that lacks what it has to answer for, or what began with too few
-    copies keeps them."""
+    """If this fails, leadership goes to a master that lacks what it has to answer for, or what
+    began with too few copies keeps them."""
     cluster = new_cluster(masters=2, supervisors=0)
     leader, standby = cluster.leader(), cluster.standbys()[0]
     content = tmp_path / "content"

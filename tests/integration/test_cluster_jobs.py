@@ -1,6 +1,8 @@
-"""A job's whole story on 3 masters and 3 supervisors, told by the command line, while members of the cluster die.
+"""A job's whole story on 3 masters and 3 supervisors, told by the command line, while members of
+the cluster die.
 
-Always holds: the workers themselves write down when they run (worker_oracle.py), whatever the cluster believes.
+Always holds: the workers themselves write down when they run (worker_oracle.py), whatever the
+cluster believes.
 """
 
 from __future__ import annotations
@@ -24,8 +26,8 @@ WORKERS = 4
 PATIENCE_SECS = 45.0
 RESTART_SESSION_SECS = 30.0
 PATIENT: Settings = {"zookeeper": {"session_timeout_secs": RESTART_SESSION_SECS}}
-"""For a supervisor that is restarted: its workers go on without it for half a session, and a busy machine
-needs seconds to start it."""
+"""For a supervisor that is restarted: its workers go on without it for half a session, and a busy
+machine needs seconds to start it."""
 SETTINGS: Settings = {"swarm": {"seeding_secs": 2.0}, "jobs": {"silent_secs": 10.0}}
 
 
@@ -79,7 +81,8 @@ def wait_running(cluster: Cluster, name: str, workers: int = WORKERS) -> dict[in
 def test_a_job_from_submit_to_cleanup_while_members_die(
     new_cluster: NewCluster, oracle: Oracle, tmp_path: Path
 ) -> None:
-    """If this fails, the death of a member loses, doubles or forgets a job, or its end is not its end."""
+    """If this fails, the death of a member loses, doubles or forgets a job, or its end is not its
+    end."""
     cluster = new_cluster(SETTINGS, supervisors=3)
     for name in cluster.supervisors()[:2]:
         cluster.reconfigure(name, PATIENT)
@@ -187,7 +190,8 @@ def leftovers(cluster: Cluster) -> list[str]:
 def test_an_outage_of_zookeeper_and_the_leader_after_it_touch_no_worker(
     cluster: Cluster, oracle: Oracle, tmp_path: Path
 ) -> None:
-    """If this fails, every job stops or moves whenever ZooKeeper is restarted, or away for longer than a session."""
+    """If this fails, every job stops or moves whenever ZooKeeper is restarted, or away for longer
+    than a session."""
     cluster.heal()
     submitted = cluster.run("job", "submit", made(tmp_path / "outage", oracle, "outage")).ok()
     places = wait_running(cluster, submitted["id"])
@@ -260,7 +264,8 @@ def test_a_supervisor_that_hangs_with_its_session_alive_loses_its_workers(
 
 @pytest.mark.case("A18")
 def test_jobs_are_steered_while_another_ones_submit_is_slow(cluster: Cluster, oracle: Oracle, tmp_path: Path) -> None:
-    """If this fails, a command of `job` does not do what it says, or waits for somebody else's submit."""
+    """If this fails, a command of `job` does not do what it says, or waits for somebody else's
+    submit."""
     cluster.heal()
     slow = made(tmp_path / "slow", oracle, "slow")
     cluster.run("upload", slow, "--id", "slow-code", "--min-replicas", "4", "--timeout", "1")

@@ -1,4 +1,5 @@
-"""Masters and supervisors are killed in the middle of things; bundles, and those who wait for them, live on."""
+"""Masters and supervisors are killed in the middle of things; bundles, and those who wait for them,
+live on."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ def part_bytes(parent: Path) -> int:
 
 
 def test_a_replica_record_means_bytes_on_disk(battered: Cluster, tmp_path: Path) -> None:
-    """A12: broken, a replica would be counted that a power cut takes away, or that was never there."""
+    """A12: broken, a replica would be counted that a power cut takes away, or that was never
+    there."""
     source = make_source(tmp_path / "source", 300, 4 * MIB)
     meta = make_metafile(source)
     early: list[str] = []
@@ -85,7 +87,8 @@ def test_masters_die_in_the_middle_of_a_download(battered: Cluster, tmp_path: Pa
 
 
 def test_all_masters_die_and_peers_finish(battered: Cluster, tmp_path: Path) -> None:
-    """A23: broken, hosts that have a bundle among them could not complete it, or use it, without a master."""
+    """A23: broken, hosts that have a bundle among them could not complete it, or use it, without a
+    master."""
     source = make_source(tmp_path / "source", 330, 5 * MIB)
     battered.upload(source, "peers-finish")
     battered.run("bundle", "distribute", "peers-finish", "--wait", "100%").ok()
@@ -105,7 +108,8 @@ def test_all_masters_die_and_peers_finish(battered: Cluster, tmp_path: Path) -> 
 
 
 def test_a_download_without_any_holder_fails_in_time(battered: Cluster, tmp_path: Path) -> None:
-    """A25: broken, a download that nobody can serve any more would hang, or leave half a bundle as a whole one."""
+    """A25: broken, a download that nobody can serve any more would hang, or leave half a bundle as
+    a whole one."""
     source = make_source(tmp_path / "source", 350, 6 * MIB)
     battered.upload(source, "nobody-left")
     downloading = battered.begin(
@@ -145,7 +149,8 @@ def test_a_restarted_master_serves_at_once(battered: Cluster, tmp_path: Path) ->
 @pytest.mark.alone
 @pytest.mark.parametrize("role", ["leader", "standby", "supervisor"])
 def test_a_killed_daemon_starts_again_at_once(battered: Cluster, role: str) -> None:
-    """A30: broken, every crash would cost a session timeout, because the daemon takes itself for a stranger."""
+    """A30: broken, every crash would cost a session timeout, because the daemon takes itself for a
+    stranger."""
     leader, standby = battered.leader(), battered.standbys()[0]
     name = {"leader": leader, "standby": standby, "supervisor": battered.supervisors()[0]}[role]
     witness = standby if role != "standby" else leader
@@ -212,7 +217,8 @@ def test_a_killed_client_goes_on_with_its_upload(battered: Cluster, tmp_path: Pa
 
 
 def test_another_disk_is_another_store(battered: Cluster, tmp_path: Path) -> None:
-    """A27: broken, a master with a new, empty disk would count as a holder of everything it once had."""
+    """A27: broken, a master with a new, empty disk would count as a holder of everything it once
+    had."""
     digest = battered.upload(make_source(tmp_path / "source", 400, 4 * MIB), "other-disk")["digest"]
     leader, name = battered.leader(), battered.standbys()[0]
     battered.kill(name)
@@ -255,7 +261,8 @@ def test_a_corrupt_byte_is_served_by_nobody_and_repaired(battered: Cluster, tmp_
 
 
 def flip_byte(path: Path) -> bytes:
-    """Damage one byte the way a disk does, without a trace in size or time; what lies there then."""
+    """Damage one byte the way a disk does, without a trace in size or time; what lies there
+    then."""
     before = path.stat()
     mode = before.st_mode & 0o777
     path.chmod(0o600)

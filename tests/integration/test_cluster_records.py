@@ -1,4 +1,5 @@
-"""What ZooKeeper says, or no longer says, and what that does to the bytes on the hosts' disks: as good as nothing."""
+"""What ZooKeeper says, or no longer says, and what that does to the bytes on the hosts' disks: as
+good as nothing."""
 
 from __future__ import annotations
 
@@ -94,7 +95,8 @@ def test_records_that_are_gone_delete_no_bundle(doomed: Cluster, tmp_path: Path)
 
 
 def test_a_foreign_tree_deletes_no_bundle(doomed: Cluster, tmp_path: Path) -> None:
-    """A13: broken, one wrong line in a master's configuration would cost it every bundle that it holds."""
+    """A13: broken, one wrong line in a master's configuration would cost it every bundle that it
+    holds."""
     digest = doomed.upload(make_source(tmp_path / "source", 510), "elsewhere")["digest"]
     name = doomed.standbys()[0]
     doomed.dev.signal(name, signal.SIGTERM)
@@ -135,7 +137,8 @@ def test_a_removed_bundle_does_not_come_back(battered: Cluster, tmp_path: Path) 
 
 
 def test_zookeeper_away_stops_mutations_only(battered: Cluster, tmp_path: Path) -> None:
-    """Broken, an outage of ZooKeeper would hang every command, or end the transfers that are under way."""
+    """Broken, an outage of ZooKeeper would hang every command, or end the transfers that are under
+    way."""
     source = make_source(tmp_path / "source", 530, 6 * MIB)
     battered.upload(source, "goes-on")
     downloading = battered.begin(

@@ -1,4 +1,5 @@
-"""Masters that start while ZooKeeper is away: what they serve, what they refuse, and how they come back."""
+"""Masters that start while ZooKeeper is away: what they serve, what they refuse, and how they come
+back."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ def has_saved(cluster: Cluster, name: str, bundle: str) -> bool:
 def test_a_restart_without_zookeeper_serves_and_seeds_everything_and_says_how_old_it_is(
     own_zookeeper: EmbeddedZooKeeper, new_cluster: NewCluster, tmp_path: Path
 ) -> None:
-    """If this fails, a power cut that ZooKeeper takes longer to get over takes every bundle away until then."""
+    """If this fails, a power cut that ZooKeeper takes longer to get over takes every bundle away
+    until then."""
     cluster = new_cluster(
         {"master": {"snapshot_secs": 0.5}}, masters=2, supervisors=0, zookeeper=own_zookeeper.addresses[0]
     )

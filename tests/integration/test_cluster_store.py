@@ -103,7 +103,8 @@ def test_a_file_beside_those_of_a_bundle_is_not_handed_out(cluster: Cluster, tmp
 
 @pytest.mark.case("G2")
 def test_a_master_repairs_what_a_peer_refused(cluster: Cluster, tmp_path: Path) -> None:
-    """A holder would send wrong bytes for a day, and every receiver fetch them again from somebody else."""
+    """A holder would send wrong bytes for a day, and every receiver fetch them again from somebody
+    else."""
     write_tree(tmp_path / "source", {"lib/data.bin": some_bytes(3_000_000, 41)})
     digest = cluster.upload(tmp_path / "source", "refused")["digest"]
     until(lambda: all(cluster.published(master, digest) for master in cluster.masters()), "three copies")
@@ -121,7 +122,8 @@ def test_a_master_repairs_what_a_peer_refused(cluster: Cluster, tmp_path: Path) 
 
 @pytest.mark.case("G2")
 def test_a_download_changes_no_store_and_a_second_one_does_nothing(cluster: Cluster, tmp_path: Path) -> None:
-    """A user who edits a download would edit the bundle of every job on this host; a script would copy at each run."""
+    """A user who edits a download would edit the bundle of every job on this host; a script would
+    copy at each run."""
     write_tree(tmp_path / "source", {"data.bin": some_bytes(100_000, 51), "run.sh": b"#!/bin/sh\n"})
     (tmp_path / "source" / "run.sh").chmod(0o755)
     digest = cluster.upload(tmp_path / "source", "own-copy")["digest"]
@@ -173,7 +175,8 @@ def disk_bytes(top: Path) -> int:
 
 
 def test_a_sparse_file_keeps_its_holes_everywhere(cluster: Cluster, tmp_path: Path) -> None:
-    """A file of 1 GiB with 4 KiB of data would take 1 GiB at each master, each host and each DEST."""
+    """A file of 1 GiB with 4 KiB of data would take 1 GiB at each master, each host and each
+    DEST."""
     (tmp_path / "source").mkdir()
     with (tmp_path / "source" / "index").open("wb") as file:
         file.truncate(1 << 30)

@@ -12,7 +12,8 @@ from cluster_fixtures import Cluster, NewCluster, until
 
 pytestmark = pytest.mark.alone
 READ_SECS = 15.0
-"""Two seconds, and what a process takes to start on a machine that has too much to do. tests/unit counts exactly."""
+"""Two seconds, and what a process takes to start on a machine that has too much to do. tests/unit
+counts exactly."""
 
 READS = (
     ("cluster",),

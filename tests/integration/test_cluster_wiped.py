@@ -1,4 +1,5 @@
-"""A whole cluster whose ZooKeeper tree is wiped: nobody writes into it before an operator restores or founds one."""
+"""A whole cluster whose ZooKeeper tree is wiped: nobody writes into it before an operator restores
+or founds one."""
 
 from __future__ import annotations
 
@@ -52,7 +53,8 @@ def make_bundle(path: Path) -> Path:
 def test_a_wiped_tree_stops_changes_until_it_is_restored_or_founded_anew(
     new_cluster: NewCluster, tmp_path: Path
 ) -> None:
-    """A daemon or a waiting client would found another cluster in it, and the backup could never be restored."""
+    """A daemon or a waiting client would found another cluster in it, and the backup could never be
+    restored."""
     cluster = new_cluster(masters=2, supervisors=1)
     digest = cluster.upload(make_bundle(tmp_path / "b"), "b-1", 2)["digest"]
     cluster.run("ha", "backup", tmp_path / "backup").ok()

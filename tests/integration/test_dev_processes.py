@@ -1,4 +1,5 @@
-"""`dev up` and `dev down`, killed or run twice at once: no process is left that `dev down` doesn't know."""
+"""`dev up` and `dev down`, killed or run twice at once: no process is left that `dev down` doesn't
+know."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ def up(directory: Path) -> subprocess.Popen[str]:
 
 
 def processes_of(directory: Path) -> dict[int, str]:
-    """Every process that names the directory in its command line, by pid: what the kernel says, not what we noted."""
+    """Every process that names the directory in its command line, by pid: what the kernel says, not
+    what we noted."""
     found = {}
     for pid in [int(name) for name in os.listdir("/proc") if name.isdigit()]:
         try:
@@ -71,7 +73,8 @@ def test_down_finds_what_a_killed_up_has_started(directory: Path, program: str) 
 
 
 def test_of_two_ups_at_once_one_starts_and_the_other_says_so(directory: Path) -> None:
-    """Both would start a cluster, and the state of the second would hide the processes of the first."""
+    """Both would start a cluster, and the state of the second would hide the processes of the
+    first."""
     both = [up(directory), up(directory)]
     said = [process.communicate(timeout=120)[1] for process in both]
 
@@ -100,7 +103,8 @@ class Sleepers(DevCluster):
 
 
 def test_an_old_up_that_ends_spares_the_cluster_that_has_its_directory_now(directory: Path) -> None:
-    """Ctrl-C of an `up` whose cluster was taken down elsewhere would wipe the record of the one that came after it."""
+    """Ctrl-C of an `up` whose cluster was taken down elsewhere would wipe the record of the one
+    that came after it."""
     old, new = (Sleepers(DevSpec(dir=directory)) for _ in range(2))
     old.claim()
     old.start("master-1")
@@ -116,7 +120,8 @@ def test_an_old_up_that_ends_spares_the_cluster_that_has_its_directory_now(direc
 
 
 def test_a_running_directory_is_refused(directory: Path) -> None:
-    """A second cluster in the directory would hide the first from `dev down`, also if no pid of it was noted."""
+    """A second cluster in the directory would hide the first from `dev down`, also if no pid of it
+    was noted."""
     first = Sleepers(DevSpec(dir=directory))
     first.claim()
     first.start("supervisor-1")

@@ -145,7 +145,8 @@ async def test_no_leader_is_an_error(connect: Connect) -> None:
 
 @pytest.mark.case("D11")
 async def test_elected_is_not_ready(contend: Contend) -> None:
-    """If this fails, a master that lacks bundles leads, or keeps the cluster from having a leader."""
+    """If this fails, a master that lacks bundles leads, or keeps the cluster from having a
+    leader."""
     unready = await contend("m1", ready=False)
     await eventually(lambda: unready.asked >= 2)
     ready = await contend("m2")
@@ -159,7 +160,8 @@ async def test_elected_is_not_ready(contend: Contend) -> None:
 
 
 async def test_giving_way_names_its_reason(contend: Contend) -> None:
-    """If this fails, a leader that finds itself lacking a bundle goes on leading, or nobody knows why it went."""
+    """If this fails, a leader that finds itself lacking a bundle goes on leading, or nobody knows
+    why it went."""
     first = await contend("m1")
     await first.leads()
     second = await contend("m2")
@@ -178,7 +180,8 @@ async def _queued(elector: Elector, names: list[str]) -> bool:
 async def test_who_is_called_queued_has_its_place(
     contend: Contend, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If this fails, `ha transfer` to a master that is shown as a standby is refused, since it isn't in the queue."""
+    """If this fails, `ha transfer` to a master that is shown as a standby is refused, since it
+    isn't in the queue."""
     zk, phases = await connect(), []
     first = await contend("m1", zk)
     await first.leads()
@@ -238,7 +241,8 @@ async def test_after_expiry_the_old_leader_knows(contend: Contend) -> None:
 async def test_a_leader_that_is_cut_off_stops_before_its_session_can_expire(
     proxy: TcpProxy, contend: Contend, connect: Connect
 ) -> None:
-    """If this fails, a leader acts on while ZooKeeper gives its place to another: kazoo never says LOST meanwhile."""
+    """If this fails, a leader acts on while ZooKeeper gives its place to another: kazoo never says
+    LOST meanwhile."""
     first = await contend("m1", await connect(servers=[proxy.address], **SHORT))
     await first.leads()
     second = await contend("m2")
@@ -258,7 +262,8 @@ async def test_a_leader_that_is_cut_off_stops_before_its_session_can_expire(
 async def test_a_reconnect_within_the_session_keeps_leadership(
     proxy: TcpProxy, contend: Contend, connect: Connect
 ) -> None:
-    """If this fails, a moment's loss of connection costs the leadership, or leaves a second znode."""
+    """If this fails, a moment's loss of connection costs the leadership, or leaves a second
+    znode."""
     first = await contend("m1", await connect(servers=[proxy.address]))
     await first.leads()
     epoch = first.elector.fence().epoch
@@ -276,7 +281,8 @@ async def test_a_reconnect_within_the_session_keeps_leadership(
 async def test_a_create_whose_answer_is_lost_leaves_no_ghost(
     proxy: TcpProxy, contend: Contend, connect: Connect
 ) -> None:
-    """If this fails, a candidate queues twice, and its first znode blocks the election while it lives."""
+    """If this fails, a candidate queues twice, and its first znode blocks the election while it
+    lives."""
     zk, other = await connect(servers=[proxy.address], operation_timeout_secs=0.5), await connect()
     await other.ensure(paths.ELECTION)
     contender = await contend("m1", zk)
@@ -299,7 +305,8 @@ async def _count(zk: ZooKeeper, count: int) -> bool:
 
 @pytest.mark.case("A30")
 async def test_a_restarted_master_removes_its_own_ghost(contend: Contend, connect: Connect) -> None:
-    """If this fails, a leader killed with -9 and restarted waits for its own old session before it leads."""
+    """If this fails, a leader killed with -9 and restarted waits for its own old session before it
+    leads."""
     dead = await connect(session_timeout_secs=30.0)
     await dead.ensure(paths.ELECTION)
     await dead.create(paths.election_prefix("0123456789abcdef"), b"m1", ephemeral=True, sequential=True)
@@ -377,7 +384,8 @@ async def _history_is(zk: ZooKeeper, count: int) -> bool:
 
 
 async def test_the_lease_is_kept_while_leading(contend: Contend, connect: Connect) -> None:
-    """If this fails, a healthy leader loses its lease, or several keep-alives are sent where one is due."""
+    """If this fails, a healthy leader loses its lease, or several keep-alives are sent where one is
+    due."""
     master = await contend("m1", await connect(session_timeout_secs=4.0))
     await master.leads()
     written = [master.zk.last_write_acknowledged]

@@ -1,4 +1,5 @@
-"""Many faults in a row: whatever was done as leader was done in the order of epochs, by one master per epoch."""
+"""Many faults in a row: whatever was done as leader was done in the order of epochs, by one master
+per epoch."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ SECONDS = 6.0
 
 
 async def act(elector: Elector, name: str) -> None:
-    """Act as leader whenever that is what this master believes to be, and now and then a little after."""
+    """Act as leader whenever that is what this master believes to be, and now and then a little
+    after."""
     while True:
         try:
             fence = elector.fence()
@@ -41,7 +43,8 @@ async def act(elector: Elector, name: str) -> None:
 @pytest.mark.case("D16")
 @pytest.mark.case("D5")
 async def test_no_act_of_an_old_epoch(zookeeper: EmbeddedZooKeeper, connect: Connect) -> None:
-    """If this fails, two masters acted as leader in one epoch, or a deposed one after its successor."""
+    """If this fails, two masters acted as leader in one epoch, or a deposed one after its
+    successor."""
     seed = secrets.randbits(32)
     rng = random.Random(seed)
     print("seed", seed)

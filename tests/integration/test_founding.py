@@ -1,4 +1,5 @@
-"""Only `ha init` founds a cluster, and nothing is written into a tree without one; on a real ZooKeeper."""
+"""Only `ha init` founds a cluster, and nothing is written into a tree without one; on a real
+ZooKeeper."""
 
 from __future__ import annotations
 

@@ -33,7 +33,8 @@ async def add(zk: ZooKeeper, count: int) -> None:
 
 @both
 async def test_c1_resources_are_shared_by_who_is_left(connect: Connect, worker: Workers, algorithm: Algorithm) -> None:
-    """C1: the resources of a member that stops stay without anybody, or others have more than their share."""
+    """C1: the resources of a member that stops stay without anybody, or others have more than their
+    share."""
     await add(await connect(), 6)
     members = [await worker(name, algorithm) for name in "abc"]
     await holds_exactly(members, [2, 2, 2])
@@ -63,7 +64,8 @@ async def assigned(admin: ZooKeeper, count: int) -> bool:
 
 @both
 async def test_c3_a_spare_member_disturbs_nobody(connect: Connect, worker: Workers, algorithm: Algorithm) -> None:
-    """C3: work stops and starts again because of members that have no part in it, be it the coordinator."""
+    """C3: work stops and starts again because of members that have no part in it, be it the
+    coordinator."""
     admin = await connect()
     await add(admin, 2)
     first, second, third = [await worker(name, algorithm) for name in "abc"]
@@ -122,7 +124,8 @@ async def test_c5_triggers_within_the_interval_become_one(
 
 @both
 async def test_the_interval_holds_across_coordinators(connect: Connect, worker: Workers, algorithm: Algorithm) -> None:
-    """C5: a new coordinator rebalances at once, so a rolling restart stops everybody's work again and again."""
+    """C5: a new coordinator rebalances at once, so a rolling restart stops everybody's work again
+    and again."""
     await add(await connect(), 4)
     slow = Settings(min_interval_secs=1.5)
     first, second = [await worker(name, algorithm, settings=slow) for name in "ab"]

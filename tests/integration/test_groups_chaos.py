@@ -1,7 +1,8 @@
-"""Many members, many resources, and no peace: an oracle outside looks whether two ever work on the same.
+"""Many members, many resources, and no peace: an oracle outside looks whether two ever work on the
+same.
 
-Both algorithms, each in a tree of its own, side by side. TORRENTDIST_TEST_GROUP=100x1000x60 runs 100 members on 1000
-resources, one algorithm after the other.
+Both algorithms, each in a tree of its own, side by side. TORRENTDIST_TEST_GROUP=100x1000x60 runs
+100 members on 1000 resources, one algorithm after the other.
 """
 
 from __future__ import annotations
@@ -194,7 +195,8 @@ class Chaos:
 async def test_c6_never_two_holders(
     own_zookeeper: EmbeddedZooKeeper, connect: Connect, chroot: str, tmp_path: Path
 ) -> None:
-    """C6, C7: joins, stops, kills, expiries or pauses make two members work on one resource, or nobody."""
+    """C6, C7: joins, stops, kills, expiries or pauses make two members work on one resource, or
+    nobody."""
     groups = [
         Chaos(algorithm, own_zookeeper, connect, f"{chroot}-{algorithm}", Oracle(tmp_path / algorithm))
         for algorithm in Algorithm

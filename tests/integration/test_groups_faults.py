@@ -1,4 +1,5 @@
-"""Resource groups on a real ZooKeeper when things go wrong: callbacks, connections, coordinators, barriers."""
+"""Resource groups on a real ZooKeeper when things go wrong: callbacks, connections, coordinators,
+barriers."""
 
 from __future__ import annotations
 
@@ -49,7 +50,8 @@ async def test_c8_a_cancelled_start_leaves_others_barriers_alone(connect: Connec
 
 
 async def test_c8_a_cancelled_join_leaves_nothing(connect: Connect) -> None:
-    """C8: what a cancelled join has begun stays, as a member that does nothing or a barrier that nobody releases."""
+    """C8: what a cancelled join has begun stays, as a member that does nothing or a barrier that
+    nobody releases."""
     zk, admin = await connect(), await connect()
     await add(admin, 2)
     starting = asyncio.Event()
@@ -110,7 +112,8 @@ async def test_c9_nobody_starts_before_all_have_stopped(connect: Connect, worker
 
 @both
 async def test_c10_a_start_that_throws_wedges_nothing(connect: Connect, worker: Workers, algorithm: Algorithm) -> None:
-    """C10: the resources of a member whose on_start throws stay without anybody, or it never gets any again."""
+    """C10: the resources of a member whose on_start throws stay without anybody, or it never gets
+    any again."""
     await add(await connect(), 4)
     good = await worker("good", algorithm)
     bad = await worker("bad", None)
@@ -161,7 +164,8 @@ async def test_c10_a_start_that_hangs_can_be_left(connect: Connect, worker: Work
 async def test_c11_a_lost_answer_leaves_no_ghost(
     connect: Connect, proxy: TcpProxy, worker: Workers, algorithm: Algorithm
 ) -> None:
-    """C11: a member whose join lost its answer is in the group twice; the ghost gets resources that nobody works on."""
+    """C11: a member whose join lost its answer is in the group twice; the ghost gets resources that
+    nobody works on."""
     admin = await connect()
     await add(admin, 2)
     await (await worker("first", algorithm)).leave()
@@ -185,7 +189,8 @@ async def is_given(admin: ZooKeeper, who: str, resource: str) -> bool:
 
 
 async def test_c12_a_resource_removed_while_held_stays_exclusive(connect: Connect, worker: Workers) -> None:
-    """C12: a resource that is removed and added again gets a second holder while the first has not stopped."""
+    """C12: a resource that is removed and added again gets a second holder while the first has not
+    stopped."""
     admin = await connect()
     await add(admin, 2)
     quick, slow = [await worker(name, Algorithm.RESOURCE_BARRIER) for name in ("quick", "slow")]
@@ -208,7 +213,8 @@ async def test_c12_a_resource_removed_while_held_stays_exclusive(connect: Connec
 
 
 async def test_c12_nobody_gets_it_while_its_holder_stops(connect: Connect, worker: Workers) -> None:
-    """C12: with the global barrier a resource that comes back goes to somebody while its holder has not stopped."""
+    """C12: with the global barrier a resource that comes back goes to somebody while its holder has
+    not stopped."""
     admin = await connect()
     await add(admin, 2)
     quick, slow = [await worker(name, Algorithm.GLOBAL_BARRIER) for name in ("quick", "slow")]
@@ -272,7 +278,8 @@ async def test_who_is_cut_off_stops_before_others_start(
 
 
 async def test_a_short_outage_moves_nothing(connect: Connect, proxy: TcpProxy, worker: Workers) -> None:
-    """A member that is back before its session is over loses its resources to others, or never works again."""
+    """A member that is back before its session is over loses its resources to others, or never
+    works again."""
     admin = await connect()
     await add(admin, 2)
     zk = await connect(servers=[proxy.address], session_timeout_secs=8.0)

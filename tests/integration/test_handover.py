@@ -76,7 +76,8 @@ async def hand_over(leader: Contender, target: str) -> None:
 @pytest.mark.alone
 @pytest.mark.case("D12")
 async def test_the_named_master_leads_within_a_second_though_others_stand_before_it(contend: Contend) -> None:
-    """If this fails, an operator who drains a host cannot say where leadership goes, or waits for it."""
+    """If this fails, an operator who drains a host cannot say where leadership goes, or waits for
+    it."""
     first, *others = [await contend(f"m{n}") for n in range(6)]
     began = time.monotonic()
     await hand_over(first, "m5")

@@ -53,7 +53,8 @@ async def test_an_answer_as_large_as_allowed_is_read() -> None:
 
 @pytest.mark.parametrize("endless", [b"HTTP/1.1 103 Early Hints\r\n\r\n", b"x: y\r\n"])
 async def test_an_answer_whose_head_never_ends_is_given_up(endless: bytes) -> None:
-    """If this fails, a server that never answers, and never is silent, keeps its caller for ever."""
+    """If this fails, a server that never answers, and never is silent, keeps its caller for
+    ever."""
 
     async def drips(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")

@@ -1,4 +1,5 @@
-"""Our requests, against servers that behave and servers that don't. Each test says what is broken."""
+"""Our requests, against servers that behave and servers that don't. Each test says what is
+broken."""
 
 from __future__ import annotations
 
@@ -67,7 +68,8 @@ async def test_bodies_arrive_whole_in_both_directions(size: int) -> None:
 
 
 async def test_what_is_sent_packed_is_unpacked() -> None:
-    """Broken, a metafile of ten thousand files would need twice its bytes, or be taken for a damaged one."""
+    """Broken, a metafile of ten thousand files would need twice its bytes, or be taken for a
+    damaged one."""
     body = b"the same again " * 10_000
 
     async def packs(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -142,7 +144,8 @@ async def test_what_a_server_says_by_itself_is_no_answer() -> None:
 
 
 async def test_connections_that_servers_have_ended_go_also_where_nobody_asks_again() -> None:
-    """Broken, a daemon that is sent to many hosts once each would run out of open files after months."""
+    """Broken, a daemon that is sent to many hosts once each would run out of open files after
+    months."""
 
     async def parts(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")

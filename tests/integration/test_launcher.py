@@ -1,4 +1,5 @@
-"""A real launcher: whom it serves, as whom its runs run, and what becomes of requests that it answers late."""
+"""A real launcher: whom it serves, as whom its runs run, and what becomes of requests that it
+answers late."""
 
 from __future__ import annotations
 
@@ -157,7 +158,8 @@ def test_it_serves_its_daemon_alone(other: Site) -> None:
 
 @pytest.mark.parametrize("request_", [b"", b"{", b"[]", b'{"do": "start", "home": "/", "run": "r"}', b"null"])
 def test_what_is_no_request_is_refused(own: Site, request_: bytes) -> None:
-    """If this fails, one bad request ends the launcher, and no worker of the host starts any more."""
+    """If this fails, one bad request ends the launcher, and no worker of the host starts any
+    more."""
     own.launch()
     client = LauncherClient(str(own.socket))
     with pytest.raises(LauncherError):
@@ -180,7 +182,8 @@ ls /proc | grep -c "^[0-9]" >> seen
 @in_namespaces
 @pytest.mark.case("G1")
 def test_a_run_has_its_daemons_user_and_no_privilege(other: Site) -> None:
-    """If this fails, a job is root on every host, changes published files, or stops what watches it."""
+    """If this fails, a job is root on every host, changes published files, or stops what watches
+    it."""
     other.launch()
     other.orders(PROBE)
     guardian = other.start()
@@ -217,7 +220,8 @@ def test_a_run_of_another_user_ends_as_any_other(other: Site, fault: str) -> Non
 
 
 def test_a_second_launcher_ends_and_one_that_was_killed_is_replaced(own: Site) -> None:
-    """If this fails, two launchers serve one host, or a killed one keeps every worker from starting."""
+    """If this fails, two launchers serve one host, or a killed one keeps every worker from
+    starting."""
     first = own.launch()
     second = own.launch()
     until(lambda: second.poll() is not None)
@@ -280,7 +284,8 @@ def group() -> Iterator[Path]:
 @as_root
 @pytest.mark.case("G1")
 def test_a_run_has_a_control_group_and_ends_with_it(directory: Path, group: Path) -> None:
-    """If this fails, a host without namespaces has no second way to end a run, or keeps a group for each run it had."""
+    """If this fails, a host without namespaces has no second way to end a run, or keeps a group for
+    each run it had."""
     site = Site(directory, NOBODY)
     try:
         site.launch("--delegated", group=group)

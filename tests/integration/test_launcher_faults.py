@@ -1,8 +1,10 @@
-"""No fault of one or two processes around a worker makes it run twice, or leaves anything of it behind.
+"""No fault of one or two processes around a worker makes it run twice, or leaves anything of it
+behind.
 
-Two supervisors, each with a launcher, may run the same workers. The first one's launcher, supervisor, guardians, inits
-and workers are killed and stopped, alone and in all pairs. One test has all combinations with the same fault of the
-host's own processes: each combination has a job of its own.
+Two supervisors, each with a launcher, may run the same workers. The first one's launcher,
+supervisor, guardians, inits and workers are killed and stopped, alone and in all pairs. One test
+has all combinations with the same fault of the host's own processes: each combination has a job of
+its own.
 """
 
 from __future__ import annotations
@@ -102,7 +104,8 @@ def host_env(host: JobHost) -> dict[str, str]:
 @pytest.mark.parametrize("launcher", ["", "kill", "stop"], ids=lambda how: f"launcher-{how or 'well'}")
 @pytest.mark.parametrize("supervisor", ["", "kill", "stop"], ids=lambda how: f"supervisor-{how or 'well'}")
 async def test_no_two_faults_make_a_worker_run_twice(new_host: NewHost, supervisor: str, launcher: str) -> None:
-    """If this fails, a worker runs on beside the one that takes its place, and nothing reports it."""
+    """If this fails, a worker runs on beside the one that takes its place, and nothing reports
+    it."""
     await fight(new_host, supervisor, launcher)
 
 

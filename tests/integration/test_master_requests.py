@@ -51,7 +51,8 @@ async def test_the_next_leader_gives_the_answer_of_the_last(enter: Enter) -> Non
 
 
 async def test_a_commit_whose_answer_was_lost_is_made_once(enter: Enter, proxy: TcpProxy) -> None:
-    """B7: without this, a removal that went through would be reported as a bundle that never was."""
+    """B7: without this, a removal that went through would be reported as a bundle that never
+    was."""
     first = await leader_with_bundle(enter, servers=[proxy.address], **SHORT)
     second = await enter("m2")
     await first.zk.ensure(paths.parent(paths.request(RequestId("r1"))))  # else it takes a second attempt
@@ -87,7 +88,8 @@ async def test_an_id_stands_for_one_content(enter: Enter) -> None:
 
 
 async def test_attempts_at_the_same_time_are_one(enter: Enter) -> None:
-    """B7: without this, an impatient client's second attempt would be told that the bundle is gone."""
+    """B7: without this, an impatient client's second attempt would be told that the bundle is
+    gone."""
     master = await leader_with_bundle(enter)
 
     answers = await asyncio.gather(*(master.operations.remove(request("r1"), BUNDLE) for _ in range(8)))
@@ -212,7 +214,8 @@ async def written_at(zk: ZooKeeper, name: str) -> float:
 
 
 async def test_old_requests_are_forgotten_and_young_ones_kept(enter: Enter) -> None:
-    """B7: without this, ZooKeeper would fill up, or a retry within the stated time would run again."""
+    """B7: without this, ZooKeeper would fill up, or a retry within the stated time would run
+    again."""
     master = await leader_with_bundle(enter)
     old, young = [f"old-{n}" for n in range(40)], [f"young-{n}" for n in range(5)]
     await remember(master.zk, *old)

@@ -32,7 +32,8 @@ M1 = MasterRecord(
 
 @pytest.mark.case("D10")
 async def test_a_server_that_holds_its_answers_back_is_not_seen(connect: Connect, proxy: TcpProxy) -> None:
-    """If this fails, a frozen ZooKeeper stops every job, or a leader moves workers that may run on."""
+    """If this fails, a frozen ZooKeeper stops every job, or a leader moves workers that may run
+    on."""
     zk = await connect(servers=[proxy.address])
     sight = ZooKeeperReachability(zk)
     seen = await sight.sees(5.0)
@@ -69,7 +70,8 @@ async def test_hosts_that_ask_all_the_time_are_all_answered(connect: Connect) ->
 
 @pytest.mark.case("D10")
 async def test_a_master_knows_a_hosts_assignment_only_after_it_has_read_it(connect: Connect, proxy: TcpProxy) -> None:
-    """If this fails, a master that restarts in an outage vouches for records that it does not know."""
+    """If this fails, a master that restarts in an outage vouches for records that it does not
+    know."""
     zk, other = await connect(servers=[proxy.address]), await connect()
     mirror = Mirror(zk)
     none: Any = _Nobody()
@@ -96,7 +98,8 @@ async def test_a_master_knows_a_hosts_assignment_only_after_it_has_read_it(conne
 
 
 async def test_a_master_that_may_have_moved_workers_names_no_newest_assignment(connect: Connect) -> None:
-    """D10: a move whose answer was lost may have happened, and its worker runs beside the old one."""
+    """D10: a move whose answer was lost may have happened, and its worker runs beside the old
+    one."""
     zk = await connect()
     mirror, s1 = Mirror(zk), SupervisorId("s1")
     none: Any = _Nobody()

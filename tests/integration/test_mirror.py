@@ -82,7 +82,8 @@ async def follow() -> AsyncIterator[Follow]:
 
 
 async def test_a_missing_tree_is_seen_as_missing(connect: Connect, follow: Follow) -> None:
-    """If this fails, a wiped ZooKeeper looks like a cluster without bundles, and bundles are deleted (A13)."""
+    """If this fails, a wiped ZooKeeper looks like a cluster without bundles, and bundles are
+    deleted (A13)."""
     zk = await connect(founded=False)
     mirror = await follow(zk)
     before = mirror.snapshot
@@ -99,7 +100,8 @@ async def test_a_missing_tree_is_seen_as_missing(connect: Connect, follow: Follo
 
 
 async def test_records_from_before_and_after_the_start_are_there(connect: Connect, follow: Follow) -> None:
-    """If this fails, a master knows only what changed while it ran, or only what was there when it started."""
+    """If this fails, a master knows only what changed while it ran, or only what was there when it
+    started."""
     zk, other = await connect(), await connect()
     await put_bundle(other, "before")
     mirror = await follow(zk)
@@ -168,7 +170,8 @@ async def test_a_broken_record_hurts_no_other(connect: Connect, follow: Follow) 
 
 @pytest.mark.alone
 async def test_a_new_record_arrives_at_once(connect: Connect, follow: Follow) -> None:
-    """If this fails, standbys start fetching late: the median from a write to the snapshot is to stay within 20 ms."""
+    """If this fails, standbys start fetching late: the median from a write to the snapshot is to
+    stay within 20 ms."""
     zk, other = await connect(), await connect()
     await other.ensure(paths.BUNDLES)
     mirror = await follow(zk)
@@ -219,7 +222,8 @@ async def test_sync_shows_what_others_have_written(connect: Connect, follow: Fol
 
 @pytest.mark.case("A15")
 async def test_changes_during_a_cut_off_are_caught_up(connect: Connect, follow: Follow, proxy: TcpProxy) -> None:
-    """If this fails, a master that was cut off for a moment stays behind for ever: kazoo forgets its watches."""
+    """If this fails, a master that was cut off for a moment stays behind for ever: kazoo forgets
+    its watches."""
     zk, other = await connect(servers=[proxy.address]), await connect()
     gone = await put_bundle(other, "gone")
     kept = await put_bundle(other, "kept")
@@ -239,7 +243,8 @@ async def test_changes_during_a_cut_off_are_caught_up(connect: Connect, follow: 
 
 
 async def test_the_plan_of_a_supervisor_sees_masters_and_its_own_assignment(connect: Connect, follow: Follow) -> None:
-    """If this fails, every supervisor reads the whole tree, or all of them are told of every master at once."""
+    """If this fails, every supervisor reads the whole tree, or all of them are told of every master
+    at once."""
     zk, other = await connect(), await connect()
     mirror = await follow(zk, of_supervisor(SupervisorId("s1")))
     await put_bundle(other, "b")
@@ -295,7 +300,8 @@ async def test_a_wait_has_a_deadline(connect: Connect, follow: Follow) -> None:
 
 
 async def test_what_goes_and_comes_back_at_once_is_seen(connect: Connect, follow: Follow) -> None:
-    """A13: a record that was away for a moment only is missing in the mirror for ever, and nothing watches it."""
+    """A13: a record that was away for a moment only is missing in the mirror for ever, and nothing
+    watches it."""
     zk, watcher = await connect(), await connect()
     mirror = await follow(watcher)
     await zk.ensure(paths.MASTERS)

@@ -1,4 +1,5 @@
-"""Networks that break between hosts, in network namespaces of their own: tests/partitions.py tells the story."""
+"""Networks that break between hosts, in network namespaces of their own: tests/partitions.py tells
+the story."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ LONGEST_SECS = 240.0
 @pytest.mark.case("E3")
 @pytest.mark.case("E7")
 def test_partitions_leave_one_leader_and_lose_nothing(tmp_path: Path) -> None:
-    """Broken, a network that breaks between masters and ZooKeeper, one way or both, in halves, or that is slow and
-    drops packets, gives two leaders, none, or loses what was acknowledged."""
+    """Broken, a network that breaks between masters and ZooKeeper, one way or both, in halves, or
+    that is slow and drops packets, gives two leaders, none, or loses what was acknowledged."""
     if reason := why_not():
         pytest.skip(f"no network namespaces: {reason}")
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "tests"), str(ROOT)])}

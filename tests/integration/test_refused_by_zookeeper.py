@@ -38,7 +38,8 @@ def processor_secs(cluster: Cluster, name: str) -> float:
 @pytest.mark.alone
 @pytest.mark.parametrize("auth", ["", "td:wrong"])
 def test_a_refused_daemon_is_quiet_and_says_why(new_cluster: NewCluster, tmp_path: Path, auth: str) -> None:
-    """Broken, a daemon with the wrong secret writes 1,600 lines a second and takes a whole processor."""
+    """Broken, a daemon with the wrong secret writes 1,600 lines a second and takes a whole
+    processor."""
     right = secret(tmp_path / "right", "td:secret")
     given = secret(tmp_path / "given", auth) if auth else ""
     cluster = new_cluster({"zookeeper": {"auth_file": right}}, masters=1, supervisors=1)

@@ -1,4 +1,5 @@
-"""A supervisor whose port belongs to another process, as systemd's socket unit has it; here the test is systemd."""
+"""A supervisor whose port belongs to another process, as systemd's socket unit has it; here the
+test is systemd."""
 
 from __future__ import annotations
 
@@ -50,7 +51,8 @@ def held() -> Iterator[socket.socket]:
 
 
 def test_the_port_is_never_free_and_who_asks_is_answered(cluster: Cluster, held: socket.socket, tmp_path: Path) -> None:
-    """While a supervisor is restarted, another user of the host would serve executors, or executors be refused."""
+    """While a supervisor is restarted, another user of the host would serve executors, or executors
+    be refused."""
     (tmp_path / "env").mkdir()
     (tmp_path / "env" / "data").write_bytes(data := os.urandom(300_000))
     cluster.upload(tmp_path / "env", "activated-1")

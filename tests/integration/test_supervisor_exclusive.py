@@ -1,4 +1,5 @@
-"""No worker of a job outlives its barrier, whatever happens to supervisor, guardian and ZooKeeper; adoption."""
+"""No worker of a job outlives its barrier, whatever happens to supervisor, guardian and ZooKeeper;
+adoption."""
 
 from __future__ import annotations
 
@@ -58,7 +59,8 @@ async def running(tmp_path: Path, own_zookeeper: EmbeddedZooKeeper, connect: Con
 async def test_a_restarted_supervisor_adopts_its_workers(
     new_host: NewHost, zookeeper: EmbeddedZooKeeper, chroot: str, number: signal.Signals
 ) -> None:
-    """If this fails, every update of a supervisor interrupts every job, or they watch what they needn't."""
+    """If this fails, every update of a supervisor interrupts every job, or they watch what they
+    needn't."""
     host = await new_host(session_secs=RESTART_SESSION_SECS)
     host.job("etl", workers=2)
     await host.assign(("etl", 0), ("etl", 1))
@@ -86,7 +88,8 @@ async def test_a_restarted_supervisor_adopts_its_workers(
 
 
 async def test_a_worker_that_ended_while_its_supervisor_was_away_starts_once(new_host: NewHost) -> None:
-    """If this fails, a restarted supervisor gives back the barrier of the worker that it is just starting."""
+    """If this fails, a restarted supervisor gives back the barrier of the worker that it is just
+    starting."""
     host = await new_host(session_secs=RESTART_SESSION_SECS)
     host.job("etl")
     await host.assign(("etl", 0))
@@ -148,7 +151,8 @@ async def test_a_supervisor_that_is_paused_loses_its_workers_in_time(host: JobHo
 
 
 async def test_a_session_that_cannot_be_taken_up_ends_what_ran_in_it(host: JobHost) -> None:
-    """If this fails, a supervisor that comes back too late believes in barriers that others may have."""
+    """If this fails, a supervisor that comes back too late believes in barriers that others may
+    have."""
     host.job("etl")
     await host.assign(("etl", 0))
     await host.running("etl")
@@ -221,7 +225,8 @@ async def test_an_outage_that_all_masters_see_ends_no_worker(
 async def test_an_outage_longer_than_every_session_ends_no_worker(
     tmp_path: Path, connect: Connect, proxy: TcpProxy, chroot: str
 ) -> None:
-    """If this fails, a ZooKeeper that is frozen or cut off from everybody for a while stops every job."""
+    """If this fails, a ZooKeeper that is frozen or cut off from everybody for a while stops every
+    job."""
     host = JobHost(tmp_path, await connect(), [proxy.address], chroot)
     try:
         await host.open()
@@ -273,7 +278,8 @@ async def test_what_may_have_been_given_to_others_is_not_proven(
 async def test_a_master_that_only_another_one_knows_is_asked(
     running: JobHost, own_zookeeper: EmbeddedZooKeeper
 ) -> None:
-    """If this fails, a master that came in the moment of a cut moves workers that run on elsewhere."""
+    """If this fails, a master that came in the moment of a cut moves workers that run on
+    elsewhere."""
     late = Masters()
     await late.open()
     try:
@@ -339,7 +345,8 @@ async def test_a_supervisor_restarted_in_an_outage_adopts_its_workers(
 async def test_a_worker_waits_for_a_barrier_that_another_host_holds(
     new_host: NewHost, zookeeper: EmbeddedZooKeeper, chroot: str
 ) -> None:
-    """If this fails, a worker that moves runs twice for a moment, or waits longer than it has to."""
+    """If this fails, a worker that moves runs twice for a moment, or waits longer than it has
+    to."""
     first = await new_host("s1")
     second = await new_host("s2", first.oracle)
     for host in (first, second):
@@ -363,7 +370,8 @@ async def test_a_worker_waits_for_a_barrier_that_another_host_holds(
 
 @pytest.mark.case("C8")
 async def test_a_barrier_that_somebody_took_away_is_missed(host: JobHost) -> None:
-    """If this fails, an administrator's slip makes a worker run twice, with nobody ever noticing."""
+    """If this fails, an administrator's slip makes a worker run twice, with nobody ever
+    noticing."""
     host.job("etl")
     await host.assign(("etl", 0))
     await host.running("etl")

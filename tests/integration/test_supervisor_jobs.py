@@ -1,4 +1,5 @@
-"""A supervisor runs what its assignment says: a real process, a real ZooKeeper, real workers, an oracle outside."""
+"""A supervisor runs what its assignment says: a real process, a real ZooKeeper, real workers, an
+oracle outside."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ async def test_an_assigned_worker_runs_over_its_bundle_behind_its_barrier(host: 
 
 
 async def test_relative_paths_work_as_on_the_authors_machine(host: JobHost) -> None:
-    """If this fails, `python3 main.py` does not find main.py, its neighbours or its data, or spoils the store."""
+    """If this fails, `python3 main.py` does not find main.py, its neighbours or its data, or spoils
+    the store."""
     host.job("etl", "python3", "main.py")
     await host.assign(("etl", 0))
     await host.running("etl")
@@ -133,7 +135,8 @@ async def test_deactivated_it_stops_and_keeps_its_place_and_activated_it_starts_
 
 @pytest.mark.alone
 async def test_one_that_does_not_stop_is_killed_after_its_grace(host: JobHost) -> None:
-    """If this fails, a stubborn worker blocks its place for ever, or a slow one gets no time to end well."""
+    """If this fails, a stubborn worker blocks its place for ever, or a slow one gets no time to end
+    well."""
     host.job("etl", "work.py", "stubborn", stop_grace_secs=1.0)
     await host.assign(("etl", 0))
     await host.running("etl")
@@ -162,7 +165,8 @@ async def test_output_is_read_at_the_gateway(host: JobHost) -> None:
 
 @pytest.mark.case("A22")
 async def test_heartbeats_follow_the_leader_and_workers_need_none(host: JobHost) -> None:
-    """If this fails, a new leader hears nothing of healthy workers, or they end with the old one."""
+    """If this fails, a new leader hears nothing of healthy workers, or they end with the old
+    one."""
     host.job("etl")
     await host.assign(("etl", 0))
     await host.running("etl")

@@ -1,4 +1,5 @@
-"""A supervisor whose ZooKeeper holds another cluster than before: no run of the old one outlives its registration."""
+"""A supervisor whose ZooKeeper holds another cluster than before: no run of the old one outlives
+its registration."""
 
 from __future__ import annotations
 
@@ -54,7 +55,8 @@ async def alive_when_registered(host: JobHost) -> bool:
 
 
 async def replace_cluster(host: JobHost) -> None:
-    """Another cluster, with the same assignment, barriers and members: nothing but the id tells them apart."""
+    """Another cluster, with the same assignment, barriers and members: nothing but the id tells
+    them apart."""
     await host.zk.delete(paths.CLUSTER)
     for path in (paths.JOBS, paths.FAILOVERS, paths.ELECTION):
         with contextlib.suppress(Exception):

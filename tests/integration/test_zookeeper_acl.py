@@ -95,7 +95,8 @@ def _raw_attempts(address: str, chroot: str) -> list[str]:
 
 
 async def test_an_open_znode_is_named_and_mended(connect: Connect, auth_file: str) -> None:
-    """If this fails, a tree that somebody opened, or that was made without authentication, goes unnoticed."""
+    """If this fails, a tree that somebody opened, or that was made without authentication, goes
+    unnoticed."""
     open_client = await connect()
     before = 1 + len(await open_client.children("/") or ())  # with the root itself
     for path in ("/a", "/a/1", "/b"):

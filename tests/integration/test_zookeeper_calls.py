@@ -1,4 +1,5 @@
-"""The ZooKeeper facade against a real server: reads, writes, watches, transactions and their failures."""
+"""The ZooKeeper facade against a real server: reads, writes, watches, transactions and their
+failures."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ async def own(zk: ZooKeeper) -> list[str]:
 
 
 async def test_writes_can_be_read(connect: Connect) -> None:
-    """If this fails, nothing else can work: what is written is not what is read, or paths leak the chroot."""
+    """If this fails, nothing else can work: what is written is not what is read, or paths leak the
+    chroot."""
     zk = await connect()
     path = await zk.create("/a", b"1")
     stat = await zk.set("/a", b"2", 0)
@@ -78,7 +80,8 @@ async def test_sequential_names_follow_the_prefix(connect: Connect) -> None:
 
 @pytest.mark.case("D6")
 async def test_a_refused_transaction_raises_and_names_the_operation(connect: Connect) -> None:
-    """If this fails, a transaction that did nothing is taken for done: kazoo returns errors instead of raising."""
+    """If this fails, a transaction that did nothing is taken for done: kazoo returns errors instead
+    of raising."""
     zk = await connect()
     await zk.create("/a")
     ops: list[Op] = [Check("/a", 0), Create("/b"), Set("/a", b"x", 5), Create("/c")]
@@ -143,7 +146,8 @@ async def test_watches_fire_once_for_what_they_watch(connect: Connect) -> None:
 
 
 async def test_a_change_is_seen_before_the_answer_that_follows_it(connect: Connect) -> None:
-    """If this fails, sync() proves nothing: an answer may overtake the watch of an earlier change."""
+    """If this fails, sync() proves nothing: an answer may overtake the watch of an earlier
+    change."""
     zk, other = await connect(), await connect()
     await zk.create("/a")
     late: list[int] = []

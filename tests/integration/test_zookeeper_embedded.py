@@ -42,7 +42,8 @@ async def test_an_ensemble_outlives_its_leader(tmp_path: Path, chroot: str) -> N
 
 
 def test_data_outlives_a_stop_and_the_process_group_is_its_own(tmp_path: Path) -> None:
-    """If this fails, `dev down` and `dev up` lose the cluster, or Ctrl-C in the terminal kills a detached one."""
+    """If this fails, `dev down` and `dev up` lose the cluster, or Ctrl-C in the terminal kills a
+    detached one."""
     zookeeper = EmbeddedZooKeeper(tmp_path / "zk")
     zookeeper.start()
     server = zookeeper.servers[0]

@@ -31,7 +31,8 @@ def watches(zookeeper: EmbeddedZooKeeper) -> int:
 
 @pytest.mark.case("D14")
 async def test_flaps_leave_no_watch_thread_or_task(own_zookeeper: EmbeddedZooKeeper, connect: Connect) -> None:
-    """If this fails, a bad network fills a master or its ZooKeeper, until one of them falls over."""
+    """If this fails, a bad network fills a master or its ZooKeeper, until one of them falls
+    over."""
     proxy = TcpProxy(own_zookeeper.servers[0])
     await proxy.start()
     zk = await connect(servers=[proxy.address], session_timeout_secs=10.0)
@@ -77,7 +78,8 @@ async def settled(mirror: Mirror, registration: Registration) -> None:
 
 
 async def test_requests_are_numbered_on_over_connections(connect: Connect, proxy: TcpProxy) -> None:
-    """If this fails, a commit of the connection before can be taken for the answer to a new request of that number."""
+    """If this fails, a commit of the connection before can be taken for the answer to a new request
+    of that number."""
     zk = await connect(servers=[proxy.address])
     await zk.create("/a")
     numbers = []
@@ -93,7 +95,8 @@ async def test_requests_are_numbered_on_over_connections(connect: Connect, proxy
 
 
 async def test_an_answer_to_another_request_is_no_answer(connect: Connect, proxy: TcpProxy) -> None:
-    """If this fails, kazoo's thread dies of it and the session with it, or the outcome seems known."""
+    """If this fails, kazoo's thread dies of it and the session with it, or the outcome seems
+    known."""
     zk = await connect(servers=[proxy.address])
     await zk.create("/a")
     assert zk._driver is not None

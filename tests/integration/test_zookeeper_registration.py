@@ -57,8 +57,8 @@ async def test_a_supervisor_registers_and_goes(connect: Connect) -> None:
 async def test_those_that_had_news_together_do_not_look_together_ever_after(
     connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If this fails, an outage's end makes all hosts of a fleet ask ZooKeeper in the same moment every ten seconds: of
-    48 on full processors, every link stood half empty then."""
+    """If this fails, an outage's end makes all hosts of a fleet ask ZooKeeper in the same moment
+    every ten seconds: of 48 on full processors, every link stood half empty then."""
     zk = await connect()
     ids = [SupervisorId(f"s{number}") for number in range(24)]
     hosts = [
@@ -92,7 +92,8 @@ async def test_those_that_had_news_together_do_not_look_together_ever_after(
 
 
 async def test_nor_do_they_look_at_the_masters_together(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If this fails, it is as above: each of them reads more then than whether it is registered itself."""
+    """If this fails, it is as above: each of them reads more then than whether it is registered
+    itself."""
     zk = await connect()
     master = Registration(zk, master_record("m1", "st"))
     await master.start()
@@ -158,7 +159,8 @@ async def test_a_daemon_back_at_once_with_a_new_disk_waits_for_its_old_record_to
 
 @pytest.mark.case("A30")
 async def test_a_daemon_restarted_at_once_replaces_its_own_record(connect: Connect) -> None:
-    """If this fails, a daemon killed with -9 is refused as its own double until its session has timed out."""
+    """If this fails, a daemon killed with -9 is refused as its own double until its session has
+    timed out."""
     killed, zk = await connect(), await connect()
     await killed.ensure(paths.MASTERS)
     before = Registration(killed, master_record("m", "one", port=1))
@@ -243,7 +245,8 @@ async def test_a_flapping_connection_leaves_one_watch(connect: Connect, proxy: T
 
 
 async def test_an_outage_while_it_registers_is_waited_for(connect: Connect, proxy: TcpProxy) -> None:
-    """If this fails, a daemon that starts while ZooKeeper hiccups ends, and takes what it keeps and runs with it."""
+    """If this fails, a daemon that starts while ZooKeeper hiccups ends, and takes what it keeps and
+    runs with it."""
     zk, other = await connect(servers=[proxy.address], operation_timeout_secs=0.5), await connect()
     proxy.hold_answers()
     registration = Registration(zk, master_record("m1", "st"))

@@ -32,7 +32,8 @@ def record(gateway: str) -> SupervisorRecord:
 async def test_a_session_is_taken_up_with_what_is_ephemeral(
     zookeeper: EmbeddedZooKeeper, chroot: str, connect: Connect
 ) -> None:
-    """If this fails, a restarted supervisor loses its workers' barriers, and so has to stop them."""
+    """If this fails, a restarted supervisor loses its workers' barriers, and so has to stop
+    them."""
     other = await connect()
     before = await connect()
     await before.create("/mine", b"", ephemeral=True)
@@ -50,7 +51,8 @@ async def test_a_session_is_taken_up_with_what_is_ephemeral(
 
 
 async def test_a_session_that_is_over_is_replaced(zookeeper: EmbeddedZooKeeper, chroot: str, connect: Connect) -> None:
-    """If this fails, a supervisor that was away for long never connects again, or believes in barriers it has lost."""
+    """If this fails, a supervisor that was away for long never connects again, or believes in
+    barriers it has lost."""
     before = await connect()
     session = before.session
     await expire(before)

@@ -33,8 +33,9 @@ async def code_of(attempt: asyncio.Future[object] | asyncio.Task[object]) -> str
 async def test_no_call_outlives_its_deadline_while_the_server_is_frozen(
     own_zookeeper: EmbeddedZooKeeper, connect: Connect
 ) -> None:
-    """If this fails, a leader hangs in a call, as kazoo's synchronous ones do: 11 s in a session of 4 s. Or who asks
-    often never notices that its server is frozen, and never goes to another one."""
+    """If this fails, a leader hangs in a call, as kazoo's synchronous ones do: 11 s in a session
+    of 4 s. Or who asks often never notices that its server is frozen, and never goes to another
+    one."""
     zk = await connect(servers=own_zookeeper.addresses, operation_timeout_secs=0.5, session_timeout_secs=3.0)
     await zk.create("/a")
     own_zookeeper.servers[0].pause()
@@ -60,7 +61,8 @@ async def test_no_call_outlives_its_deadline_while_the_server_is_frozen(
 async def test_who_asks_often_leaves_a_silent_server_for_another_in_the_same_session(
     zookeeper: EmbeddedZooKeeper, connect: Connect
 ) -> None:
-    """The server still has all that is asked, and answers nothing: kazoo would ask it until the session is over."""
+    """The server still has all that is asked, and answers nothing: kazoo would ask it until the
+    session is over."""
     doors = [TcpProxy(zookeeper.servers[0]), TcpProxy(zookeeper.servers[0])]
     for door in doors:
         await door.start()
@@ -84,8 +86,8 @@ async def test_who_asks_often_leaves_a_silent_server_for_another_in_the_same_ses
 
 
 async def test_a_handshake_that_nobody_answers_is_soon_given_up(connect: Connect, proxy: TcpProxy) -> None:
-    """As by a server that is just starting. If this fails, it costs the whole time in which a host must take its
-    barriers again after an outage, and its workers end."""
+    """As by a server that is just starting. If this fails, it costs the whole time in which a host
+    must take its barriers again after an outage, and its workers end."""
     zk = await connect(servers=[proxy.address], session_timeout_secs=6.0)
     session = zk.session_id
     proxy.hold_answers()
@@ -139,7 +141,8 @@ async def test_an_expired_session_is_told_and_followed_by_another(connect: Conne
 async def test_a_write_is_not_carried_into_another_session(
     zookeeper: EmbeddedZooKeeper, connect: Connect, proxy: TcpProxy
 ) -> None:
-    """If this fails, what a deposed leader wanted is done in its next session, as kazoo's retry does."""
+    """If this fails, what a deposed leader wanted is done in its next session, as kazoo's retry
+    does."""
     zk = await connect(servers=[proxy.address], operation_timeout_secs=5.0)
     proxy.cut()
     await eventually(lambda: zk.state is SessionState.SUSPENDED)
@@ -165,7 +168,8 @@ async def test_a_write_whose_answer_is_lost_is_said_to_be_unknown(connect: Conne
 
 
 async def test_reads_outlive_a_lost_connection(connect: Connect, proxy: TcpProxy) -> None:
-    """If this fails, every reconnect shows as an error to somebody, though there was time to ask again."""
+    """If this fails, every reconnect shows as an error to somebody, though there was time to ask
+    again."""
     zk = await connect(servers=[proxy.address], operation_timeout_secs=5.0)
     await zk.create("/a", b"1")
     proxy.swallow_answer_to(b"/a")
@@ -180,7 +184,8 @@ async def test_reads_outlive_a_lost_connection(connect: Connect, proxy: TcpProxy
 
 
 async def test_the_lease_counts_from_the_sending_of_acknowledged_writes(connect: Connect, proxy: TcpProxy) -> None:
-    """If this fails, a leader trusts reads, answers that came late, or writes that may never have arrived."""
+    """If this fails, a leader trusts reads, answers that came late, or writes that may never have
+    arrived."""
     zk = await connect(servers=[proxy.address], **SHORT)
     before = time.monotonic()
     await zk.create("/a")
@@ -197,7 +202,8 @@ async def test_the_lease_counts_from_the_sending_of_acknowledged_writes(connect:
 
 
 async def test_the_granted_timeout_is_known(connect: Connect, tmp_path: Path) -> None:
-    """If this fails, leases are computed with what was asked for instead of what was granted (kazoo drops it)."""
+    """If this fails, leases are computed with what was asked for instead of what was granted (kazoo
+    drops it)."""
     server = EmbeddedZooKeeper(tmp_path / "zookeeper", config=("minSessionTimeout=8000", "maxSessionTimeout=9000"))
     server.start()
     try:
@@ -212,7 +218,8 @@ async def test_the_granted_timeout_is_known(connect: Connect, tmp_path: Path) ->
 
 @pytest.mark.case("D18")
 async def test_an_ensemble_that_was_wiped_is_joined_again(own_zookeeper: EmbeddedZooKeeper, connect: Connect) -> None:
-    """If this fails, daemons have to be restarted after ZooKeeper was wiped: its servers refuse who has seen more."""
+    """If this fails, daemons have to be restarted after ZooKeeper was wiped: its servers refuse who
+    has seen more."""
     zk = await connect(servers=own_zookeeper.addresses, session_timeout_secs=1.0)
     for n in range(20):
         await zk.create(f"/a{n}")
@@ -266,7 +273,8 @@ async def test_closing_is_bounded_when_nobody_listens(chroot: str) -> None:
 
 @pytest.mark.case("D4")
 async def test_a_callback_may_call_zookeeper(connect: Connect, proxy: TcpProxy) -> None:
-    """If this fails, a listener that asks ZooKeeper something deadlocks the client, as with kazoo itself."""
+    """If this fails, a listener that asks ZooKeeper something deadlocks the client, as with kazoo
+    itself."""
     zk = await connect(servers=[proxy.address], operation_timeout_secs=5.0)
     asked: list[asyncio.Future[list[str] | None]] = []
     zk.on_state.append(lambda state: asked.append(asyncio.ensure_future(zk.children("/"))))

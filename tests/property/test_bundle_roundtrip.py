@@ -1,4 +1,5 @@
-"""Whatever a directory holds comes back the same, and whatever bytes arrive are refused in order."""
+"""Whatever a directory holds comes back the same, and whatever bytes arrive are refused in
+order."""
 
 from __future__ import annotations
 

@@ -46,7 +46,8 @@ def test_a_seed_gives_one_schedule(seed: int, seconds: float) -> None:
 @settings(max_examples=examples(50))
 @given(seeds, lengths)
 def test_everything_is_whole_again_in_the_end(seed: int, seconds: float) -> None:
-    """Broken, a fault would outlive the run, and what is judged would not be the system at peace."""
+    """Broken, a fault would outlive the run, and what is judged would not be the system at
+    peace."""
     events = schedule(seed, seconds)
 
     assert events == sorted(events, key=lambda event: event.at)

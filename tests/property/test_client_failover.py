@@ -1,4 +1,5 @@
-"""The search for the leader against simulated clusters: it ends, it finds, and it pesters nobody."""
+"""The search for the leader against simulated clusters: it ends, it finds, and it pesters
+nobody."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ replies = st.builds(
 def search(
     known: list[str], first: str | None, answer: dict[str, list[Reply]], leader: str | None, jitter: float
 ) -> Run:
-    """Each master gives its replies in turn, over and over; the leader, if any, does what it is asked."""
+    """Each master gives its replies in turn, over and over; the leader, if any, does what it is
+    asked."""
     run, now, told = Run(), 0.0, dict.fromkeys(URLS, 0)
     state, action = begin(known, first, 0.0, DEADLINE)
     after: AskMaster | GiveUp = action
@@ -91,7 +93,8 @@ def test_asks_nobody_twice_in_a_round_without_a_wait(
 def test_finds_a_stable_leader_from_any_start(
     known: list[str], leader: str, answer: dict[str, list[Reply]], jitter: float, data: st.DataObject
 ) -> None:
-    """B5, B6, B9: broken, a client would give up although a leader can be reached, or named by somebody who can."""
+    """B5, B6, B9: broken, a client would give up although a leader can be reached, or named by
+    somebody who can."""
     if leader not in known:
         guide = data.draw(st.sampled_from(known))
         answer = {**answer, guide: [Reply(Said.NOT_LEADER, "not me", leader=leader, masters=(leader,))]}
@@ -102,7 +105,8 @@ def test_finds_a_stable_leader_from_any_start(
 
 @given(jitters)
 def test_waits_grow_to_the_cut_off(jitter: float) -> None:
-    """B3: broken, a waiting client would either flood the cluster or notice a new leader too late."""
+    """B3: broken, a waiting client would either flood the cluster or notice a new leader too
+    late."""
     run = search([URLS[0]], None, {URLS[0]: [Reply(Said.UNABLE, "no leader")]}, None, jitter)
     waits = [ask.wait for ask in run.asks[1:]]
 
@@ -121,7 +125,8 @@ def test_absence_ends_a_search_early(known: list[str], jitter: float) -> None:
 
 @given(known_masters, st.sampled_from([Said.SILENT, Said.UNABLE, Said.BEHIND]), jitters)
 def test_who_is_there_is_asked_until_the_deadline(known: list[str], said: Said, jitter: float) -> None:
-    """Broken, an upload gives up after seconds, though it promises to wait for client.deadline_secs."""
+    """Broken, an upload gives up after seconds, though it promises to wait for
+    client.deadline_secs."""
     run = search(known, None, {url: [Reply(said, "x")] for url in known}, None, jitter)
 
     assert run.ended_at >= DEADLINE - POLICY.longest_wait
@@ -129,7 +134,8 @@ def test_who_is_there_is_asked_until_the_deadline(known: list[str], said: Said, 
 
 @given(jitters)
 def test_a_frozen_leader_is_asked_last_and_given_little_time(jitter: float) -> None:
-    """Broken, each round costs the whole patience, because the others still name a leader that is frozen."""
+    """Broken, each round costs the whole patience, because the others still name a leader that is
+    frozen."""
     frozen, *others = URLS[:3]
     names = Reply(Said.NOT_LEADER, "not me", leader=frozen)
     run = search(URLS[:3], frozen, {frozen: [Reply(Said.SILENT, "x")], **{u: [names] for u in others}}, None, jitter)

@@ -1,4 +1,5 @@
-"""Whatever the queue looks like: one first at most, and everybody waits for exactly one living predecessor."""
+"""Whatever the queue looks like: one first at most, and everybody waits for exactly one living
+predecessor."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ def test_exactly_one_is_first_and_the_others_form_a_chain(names: list[str], junk
 def test_nobody_is_first_by_a_znode_that_is_not_theirs(
     names: list[str], own: str, owner: int, session: int | None
 ) -> None:
-    """If this fails, a master believes to lead by a znode that is gone, or of a session that is over."""
+    """If this fails, a master believes to lead by a znode that is gone, or of a session that is
+    over."""
     result = standing(names, OwnNode(own, owner), session)
 
     if own not in names:
@@ -71,8 +73,8 @@ TIMES = st.floats(0, 1e6)
 def test_a_lease_is_over_before_zookeeper_may_forget_the_session(sent: float, timeout: float, share: float) -> None:
     """If this fails, two may act at once.
 
-    The model: ZooKeeper's leader may have heard of the session last one keep-alive before the write was sent, and
-    drops it a negotiated timeout later.
+    The model: ZooKeeper's leader may have heard of the session last one keep-alive before the write
+    was sent, and drops it a negotiated timeout later.
     """
     last_heard = sent - share * timeout / 3
 

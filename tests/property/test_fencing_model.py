@@ -1,7 +1,8 @@
-"""Two masters that pause anywhere, lose sessions and answers, and never look at a clock, on a model of ZooKeeper.
+"""Two masters that pause anywhere, lose sessions and answers, and never look at a clock, on a model
+of ZooKeeper.
 
-What runs is the code that changes records: the decisions, the rise of an epoch, the fence. The judge is the oracle of
-`make chaos`, which knows nothing of it.
+What runs is the code that changes records: the decisions, the rise of an epoch, the fence. The
+judge is the oracle of `make chaos`, which knows nothing of it.
 """
 
 from __future__ import annotations
@@ -104,9 +105,11 @@ class World:
 
 
 class Client:
-    """As much of ZooKeeper's facade as a leader's changes need: requests are held up on their way, and so are answers.
+    """As much of ZooKeeper's facade as a leader's changes need: requests are held up on their way,
+    and so are answers.
 
-    Always holds, as of the real one: no write is sent in another session than the one in which it was asked for.
+    Always holds, as of the real one: no write is sent in another session than the one in which it
+    was asked for.
     """
 
     def __init__(self, world: World) -> None:
@@ -192,7 +195,8 @@ class Master:
             yield from ((name, False) for name in BUNDLES[:1])
 
     async def _stand(self, turns: Iterator[tuple[BundleId, bool]]) -> None:
-        """From the queue to the end of the term; it never believes by itself that its lease is over."""
+        """From the queue to the end of the term; it never believes by itself that its lease is
+        over."""
         session = self.client.session
         path = await self.client.create(
             f"{paths.ELECTION}/{self.name}-", self.name.encode(), ephemeral=True, sequential=True
@@ -254,7 +258,8 @@ MOVES = st.lists(
 def test_no_pause_expiry_or_lost_answer_lets_the_deposed_change_anything(
     moves: list[tuple[int, str, int]],
 ) -> None:
-    """Broken, a leader that wakes up after its time changes what its successor is responsible for."""
+    """Broken, a leader that wakes up after its time changes what its successor is responsible
+    for."""
     world, masters = play(moves)
     judgement = judge_transactions(world.log)
     said = [word for master in masters for word in master.said]

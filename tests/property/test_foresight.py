@@ -1,4 +1,5 @@
-"""An answer is written before the change that it tells of: what is foreseen has to be what will be."""
+"""An answer is written before the change that it tells of: what is foreseen has to be what will
+be."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ def bundle_records(draw: st.DrawFn) -> BundleRecord:
 
 @st.composite
 def writes(draw: st.DrawFn) -> tuple[str, bytes]:
-    """A record and where it belongs; requests are written along with the others and are in no snapshot."""
+    """A record and where it belongs; requests are written along with the others and are in no
+    snapshot."""
     record = draw(bundle_records())
     assigned = AssignmentRecord(bundles=tuple(draw(st.lists(st.sampled_from(BUNDLES), max_size=2))))
     replica = ReplicaRecord(master=MasterId("m"), store=StoreId("s"), digest=record.digest)
@@ -77,7 +79,8 @@ def seen_after(before: ClusterSnapshot, tree: ReadTree, touched: set[str]) -> Cl
 def test_what_is_foreseen_is_what_the_mirror_shows(
     first: list[tuple[str, bytes]], second: list[tuple[str, bytes]]
 ) -> None:
-    """B7: broken, the answer that is kept for retries would tell of a change that was never made so."""
+    """B7: broken, the answer that is kept for retries would tell of a change that was never made
+    so."""
     tree = ReadTree()
     before = seen_after(ClusterSnapshot(), tree, applied(tree, as_ops(tree, first)))
     ops = as_ops(tree, second)

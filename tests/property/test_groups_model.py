@@ -1,5 +1,6 @@
-"""Whatever happens to the members of a resource group, in whatever order, no resource has two holders, and things
-come right once they are left alone. The real state machines, against a model of ZooKeeper.
+"""Whatever happens to the members of a resource group, in whatever order, no resource has two
+holders, and things come right once they are left alone. The real state machines, against a model of
+ZooKeeper.
 """
 
 from __future__ import annotations

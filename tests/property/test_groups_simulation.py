@@ -1,6 +1,8 @@
-"""Long lives of a resource group under a steady rain of faults: never two holders, and it comes right in the end.
+"""Long lives of a resource group under a steady rain of faults: never two holders, and it comes
+right in the end.
 
-test_groups_model.py finds the short ways to break something, this one the long ones. A failure names its seed.
+test_groups_model.py finds the short ways to break something, this one the long ones. A failure
+names its seed.
 """
 
 from __future__ import annotations
@@ -113,7 +115,8 @@ class Life:
 @settings(max_examples=examples(20))
 @given(seed=st.integers(0, 2**32))
 def test_never_two_holders_in_a_long_life(algorithm: Algorithm, seed: int) -> None:
-    """C6, C7, C8, C9, C11: some interleaving of faults gives a resource two holders, or leaves it without any."""
+    """C6, C7, C8, C9, C11: some interleaving of faults gives a resource two holders, or leaves it
+    without any."""
     life = Life(algorithm, seed)
 
     for _ in range(STEPS):

@@ -1,8 +1,9 @@
-"""The proof of isolation against a small world: masters that come, lead and are cut off, and a host that runs a worker.
+"""The proof of isolation against a small world: masters that come, lead and are cut off, and a host
+that runs a worker.
 
-The world's rules are those of docs/decisions/0008-isolation.md; the decisions are the code's. What that record leaves
-open is left out: a master comes only while another one that sees ZooKeeper hears of it, or before the
-host's last write.
+The world's rules are those of docs/decisions/0008-isolation.md; the decisions are the code's. What
+that record leaves open is left out: a master comes only while another one that sees ZooKeeper hears
+of it, or before the host's last write.
 """
 
 from __future__ import annotations
@@ -208,7 +209,8 @@ class World(RuleBasedStateMachine):
     @precondition(lambda self: self.host_connected and self.generation == 1)
     @rule(heard=st.booleans())
     def the_leader_moves_the_worker(self, heard: bool) -> None:
-        """By hand. Who runs it next waits for the barrier, which goes with the session or is given back."""
+        """By hand. Who runs it next waits for the barrier, which goes with the session or is given
+        back."""
         if self.leader is not None:
             self.generation = self.masters[self.leader].newest = 2
             if heard:

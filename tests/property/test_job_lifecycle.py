@@ -1,6 +1,8 @@
-"""The lives of jobs on leaders that die at any moment, against a model: what was asked for, and what is due when.
+"""The lives of jobs on leaders that die at any moment, against a model: what was asked for, and
+what is due when.
 
-The decisions are the real ones; a leader carries them out operation by operation, and may die after each of them.
+The decisions are the real ones; a leader carries them out operation by operation, and may die after
+each of them.
 """
 
 from __future__ import annotations
@@ -248,7 +250,8 @@ TestWorld = World.TestCase
 
 
 def test_a_supervisor_that_loses_one_worker_and_gains_another_gains_it_last() -> None:
-    """C6: a worker would have two places between two writes of one plan (found by the machine above)."""
+    """C6: a worker would have two places between two writes of one plan (found by the machine
+    above)."""
     world = World()
     world.hosts_are_up([0, 0, 2])
     world.a_host_comes_or_goes(HOSTS[0], 2)

@@ -115,7 +115,8 @@ class Machine(RuleBasedStateMachine):
 
     @rule(published=st.sets(st.sampled_from(CONTENTS)))
     def plan_for_a_part(self, published: set[str]) -> None:
-        """A master that looks at the bundles that are not settled does what it would do after a look at all."""
+        """A master that looks at the bundles that are not settled does what it would do after a
+        look at all."""
         here = frozenset(map(digest_of, published))
         local = Local(ME, master(ME).store, here, arriving=frozenset(), fetching=frozenset())
         open_ = [id_ for id_ in self.snapshot.bundles if not is_settled(self.snapshot, local, id_)]

@@ -35,7 +35,8 @@ def wanted(of: list[Demand]) -> set[Worker]:
 def test_slots_are_respected_and_never_wasted(
     of: list[Demand], on: list[HostSlots], before: dict[Worker, SupervisorId], again: set[JobId]
 ) -> None:
-    """C7: a host with more workers than slots breaks down, and a free slot beside a waiting worker is a hole."""
+    """C7: a host with more workers than slots breaks down, and a free slot beside a waiting worker
+    is a hole."""
     after = place(of, on, before, again)
     used = Counter(after.values())
     room = {host.id: 0 if host.draining else host.slots for host in on}

@@ -1,4 +1,5 @@
-"""Whatever is done to a store in whatever order, restarts included, it is what a simple model says."""
+"""Whatever is done to a store in whatever order, restarts included, it is what a simple model
+says."""
 
 from __future__ import annotations
 

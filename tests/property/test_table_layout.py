@@ -35,7 +35,8 @@ def test_shortened_ids_differ_as_their_ids_do(ids: list[str], room: int) -> None
 
 @given(ROWS, st.integers(30, 120))
 def test_a_line_fits_and_a_program_gets_everything(rows: list[tuple[str, str, str, str]], width: int) -> None:
-    """A value would be broken in two, and so be copied wrong; a program would get a name with a hole."""
+    """A value would be broken in two, and so be copied wrong; a program would get a name with a
+    hole."""
     headers = ("ID", "HOST", "NOTE", "SIZE")
     whole = table(headers, rows, ("SIZE",), None)
     fitted = table(headers, rows, ("SIZE",), width)

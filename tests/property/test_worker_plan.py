@@ -297,7 +297,8 @@ TestWorld = pytest.mark.case("D10")(World.TestCase)
     st.integers(-1, 5),
 )
 def test_a_restart_policy_is_kept(exits: list[tuple[int, float]], policy: RestartPolicy, limit: int) -> None:
-    """If this fails, a worker is repeated when it must not be, or too fast, or given up too soon."""
+    """If this fails, a worker is repeated when it must not be, or too fast, or given up too
+    soon."""
     restart = Restart(policy=policy, backoff_secs=1.0, max_backoff_secs=60.0, limit=limit)
     life, short_ones = Life(), 0
     for code, ran in exits:

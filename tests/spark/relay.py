@@ -16,7 +16,8 @@ STEP = 256 * 1024
 
 
 class Relay:
-    """The driver listens at two ports, for messages and for blocks; each has its relay under the same number."""
+    """The driver listens at two ports, for messages and for blocks; each has its relay under the
+    same number."""
 
     def __init__(self) -> None:
         self.sent = 0

@@ -78,7 +78,8 @@ def _listens(port: int) -> bool:
 
 
 def test_bundles_reach_tasks_of_connect(job_cluster: Cluster, spark: Standalone, server: str, tmp_path: Path) -> None:
-    """With Connect there is no SparkContext: add_bundle would fail, or tasks find neither bundle nor packages."""
+    """With Connect there is no SparkContext: add_bundle would fail, or tasks find neither bundle
+    nor packages."""
     upload_bundles(job_cluster, tmp_path)
     app = tmp_path / "app.py"
     app.write_text(APP)

@@ -65,7 +65,8 @@ def upload(cluster: Cluster, source: Path) -> bytes:
 def test_executors_are_served_by_their_own_host_while_a_master_dies(
     cluster: Cluster, spark: Standalone, tmp_path: Path
 ) -> None:
-    """The driver would send the bundle to every executor, or the loss of a master would cost the application."""
+    """The driver would send the bundle to every executor, or the loss of a master would cost the
+    application."""
     data = upload(cluster, tmp_path)
     app = tmp_path / "app.py"
     app.write_text(APP)

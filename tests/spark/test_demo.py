@@ -1,4 +1,5 @@
-"""`make demo` as a user runs it, and its final report, made by a standalone Spark with two workers."""
+"""`make demo` as a user runs it, and its final report, made by a standalone Spark with two
+workers."""
 
 from __future__ import annotations
 
@@ -48,8 +49,8 @@ def test_the_demo_shows_the_job_that_it_runs(shown: tuple[str, Path, list[str]])
 def test_a_report_of_a_real_cluster_by_a_real_cluster(
     shown: tuple[str, Path, list[str]], local_spark: SparkSession
 ) -> None:
-    """Events that the daemons write and the pipeline that reads them would each be right, and not fit; or it would do
-    on one machine alone."""
+    """Events that the daemons write and the pipeline that reads them would each be right, and not
+    fit; or it would do on one machine alone."""
     said, report, executors = shown
 
     def table(name: str, *columns: str) -> list[tuple[Any, ...]]:

@@ -194,14 +194,16 @@ def test_a_stream_goes_on_from_its_checkpoint_when_its_driver_is_killed(jobs: Su
 
 @pytest.mark.skipif(shutil.which("javac") is None, reason="no javac here")
 def test_a_main_class_runs_with_the_jars_of_its_bundle(jobs: Submitted) -> None:
-    """Jobs of Java and Scala would need a driver of ours, or not find their classes on executors."""
+    """Jobs of Java and Scala would need a driver of ours, or not find their classes on
+    executors."""
     ended = jobs.ended("java")
 
     assert (0, "twice: [2, 4]\n") == (ended["exit_code"], jobs.printed("java")), jobs.printed("java", "stderr")[-3000:]
 
 
 def test_kubernetes_is_asked_for_executors_that_know_their_gateway(jobs: Submitted) -> None:
-    """Executors in pods would have no way to their host's gateway, or be left when the driver ends."""
+    """Executors in pods would have no way to their host's gateway, or be left when the driver
+    ends."""
     until(lambda: len(jobs.kubernetes.pods) == 2, "pods", LONG)
     until(lambda: jobs.printed("pods"), "the driver's start", LONG)
     until(lambda: jobs.worker("pods")["application"], "the application's id", 60)
@@ -222,7 +224,8 @@ def test_kubernetes_is_asked_for_executors_that_know_their_gateway(jobs: Submitt
 
 
 def test_a_yarn_that_refuses_is_said_in_the_jobs_record(jobs: Submitted) -> None:
-    """The driver would look for its cluster elsewhere, or its user would learn nothing but a number."""
+    """The driver would look for its cluster elsewhere, or its user would learn nothing but a
+    number."""
     until(lambda: jobs.yarn.greeting, "the driver at the resource manager", LONG)
     pid = jobs.worker("yarn")["pid"]
     argv = Path(f"/proc/{pid}/cmdline").read_text().split("\0")

@@ -39,7 +39,8 @@ def story(node: str, *, digest: str = "d" * 64, at: float = 100.0) -> list[dict[
 
 @pytest.fixture(scope="module")
 def odd(local_spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> report.ReportView:
-    """The report over one good story, a file that is still written to, and everything that can be wrong with a line."""
+    """The report over one good story, a file that is still written to, and everything that can be
+    wrong with a line."""
     top = tmp_path_factory.mktemp("odd")
     lines: list[dict[str, Any] | str] = [
         *story("h1"),
@@ -58,7 +59,8 @@ def odd(local_spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def test_what_cannot_be_used_is_left_out_and_counted(local_spark: SparkSession, odd: report.ReportView) -> None:
-    """A torn line would end the report, or one of another release would be taken for something that it isn't."""
+    """A torn line would end the report, or one of another release would be taken for something that
+    it isn't."""
     table = {row["reason"]: row["lines"] for row in local_spark.read.parquet(f"{odd.out}/tables/skipped").collect()}
 
     assert {TORN: 2, OTHER_VERSION: 1, OTHER_KIND: 1, DUPLICATE: 1} == odd.skipped == table
@@ -66,7 +68,8 @@ def test_what_cannot_be_used_is_left_out_and_counted(local_spark: SparkSession, 
 
 
 def test_the_page_needs_nothing_else_and_believes_no_name(odd: report.ReportView) -> None:
-    """A page that loads something shows nothing on a cut-off host; a bundle's name could run a script in it."""
+    """A page that loads something shows nothing on a cut-off host; a bundle's name could run a
+    script in it."""
     page = Path(odd.page).read_text()
 
     assert [] == re.findall(r"<script|<link|https?://|<b>&(?!amp)", page)
@@ -78,7 +81,8 @@ def test_the_page_needs_nothing_else_and_believes_no_name(odd: report.ReportView
 def test_small_and_large_reports_write_tables_of_the_same_types(
     local_spark: SparkSession, odd: report.ReportView, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If this fails, a program that reads the tables breaks when its cluster grows, or moments change their meaning."""
+    """If this fails, a program that reads the tables breaks when its cluster grows, or moments
+    change their meaning."""
     write_lines(tmp_path / "in", story("h1"))
     monkeypatch.setattr(report, "FEW_BYTES", 0)
     monkeypatch.setattr(report, "FEW_LINES", 0)
@@ -96,7 +100,8 @@ def column_types(out: str) -> dict[str, dict[str, str]]:
 
 
 def test_following_goes_on_where_it_was(local_spark: SparkSession, tmp_path: Path) -> None:
-    """A report that is followed would forget, or count twice, what it read before it was stopped."""
+    """A report that is followed would forget, or count twice, what it read before it was
+    stopped."""
     views: list[report.ReportView] = []
     for node in ("h1", "h2"):
         write_lines(tmp_path / "in", story(node), name=f"events-{node}.jsonl")
@@ -140,7 +145,8 @@ def test_ctrl_c_ends_a_followed_report_without_a_trace(tmp_path: Path) -> None:
 
 
 def test_two_million_events_take_less_than_two_minutes(local_spark: SparkSession, tmp_path: Path) -> None:
-    """A cluster of a thousand hosts writes as many in a day: a report that takes hours is not looked at."""
+    """A cluster of a thousand hosts writes as many in a day: a report that takes hours is not
+    looked at."""
     write_events(generated(local_spark, MILLIONS, partitions=8), tmp_path / "in")
     began = time.monotonic()
     view = report.run_once(local_spark, find_events(str(tmp_path / "in"), {}), tmp_path / "out")

@@ -18,7 +18,8 @@ import torrentdist.spark
 pytestmark = pytest.mark.alone
 
 FOUND = Path(torrentdist.spark.__file__).parent
-"""Where Spark finds the data source: in an installation that is the place of all packages, in a clone it is not."""
+"""Where Spark finds the data source: in an installation that is the place of all packages, in a
+clone it is not."""
 
 APP = """
 import json, os, sys, time
@@ -116,7 +117,8 @@ def printed(cluster: Cluster, job: str, stream: str = "stdout") -> str:
 
 
 def test_a_spark_job_runs_from_its_bundle(cluster: Cluster, spark: Standalone, tmp_path: Path) -> None:
-    """A driver would run without its files, be lost sight of, or not be started again as its policy says."""
+    """A driver would run without its files, be lost sight of, or not be started again as its policy
+    says."""
     upload_bundles(cluster, tmp_path)
     job = cluster.run("job", "submit", write_job(tmp_path / "job", spark, cluster.url("master-1"))).ok()["id"]
     try:

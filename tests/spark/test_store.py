@@ -39,7 +39,8 @@ def _small(local_spark: SparkSession) -> Iterator[None]:
 
 
 def test_batches_are_merged_and_none_counts_twice(local_spark: SparkSession, tmp_path: Path) -> None:
-    """A report that is followed for a month would have a directory for every half minute of it, and read them all."""
+    """A report that is followed for a month would have a directory for every half minute of it, and
+    read them all."""
     store, kept = EventStore(tmp_path / "store", 0, AT_ONCE), tmp_path / "kept"
     for number in range(5):
         add(local_spark, store, tmp_path, number)
@@ -73,7 +74,8 @@ def test_what_is_too_old_goes_and_is_counted(local_spark: SparkSession, tmp_path
 
 
 def test_a_wrong_clock_does_not_make_an_event_old(local_spark: SparkSession, tmp_path: Path) -> None:
-    """What a host without a battery writes, with dates of 1970, would never be in a report that is followed."""
+    """What a host without a battery writes, with dates of 1970, would never be in a report that is
+    followed."""
     store = EventStore(tmp_path / "store", 3600.0, AT_ONCE)
     for number, at in enumerate([60.0, NOW, NOW]):
         add(local_spark, store, tmp_path, number, at)

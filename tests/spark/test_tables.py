@@ -70,7 +70,8 @@ def test_clocks_out_of_step_change_nothing(events: Events) -> None:
 
 
 def test_a_host_without_a_known_clock_distorts_no_bundle(events: Events) -> None:
-    """One host whose clock says 1970, and that never reached ZooKeeper, made every bundle take fifty years."""
+    """One host whose clock says 1970, and that never reached ZooKeeper, made every bundle take
+    fifty years."""
     lost = [started("h3", 5.0, clock=None), finished("h3", 65.0, clock=None, seconds=6.0)]
     story = [started("h1", 100.0), finished("h1", 102.0), started("h2", 101.0), finished("h2", 104.0)]
     found = report_tables.spread(events(*lost, *story))
@@ -103,7 +104,8 @@ def test_what_is_not_everywhere_comes_with_hosts_and_reasons(events: Events) -> 
 
 
 def test_masters_and_supervisors_are_told_apart(events: Events) -> None:
-    """Masters get a bundle while it is uploaded, hosts when they are told to: one curve for both says nothing."""
+    """Masters get a bundle while it is uploaded, hosts when they are told to: one curve for both
+    says nothing."""
     story = [started("m1", 100.0, role="master"), finished("m1", 101.0, role="master")]
     found = report_tables.spread(events(*story, started("h1", 500.0), finished("h1", 503.0)))
 
@@ -119,7 +121,8 @@ def test_what_was_shipped_twice_counts_once(events: Events) -> None:
 
 
 def test_only_what_is_there_more_than_once_is_a_duplicate(local_spark: SparkSession, tmp_path: Path) -> None:
-    """Numbers are looked at 64 at a time: neighbours, gaps or another start of the daemon would count as duplicates."""
+    """Numbers are looked at 64 at a time: neighbours, gaps or another start of the daemon would
+    count as duplicates."""
     numbers = [-65, -64, -1, 0, 1, 63, 64, 4095, 2**40, 2**62]
     lines: list[dict[str, Any] | str] = [line("hash_failed", seq=seq, digest=D1, piece=1) for seq in numbers]
     lines += [line("hash_failed", seq=63, digest=D1, piece=1), started("h1", 1.0, seq=65), started("h2", 1.0, seq=63)]

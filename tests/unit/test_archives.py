@@ -53,7 +53,8 @@ def made(meta: Metafile, kind: ArchiveFormat, source: Path, portion: int = 1 << 
 
 @pytest.mark.parametrize("kind", ArchiveFormat)
 def test_portions_leave_no_trace(source: Path, kind: ArchiveFormat) -> None:
-    """Two hosts would make different archives of one bundle, and a resumed download would mix them."""
+    """Two hosts would make different archives of one bundle, and a resumed download would mix
+    them."""
     meta = make_metafile(source)
 
     assert made(meta, kind, source) == made(meta, kind, source, portion=777)

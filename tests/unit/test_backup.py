@@ -138,12 +138,14 @@ def test_a_tree_is_empty_that_holds_only_what_daemons_put_there(there: dict[str,
     ],
 )
 def test_a_restore_goes_on_where_nobody_else_has_written(there: dict[str, bytes], expected: str | None) -> None:
-    """If this fails, a restore that goes on loses what users did meanwhile, or can never be completed."""
+    """If this fails, a restore that goes on loses what users did meanwhile, or can never be
+    completed."""
     assert obstacle(there, WHOLE) == expected
 
 
 def test_who_is_at_work_right_now_is_no_record() -> None:
-    """If this fails, a restored tree has members, plans and claims of processes that are long gone."""
+    """If this fails, a restored tree has members, plans and claims of processes that are long
+    gone."""
     kept = ["/groups", "/groups/g", "/groups/g/resources", "/groups/g/resources/r", "/jobs/j", "/code-distributor/b/m1"]
     gone = ["/groups/g/plan", "/groups/g/epoch", "/groups/g/members/x", "/requests/ab", "/masters", "/election/x"]
 
@@ -158,7 +160,8 @@ TREES = st.dictionaries(NAMES, st.tuples(st.sets(NAMES, max_size=4), st.integers
 def test_every_missing_record_is_written_once_parents_first_bundles_whole(
     bundles: dict[str, tuple[set[str], int]], data: st.DataObject
 ) -> None:
-    """If this fails, a restore fails halfway, or a master sees a bundle before its holders and fetches it again."""
+    """If this fails, a restore fails halfway, or a master sees a bundle before its holders and
+    fetches it again."""
     tree = {"/code-distributor": b"", "/cluster": b"{}", "/epoch": b""}
     for name, (replicas, size) in bundles.items():
         tree[f"/code-distributor/{name}"] = b"r" * size

@@ -16,7 +16,8 @@ def shared_kib() -> int:
 
 
 def test_of_what_was_warmed_one_page_is_kept_in_each_block() -> None:
-    """None kept, and the machine gives all of it back before the clock runs; all kept, and the hosts have none."""
+    """None kept, and the machine gives all of it back before the clock runs; all kept, and the
+    hosts have none."""
     before = shared_kib()
     memory = WarmMemory()
     memory.warm(32 * BLOCK)
@@ -48,7 +49,8 @@ def in_memory(path: Path) -> int:
 
 
 def test_the_page_cache_is_filled_with_what_takes_no_disk(tmp_path: Path) -> None:
-    """One side of a comparison would write into memory that the machine has to get first, or fill a disk before it."""
+    """One side of a comparison would write into memory that the machine has to get first, or fill a
+    disk before it."""
     file = tmp_path / "filling"
     fill_page_cache(file, 32 * BLOCK)
     fill_page_cache(file, 32 * BLOCK)

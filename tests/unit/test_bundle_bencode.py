@@ -55,7 +55,8 @@ def test_every_kind_of_value_has_its_one_form(value: Value, encoded: bytes) -> N
     ],
 )
 def test_what_is_not_canonical_is_refused(data: bytes) -> None:
-    """A second spelling of a value would pass, so that other bytes could stand for the same metafile."""
+    """A second spelling of a value would pass, so that other bytes could stand for the same
+    metafile."""
 
     with pytest.raises(BencodeError):
         bencode.decode(data)

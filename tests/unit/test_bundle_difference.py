@@ -41,7 +41,8 @@ def test_names_what_changed_in_a_directory(tmp_path: Path, change: Change, sente
 
 
 def test_names_what_changed_of_a_single_file(tmp_path: Path) -> None:
-    """A rename or chmod of a single file would be called other content, which its owner cannot find."""
+    """A rename or chmod of a single file would be called other content, which its owner cannot
+    find."""
     file = tmp_path / "a.py"
     file.write_text("x")
     before = make_metafile(file)

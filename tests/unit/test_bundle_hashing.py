@@ -12,7 +12,8 @@ PIECE = 16 * 1024
 
 
 def test_each_fault_stays_with_its_file(tmp_path: Path) -> None:
-    """A file of another kind or size would get a hash, or one damaged file would hide all others."""
+    """A file of another kind or size would get a hash, or one damaged file would hide all
+    others."""
     names = ["good", "longer", "shorter", "link", "directory", "fifo", "missing", "empty", "last"]
     for name in ("good", "longer", "shorter", "last"):
         (tmp_path / name).write_bytes(b"x" * 10)

@@ -1,4 +1,5 @@
-"""A directory or a file becomes a metafile that everybody agrees on, or is refused for a reason of its own."""
+"""A directory or a file becomes a metafile that everybody agrees on, or is refused for a reason of
+its own."""
 
 from __future__ import annotations
 
@@ -55,7 +56,8 @@ def refused(path: Path) -> TorrentdistError:
 
 
 def libtorrent_view(meta: Metafile) -> tuple[str, list[tuple[int, bytes]]]:
-    """What libtorrent makes of it: the info-hash, and size and root of every file that is no padding."""
+    """What libtorrent makes of it: the info-hash, and size and root of every file that is no
+    padding."""
     info = lt.load_torrent_buffer(meta.raw).ti
     assert info is not None
     layout = info.layout()
@@ -87,7 +89,8 @@ def test_everything_that_a_bundle_keeps_is_in_the_metafile(source: Path) -> None
 
 
 def test_the_digest_depends_on_the_content_alone(tmp_path: Path) -> None:
-    """The same content would be stored and sent once for each name, time or place of its directory."""
+    """The same content would be stored and sent once for each name, time or place of its
+    directory."""
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "f").write_bytes(b"same")
@@ -183,7 +186,8 @@ def test_the_deepest_tree_is_read_by_libtorrent(source: Path) -> None:
 
 
 def test_ten_thousand_small_files(source: Path) -> None:
-    """The order of files would differ from libtorrent's, or hashing would lose track of small ones."""
+    """The order of files would differ from libtorrent's, or hashing would lose track of small
+    ones."""
     for number in range(10_000):
         if number % 100 == 0:
             (source / f"d{number}").mkdir()

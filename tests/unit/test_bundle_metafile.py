@@ -220,7 +220,8 @@ def test_depth_and_size_are_bounded(top: Tree, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_pieces_and_files_are_counted(top: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
-    """libtorrent would refuse what we distribute, or a hostile metafile would take memory without bound."""
+    """libtorrent would refuse what we distribute, or a hostile metafile would take memory without
+    bound."""
     monkeypatch.setattr(metafile, "MAX_PIECES", 5)
     assert parse_metafile(bencode.encode(top)).num_pieces == 5
     monkeypatch.setattr(metafile, "MAX_PIECES", 4)

@@ -63,7 +63,8 @@ def refused(meta: Metafile, content: Path, dest: Path) -> str:
 
 
 def test_a_copy_is_the_bundle(meta: Metafile, content: Path, tmp_path: Path) -> None:
-    """What a user gets would not be what was uploaded, or the hidden workplace would stay behind."""
+    """What a user gets would not be what was uploaded, or the hidden workplace would stay
+    behind."""
     (tmp_path / "out").mkdir()
     seen: list[tuple[int, int]] = []
     place_content(meta, content, tmp_path / "out" / "dest", lambda done, total: seen.append((done, total)))
@@ -175,7 +176,8 @@ def test_a_source_of_another_size_is_corrupt(meta: Metafile, content: Path, else
 
 @pytest.mark.parametrize("name", ["job.py", "n" * 255, "é" * 127])
 def test_a_single_file_becomes_a_file(tmp_path: Path, name: str) -> None:
-    """A bundle that is one file would come out as a directory, or a long name would not fit beside itself."""
+    """A bundle that is one file would come out as a directory, or a long name would not fit beside
+    itself."""
     content = tmp_path / "content"
     content.mkdir()
     (content / name).write_bytes(b"print()")

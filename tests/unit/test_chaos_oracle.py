@@ -1,4 +1,5 @@
-"""The oracle of `make chaos` finds what it is there to find: a judge that never convicts proves nothing."""
+"""The oracle of `make chaos` finds what it is there to find: a judge that never convicts proves
+nothing."""
 
 from __future__ import annotations
 
@@ -109,7 +110,8 @@ def test_a_replica_record_needs_no_fence() -> None:
 
 
 def test_a_leader_that_says_so_after_its_time_is_found() -> None:
-    """Broken, two masters that believe to lead at once would go unnoticed while only one of them writes."""
+    """Broken, two masters that believe to lead at once would go unnoticed while only one of them
+    writes."""
     reigns = judge_transactions(history(*HANDED_ON)).reigns
     in_time = [Sighting("m1", 104.0, 104.1), Sighting("m2", 107.0, 107.1), Sighting("m1", 104.9, 109.0)]
     late = Sighting("m1", 106.5, 106.6)
@@ -120,7 +122,8 @@ def test_a_leader_that_says_so_after_its_time_is_found() -> None:
 
 
 def test_a_tree_that_an_operator_deletes_begins_anew() -> None:
-    """Broken, a wiped tree would be a finding by itself, or whatever is done in the one after it would be none."""
+    """Broken, a wiped tree would be a finding by itself, or whatever is done in the one after it
+    would be none."""
     operator = 0xC
     wiped = (operator, tuple(change(Kind.DELETE, p) for p in ("/code-distributor/b", "/election/b-2", "/epoch")))
     later = (
@@ -141,7 +144,8 @@ def test_a_tree_that_an_operator_deletes_begins_anew() -> None:
 
 
 def test_a_leader_whose_epoch_an_operator_raises_may_not_know_it_for_the_length_of_a_lease() -> None:
-    """Broken, each restore beside running masters would be a finding, or any second leader would pass for one."""
+    """Broken, each restore beside running masters would be a finding, or any second leader would
+    pass for one."""
     operator, restored = 0xC, encode(TermRecord(leader=MasterId("m2"), election="", left="restored"))
     raises = (operator, (change(Kind.SET, "/epoch", b"", 3), change(Kind.SET, "/epoch", b"", 4)))
     complete = (operator, (change(Kind.SET, "/epoch", restored, 5), change(Kind.DELETE, "/election/b-2")))

@@ -27,7 +27,8 @@ def svg(markup: str) -> ElementTree.Element:
 
 @pytest.mark.parametrize("most", [0.0, 0.3, 1.0, 7.0, 9.99, 10.0, 123.0, 86400.0, 1e15])
 def test_an_axis_begins_at_zero_and_holds_everything(most: float) -> None:
-    """A mark beyond its axis lies, and an axis that begins elsewhere makes small differences look large."""
+    """A mark beyond its axis lies, and an axis that begins elsewhere makes small differences look
+    large."""
     found = ticks(most)
 
     assert 0.0 == found[0]

@@ -1,4 +1,5 @@
-"""What the commands print about a cluster, in every format, and how they end. The cluster here is its HTTP protocol."""
+"""What the commands print about a cluster, in every format, and how they end. The cluster here is
+its HTTP protocol."""
 
 from __future__ import annotations
 
@@ -178,7 +179,8 @@ def test_old_records_are_shown_as_such(answers: Answers, capsys: Capture) -> Non
 
 @pytest.mark.parametrize("args", ["bundle ls", "bundle show etl-42", "cluster", "supervisor ls", "ha leader"])
 def test_what_comes_from_old_records_is_said_to_on_every_command(answers: Answers, capsys: Capture, args: str) -> None:
-    """Somebody would look for what he has just done, and not know that the masters can't have heard of it."""
+    """Somebody would look for what he has just done, and not know that the masters can't have heard
+    of it."""
     leads = LeaderView(leader=MasterId("m1"), epoch=7, since=1.0)
     answers.update({"GET /v1/bundles": [BUNDLE], "GET /v1/bundles/etl-42": BUNDLE, "GET /v1/cluster": CLUSTER})
     answers.update({"GET /v1/leader": leads, "stale": 7})

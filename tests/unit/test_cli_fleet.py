@@ -88,7 +88,8 @@ def test_the_picture_of_a_thousand_hosts_fits_the_terminal(height: int) -> None:
 
 
 def test_a_reason_cannot_break_the_picture() -> None:
-    """A reason comes from another host: it must neither steer the terminal nor be read as markup."""
+    """A reason comes from another host: it must neither steer the terminal nor be read as
+    markup."""
     rows = rendered(fleet(host("h1", HostState.FAILED, reason="[bold]no\nroom\x1b[2J")), 24)
 
     assert not [row for row in rows if "\x1b[2J" in row]

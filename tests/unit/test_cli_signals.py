@@ -61,7 +61,8 @@ def started(*args: str) -> Iterator[subprocess.Popen[str]]:
 def test_the_first_signal_stops_cleanly_and_says_how_to_go_on(
     silent_master: tuple[str, threading.Event], number: signal.Signals, code: int
 ) -> None:
-    """A command that ends with a traceback, or without a way on, leaves its user with half a transfer."""
+    """A command that ends with a traceback, or without a way on, leaves its user with half a
+    transfer."""
     url, asked = silent_master
     with started("-m", "torrentdist_cli", "--masters", url, "bundle", "show", "etl-42") as process:
         assert asked.wait(20)

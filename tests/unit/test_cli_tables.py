@@ -1,4 +1,5 @@
-"""Every table in a terminal of 50 and of 80 columns, with ids as long and as hostile as they can be."""
+"""Every table in a terminal of 50 and of 80 columns, with ids as long and as hostile as they can
+be."""
 
 from __future__ import annotations
 
@@ -121,7 +122,8 @@ def _terminal(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
 def test_a_table_fits_and_cannot_steer_the_terminal(
     hostile: Answers, monkeypatch: pytest.MonkeyPatch, capsys: Capture, command: list[str], width: int
 ) -> None:
-    """A value that is broken over two lines is copied wrong; an escape sequence rewrites the screen."""
+    """A value that is broken over two lines is copied wrong; an escape sequence rewrites the
+    screen."""
     _terminal(monkeypatch, width)
     main([*command, "--timeout", "0.01"] if "distribute" in command else command)
     said = capsys.readouterr()

@@ -1,4 +1,5 @@
-"""What the command line does without a cluster: help, mistakes, configuration, masters that are not there."""
+"""What the command line does without a cluster: help, mistakes, configuration, masters that are not
+there."""
 
 from __future__ import annotations
 
@@ -69,7 +70,8 @@ def test_help_imports_nothing_that_it_does_not_need() -> None:
 
 
 def test_a_command_that_asks_the_masters_draws_nothing_before_it_has_to() -> None:
-    """Each of these is a part of the time that a command takes to start: where sixteen start at once, all pay it."""
+    """Each of these is a part of the time that a command takes to start: where sixteen start at
+    once, all pay it."""
     run = python(
         "import sys, torrentdist_cli.bundles.download_command, torrentdist_cli.bundles.distribute_command;"
         "print([name for name in ('rich', 'pygments', 'httpx', 'h11', 'email') if name in sys.modules])"
@@ -158,7 +160,8 @@ def test_a_group_alone_shows_its_help_as_a_mistake(args: list[str], capsys: Capt
     ids=lambda value: value if isinstance(value, str) else " ".join(value),
 )
 def test_every_failure_exits_with_the_code_of_its_error(args: list[str], code: str, capsys: Capture) -> None:
-    """A script that can't tell a typing mistake from a cluster that is away retries the one and gives up the other."""
+    """A script that can't tell a typing mistake from a cluster that is away retries the one and
+    gives up the other."""
     exit_code = main([*(["--masters", NOBODY] if "--masters" not in args else []), *args])
 
     out, err = capsys.readouterr()
@@ -230,7 +233,8 @@ def test_a_reader_that_leaves_is_no_error() -> None:
 
 
 def test_a_daemon_without_its_packages_says_what_to_install(capsys: Capture, tmp_path: Path) -> None:
-    """A plain client's installation has no server packages; an import error doesn't say how to get them."""
+    """A plain client's installation has no server packages; an import error doesn't say how to get
+    them."""
     (tmp_path / "m.toml").write_text("[master]\n")
     run = python(
         "import sys; sys.modules['starlette'] = sys.modules['structlog'] = sys.modules['kazoo'] = None\n"
@@ -279,7 +283,8 @@ def test_an_empty_name_of_a_supervisor_is_refused(names: str, capsys: Capture) -
 def test_a_daemon_is_not_started_from_a_file_that_is_not_about_it(
     role: str, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A client's configuration would start a daemon with a default id, in the default directory, on any ZooKeeper."""
+    """A client's configuration would start a daemon with a default id, in the default directory, on
+    any ZooKeeper."""
     started: list[str] = []
     monkeypatch.setattr(
         "torrentdist_cli.hosts.daemon_start.entry_of", lambda module: lambda config, **options: started.append(module)

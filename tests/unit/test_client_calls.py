@@ -1,4 +1,5 @@
-"""The client's calls one by one, its token and its memory, against a master that answers within the process."""
+"""The client's calls one by one, its token and its memory, against a master that answers within the
+process."""
 
 from __future__ import annotations
 
@@ -63,7 +64,8 @@ def test_wait_replicas_reports_each_and_returns_at_the_number() -> None:
 
 
 def test_wait_replicas_ends_with_what_there_is() -> None:
-    """A7: broken, an upload whose replicas don't come would wait past its timeout or fail instead of saying so."""
+    """A7: broken, an upload whose replicas don't come would wait past its timeout or fail instead
+    of saying so."""
     last = talk(lambda request: httpx.Response(200, json=view(1)), lambda client: client.wait_replicas(ETL, 2, 0.3))
 
     assert last.replicas == 1
@@ -88,7 +90,8 @@ def test_a_metafile_must_be_the_one_promised(tmp_path: Path) -> None:
 
 
 def test_after_a_damaged_metafile_the_next_master_is_asked(tmp_path: Path) -> None:
-    """Broken, one bad disk among the masters would fail the downloads of all who happen to ask it."""
+    """Broken, one bad disk among the masters would fail the downloads of all who happen to ask
+    it."""
     (tmp_path / "file").write_text("content")
     meta = make_metafile(tmp_path / "file")
     raws = iter([meta.raw[:-10], meta.raw])
@@ -101,7 +104,8 @@ def test_after_a_damaged_metafile_the_next_master_is_asked(tmp_path: Path) -> No
 
 
 class HttpIntake:
-    """The leader's side of an upload over HTTP; at `fails_over_at` another leader takes over, with nothing."""
+    """The leader's side of an upload over HTTP; at `fails_over_at` another leader takes over, with
+    nothing."""
 
     def __init__(self, size: int, fails_over_at: int) -> None:
         self.size = size
@@ -187,7 +191,8 @@ def test_the_token_is_sent(tmp_path: Path) -> None:
     ("content", "mode"), [(None, 0o600), ("", 0o600), ("two\nlines", 0o600), ("s3cret", 0o644), ("s3cret", 0o640)]
 )
 def test_an_unusable_token_file_is_named(tmp_path: Path, content: str | None, mode: int) -> None:
-    """Broken, a wrong path would show as a refusal by the master, and a token that all can read would go unnoticed."""
+    """Broken, a wrong path would show as a refusal by the master, and a token that all can read
+    would go unnoticed."""
     token_file = tmp_path / "token"
     if content is not None:
         token_file.write_text(content)

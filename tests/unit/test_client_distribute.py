@@ -32,7 +32,8 @@ def fleet(hosts: Hosts) -> dict[str, Any]:
 
 
 def watch(pictures: Sequence[Hosts | str], seen: list[FleetView], asked: list[Any], **options: Any) -> DistributeView:
-    """distribute() while the masters show `pictures`, the last one for ever; a text is an error code."""
+    """distribute() while the masters show `pictures`, the last one for ever; a text is an error
+    code."""
     told = iter([*pictures[:-1]])
 
     def script(request: httpx.Request) -> httpx.Response:

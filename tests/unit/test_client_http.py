@@ -1,4 +1,5 @@
-"""The client against small servers that play masters by a script: what it asks, of whom, and what it makes of it."""
+"""The client against small servers that play masters by a script: what it asks, of whom, and what
+it makes of it."""
 
 from __future__ import annotations
 
@@ -60,7 +61,8 @@ def test_ignores_an_unknown_leader() -> None:
 
 
 def test_asks_a_leader_that_is_not_ready_again_in_place() -> None:
-    """B2: broken, a client would go round the standbys while the new leader gets ready, or give up."""
+    """B2: broken, a client would go round the standbys while the new leader gets ready, or give
+    up."""
 
     async def test() -> None:
         one, leader = Master(), Master()
@@ -257,7 +259,8 @@ def test_a_master_behind_our_own_write_is_passed_over() -> None:
 
 
 def test_an_error_of_the_table_arrives_as_it_is() -> None:
-    """Broken, a conflict or an unknown id would exit with another code than the master meant, or be retried."""
+    """Broken, a conflict or an unknown id would exit with another code than the master meant, or be
+    retried."""
 
     async def test() -> None:
         one, two = Master(), Master()

@@ -1,4 +1,5 @@
-"""`job logs` against hosts that keep output, told as a table: host, worker and stream to the bytes that are kept."""
+"""`job logs` against hosts that keep output, told as a table: host, worker and stream to the bytes
+that are kept."""
 
 from __future__ import annotations
 
@@ -140,7 +141,8 @@ def test_a_host_that_does_not_answer_is_told_and_the_others_are_read() -> None:
 
 
 def test_a_removed_job_is_read_while_hosts_keep_it_and_then_unknown() -> None:
-    """If this fails, the output of a job is gone with its record, before anybody could read why it ended."""
+    """If this fails, the output of a job is gone with its record, before anybody could read why it
+    ended."""
     kept = Hosts({("h1", 0, "stdout"): b"why\n"}, known=False)
     read(kept, read_logs)
 

@@ -1,4 +1,5 @@
-"""Who has seen a change is shown it by whichever command comes next, or is told that this can't be (B11)."""
+"""Who has seen a change is shown it by whichever command comes next, or is told that this can't be
+(B11)."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ async def command(*masters: Master) -> Stale | None:
 
 @pytest.mark.case("B11")
 def test_the_next_command_passes_over_a_master_that_is_behind() -> None:
-    """Broken, `bundle show` after `upload` could say that nothing is there, because it is another process."""
+    """Broken, `bundle show` after `upload` could say that nothing is there, because it is another
+    process."""
 
     async def test() -> None:
         one, two = Master(shows(100)), Master(shows(100))
@@ -70,7 +72,8 @@ def test_what_was_seen_at_one_master_is_demanded_of_another_that_only_its_cluste
 
 
 def test_when_nobody_can_show_it_what_there_is_is_shown_with_a_warning() -> None:
-    """Broken, reads would be refused while ZooKeeper is away, or old records would pass for new ones."""
+    """Broken, reads would be refused while ZooKeeper is away, or old records would pass for new
+    ones."""
 
     async def test() -> None:
         one, two = Master(shows(100)), Master(shows(100))

@@ -1,4 +1,5 @@
-"""What an upload or a download decides by the record and the metafile alone: nothing is started, nothing moves."""
+"""What an upload or a download decides by the record and the metafile alone: nothing is started,
+nothing moves."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ CONFIG = Config(client=ClientConfig(masters=["http://127.0.0.1:7060"], superviso
 def talk(
     meta: Metafile, work: Callable[[MasterClient], Coroutine[Any, Any, Any]], **record: Any
 ) -> tuple[Any, list[str]]:
-    """What `work` returns and the requests that it made, with a master that has `meta` under the id."""
+    """What `work` returns and the requests that it made, with a master that has `meta` under the
+    id."""
     view = {
         "id": ID, "digest": meta.digest, "size": meta.size, "files": 1, "replicas": 2, "min_replicas": 2,
         "holders": ["m1", "m2"], "created_at": 1.0, "state": "available", "pinned": False, **record,

@@ -1,4 +1,5 @@
-"""How long a client waits, and for whom: reads end within two seconds, frozen masters are left, a promise is kept."""
+"""How long a client waits, and for whom: reads end within two seconds, frozen masters are left, a
+promise is kept."""
 
 from __future__ import annotations
 
@@ -71,7 +72,8 @@ def test_a_read_without_an_answer_ends_in_time(frozen: list[str]) -> None:
 
 @pytest.mark.case("G7")
 def test_old_records_are_shown_and_marked_when_a_frozen_master_might_have_newer_ones(frozen: list[str]) -> None:
-    """Broken, a read waits for a master that will not answer, although another one has something to show."""
+    """Broken, a read waits for a master that will not answer, although another one has something to
+    show."""
 
     async def test() -> tuple[float, Any]:
         one = Master(lambda heard: (200, BUNDLE, {"X-Zxid": "9", "X-Cluster": "c"}))

@@ -1,4 +1,5 @@
-"""docker/ and docs/deployment.md, looked at without running them: linters, and that they agree with each other."""
+"""docker/ and docs/deployment.md, looked at without running them: linters, and that they agree with
+each other."""
 
 from __future__ import annotations
 
@@ -53,7 +54,8 @@ def test_the_dockerfile_passes_its_linter() -> None:
 
 
 def test_the_image_runs_as_a_user_that_it_makes_and_who_owns_what_is_written() -> None:
-    """As root, a hole in a daemon is one in the host; as a user that owns nothing, nothing starts."""
+    """As root, a hole in a daemon is one in the host; as a user that owns nothing, nothing
+    starts."""
     image = instructions()
     uid, gid = image["USER"][-1].split(":")
     made = " ".join(image["RUN"])
@@ -95,7 +97,8 @@ def test_a_service_gives_commands_and_settings_that_exist(service: str) -> None:
 
 
 def test_what_can_run_code_is_kept_small() -> None:
-    """A container that may become root, or has capabilities that it doesn't need, is a way into the host."""
+    """A container that may become root, or has capabilities that it doesn't need, is a way into the
+    host."""
     ours = [spec for spec in SERVICES.values() if spec["image"] == "torrentdist"]
 
     assert [["ALL"]] * len(ours) == [spec["cap_drop"] for spec in ours]

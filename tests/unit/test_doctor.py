@@ -124,7 +124,8 @@ def test_four_letter_words_are_read() -> None:
 def test_timeouts_that_do_not_fit_each_other_are_told(
     session: float, settings: dict[str, int], expected: list[tuple[str, Verdict]]
 ) -> None:
-    """If this fails, a failover takes longer than configured, or a cut-off server shows the past for too long."""
+    """If this fails, a failover takes longer than configured, or a cut-off server shows the past
+    for too long."""
     found = parse_settings(CONF)
     assert found is not None
     server = ServerFacts("z:1", "follower", found | settings)
@@ -143,7 +144,8 @@ def test_an_ensemble_with_one_server_down_works_and_one_without_any_does_not() -
 
 
 def test_a_session_is_judged_by_what_daemons_ask_for_and_not_by_a_clients_default() -> None:
-    """If this fails, who runs the doctor beside a client.toml is told of a session that nobody has."""
+    """If this fails, who runs the doctor beside a client.toml is told of a session that nobody
+    has."""
     masters = [facts(session_secs=4.0, granted_secs=4.0), facts(session_secs=30.0, granted_secs=20.0)]
     client: dict[str, str] = {}
     told, daemon = {"zookeeper.session_timeout_secs": "f"}, {"master.id": "f"}
@@ -226,7 +228,8 @@ def test_what_a_stranger_may_do_is_read_from_zookeepers_answer(
 def test_a_masters_troubles_are_told_by_name(
     facts: MasterFacts, expected: list[tuple[str, Verdict]], code: int
 ) -> None:
-    """If this fails, a master in trouble passes for a sound one, or a slow answer for a wrong clock."""
+    """If this fails, a master in trouble passes for a sound one, or a slow answer for a wrong
+    clock."""
     found = judge_master(facts)
 
     assert (verdicts(found), exit_code(found)) == (expected, code)
@@ -249,7 +252,8 @@ def test_there_is_exactly_one_leader_and_all_agree(masters: list[MasterFacts], e
 
 
 def test_versions_bundles_and_ports() -> None:
-    """If this fails, a half upgrade, lost bundles or a closed port stay unnoticed until they hurt."""
+    """If this fails, a half upgrade, lost bundles or a closed port stay unnoticed until they
+    hurt."""
     counts = msgspec.structs.replace(CLUSTER.bundles, lost=1, under_replicated=2)
     closed = DialView(host="h", port=1, reachable=False, detail="refused")
 
@@ -283,7 +287,8 @@ def test_the_exit_code_is_the_first_failures_and_warnings_have_none() -> None:
     ],
 )
 def test_what_runs_of_a_host_get_is_said(said: IsolationView, verdict: Verdict, word: str) -> None:
-    """If this fails, a host on which runs have no namespaces, or cannot start at all, looks like any other."""
+    """If this fails, a host on which runs have no namespaces, or cannot start at all, looks like
+    any other."""
     finding = judge_isolation("http://s", said)
 
     assert (verdict, True) == (finding.verdict, word in finding.detail)

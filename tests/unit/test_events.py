@@ -1,4 +1,5 @@
-"""The log of events: whole files only, nothing lost by a crash, bounded, and never in the daemon's way."""
+"""The log of events: whole files only, nothing lost by a crash, bounded, and never in the daemon's
+way."""
 
 from __future__ import annotations
 
@@ -77,7 +78,8 @@ def test_nothing_is_published_that_holds_nothing(tmp_path: Path) -> None:
 
 
 def test_a_flood_is_cut_and_counted(tmp_path: Path) -> None:
-    """A million events a minute push out what explains them, and the reader must know that some are missing."""
+    """A million events a minute push out what explains them, and the reader must know that some are
+    missing."""
     log = open_log(tmp_path)
     for _ in range(3 * MAX_PER_SECOND):
         log.emit(FACT)

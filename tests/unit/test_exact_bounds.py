@@ -1,4 +1,5 @@
-"""Decisions at their exact bounds: the values on both sides of a limit, where a wrong comparison would show."""
+"""Decisions at their exact bounds: the values on both sides of a limit, where a wrong comparison
+would show."""
 
 from __future__ import annotations
 
@@ -67,7 +68,8 @@ def test_nobody_is_slow_while_the_middle_one_has_little() -> None:
 
 
 def test_the_pace_that_is_just_enough_keeps_its_share() -> None:
-    """A host with half the pace of the others would be without a share, or one with less would hold them up."""
+    """A host with half the pace of the others would be without a share, or one with less would hold
+    them up."""
     pace = 800
     enough = int(SLOW * pace)
 
@@ -77,7 +79,8 @@ def test_the_pace_that_is_just_enough_keeps_its_share() -> None:
 
 @pytest.mark.parametrize(("more", "expected"), [(0, LATER), (1, PLAIN)])
 def test_others_pieces_are_asked_for_when_the_own_share_is_all_under_way(more: int, expected: int) -> None:
-    """A receiver would run dry before it asks for more, or ask the holders twice for the same piece."""
+    """A receiver would run dry before it asks for more, or ask the holders twice for the same
+    piece."""
     place, pieces, piece_length = PlanPlace(0, 2), range(256), BLOCK
     under_way = window(place.receivers) * BLOCK // piece_length
     whose = owners(place.shares)
@@ -94,7 +97,8 @@ def test_others_pieces_are_asked_for_when_the_own_share_is_all_under_way(more: i
 
 
 def test_the_named_successor_leads_only_while_it_stands_in_the_queue() -> None:
-    """A master would wait for a successor that is gone, or step behind itself, and nobody would lead."""
+    """A master would wait for a successor that is gone, or step behind itself, and nobody would
+    lead."""
     record = TermRecord(leader=MasterId("m1"), election=FIRST, left="transferred", successor=THIRD)
 
     assert left_to(record, SECOND, [SECOND, THIRD]) == THIRD
@@ -134,7 +138,8 @@ def test_the_paths_of_all_directories_have_a_bound_too(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize(("size", "kept"), [(MAX_ANSWER_BYTES, True), (MAX_ANSWER_BYTES + 1, False)])
 def test_an_answer_of_the_largest_size_is_kept(size: int, kept: bool) -> None:
-    """A retry would be given another answer than the first attempt, or the transaction would be too large."""
+    """A retry would be given another answer than the first attempt, or the transaction would be too
+    large."""
     asked = mutation(RequestId("r"), "POST", b"/v1/x", b"", b"")
     [op] = note(asked, None, b"x" * size)
     assert isinstance(op, Create)

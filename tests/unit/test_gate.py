@@ -11,7 +11,8 @@ from torrentdist.model.records import BundleState, JobStatus
 
 
 def test_a_missing_dependency_bars_from_leading() -> None:
-    """A11: a master that has the code but not what the code depends on would lead into failing workers."""
+    """A11: a master that has the code but not what the code depends on would lead into failing
+    workers."""
     seen = snapshot([bundle("code"), bundle("lib")], jobs=[job("j", ["code", "lib"])])
 
     assert ["lib"] == gate.missing(seen, {digest_of("code")})
@@ -32,7 +33,8 @@ def test_a_lost_bundle_bars_nobody() -> None:
 
 
 def test_a_master_is_behind_while_others_hold_what_it_lacks() -> None:
-    """A10: what nobody holds, or is on its way to everybody, must not keep a new master out of the queue."""
+    """A10: what nobody holds, or is on its way to everybody, must not keep a new master out of the
+    queue."""
     seen = snapshot([bundle("held", holders=["m2"]), bundle("gone"), bundle("new", state=BundleState.UPLOADING)])
 
     assert gate.behind(seen, set())
@@ -40,7 +42,8 @@ def test_a_master_is_behind_while_others_hold_what_it_lacks() -> None:
 
 
 def test_a_leader_gives_way_only_to_somebody_who_has_it_all() -> None:
-    """A9: giving way to a master that lacks another bundle would pass leadership around in a circle."""
+    """A9: giving way to a master that lacks another bundle would pass leadership around in a
+    circle."""
     seen = snapshot([bundle("a", holders=["m2"]), bundle("b", holders=["m1"])])
 
     assert gate.others_have(seen, [BundleId("a")])
@@ -62,7 +65,8 @@ def test_absence_is_counted_from_the_first_time_that_nobody_had_it() -> None:
 
 
 def test_a_supervisors_copy_ends_the_absence() -> None:
-    """A17: a bundle that a supervisor still has is not lost, and its time starts anew afterwards."""
+    """A17: a bundle that a supervisor still has is not lost, and its time starts anew
+    afterwards."""
     seen = snapshot([bundle("a")])
     since = gate.absences({}, absent(seen), lambda _: False, 10.0)
     since = gate.absences(since, absent(seen), lambda _: True, 20.0)

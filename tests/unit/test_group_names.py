@@ -9,7 +9,8 @@ from torrentdist.model.errors import TorrentdistError
 
 
 def test_the_group_of_the_jobs_is_nobodys_else() -> None:
-    """If this fails, a program that joins `jobs` gets a coordinator there, which deletes the barriers of workers."""
+    """If this fails, a program that joins `jobs` gets a coordinator there, which deletes the
+    barriers of workers."""
     with pytest.raises(TorrentdistError) as caught:
         free_group("jobs")
 

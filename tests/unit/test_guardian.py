@@ -1,4 +1,5 @@
-"""The guardian and the init of a run, for real: what they start, what they keep, and that nothing outlives the lease.
+"""The guardian and the init of a run, for real: what they start, what they keep, and that nothing
+outlives the lease.
 
 Each test runs in namespaces, where this host allows them, and without.
 """
@@ -29,7 +30,8 @@ from torrentdist.supervisor.process.guardian_processes import GuardianStatus, Li
 from torrentdist.supervisor.process.output_files import Stream, read_output
 
 R1, R2 = (f"r{number}-{os.getpid()}" for number in (1, 2))
-"""Processes are found by their run's name on the whole machine, where others may run these tests too."""
+"""Processes are found by their run's name on the whole machine, where others may run these tests
+too."""
 LONG = 60.0
 
 
@@ -191,7 +193,8 @@ def test_a_renewed_lease_is_noticed_when_the_old_one_ends(ward: Ward) -> None:
 
 
 def test_the_lease_of_another_run_is_none(ward: Ward) -> None:
-    """If this fails, a worker of a lost session lives on by the lease of the next one, without a barrier."""
+    """If this fails, a worker of a lost session lives on by the lease of the next one, without a
+    barrier."""
     first = ward.grant(0.3)
     living = ward.start("sleep", "60")
     ward.grant(LONG, runs=[R2])

@@ -56,7 +56,8 @@ async def test_a_callback_that_only_waits_for_its_turn_is_not_accused() -> None:
 
 
 async def test_few_run_at_once_and_short_work_does_not_wait_for_them() -> None:
-    """If this fails, many requests at once take the loop's turns, or a lease is not written in time."""
+    """If this fails, many requests at once take the loop's turns, or a lease is not written in
+    time."""
     running, most, lock = 0, 0, threading.Lock()
     go_on = threading.Event()
 

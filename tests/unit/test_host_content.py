@@ -103,7 +103,8 @@ async def test_pieces_are_given_as_they_come(bench: Bench) -> None:
 
 
 async def test_what_is_there_is_given_at_once(bench: Bench) -> None:
-    """Each piece of a large bundle would cost several turns of threads, on every host at the same time."""
+    """Each piece of a large bundle would cost several turns of threads, on every host at the same
+    time."""
     [file] = bench.meta.files
     for number in (0, 1, 2, 4):
         bench.swarm.put(number, bench.piece(number))

@@ -121,7 +121,8 @@ def test_conditions(sent: Sent, expected: Decision) -> None:
     ],
 )
 def test_a_range_is_a_part_or_all(text: str | list[str], expected: Decision) -> None:
-    """A resumed download would get other bytes than it asked for, or an error for what every server ignores."""
+    """A resumed download would get other bytes than it asked for, or an error for what every server
+    ignores."""
     assert expected == decided({"range": text})
 
 

@@ -135,14 +135,16 @@ def test_a_dead_supervisors_workers_move() -> None:
 
 
 def test_a_new_leader_moves_nobody_for_an_absence() -> None:
-    """D17: after an outage every supervisor is absent for a moment, and all workers would be moved."""
+    """D17: after an outage every supervisor is absent for a moment, and all workers would be
+    moved."""
     seen = running(2, on={H1: (0,), H2: (1,)}, up=())
 
     assert [] == assignment_ops(seen, settled=False)
 
 
 def test_the_end_of_a_worker_is_noted_with_its_supervisor() -> None:
-    """If this fails, an ended worker's host is forgotten as soon as its place is given to another worker."""
+    """If this fails, an ended worker's host is forgotten as soon as its place is given to another
+    worker."""
     seen = running(2, on={H1: (0,), H2: (1,)}, up=("h1", "h2"))
     record = seen.jobs[J].record
     spec = JobSpec(name="j", command=("true",), restart=Restart(policy=RestartPolicy.NEVER))
@@ -156,7 +158,8 @@ def test_the_end_of_a_worker_is_noted_with_its_supervisor() -> None:
 
 
 def test_until_it_has_settled_a_leader_moves_nobody_at_all() -> None:
-    """D10, C6: a host that runs by the word that nobody is moved would run what another one has just been given."""
+    """D10, C6: a host that runs by the word that nobody is moved would run what another one has
+    just been given."""
     seen = running(5, on={H1: (0, 1, 2), H2: ()}, up=("h1", "h2"))
     (drain,) = drain_ops(seen, H1, True)
     drained = foreseen(seen, [drain])
@@ -179,7 +182,8 @@ def test_a_rebalance_waits_until_the_leader_has_settled() -> None:
 
 
 def test_two_rebalances_that_are_due_together_give_a_waiting_worker_one_place() -> None:
-    """C6: each ends with its own plan on the same records, and a worker that waits would be given a place by both."""
+    """C6: each ends with its own plan on the same records, and a worker that waits would be given a
+    place by both."""
     pending = Pending(step=PendingStep.REBALANCE, due=10.0, workers=1)
     shrinking = [
         with_workers(dataclasses.replace(j, record=msgspec.structs.replace(j.record, pending=pending)), 2)
@@ -229,7 +233,8 @@ def test_what_is_taken_away_stands_before_what_is_given() -> None:
 
 
 def test_the_end_of_a_rebalance_is_noted_after_its_moves() -> None:
-    """A4: a leader that dies in the middle would leave the workers where they were, and nothing pending."""
+    """A4: a leader that dies in the middle would leave the workers where they were, and nothing
+    pending."""
     seen = running(1, on={H1: (0,), H2: ()}, up=("h1", "h2"))
     before = msgspec.structs.replace(
         seen.jobs[J].record,
@@ -251,7 +256,8 @@ def _kept(op: Set) -> tuple[JobStatus, int, Pending | None]:
 
 
 def test_what_ended_long_ago_is_forgotten() -> None:
-    """If this fails, ended jobs and hosts that are gone fill ZooKeeper, or `job show` loses a job that just failed."""
+    """If this fails, ended jobs and hosts that are gone fill ZooKeeper, or `job show` loses a job
+    that just failed."""
     ended = {
         name: dataclasses.replace(job(name, ["b"], JobStatus.FAILED), mtime=m) for name, m in (("a", 5), ("b", 50))
     }

@@ -33,7 +33,8 @@ def go_on(
 
 
 def test_a_story_is_told_in_order_and_once() -> None:
-    """If this fails, nobody can read what became of a job, or a new leader tells everything again."""
+    """If this fails, nobody can read what became of a job, or a new leader tells everything
+    again."""
     story = go_on(None, JobStatus.SUBMITTED, 1.0, {})
     story = go_on(story, JobStatus.ACTIVE, 2.0, {})
     story = go_on(story, JobStatus.ACTIVE, 3.0, {0: H1})

@@ -22,7 +22,8 @@ def report(worker: int, pid: int) -> WorkerReport:
 
 
 def test_only_the_host_that_has_a_worker_is_believed() -> None:
-    """If this fails, what a dead host said last hides for a minute that its worker runs elsewhere."""
+    """If this fails, what a dead host said last hides for a minute that its worker runs
+    elsewhere."""
     heard = {H2: [report(0, 1), report(1, 20)], H1: [report(0, 10)], H3: [report(0, 3), report(1, 3)]}
     places = {(J, 0): H1, (J, 1): H2}
 
@@ -61,7 +62,8 @@ def test_a_job_whose_workers_wait_in_backoff_says_why() -> None:
 
 @pytest.mark.case("G7")
 def test_of_workers_that_nobody_has_told_of_nothing_is_said() -> None:
-    """If this fails, workers that run are shown as waiting by a new leader, or by a master without ZooKeeper."""
+    """If this fails, workers that run are shown as waiting by a new leader, or by a master without
+    ZooKeeper."""
     entry = job("j", ["b"], JobStatus.ACTIVE)
     entry = dataclasses.replace(entry, record=msgspec.structs.replace(entry.record, workers=3))
     assigned = AssignmentRecord(workers=tuple(WorkerAssignment(job=J, worker=k) for k in (0, 1)))
@@ -77,7 +79,8 @@ def test_of_workers_that_nobody_has_told_of_nothing_is_said() -> None:
 
 
 def test_an_ended_worker_is_shown_with_the_supervisor_it_ran_on() -> None:
-    """If this fails, `job show` and Spark's table `workers` name no host for a worker that has ended."""
+    """If this fails, `job show` and Spark's table `workers` name no host for a worker that has
+    ended."""
     entry = job("j", ["b"], JobStatus.FINISHED)
     record = msgspec.structs.replace(entry.record, workers=2, exits={"0": 0, "1": 0}, ended_on={"0": H1})
     entry = dataclasses.replace(entry, record=record)

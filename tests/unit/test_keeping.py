@@ -62,7 +62,8 @@ def test_what_is_wanted_and_not_here_is_fetched_once(given: KeepingState, expect
     ],
 )
 def test_only_a_tombstone_drops_what_is_here_or_arriving(given: KeepingState, expected: list[Action]) -> None:
-    """Content would be lost without a removal, or a removed bundle would go on arriving until nobody has it."""
+    """Content would be lost without a removal, or a removed bundle would go on arriving until
+    nobody has it."""
     assert expected == plan(given, 10.0)
 
 

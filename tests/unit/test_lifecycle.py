@@ -68,7 +68,8 @@ EVENTS: tuple[Event, ...] = (
 @pytest.mark.parametrize("status", list(JobStatus))
 @pytest.mark.parametrize("event", EVENTS, ids=lambda e: type(e).__name__)
 def test_every_state_and_event(status: JobStatus, event: Event) -> None:
-    """A2: a transition that is not in the list, or one of the list that is missing, changes what users rely on."""
+    """A2: a transition that is not in the list, or one of the list that is missing, changes what
+    users rely on."""
     expected = EXPECTED.get((status, event))
     if expected is not None:
         assert expected == after(job(status), event).status
@@ -107,7 +108,8 @@ def test_a_rebalance_returns_to_what_was_before() -> None:
 
 
 def test_a_killed_job_goes_at_its_stored_moment_and_not_before() -> None:
-    """A3, A4: the delay belongs to the job; a failover in between neither restarts nor forgets it."""
+    """A3, A4: the delay belongs to the job; a failover in between neither restarts nor forgets
+    it."""
     killed = after(job(S.ACTIVE), Kill(100.0, 5.0))
 
     assert Pending(step=PendingStep.REMOVE, due=105.0) == killed.pending
@@ -130,7 +132,8 @@ def test_a_killed_job_keeps_its_places_and_does_not_run() -> None:
 
 
 def test_a_batch_job_ends_when_all_its_workers_have() -> None:
-    """A2: finished too early loses work, and a failure among successes must not be called success."""
+    """A2: finished too early loses work, and a failure among successes must not be called
+    success."""
     half = after(job(S.ACTIVE), WorkerEnded(0, 0, 0))
 
     assert S.ACTIVE is half.status
@@ -150,7 +153,8 @@ def test_what_a_worker_failed_of_stays_when_its_host_forgets_it() -> None:
 
 
 def test_an_ended_workers_supervisor_stays_in_the_record() -> None:
-    """If this fails, nobody can say on which host a finished worker ran: its place is given to others."""
+    """If this fails, nobody can say on which host a finished worker ran: its place is given to
+    others."""
     first = after(job(S.ACTIVE), WorkerEnded(0, 1, 0, supervisor=SupervisorId("h1")))
     both = after(first, WorkerEnded(0, 0, 0, supervisor=SupervisorId("h2")))
 

@@ -1,4 +1,5 @@
-"""A daemon's questions to the masters: whom it asks first, and what it does with a host that it is sent to."""
+"""A daemon's questions to the masters: whom it asks first, and what it does with a host that it is
+sent to."""
 
 from __future__ import annotations
 
@@ -67,7 +68,8 @@ def test_a_metafile_comes_from_the_host_that_a_master_names_or_from_the_master(t
 @pytest.mark.parametrize("damage", ["cut", "another's"])
 @pytest.mark.parametrize("by", ["bundle", "digest"])
 def test_after_a_damaged_metafile_the_next_master_is_asked(tmp_path: Path, damage: str, by: str) -> None:
-    """One bad disk among the masters would keep a bundle from all hosts that ask its master first."""
+    """One bad disk among the masters would keep a bundle from all hosts that ask its master
+    first."""
     right, wrong = metafile_of(tmp_path / "right"), metafile_of(tmp_path / "wrong")
     first = rendezvous(MASTERS, "s1")[0]
     damaged = right.raw[:-10] if damage == "cut" else wrong.raw

@@ -1,4 +1,5 @@
-"""What a master remembers of a mutation, what it forgets, and which requests have to wait for it to catch up."""
+"""What a master remembers of a mutation, what it forgets, and which requests have to wait for it to
+catch up."""
 
 from __future__ import annotations
 
@@ -78,7 +79,8 @@ def test_an_answer_too_large_to_keep_is_still_an_answer() -> None:
 
 
 def test_a_request_is_found_by_its_id_alone() -> None:
-    """Broken, a lookup would have to list, or one znode would have all the requests as its children."""
+    """Broken, a lookup would have to list, or one znode would have all the requests as its
+    children."""
     buckets = {paths.parent(paths.request(RequestId(f"req-{n}"))) for n in range(5000)}
 
     assert len(buckets) == 256
@@ -120,7 +122,8 @@ def test_nonsense_in_the_header_is_refused(header: str) -> None:
     ],
 )
 def test_only_who_answers_has_to_catch_up(method: str, path: str, leads: bool, here: bool) -> None:
-    """B1: broken, a standby cut off from ZooKeeper would keep a mutation waiting instead of naming the leader."""
+    """B1: broken, a standby cut off from ZooKeeper would keep a mutation waiting instead of naming
+    the leader."""
     assert here == answered_here(method, path, leads)
 
 

@@ -109,7 +109,8 @@ async def test_a_refused_file_is_removed_and_nothing_of_it_is_shown(tmp_path: Pa
 
 
 async def test_a_good_file_is_shown_with_its_age_and_without_a_leader(tmp_path: Path) -> None:
-    """If this fails, old records pass for fresh ones, or name a leader that nobody knows to lead."""
+    """If this fails, old records pass for fresh ones, or name a leader that nobody knows to
+    lead."""
     (tmp_path / NAME).write_bytes(encode_saved(SAVED))
     mine = records(tmp_path)
     await mine.load()

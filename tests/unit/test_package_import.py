@@ -1,4 +1,5 @@
-"""`import torrentdist` costs a program next to nothing, and leaves the names of the coming Python API free."""
+"""`import torrentdist` costs a program next to nothing, and leaves the names of the coming Python
+API free."""
 
 from __future__ import annotations
 
@@ -17,18 +18,21 @@ def _run(program: str) -> str:
 
 
 def test_importing_the_package_loads_nothing_else() -> None:
-    """If this fails, every program that imports torrentdist waits for libraries that it may never use."""
+    """If this fails, every program that imports torrentdist waits for libraries that it may never
+    use."""
     assert "torrentdist" == _run(_MODULES).strip()
 
 
 def test_importing_the_package_takes_at_most_30_ms() -> None:
-    """If this fails, the import does work that belongs into the first call. The best of three runs counts."""
+    """If this fails, the import does work that belongs into the first call. The best of three runs
+    counts."""
     secs = min(float(_run(_SECS)) for _ in range(3))
 
     assert secs <= MOST_SECS
 
 
 def test_the_names_of_the_python_api_are_free() -> None:
-    """If this fails, a module shadows a call of the API: `torrentdist.upload` would be a module then."""
+    """If this fails, a module shadows a call of the API: `torrentdist.upload` would be a module
+    then."""
     assert {"upload", "download", "distribute", "submit", "Cluster"} <= torrentdist.RESERVED_NAMES
     assert [] == [name for name in torrentdist.RESERVED_NAMES if hasattr(torrentdist, name)]

@@ -22,7 +22,8 @@ def silent_after(watch: HeartbeatWatch, run: str, home: Path, spec: JobSpec, now
 
 
 def test_the_first_sign_of_life_may_take_longer(tmp_path: Path) -> None:
-    """If this fails, a worker that loads for a while is ended before it ever works, or hangs at its start for ever."""
+    """If this fails, a worker that loads for a while is ended before it ever works, or hangs at its
+    start for ever."""
     watch = HeartbeatWatch()
     early = [silent_after(watch, "r", tmp_path, SPEC, now) for now in (0.0, 19.0)]
 
@@ -33,7 +34,8 @@ def test_the_first_sign_of_life_may_take_longer(tmp_path: Path) -> None:
 
 
 def test_silence_counts_from_the_last_change_whatever_the_clock_says(tmp_path: Path) -> None:
-    """If this fails, setting the host's clock ends healthy workers, or one that hangs is never ended."""
+    """If this fails, setting the host's clock ends healthy workers, or one that hangs is never
+    ended."""
     watch = HeartbeatWatch()
     found = []
     for now, stamp in ((0.0, 900), (4.0, 100), (8.0, 10**18), (12.0, 10**18), (14.0, 10**18)):

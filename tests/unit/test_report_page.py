@@ -1,4 +1,5 @@
-"""The report without Spark: its page as a function of values, and what the command refuses at once."""
+"""The report without Spark: its page as a function of values, and what the command refuses at
+once."""
 
 from __future__ import annotations
 
@@ -47,7 +48,8 @@ def bundle_row(number: int, *, done: int, secs_100: float | None) -> dict[str, A
 
 
 def test_the_page_opens_with_what_an_operator_asks() -> None:
-    """With 18 of 20 bundles stuck the first thing said was that the slowest bundle took 58 s to reach everybody."""
+    """With 18 of 20 bundles stuck the first thing said was that the slowest bundle took 58 s to
+    reach everybody."""
     summary = {"role": "supervisor", "bundles": 20, "complete": 2, "incomplete": 18, "hosts": 10, "slowest_secs": 58.0}
     summary |= {"lacking": 18, "failures": 7, "from_masters": 1, "from_peers": 1, "local": 0}
     spread = [bundle_row(n, done=9 if n < 18 else 10, secs_100=None if n < 18 else 58.0) for n in range(20)]

@@ -29,7 +29,8 @@ def next_release(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("next_release")
 def test_what_a_schema_brought_is_left_out_of_older_ones() -> None:
-    """Broken, the release before would meet a field that it doesn't know, and write the record back without."""
+    """Broken, the release before would meet a field that it doesn't know, and write the record back
+    without."""
     record = bundle("b", pinned=True).record
     old, new = (msgspec.json.decode(spoken(PATH, encode(record), n)) for n in (records.SCHEMA - 1, records.SCHEMA))
 
@@ -39,7 +40,8 @@ def test_what_a_schema_brought_is_left_out_of_older_ones() -> None:
 
 
 def test_a_job_record_for_the_release_before_has_no_supervisors_of_ended_workers() -> None:
-    """If this fails, a leader of schema 1 meets `ended_on`, doesn't know it, and writes the job back without it."""
+    """If this fails, a leader of schema 1 meets `ended_on`, doesn't know it, and writes the job
+    back without it."""
     entry = job("j", ["b"], JobStatus.ACTIVE).record
     record = msgspec.structs.replace(entry, exits={"0": 0}, ended_on={"0": SupervisorId("h1")})
     old, new = (spoken("/jobs/j", encode(record), schema) for schema in (1, 2))
@@ -51,7 +53,8 @@ def test_a_job_record_for_the_release_before_has_no_supervisors_of_ended_workers
 
 @pytest.mark.usefixtures("next_release")
 def test_a_record_of_the_older_schema_is_written_anew_once() -> None:
-    """Broken, records would be left behind that the release after the next cannot read, or rewritten for ever."""
+    """Broken, records would be left behind that the release after the next cannot read, or
+    rewritten for ever."""
     entry = bundle("b")
     seen = snapshot([entry])
     assert seen.cluster is not None
@@ -62,7 +65,8 @@ def test_a_record_of_the_older_schema_is_written_anew_once() -> None:
 
 
 def test_a_later_releases_record_is_refused_by_name() -> None:
-    """Broken, a daemon that was left behind would call the cluster's records damaged, or half-read them."""
+    """Broken, a daemon that was left behind would call the cluster's records damaged, or half-read
+    them."""
     later = msgspec.json.encode({**msgspec.to_builtins(bundle("b").record), "schema": records.SCHEMA + 1})
     with pytest.raises(TorrentdistError) as caught:
         decode(later, BundleRecord, path=PATH)

@@ -77,7 +77,8 @@ def test_each_place_is_laid_over_the_one_before(places: dict[str, Path], tmp_pat
 def test_a_command_takes_no_port_of_a_daemon(
     places: dict[str, Path], tmp_path: Path, daemon: str, expected: int
 ) -> None:
-    """`upload --config` with the daemon's own file would find its port in use, or keep the daemon from starting."""
+    """`upload --config` with the daemon's own file would find its port in use, or keep the daemon
+    from starting."""
     (tmp_path / "named.toml").write_text(f"{daemon}[swarm]\nport = 7071\nupload_limit = 9\n")
     swarm = load_from(places, config_file=tmp_path / "named.toml").config.client_swarm
 
@@ -301,7 +302,8 @@ def test_a_secret_s_file_that_is_missing_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_setting_that_becomes_a_constant_is_honoured_and_named() -> None:
-    """If this fails, an upgrade breaks a daemon without a word, or a warning names what nobody has set."""
+    """If this fails, an upgrade breaks a daemon without a word, or a warning names what nobody has
+    set."""
     loaded = combine([toml_layer({"events": {"file_secs": 5.0, "rack": "a"}}, "a.toml")])
 
     expected = ["events.file_secs (a.toml) becomes a constant"]

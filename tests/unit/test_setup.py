@@ -1,4 +1,5 @@
-"""scripts/setup: what it says when this machine lacks something, and that it is quick when nothing is missing."""
+"""scripts/setup: what it says when this machine lacks something, and that it is quick when nothing
+is missing."""
 
 from __future__ import annotations
 
@@ -77,7 +78,8 @@ def test_a_changed_pyproject_is_installed_again(clone: Path) -> None:
 
 
 def test_without_java_an_ordinary_user_is_told_what_to_install(clone: Path) -> None:
-    """Without Java the demo fails in the middle; without the package's name its user has to search for it."""
+    """Without Java the demo fails in the middle; without the package's name its user has to search
+    for it."""
     make_ready(clone)
     program(clone, "id", "echo 1000")
     run = set_up(clone)

@@ -40,8 +40,8 @@ def test_only_what_a_leader_could_have_heard_counts() -> None:
 def test_many_come_less_often_and_still_long_before_they_are_called_silent(
     supervisors: int, limit: float, secs: float
 ) -> None:
-    """If this fails, a leader of a thousand hosts does nothing but hear heartbeats, or moves the work of those that it
-    told to come later."""
+    """If this fails, a leader of a thousand hosts does nothing but hear heartbeats, or moves the
+    work of those that it told to come later."""
     assert Silence(limit).heartbeat_secs(supervisors) == secs
 
 
@@ -55,7 +55,8 @@ def test_silence_may_be_allowed() -> None:
 
 @pytest.mark.anyio
 async def test_a_loop_that_is_stuck_ends_its_daemon() -> None:
-    """C7: a supervisor that hangs would keep its session alive, and with it places that it does not fill."""
+    """C7: a supervisor that hangs would keep its session alive, and with it places that it does not
+    fill."""
     ended, fine = threading.Event(), threading.Event()
     watchdog = Watchdog(patience=3, look_secs=0.05, end=ended.set)
     patient = Watchdog(patience=10_000, look_secs=0.05, end=fine.set)

@@ -89,7 +89,8 @@ def test_a_host_without_a_supervisor_says_so() -> None:
 
 
 def test_what_a_task_of_connect_was_told_is_our_error() -> None:
-    """`add_bundle(spark, "nope")` said `HTTP Error 404: Not Found` in a page of Java's and Python's stack traces."""
+    """`add_bundle(spark, "nope")` said `HTTP Error 404: Not Found` in a page of Java's and Python's
+    stack traces."""
     body = json.dumps(TorrentdistError("bundle_not_found", id="nope").to_wire())
     found = error_in(f"Job aborted: Traceback ...\n  RuntimeError: {TOLD}{body}\n\tat org.apache.spark ...")
 

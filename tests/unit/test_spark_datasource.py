@@ -41,7 +41,8 @@ def test_a_schema_that_does_not_fit_is_refused(column: str, said: str) -> None:
 
 
 def test_an_error_is_a_sentence_and_a_hint() -> None:
-    """Spark shows all frames of all causes: a hundred lines, with the reason somewhere in the middle."""
+    """Spark shows all frames of all causes: a hundred lines, with the reason somewhere in the
+    middle."""
     source = TorrentdistDataSource({"path": "bundles", "masters": NOBODY})
     reader = source.reader(StructType().add("id", StringType()))
     with pytest.raises(TorrentdistError) as caught:

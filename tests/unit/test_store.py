@@ -72,7 +72,8 @@ def tree(top: Path) -> dict[str, object]:
 
 
 def test_published_bundle_is_what_was_uploaded(store: Store, meta: Metafile, source: Path) -> None:
-    """A download could differ from the upload in a name, a byte, a link, an empty directory or the executable bit."""
+    """A download could differ from the upload in a name, a byte, a link, an empty directory or the
+    executable bit."""
     begin_and_fill(store, meta, source)
     stored = store.publish(meta.digest)
 
@@ -149,7 +150,8 @@ def test_publish_of_what_was_never_begun_is_refused(store: Store, meta: Metafile
 
 
 def test_metafile_is_there_from_begin_on(store: Store, meta: Metafile, source: Path) -> None:
-    """A download could not go on, or a holder not seed, without asking a master for the metafile."""
+    """A download could not go on, or a holder not seed, without asking a master for the
+    metafile."""
     none_yet = store.metafile(meta.digest)
     begin_and_fill(store, meta, source)
     while_arriving = store.metafile(meta.digest)
@@ -194,7 +196,8 @@ def test_discard_leaves_nothing(store: Store, published: Digest) -> None:
 
 
 def test_discard_copes_with_read_only_directories(store: Store, published: Digest) -> None:
-    """A bundle with a read-only directory in it could never be deleted by a daemon that is not root."""
+    """A bundle with a read-only directory in it could never be deleted by a daemon that is not
+    root."""
     (store.published()[published].content / "lib").chmod(0o500)
     store.discard(published)
 
@@ -220,7 +223,8 @@ def test_abandon_drops_what_is_arriving(store: Store, meta: Metafile, source: Pa
 
 
 def test_abandon_spares_what_is_published(store: Store, published: Digest) -> None:
-    """Giving up on a fetch that had just been completed by somebody else would delete the bundle."""
+    """Giving up on a fetch that had just been completed by somebody else would delete the
+    bundle."""
     store.abandon(published)
 
     assert [published] == list(store.published())
@@ -241,7 +245,8 @@ def test_damaged_bundle_is_no_longer_served_and_keeps_its_bytes(
 
 
 def test_repaired_bundle_is_published_again(store: Store, meta: Metafile, source: Path, published: Digest) -> None:
-    """A holder could not repair itself: its files would stay read-only, or the old complaint would stay."""
+    """A holder could not repair itself: its files would stay read-only, or the old complaint would
+    stay."""
     store.set_aside(published, "damaged")
     directory = store.begin(meta)
     writable = all(path.stat().st_mode & 0o200 for path in (directory / "content").rglob("*") if path.is_file())
@@ -256,7 +261,8 @@ def test_repaired_bundle_is_published_again(store: Store, meta: Metafile, source
 def test_repair_does_not_write_into_a_linked_download(
     store: Store, meta: Metafile, published: Digest, tmp_path: Path
 ) -> None:
-    """What a user has changed in a download that shares its files with the store would be overwritten by a repair."""
+    """What a user has changed in a download that shares its files with the store would be
+    overwritten by a repair."""
     (tmp_path / "download").hardlink_to(store.published()[published].content / "run.sh")
     store.set_aside(published, "damaged")
     arrived = store.begin(meta) / "content" / "run.sh"
@@ -350,7 +356,8 @@ def test_threads_at_work_on_one_bundle_take_turns(store: Store, meta: Metafile, 
             failures.append(exc)
 
     def publish() -> None:
-        # Between its two calls another thread may have removed the object: then it says so, and nothing else.
+        # Between its two calls another thread may have removed the object: then it says so, and
+        # nothing else.
         try:
             store.begin(meta)
             store.publish(meta.digest)

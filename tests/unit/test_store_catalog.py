@@ -1,4 +1,5 @@
-"""What bundle ids mean outlives a crash, and a change of it costs the same however many there are."""
+"""What bundle ids mean outlives a crash, and a change of it costs the same however many there
+are."""
 
 from __future__ import annotations
 
@@ -53,7 +54,8 @@ def test_a_change_writes_as_much_whatever_is_bound(path: Path) -> None:
 
 
 def test_a_torn_line_is_as_if_it_had_never_been(path: Path) -> None:
-    """A host that lost power while it wrote could not start again, or read one change as another."""
+    """A host that lost power while it wrote could not start again, or read one change as
+    another."""
     catalog = Catalog.open(path)
     catalog.bind(BundleId("a"), ONE)
     with log_of(path).open("ab") as file:

@@ -99,7 +99,8 @@ def test_a_symlink_that_leads_elsewhere_is_noticed(store: Store, meta: Metafile,
 
 
 def test_a_restored_copy_is_read_once(store: Store, meta: Metafile, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a restore from a backup, every byte would be read at every hand-out, or fetched again."""
+    """After a restore from a backup, every byte would be read at every hand-out, or fetched
+    again."""
     for path in [path for path in content(store).rglob("*") if path.is_file() and not path.is_symlink()]:
         copy = path.with_name("copy")
         shutil.copy2(path, copy)
@@ -127,7 +128,8 @@ def test_the_new_mark_outlives_a_restart(store: Store, meta: Metafile, monkeypat
 
 
 def test_a_file_that_was_written_a_moment_ago_gets_no_new_mark(store: Store, meta: Metafile) -> None:
-    """A second write within one tick of the file system's clock would pass for the bytes that were read."""
+    """A second write within one tick of the file system's clock would pass for the bytes that were
+    read."""
     index = content(store).parent / "index"
     before = index.read_bytes()
     os.utime(content(store) / "other", ns=(0, 0))

@@ -1,7 +1,8 @@
 """A store survives being killed before any single change that it makes on disk.
 
-Run as a program this file is the one that gets killed: a forked child walks a store through everything that it does and
-kills itself before its Nth change on disk; what it leaves is opened and judged. N rises until a child survives.
+Run as a program this file is the one that gets killed: a forked child walks a store through
+everything that it does and kills itself before its Nth change on disk; what it leaves is opened and
+judged. N rises until a child survives.
 """
 
 from __future__ import annotations
@@ -93,7 +94,8 @@ class Scene:
         ]
 
     def judge(self, store: Store, done: list[str]) -> list[str]:
-        """What is wrong after the steps in `done` were completed and perhaps half of another one."""
+        """What is wrong after the steps in `done` were completed and perhaps half of another
+        one."""
         published, arriving = store.published(), store.arriving()
         faults = [f"{d} is published and damaged" for d in published if store.verify(d) or store.check_quick(d)]
         faults += [f"{path} is left over" for path in (store.data_dir / "transit").iterdir()]
@@ -133,7 +135,8 @@ class Scene:
         return faults
 
     def attempt(self, number: int) -> tuple[bool, list[str]]:
-        """Whether a child survived that was to die before change `number`, and what is wrong with what it left."""
+        """Whether a child survived that was to die before change `number`, and what is wrong with
+        what it left."""
         data = self.top / f"try-{number}"
         shutil.copytree(self.top / "base", data, symlinks=True)
         progress = self.top / f"progress-{number}"
@@ -209,7 +212,8 @@ def run_this(mode: str, where: Path) -> dict[str, Any]:
 
 
 def test_store_survives_a_kill_before_any_change_on_disk(tmp_path: Path) -> None:
-    """A crash would publish half a bundle, lose a bundle or a name, resurrect what was removed, or leave its bytes."""
+    """A crash would publish half a bundle, lose a bundle or a name, resurrect what was removed, or
+    leave its bytes."""
     found = run_this("kill", tmp_path)
 
     assert found["faults"] == []
@@ -217,7 +221,8 @@ def test_store_survives_a_kill_before_any_change_on_disk(tmp_path: Path) -> None
 
 
 def test_publish_syncs_every_byte_before_the_link_and_the_link_at_last(tmp_path: Path) -> None:
-    """After a power failure the link of a bundle could be there and its bytes not, or a published bundle be gone."""
+    """After a power failure the link of a bundle could be there and its bytes not, or a published
+    bundle be gone."""
     found = run_this("trace", tmp_path)
 
     assert [

@@ -120,7 +120,8 @@ def test_a24_published_bundles_are_there_after_a_restart(filled: Path, meta: Met
 
 
 def test_a13_wiped_links_lose_no_bytes(filled: Path, meta: Metafile) -> None:
-    """A13: bundles would be deleted, or served unverified, because somebody emptied a directory of links."""
+    """A13: bundles would be deleted, or served unverified, because somebody emptied a directory of
+    links."""
     shutil.rmtree(filled / "bundles")
     with opened(filled) as store:
         found = (store.published(), store.arriving(), store.usage().arriving_bytes)
@@ -180,14 +181,16 @@ def test_order_that_was_overtaken_deletes_nothing(filled: Path, meta: Metafile) 
 
 
 def test_bundle_without_a_readable_index_is_checked_again(filled: Path, meta: Metafile) -> None:
-    """A published bundle of which nothing is known any more would be served, or stop the daemon from starting."""
+    """A published bundle of which nothing is known any more would be served, or stop the daemon
+    from starting."""
     (filled / "objects" / meta.digest / "index").write_bytes(b"\x00garbage")
     with opened(filled) as store:
         assert ({}, [meta.digest]) == (store.published(), store.arriving())
 
 
 def test_arriving_object_with_a_damaged_metafile_can_be_begun_again(filled: Path, meta: Metafile) -> None:
-    """One bad sector would stop a daemon from starting, or a bundle from ever being fetched again."""
+    """One bad sector would stop a daemon from starting, or a bundle from ever being fetched
+    again."""
     (filled / "bundles" / meta.digest).unlink()
     (filled / "objects" / meta.digest / "metafile").write_bytes(b"garbage")
     with opened(filled) as store:
@@ -202,7 +205,8 @@ def test_arriving_object_with_a_damaged_metafile_can_be_begun_again(filled: Path
 @pytest.mark.parametrize("name", ["store.json", "catalog.json"])
 @pytest.mark.parametrize("content", [b"", b"{", b'{"schema": 2}', b'{"schema": 1, "id": 7, "bindings": 7}'])
 def test_damaged_state_is_refused_and_kept(filled: Path, name: str, content: bytes) -> None:
-    """A damaged file would be replaced by an empty one, and pins, names or the store's id be lost silently."""
+    """A damaged file would be replaced by an empty one, and pins, names or the store's id be lost
+    silently."""
     (filled / name).write_bytes(content)
     with pytest.raises(TorrentdistError) as failure:
         Store.open(filled, lock_wait=0)
@@ -260,7 +264,8 @@ def test_changes_after_close_are_refused_for_names_too(data: Path) -> None:
 
 @pytest.mark.alone
 def test_five_hundred_bundles_open_quickly(filled: Path, meta: Metafile) -> None:
-    """A daemon with many bundles would be slow to start: metafiles or indexes would be parsed at open."""
+    """A daemon with many bundles would be slow to start: metafiles or indexes would be parsed at
+    open."""
     for number in range(499):
         other = filled / "objects" / f"{number:064x}"
         shutil.copytree(filled / "objects" / meta.digest, other)

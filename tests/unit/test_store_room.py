@@ -1,4 +1,5 @@
-"""Room in a store: reserved before the first byte, made by evicting what nobody needs, refused otherwise."""
+"""Room in a store: reserved before the first byte, made by evicting what nobody needs, refused
+otherwise."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ def claimed(which: Metafile, claim: KeepReason) -> Callable[[Digest], Collection
 
 @dataclass
 class Bundles:
-    """Makes bundles of one file each, and puts them into a store; its clock ticks with every publication."""
+    """Makes bundles of one file each, and puts them into a store; its clock ticks with every
+    publication."""
 
     tmp_path: Path
     now: float = 1000.0
@@ -95,7 +97,8 @@ def test_pinned_bundle_is_never_evicted(bundles: Bundles) -> None:
 
 @pytest.mark.parametrize("claim", [KeepReason.IN_USE, KeepReason.LAST_COPY])
 def test_a28_claimed_bundle_is_never_evicted(bundles: Bundles, claim: KeepReason) -> None:
-    """A28: room for one job would be made from the bundle of another, or from the last copy in the cluster."""
+    """A28: room for one job would be made from the bundle of another, or from the last copy in the
+    cluster."""
     store = bundles.open(limit_bytes=20 * KIB)
     needed, _ = bundles.put(store, "a", 10 * KIB), bundles.put(store, "b", 10 * KIB)
     store.begin(bundles.make("c", 10 * KIB), claims=claimed(needed, claim))
@@ -115,7 +118,8 @@ def test_nothing_is_evicted_for_a_caller_who_knows_no_claims(bundles: Bundles) -
 
 
 def test_a_refused_begin_leaves_the_store_as_it_was(bundles: Bundles) -> None:
-    """A fetch that cannot succeed would cost the bundles that were evicted for it, or block room for ever."""
+    """A fetch that cannot succeed would cost the bundles that were evicted for it, or block room
+    for ever."""
     store = bundles.open(limit_bytes=20 * KIB)
     pinned, _ = bundles.put(store, "a", 10 * KIB), bundles.put(store, "b", 10 * KIB)
     store.pin(pinned.digest)

@@ -1,4 +1,5 @@
-"""What surrounds a supervisor's workers: their places, local state on disk, directories, environment, output."""
+"""What surrounds a supervisor's workers: their places, local state on disk, directories,
+environment, output."""
 
 from __future__ import annotations
 
@@ -99,7 +100,8 @@ def test_bundles_of_what_still_runs_are_needed() -> None:
 
 
 def test_local_state_survives_a_restart_and_its_processes_do_not_survive_a_reboot(tmp_path: Path) -> None:
-    """If this fails, workers are not adopted, or a process of another boot is taken for one of ours."""
+    """If this fails, workers are not adopted, or a process of another boot is taken for one of
+    ours."""
     state = LocalState(
         boot="b1", generation=4, places=(WorkerPlace(job=ETL, worker=0, slot=2, run=RUN),), jobs={ETL: facts()}
     )
@@ -113,7 +115,8 @@ def test_local_state_survives_a_restart_and_its_processes_do_not_survive_a_reboo
 @pytest.mark.case("E5")
 @pytest.mark.parametrize("damage", [b"", b"{", b'{"schema": 99}', b'{"places": [{}]}'])
 def test_a_damaged_local_state_is_set_aside_and_its_session_given_up(tmp_path: Path, damage: bytes) -> None:
-    """If this fails, a supervisor never starts again, or keeps barriers that it knows nothing of."""
+    """If this fails, a supervisor never starts again, or keeps barriers that it knows nothing
+    of."""
     local_state.save_seat(tmp_path, boot_id(), Seat(SessionId(1, b"secret"), "host-1"))
     (tmp_path / local_state.STATE).write_bytes(damage)
     left = local_state.read_left(tmp_path)
@@ -163,7 +166,8 @@ def program(content: Path, **spec: Any) -> Program:
     ],
 )
 def test_a_program_of_the_bundle_comes_first(content: Path, named: str, found: str) -> None:
-    """If this fails, a job runs a program of the host in place of its own, or one outside its bundle."""
+    """If this fails, a job runs a program of the host in place of its own, or one outside its
+    bundle."""
     spec = JobSpec(name="etl", command=(named, "-v"))
 
     assert [found, "-v"] == command_of(spec, content, Path("/w"))
@@ -182,14 +186,16 @@ def test_the_environment_is_the_hosts_the_jobs_and_ours(tmp_path: Path, content:
 
 
 def test_a_worker_may_run_our_programs(tmp_path: Path, content: Path) -> None:
-    """If this fails, `torrentdist` in a job ends with an unknown variable: what its own supervisor told it."""
+    """If this fails, `torrentdist` in a job ends with an unknown variable: what its own supervisor
+    told it."""
     env = environment({}, Homes(tmp_path), program(content), RUN)
 
     assert set() == {name for name in env if name.startswith("TORRENTDIST_")} - WORKER_VARIABLES
 
 
 def test_a_worker_finds_its_bundles_whatever_it_did_before(tmp_path: Path, content: Path) -> None:
-    """If this fails, a worker that made a mess of its directory can never be started again, or loses its own files."""
+    """If this fails, a worker that made a mess of its directory can never be started again, or
+    loses its own files."""
     homes = Homes(tmp_path)
     prepare(homes, program(content), RUN)
     work = homes.work((ETL, 1))
@@ -208,7 +214,8 @@ def test_a_worker_finds_its_bundles_whatever_it_did_before(tmp_path: Path, conte
 
 
 def test_the_bundles_entries_are_in_the_workers_directory(tmp_path: Path, content: Path) -> None:
-    """If this fails, relative paths don't lead to the bundle's files, or a bundle hides `bundle` and `deps`."""
+    """If this fails, relative paths don't lead to the bundle's files, or a bundle hides `bundle`
+    and `deps`."""
     for name in ("bundle", "deps"):
         (content / name).mkdir()
         (content / name / "inner").touch()
@@ -224,7 +231,8 @@ def test_the_bundles_entries_are_in_the_workers_directory(tmp_path: Path, conten
 def test_a_restart_clears_links_of_an_older_bundle_and_spares_what_the_worker_made(
     tmp_path: Path, content: Path
 ) -> None:
-    """If this fails, a worker sees files of a bundle that it doesn't run, or loses what it has made."""
+    """If this fails, a worker sees files of a bundle that it doesn't run, or loses what it has
+    made."""
     homes = Homes(tmp_path)
     prepare(homes, program(content), RUN)
     work = homes.work((ETL, 1))
@@ -299,7 +307,8 @@ def test_a_spark_driver_names_the_error_and_not_its_last_line(tmp_path: Path) ->
     ],
 )
 def test_a_last_line_cannot_steer_a_terminal_and_is_bounded(said: str, told: str) -> None:
-    """If this fails, a job writes to the terminal of whoever lists jobs, or fills every answer of the masters."""
+    """If this fails, a job writes to the terminal of whoever lists jobs, or fills every answer of
+    the masters."""
     assert told == last_line(said)
 
 
@@ -365,7 +374,8 @@ def test_a_proof_prolongs_what_the_barriers_allow_and_never_shortens_it(tmp_path
 
 
 def test_one_that_runs_on_when_isolated_hears_of_us_now_and_then(tmp_path: Path) -> None:
-    """If this fails, on_isolation = "run" changes nothing, or outlives its supervisor or its session for ever."""
+    """If this fails, on_isolation = "run" changes nothing, or outlives its supervisor or its
+    session for ever."""
     path, now = tmp_path / "lease.json", clock()
     runs = {"run": (of(OnIsolation.RUN), True), "before": (of(OnIsolation.RUN, session=6), True)}
     LeaseFile(path).write(RunLease(SESSION, now + 1.0, now + 2.0, ending=1.0), 5.0, runs, ToProve())
@@ -393,7 +403,8 @@ def test_one_that_runs_on_when_isolated_hears_of_us_now_and_then(tmp_path: Path)
 def test_only_all_masters_together_prove_that_nobody_was_given_our_place(
     said: Mapping[Known, SightView | None], proof: bool
 ) -> None:
-    """If this fails, a host on the wrong side of a partition runs what a leader has moved, or is about to."""
+    """If this fails, a host on the wrong side of a partition runs what a leader has moved, or is
+    about to."""
     assert proof is is_proof(said, 4)
 
 

@@ -31,7 +31,8 @@ async def test_a_server_of_uvicorn_has_what_the_adapter_replaces() -> None:
 
 
 async def test_a_running_server_shows_its_connections_and_answers() -> None:
-    """If this fails, an answer that broke off ends like a whole one, and a stop waits for a client for ever."""
+    """If this fails, an answer that broke off ends like a whole one, and a stop waits for a client
+    for ever."""
     begun = asyncio.Event()
 
     async def endless(_: Scope, receive: Receive, send: Send) -> None:

@@ -55,7 +55,8 @@ def test_nothing_that_steers_a_terminal_is_printed(hostile: str) -> None:
 
 
 def test_a_note_is_added_to_the_sentence_and_crosses_processes() -> None:
-    """A client would say only that there is no bundle, where the master knows that it was removed."""
+    """A client would say only that there is no bundle, where the master knows that it was
+    removed."""
     error = TorrentdistError("bundle_not_found", id="etl-1", note="it was removed")
 
     assert "there is no bundle 'etl-1': it was removed" == error.message

@@ -82,7 +82,8 @@ async def examine(config: Config, origins: Mapping[str, str]) -> list[Finding]:
 
 
 def _with_own_master(config: Config, origins: Mapping[str, str]) -> Config:
-    """A master's configuration seldom names masters: then its own is asked, which knows the others."""
+    """A master's configuration seldom names masters: then its own is asked, which knows the
+    others."""
     own = _address(Path(config.master.data_dir))
     said = origins.get("client.masters", DEFAULT_ORIGIN) != DEFAULT_ORIGIN
     if said or own is None or origins.get("master.data_dir", DEFAULT_ORIGIN) == DEFAULT_ORIGIN:

@@ -181,7 +181,8 @@ _LONGEST_PLAIN_JOB = 100
 
 
 def worker_resource(id_: JobId, worker: int) -> str:
-    """Returns the resource that stands for a worker in the jobs' group. No two workers share one."""
+    """Returns the resource that stands for a worker in the jobs' group. No two workers share
+    one."""
     plain = ids.job_id(id_)
     if len(plain) > _LONGEST_PLAIN_JOB:
         plain = JobId(f"{plain[:60]}-{hashlib.sha256(plain.encode()).hexdigest()[:32]}")

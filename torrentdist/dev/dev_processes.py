@@ -46,7 +46,8 @@ class DevState(msgspec.Struct, kw_only=True):
 
 
 def birth_of(pid: int) -> int | None:
-    """Returns when a process started, in the kernel's ticks since boot. None if it doesn't exist."""
+    """Returns when a process started, in the kernel's ticks since boot. None if it doesn't
+    exist."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
@@ -121,7 +122,8 @@ def has_state(directory: Path) -> bool:
 
 
 def read_state(directory: Path) -> DevState:
-    """Reads the state of this directory. Raises `not_found` if no cluster was ever started in it."""
+    """Reads the state of this directory. Raises `not_found` if no cluster was ever started in
+    it."""
     try:
         state = msgspec.json.decode((directory / STATE).read_bytes(), type=DevState)
     except FileNotFoundError:

@@ -1,1 +1,2 @@
-"""What a master and a supervisor share: a host's store, engine and agent at work, the HTTP shell, logs, signals."""
+"""What a master and a supervisor share: a host's store, engine and agent at work, the HTTP shell,
+logs, signals."""

@@ -1,8 +1,8 @@
 """Fetches of bundles through the plug-in: from the reservation of room to the publication.
 
-Always: a bundle is published only after every byte of it was verified, by the engine or by reading it all, and what is
-published is seeded. There is one fetch for each digest, however many callers ask.
-Never: decide which bundles this host wants; that is the daemon's plan.
+Always: a bundle is published only after every byte of it was verified, by the engine or by reading
+it all, and what is published is seeded. There is one fetch for each digest, however many callers
+ask. Never: decide which bundles this host wants; that is the daemon's plan.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ class Fetches:
         return self._by_plugin.get(digest, 0)
 
     async def fetch(self, bundle_id: BundleId, meta: Metafile, *, plugin_metafile: bytes | None = None) -> StoredBundle:
-        """Returns when the bundle is published here, fetching it unless it is. Raises what went wrong."""
+        """Returns when the bundle is published here, fetching it unless it is. Raises what went
+        wrong."""
         task = self._tasks.get(meta.digest)
         if task is None:
             task = asyncio.create_task(self._fetch(bundle_id, meta, plugin_metafile), name=f"fetch {bundle_id}")
@@ -130,7 +131,8 @@ class Fetches:
             ) from exc
 
     async def fetch_from_uploader(self, bundle_id: BundleId, meta: Metafile) -> StoredBundle:
-        """Fetches a bundle from its uploader's swarm and hands it to a plug-in that does not have it yet."""
+        """Fetches a bundle from its uploader's swarm and hands it to a plug-in that does not have
+        it yet."""
         async with self._told(bundle_id, meta) as download:
             home = await self._store.begin(meta)
             download.prepared()

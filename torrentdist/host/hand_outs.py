@@ -1,9 +1,10 @@
-"""The one door through which readers get content of the store; it checks that the content is as it was published.
+"""The one door through which readers get content of the store; it checks that the content is as it
+was published.
 
-Always: a bundle that is not as it was published is set aside at once, for the daemon to fetch again. A bundle is also
-checked when a peer leaves its swarm, because peers leave a host that sends them wrong bytes, and when its own
-transfer cannot read it.
-Never: fetch, or check one bundle on behalf of peers more than once in PAUSE_SECS.
+Always: a bundle that is not as it was published is set aside at once, for the daemon to fetch
+again. A bundle is also checked when a peer leaves its swarm, because peers leave a host that sends
+them wrong bytes, and when its own transfer cannot read it. Never: fetch, or check one bundle on
+behalf of peers more than once in PAUSE_SECS.
 """
 
 from __future__ import annotations
@@ -25,12 +26,14 @@ from torrentdist.model.wire.transfer_messages import TransferPhase
 log = structlog.get_logger(__name__)
 
 PAUSE_SECS = 2.0
-"""How long a check waits after a peer has left: many peers leave at once when a swarm is done, and one check does."""
+"""How long a check waits after a peer has left: many peers leave at once when a swarm is done, and
+one check does."""
 
 
 class HandOuts:
     def __init__(self, runtime: HostRuntime, on_damage: Callable[[], None]) -> None:
-        """`on_damage` is called when a bundle was set aside: the daemon's plan may want it again."""
+        """`on_damage` is called when a bundle was set aside: the daemon's plan may want it
+        again."""
         self._runtime = runtime
         self._store = runtime.store
         self._on_damage = on_damage
@@ -39,10 +42,12 @@ class HandOuts:
         runtime.events.subscribe(self._hear)
 
     async def checked(self, digest: Digest, paths: Collection[str] | None = None) -> StoredBundle | None:
-        """Returns a published bundle whose files `paths` (None: all) are as they were published; otherwise None."""
+        """Returns a published bundle whose files `paths` (None: all) are as they were published;
+        otherwise None."""
         if await self._damage(digest, paths):
             async with self._rejecting:
-                # Another caller may have set it aside meanwhile, and it may be whole again: look once more.
+                # Another caller may have set it aside meanwhile, and it may be whole again: look
+                # once more.
                 damage = await self._damage(digest, paths)
                 if damage:
                     await self._runtime.set_aside(digest, f"{damage[0].path}: {damage[0].reason}")
@@ -62,9 +67,11 @@ class HandOuts:
             return []  # it was removed meanwhile
 
     async def file(self, digest: Digest, relative: str) -> str | None:
-        """Returns the path, within the bundle's content, of the file that `relative` names, with symlinks followed.
+        """Returns the path, within the bundle's content, of the file that `relative` names, with
+        symlinks followed.
 
-        None: the file is not here as it was published. Raises `not_found` if the bundle has no such file.
+        None: the file is not here as it was published. Raises `not_found` if the bundle has no such
+        file.
         """
         store = self._store
         stored = store.get(digest)

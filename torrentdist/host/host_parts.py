@@ -1,4 +1,5 @@
-"""What all parts of a host's runtime share: its store, its engine, its log of events, and the way to tell masters."""
+"""What all parts of a host's runtime share: its store, its engine, its log of events, and the way
+to tell masters."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""What this host knows of the swarms it is in, from the masters' answers, and whom its engine may talk to.
+"""What this host knows of the swarms it is in, from the masters' answers, and whom its engine may
+talk to.
 
-Always: the last answer stands for as long as no newer one comes, so that transfers go on without masters.
-Never: ask a master. The agent does, and hands its picture to `apply`.
+Always: the last answer stands for as long as no newer one comes, so that transfers go on without
+masters. Never: ask a master. The agent does, and hands its picture to `apply`.
 """
 
 from __future__ import annotations

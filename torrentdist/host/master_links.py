@@ -1,7 +1,7 @@
 """A daemon's way to the masters for what any of them may answer: metafiles.
 
-Always holds: a dead or slow master delays by its own short deadline and no more; the answer's digest is checked
-before it is believed, and after a damaged one the next master is asked.
+Always holds: a dead or slow master delays by its own short deadline and no more; the answer's
+digest is checked before it is believed, and after a damaged one the next master is asked.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ def http_client(token: str | None) -> Http:
 
 
 class MasterLinks:
-    """`me`: who asks. Each host asks the masters in its own order, so that no master has all of the questions."""
+    """`me`: who asks. Each host asks the masters in its own order, so that no master has all of the
+    questions."""
 
     def __init__(self, http: Http, urls: Callable[[], Sequence[str]], me: str) -> None:
         self._http = http
@@ -49,8 +50,9 @@ class MasterLinks:
         self._urls: Callable[[], list[str]] = lambda: rendezvous(urls(), me)
 
     async def metafile(self, bundle: BundleId) -> Metafile:
-        """The metafile of a bundle that is available; `bundle_not_found` as soon as one master says so. A master that
-        many ask sends us to another host; if that doesn't have it in time, the master must give it."""
+        """The metafile of a bundle that is available; `bundle_not_found` as soon as one master says
+        so. A master that many ask sends us to another host; if that doesn't have it in time, the
+        master must give it."""
         path = f"/v1/bundles/{bundle}/metafile"
         told = await self._answer(f"{path}?for={self._me}", self._urls(), _metafile_or_where)
         if isinstance(told, Metafile):
@@ -90,7 +92,8 @@ class MasterLinks:
         return await self._answer(path, urls, lambda told: told.content)
 
     async def _answer(self, path: str, urls: Sequence[str], read: Callable[[Answer], T]) -> T:
-        """Returns the first answer that `read` finds sound. A thread reads it, because a metafile may be large."""
+        """Returns the first answer that `read` finds sound. A thread reads it, because a metafile
+        may be large."""
         return await first_sound(self._http, urls, path, lambda answer: in_heavy_thread(read, answer))
 
 

@@ -1,4 +1,5 @@
-"""The last few metafiles of the store in their parsed form, for readers that ask for the same ones again and again.
+"""The last few metafiles of the store in their parsed form, for readers that ask for the same ones
+again and again.
 
 Always: a metafile is parsed once, however many ask at once.
 Never: hold more than KEPT metafiles, or remember a failure.

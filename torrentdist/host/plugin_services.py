@@ -1,4 +1,5 @@
-"""The services that a host offers its plug-in: blocking calls from the plug-in's threads into the daemon's event loop.
+"""The services that a host offers its plug-in: blocking calls from the plug-in's threads into the
+daemon's event loop.
 
 Always: a call ends after its deadline, so that a stuck loop or swarm never holds a thread for ever.
 Never: run in the event loop itself.
@@ -73,7 +74,8 @@ class LoopServices:
         return self._call(self._sources.holders(BundleId(bundle_id)), f"listing the holders of {bundle_id}")
 
     def http(self) -> httpx.Client:
-        """The client is made when the plug-in first asks, in its thread: reading the trusted roots takes time."""
+        """The client is made when the plug-in first asks, in its thread: reading the trusted roots
+        takes time."""
         with self._opening:
             if self._http is None:
                 self._http = httpx.Client(

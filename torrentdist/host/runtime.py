@@ -1,7 +1,8 @@
-"""A host's bundles at work: its store, its transfers and its fetches, as one thing that a daemon steers.
+"""A host's bundles at work: its store, its transfers and its fetches, as one thing that a daemon
+steers.
 
-Always: what is damaged is set aside before anybody gets it. A swarm entry says `complete` only of a published bundle.
-Never: decide which bundles this host wants; that is the daemon's plan.
+Always: what is damaged is set aside before anybody gets it. A swarm entry says `complete` only of a
+published bundle. Never: decide which bundles this host wants; that is the daemon's plan.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ class HostRuntime:
         self._peerless = Peerless()
 
     async def start(self) -> None:
-        """Seeds what the store has. A bundle that sizes and times show to be damaged is set aside instead."""
+        """Seeds what the store has. A bundle that sizes and times show to be damaged is set aside
+        instead."""
         for digest in self.store.published():
             damage = await self.store.check_quick(digest)
             try:
@@ -70,7 +72,8 @@ class HostRuntime:
         return entries
 
     def _entry(self, view: TransferView) -> SwarmEntry:
-        """`complete` is said of published bundles only: a client that waits for this host must not be told sooner."""
+        """`complete` is said of published bundles only: a client that waits for this host must not
+        be told sooner."""
         return SwarmEntry(
             digest=view.digest,
             complete=view.phase is TransferPhase.SEEDING and self.store.get(view.digest) is not None,
@@ -128,7 +131,8 @@ class HostRuntime:
         return [item.path for item in damage]
 
     async def set_aside(self, digest: Digest, reason: str) -> None:
-        """Unpublishes a damaged bundle. It is arriving again, and only what is damaged is fetched."""
+        """Unpublishes a damaged bundle. It is arriving again, and only what is damaged is
+        fetched."""
         log.warning("damaged bundle set aside", digest=digest, reason=reason)
         try:
             await self.engine.remove(digest)  # first: a fetch would take what is seeded for verified

@@ -1,6 +1,8 @@
-"""Reads every published bundle again, slowly, to find what the disk has damaged before a peer or a job does.
+"""Reads every published bundle again, slowly, to find what the disk has damaged before a peer or a
+job does.
 
-Always: one bundle at a time, with a rest as long as the reading took, so that serving goes on undisturbed.
+Always: one bundle at a time, with a rest as long as the reading took, so that serving goes on
+undisturbed.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ SETTLE_SECS = 2.0
 
 
 async def scrub(runtime: HostRuntime, period: float, on_damage: Callable[[], None]) -> None:
-    """Verifies every published bundle after the start and, if `period` is not 0, again after each period."""
+    """Verifies every published bundle after the start and, if `period` is not 0, again after each
+    period."""
     await asyncio.sleep(SETTLE_SECS)
     while True:
         for digest in runtime.store.published():

@@ -1,8 +1,9 @@
-"""Fetching and seeding by BitTorrent: one transfer in the engine for each bundle that is arriving or published.
+"""Fetching and seeding by BitTorrent: one transfer in the engine for each bundle that is arriving
+or published.
 
-Always: every byte of a finished fetch was verified by the engine. A transfer for which nothing arrives any more ends
-with `timed_out`, and what has arrived stays on disk.
-Never: publish, or decide what this host wants.
+Always: every byte of a finished fetch was verified by the engine. A transfer for which nothing
+arrives any more ends with `timed_out`, and what has arrived stays on disk. Never: publish, or
+decide what this host wants.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from torrentdist.swarm.engine.preparation import ReadyTorrent, ready_to_fetch, r
 
 STALL_SECS = 60.0
 FIRST_PEERS_SECS = 0.3
-"""How long a fetch waits for its first peers. Those that are given with a torrent are dialled at once, later ones with
-the engine's next tick."""
+"""How long a fetch waits for its first peers. Those that are given with a torrent are dialled at
+once, later ones with the engine's next tick."""
 
 
 class SwarmTransfers:
@@ -55,7 +56,8 @@ class SwarmTransfers:
         self._verified.discard(digest)
 
     def share_limit(self, digests: Collection[Digest], rate: int) -> None:
-        """Limits these bundles together to `rate` bytes per second; 0 means no limit. Nothing else is limited."""
+        """Limits these bundles together to `rate` bytes per second; 0 means no limit. Nothing else
+        is limited."""
         self._limits = {digest: max(1, rate // len(digests)) for digest in digests} if rate else {}
         for transfer in self._engine.transfers():
             if transfer.active:

@@ -1,1 +1,2 @@
-"""The launcher of a host: it starts each run of a worker in namespaces of its own, and the run ends with its lease."""
+"""The launcher of a host: it starts each run of a worker in namespaces of its own, and the run ends
+with its lease."""

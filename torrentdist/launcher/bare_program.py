@@ -1,4 +1,5 @@
-"""The command lines of the launcher's small programs: a bare Python that finds this package, and little else.
+"""The command lines of the launcher's small programs: a bare Python that finds this package, and
+little else.
 
 Always: the program is one of ours, never a path from a request.
 Never: import anything but the standard library.

@@ -1,7 +1,7 @@
 """Starts guardians, and finds out whether they can give their runs namespaces on this host.
 
-Always: a guardian is a process of its own that outlives its starter. It inherits one descriptor and nothing else.
-Never: wait for a run, or remember one.
+Always: a guardian is a process of its own that outlives its starter. It inherits one descriptor and
+nothing else. Never: wait for a run, or remember one.
 """
 
 import os
@@ -36,9 +36,10 @@ def start_guardian(
 ) -> tuple[int, int]:
     """Starts a guardian and returns its pid and birth.
 
-    `told` is a pipe that hears when the worker has started; it closes with the guardian at the latest. `caller`
-    is the user whose files the guardian works with. `groups` is the directory of the runs' control groups;
-    empty: they have none."""
+    `told` is a pipe that hears when the worker has started; it closes with the guardian at the
+    latest. `caller` is the user whose files the guardian works with. `groups` is the directory of
+    the runs' control groups; empty: they have none.
+    """
     how = NAMESPACES if namespaces else PLAIN
     command = bare_program.command(GUARDIAN, home, run, how, str(caller.uid), str(caller.gid), groups)
     pid = os.posix_spawn(

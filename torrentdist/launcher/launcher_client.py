@@ -1,7 +1,8 @@
-"""What a daemon asks the launcher of its host: to start a guardian, and whether runs get namespaces here.
+"""What a daemon asks the launcher of its host: to start a guardian, and whether runs get namespaces
+here.
 
-Always: an answer comes within a deadline, or an error that says whether the launcher may still act on the
-request. Without a launcher, the same work is done in this process, with its own privileges.
+Always: an answer comes within a deadline, or an error that says whether the launcher may still act
+on the request. Without a launcher, the same work is done in this process, with its own privileges.
 It blocks: call it in threads.
 """
 
@@ -98,5 +99,6 @@ class LauncherClient:
 
 
 def starter(path: str) -> Starter:
-    """Returns how guardians are started here. `path` is the launcher's socket; empty: there is no launcher."""
+    """Returns how guardians are started here. `path` is the launcher's socket; empty: there is no
+    launcher."""
     return LauncherClient(path) if path else OwnStarter()

@@ -1,9 +1,10 @@
-"""The launcher: a small process, one per host, that may start runs with privileges which the daemon does not have.
+"""The launcher: a small process, one per host, that may start runs with privileges which the daemon
+does not have.
 
-Always: it serves one user, the daemon's; the kernel tells which user is at the other end of its socket.
-It keeps no state: when it is killed, stopped or restarted, no run changes.
-Never: read or write a file for the daemon with its own privileges, or start a program that a request names.
-It starts guardians only, and they act as the daemon's user.
+Always: it serves one user, the daemon's; the kernel tells which user is at the other end of its
+socket. It keeps no state: when it is killed, stopped or restarted, no run changes. Never: read or
+write a file for the daemon with its own privileges, or start a program that a request names. It
+starts guardians only, and they act as the daemon's user.
 """
 
 import argparse
@@ -94,7 +95,9 @@ def _descriptors(extra: list[tuple[int, int, bytes]]) -> list[int]:
 def bind(path: str, caller: User) -> socket.socket:
     """Returns a socket at `path` that the caller alone may use.
 
-    A lock beside it tells the socket of a launcher that is alive from one that a dead launcher left."""
+    A lock beside it tells the socket of a launcher that is alive from one that a dead launcher
+    left.
+    """
     lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

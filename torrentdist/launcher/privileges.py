@@ -1,8 +1,8 @@
 """The user of a process, for a while or for good, and the kernel's ties between parent and child.
 
-Always: a process that became another user cannot go back. The guardian keeps one capability, CAP_KILL, so
-that its signals and its death reach a run of any user.
-Never: import anything but the standard library.
+Always: a process that became another user cannot go back. The guardian keeps one capability,
+CAP_KILL, so that its signals and its death reach a run of any user. Never: import anything but the
+standard library.
 """
 
 import ctypes
@@ -67,7 +67,8 @@ def become_keeping_kill(user: User) -> None:
 
 
 def die_with_parent() -> None:
-    """Has the kernel kill this process when its parent dies, even if it is stopped. A change of user clears this."""
+    """Has the kernel kill this process when its parent dies, even if it is stopped. A change of
+    user clears this."""
     _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 

@@ -1,4 +1,5 @@
-"""Processes as /proc shows them: identified by pid and time of birth, and found below their ancestor.
+"""Processes as /proc shows them: identified by pid and time of birth, and found below their
+ancestor.
 
 Always: a pid together with its birth names one process for ever.
 Never: import anything but the standard library.
@@ -10,7 +11,8 @@ import signal
 
 
 def birth_of(pid: int) -> int | None:
-    """Returns when a process was started, in ticks since boot; None if there is none, or it is dead."""
+    """Returns when a process was started, in ticks since boot; None if there is none, or it is
+    dead."""
     fields = _stat_of(pid)
     return None if fields is None or fields[0] in "ZX" else int(fields[19])
 
@@ -31,7 +33,8 @@ def descendants_of(root: int) -> set[int]:
 
 
 def kill_descendants() -> None:
-    """Sends SIGKILL to every process below this one. New ones may appear meanwhile: repeat until none is left."""
+    """Sends SIGKILL to every process below this one. New ones may appear meanwhile: repeat until
+    none is left."""
     for pid in descendants_of(os.getpid()):
         with contextlib.suppress(ProcessLookupError, PermissionError):  # dead already
             os.kill(pid, signal.SIGKILL)

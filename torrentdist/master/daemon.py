@@ -216,7 +216,8 @@ class Master:
         log.info("master stopped")
 
     async def _hand_over(self) -> None:
-        """A leader that stops takes on nothing from now on: a standby that can lead at once takes over."""
+        """A leader that stops takes on nothing from now on: a standby that can lead at once takes
+        over."""
         if self._registration is None or not self.leadership.is_leader():
             return
         with contextlib.suppress(TimeoutError):
@@ -224,8 +225,8 @@ class Master:
                 await self.leadership.leave("stopped", successor(self.snapshot().election, await self.roles.all()))
 
     async def _say_goodbye(self, registration: Registration) -> None:
-        """Tells the others at once, so that they need not wait for the session to end. Without ZooKeeper it gives up
-        after GOODBYE_SECS."""
+        """Tells the others at once, so that they need not wait for the session to end. Without
+        ZooKeeper it gives up after GOODBYE_SECS."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(GOODBYE_SECS):
                 await self.leadership.leave("stopped")
@@ -233,8 +234,8 @@ class Master:
                 await registration.close()
 
     async def _join_cluster(self, background: Background) -> None:
-        """Connects, checks the ACLs, mirrors the records, waits for a cluster, registers and queues for leadership,
-        in this order."""
+        """Connects, checks the ACLs, mirrors the records, waits for a cluster, registers and queues
+        for leadership, in this order."""
         await enter(self._zookeeper)
         if self._repair_acls:
             mended = await answered(self._zookeeper, lambda: acl.repair_tree(self._zookeeper))

@@ -1,4 +1,5 @@
-"""This master's id, its ZooKeeper session, and its mirror of the records, for the parts that need all three."""
+"""This master's id, its ZooKeeper session, and its mirror of the records, for the parts that need
+all three."""
 
 from __future__ import annotations
 

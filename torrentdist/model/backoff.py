@@ -30,7 +30,8 @@ class Retry:
         self._told: set[str] = set()
 
     def failed(self, state: str) -> bool:
-        """Notes a failure. Returns whether it is the first of this `state` since the last success."""
+        """Notes a failure. Returns whether it is the first of this `state` since the last
+        success."""
         self._failures += 1
         is_news = state not in self._told
         self._told.add(state)

@@ -212,6 +212,7 @@ NAMES: Mapping[str, type[Fact]] = {str(kind.__struct_config__.tag): kind for kin
 
 
 def line_of(fact: Fact, writer: Writer, *, seq: int, at: float, clock: float | None) -> bytes:
-    """Returns one line of an event file, with its line end. `clock` plus `at` is ZooKeeper's time."""
+    """Returns one line of an event file, with its line end. `clock` plus `at` is ZooKeeper's
+    time."""
     envelope: dict[str, Any] = {"v": SCHEMA_VERSION, **msgspec.structs.asdict(writer), "seq": seq, "at": at}
     return msgspec.json.encode({**envelope, "clock": clock, **msgspec.to_builtins(fact)}) + b"\n"

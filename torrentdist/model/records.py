@@ -228,7 +228,8 @@ class ClusterRecord(Record, frozen=True, kw_only=True):
 
 
 class RequestRecord(Record, frozen=True, kw_only=True):
-    """/requests/<bucket>/<request-id>: a mutation that was claimed, and its answer once it is done."""
+    """/requests/<bucket>/<request-id>: a mutation that was claimed, and its answer once it is
+    done."""
 
     content: str
     """Hash of everything that was asked for."""

@@ -30,7 +30,8 @@ def printable(text: str, *, keep: str = "") -> str:
 
 
 def cause_text(exc: BaseException) -> str:
-    """Words an exception for a person: `/a/b: No such file or directory`. Empty if it says nothing."""
+    """Words an exception for a person: `/a/b: No such file or directory`. Empty if it says
+    nothing."""
     if isinstance(exc, OSError):
         names = [os.fsdecode(name) for name in (exc.filename, exc.filename2) if isinstance(name, str | bytes)]
         return ": ".join(filter(None, [" to ".join(names), os_sentence(exc)]))

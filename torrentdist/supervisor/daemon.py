@@ -1,7 +1,8 @@
-"""The supervisor daemon: keeps this host's bundles, takes part in swarms, serves the loopback gateway.
+"""The supervisor daemon: keeps this host's bundles, takes part in swarms, serves the loopback
+gateway.
 
-Always holds: the data path needs no master and no ZooKeeper; while both are away, what is being fetched goes on, what
-is here is served and seeded, and the last assignment stands.
+Always holds: the data path needs no master and no ZooKeeper; while both are away, what is being
+fetched goes on, what is here is served and seeded, and the last assignment stands.
 """
 
 from __future__ import annotations
@@ -176,7 +177,8 @@ class Supervisor:
         if self._registration is not None:
             await (self._registration.abandon() if leaves_workers else self._registration.close())
         await self.lookout.close()
-        # Workers run on under their guardians for as long as the session lasts: time enough for a new process.
+        # Workers run on under their guardians for as long as the session lasts: time enough for a
+        # new process.
         await host.close(keep_session=leaves_workers)
         log.info("supervisor stopped")
 
@@ -284,8 +286,8 @@ class Supervisor:
     # ZooKeeper: register, and follow the assignment
 
     async def _follow_zookeeper(self, background: Background) -> None:
-        """Takes part in the cluster that is there, and in one that an operator puts in its place, through every
-        outage."""
+        """Takes part in the cluster that is there, and in one that an operator puts in its place,
+        through every outage."""
         await enter(self._zookeeper)
         background.spawn("lookout", self.lookout.run())
         while True:
@@ -295,7 +297,8 @@ class Supervisor:
             await self._take_part(cluster)
 
     async def _take_part(self, cluster: str) -> None:
-        """Stay registered and follow the assignment, until ZooKeeper holds another cluster than this one."""
+        """Stay registered and follow the assignment, until ZooKeeper holds another cluster than
+        this one."""
         registration = Registration(self._zookeeper, self._record(), look_secs=LOOK_SECS, cluster=cluster)
         self._registration = registration
         registration.on_change.append(lambda registered: None if registered else self.lookout.look_around())

@@ -1,8 +1,10 @@
-"""What this host learns from ZooKeeper: its assignment, which it watches, and the masters, which it looks at.
+"""What this host learns from ZooKeeper: its assignment, which it watches, and the masters, which it
+looks at.
 
-Always holds: `known_at` is no later than what is known of the masters. A look is sent right behind each write that
-keeps the host's lease, so whoever may count on the lease knows every master that was registered when it was written
-(docs/decisions/0008-isolation.md). Must not do: leave a watch on anything but the assignment.
+Always holds: `known_at` is no later than what is known of the masters. A look is sent right behind
+each write that keeps the host's lease, so whoever may count on the lease knows every master that
+was registered when it was written (docs/decisions/0008-isolation.md). Must not do: leave a watch on
+anything but the assignment.
 """
 
 from __future__ import annotations
@@ -28,8 +30,8 @@ from torrentdist.model.records import AssignmentRecord
 log = structlog.get_logger(__name__)
 
 LOOK_SECS = 10.0
-"""How often it looks at everything, whatever the watch says; in the mean, since hosts that had news at the same moment
-must not all look at the same moment ever after."""
+"""How often it looks at everything, whatever the watch says; in the mean, since hosts that had news
+at the same moment must not all look at the same moment ever after."""
 NO_CLUSTER_LOOK_SECS = 1.0
 """While there is no cluster: nothing tells when there is one."""
 READ_SECS = 5.0

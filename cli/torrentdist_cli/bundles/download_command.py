@@ -43,7 +43,8 @@ def download(
 
     What has arrived when it ends early is kept: the same command goes on from there.
 
-    --force replaces neither the current directory, a home directory or a mount point, nor a directory that holds one.
+    --force replaces neither the current directory, a home directory or a mount point, nor a
+    directory that holds one.
 
     With -q: the path.
     """

@@ -82,7 +82,8 @@ def summary(fleet: FleetView) -> str:
 
 
 def shown_hosts(hosts: Sequence[HostProgress], rows: int) -> list[HostProgress]:
-    """The hosts that get a row: all by name if they fit, else those in trouble, then the slowest."""
+    """The hosts that get a row: all by name if they fit, else those in trouble, then the
+    slowest."""
     if len(hosts) <= rows:
         return sorted(hosts, key=lambda host: host.supervisor)
     ranked = sorted(hosts, key=lambda host: (_ORDER.index(host.state), -eta(host), host.done, host.supervisor))
@@ -121,7 +122,8 @@ def _stands(host: HostProgress) -> bool:
 
 
 def picture(fleet: FleetView, height: int, width: int) -> Any:
-    """The fleet as rich draws it, at most `height` rows high; a narrow terminal gets fewer columns."""
+    """The fleet as rich draws it, at most `height` rows high; a narrow terminal gets fewer
+    columns."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text

@@ -40,8 +40,9 @@ _SECS = 60.0
 def prune(session: Session, older_than: float, cluster: bool, dry_run: bool) -> None:
     """Drop what nothing on this host needs.
 
-    What is assigned, pinned, in use or the last copy stays, and the answer says why. With --cluster: remove every
-    bundle that is not pinned, not distributed to a host, and needed by no job that lives, as `bundle rm` does.
+    What is assigned, pinned, in use or the last copy stays, and the answer says why. With
+    --cluster: remove every bundle that is not pinned, not distributed to a host, and needed by no
+    job that lives, as `bundle rm` does.
 
     With -q: the number of bytes that are free now.
     """

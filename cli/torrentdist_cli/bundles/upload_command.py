@@ -35,7 +35,8 @@ from torrentdist_cli.frame.units import DURATION, duration, size
 def upload(session: Session, path: Path, id: str | None, min_replicas: int | None, timeout: float) -> None:
     """Put a directory or a file into the cluster as a bundle.
 
-    Exit 10 if fewer masters than wanted hold it when the time is over; the masters go on among themselves.
+    Exit 10 if fewer masters than wanted hold it when the time is over; the masters go on among
+    themselves.
 
     With -q: the bundle's id.
     """

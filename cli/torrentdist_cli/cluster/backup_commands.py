@@ -34,9 +34,9 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 def backup(session: Session, file: Path) -> None:
     """Write every record of the cluster into a file.
 
-    That is bundles, replicas, assignments, jobs, epoch and history, as any master reads them. The bundles' bytes are
-    not in it; they are on the masters' disks. FILE is replaced whole, and only its owner can read it: who has it can
-    announce in the cluster's swarms.
+    That is bundles, replicas, assignments, jobs, epoch and history, as any master reads them. The
+    bundles' bytes are not in it; they are on the masters' disks. FILE is replaced whole, and only
+    its owner can read it: who has it can announce in the cluster's swarms.
 
     With -q: the path of FILE.
     """
@@ -67,9 +67,9 @@ def backup(session: Session, file: Path) -> None:
 def restore(ctx: click.Context, file: Path) -> None:
     """Bring a backup's records back into an empty ZooKeeper.
 
-    Exits 9 if there are records that FILE doesn't have. Takes the --config of a daemon: it talks to ZooKeeper
-    itself. Daemons may run meanwhile: they come back by themselves, and a bundle that is on a master's
-    disk is not fetched again.
+    Exits 9 if there are records that FILE doesn't have. Takes the --config of a daemon: it talks to
+    ZooKeeper itself. Daemons may run meanwhile: they come back by themselves, and a bundle that is
+    on a master's disk is not fetched again.
 
     With -q: the epoch.
     """
@@ -94,10 +94,10 @@ def restore(ctx: click.Context, file: Path) -> None:
 def init(ctx: click.Context) -> None:
     """Found a cluster in ZooKeeper, once.
 
-    Daemons wait until there is a cluster, and never found one themselves: where a tree is empty because it was lost,
-    `ha restore` brings the cluster back. Exits 0 also if there is a cluster already, and changes nothing then; exits 9
-    if there are records of a cluster without its /cluster. Takes the --config of a daemon: it talks to ZooKeeper
-    itself.
+    Daemons wait until there is a cluster, and never found one themselves: where a tree is empty
+    because it was lost, `ha restore` brings the cluster back. Exits 0 also if there is a cluster
+    already, and changes nothing then; exits 9 if there are records of a cluster without its
+    /cluster. Takes the --config of a daemon: it talks to ZooKeeper itself.
 
     With -q: the id of the cluster.
     """

@@ -21,10 +21,10 @@ from torrentdist_cli.frame.rendering import grid, show
 def doctor(session: Session) -> int:
     """Say what is wrong with this host or its cluster.
 
-    It changes nothing, and is done within a minute. It checks the configuration, the modes of secrets, open files,
-    disk, ZooKeeper with its limits and timeouts, ACLs, every master, the links between them, clocks, versions, the
-    leader, bundles, swarm ports in both directions and the supervisor. With a daemon's --config it looks at what that
-    daemon needs as well.
+    It changes nothing, and is done within a minute. It checks the configuration, the modes of
+    secrets, open files, disk, ZooKeeper with its limits and timeouts, ACLs, every master, the links
+    between them, clocks, versions, the leader, bundles, swarm ports in both directions and the
+    supervisor. With a daemon's --config it looks at what that daemon needs as well.
 
     Exits with the code of the first failing check, which is the likeliest cause; warnings exit 0.
 

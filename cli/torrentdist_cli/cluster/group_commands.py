@@ -55,7 +55,8 @@ def show_group(session: Session, name: str) -> None:
 @click.argument("resources", metavar="RESOURCE...", nargs=-1, required=True)
 @click.pass_obj
 def add(session: Session, name: str, resources: tuple[str, ...]) -> None:
-    """Add resources to a group, which is made if there is none. What is there already is left as it is.
+    """Add resources to a group, which is made if there is none. What is there already is left as it
+    is.
 
     With -q: what was added.
     """

@@ -80,7 +80,8 @@ def failovers(session: Session, count: int) -> None:
 @click.argument("master")
 @click.pass_obj
 def transfer(session: Session, master: str) -> None:
-    """Hand the leadership to MASTER; exit 3 if there is none of that id, 5 if it is not ready to lead.
+    """Hand the leadership to MASTER; exit 3 if there is none of that id, 5 if it is not ready to
+    lead.
 
     With -q: the id of the leader.
     """

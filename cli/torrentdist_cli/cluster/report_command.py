@@ -53,13 +53,14 @@ def report(
 ) -> None:
     """Show what is not everywhere, what failed and what is slow, as a page and Parquet tables.
 
-    EVENTS is what daemons write below their data_dir: a directory, a pattern such as '/var/lib/torrentdist/*/events',
-    or any URI that Spark reads. Directories are searched whole, for *.jsonl, compressed or not. On this host, files
-    that daemons still write to are read too.
+    EVENTS is what daemons write below their data_dir: a directory, a pattern such as
+    '/var/lib/torrentdist/*/events', or any URI that Spark reads. Directories are searched whole,
+    for *.jsonl, compressed or not. On this host, files that daemons still write to are read too.
 
-    The page OUT/report.html needs nothing else; OUT/tables holds all rows. OUT must be empty or an earlier report,
-    which is replaced; other files are never deleted. With a cluster as --spark-master, its executors must share OUT.
-    --follow keeps what it has read in OUT, and goes on there when it is run again.
+    The page OUT/report.html needs nothing else; OUT/tables holds all rows. OUT must be empty or an
+    earlier report, which is replaced; other files are never deleted. With a cluster as
+    --spark-master, its executors must share OUT. --follow keeps what it has read in OUT, and goes
+    on there when it is run again.
 
     With -q: the path of the page.
     """
@@ -93,7 +94,8 @@ def report(
 
 @contextlib.contextmanager
 def _until_signal() -> Iterator[threading.Event]:
-    """Set by the first Ctrl-C or SIGTERM, which is how --follow ends; the second one ends the process at once."""
+    """Set by the first Ctrl-C or SIGTERM, which is how --follow ends; the second one ends the
+    process at once."""
     stopping = threading.Event()
 
     def on_signal(number: int, frame: object) -> None:

@@ -107,7 +107,8 @@ def status(session: Session, directory: Path | None) -> None:
 @_DIR
 @click.pass_obj
 def down(session: Session, directory: Path | None) -> None:
-    """Stop what `dev up` started, and nothing else. The data stays. With -q: how many processes were stopped."""
+    """Stop what `dev up` started, and nothing else. The data stays. With -q: how many processes
+    were stopped."""
     directory = (directory or default_dir()).absolute()
     stopped = stop(directory)
     show(

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 def supervisor(ctx: click.Context) -> None:
     """Run this host's supervisor, or list them all.
 
-    `torrentdist supervisor --config FILE` runs the daemon, in the foreground, until SIGTERM or Ctrl-C.
+    `torrentdist supervisor --config FILE` runs the daemon, in the foreground, until SIGTERM or
+    Ctrl-C.
     """
     if ctx.invoked_subcommand is None:
         start(ctx, "supervisor")

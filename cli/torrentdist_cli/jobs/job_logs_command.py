@@ -30,7 +30,8 @@ def logs(
 ) -> None:
     """Print what its workers print, wherever they run.
 
-    A line begins with its worker's number, unless there is one worker to be read only. With -q: the lines alone.
+    A line begins with its worker's number, unless there is one worker to be read only. With -q: the
+    lines alone.
     """
     job = job_id(name)
     wanted = Wanted(frozenset(workers) if workers else None, (stream,) if stream else STREAMS, lines)

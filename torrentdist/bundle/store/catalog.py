@@ -25,7 +25,8 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
 
 LONGEST_LOG = 1000
-"""Lines of catalog.log after which catalog.json is written anew; more if there are more bindings."""
+"""Lines of catalog.log after which catalog.json is written anew; more if there are more
+bindings."""
 
 
 class _Saved(Saved, frozen=True, kw_only=True):

@@ -39,7 +39,8 @@ class FoundObjects:
 class Objects:
     """The directories of a store.
 
-    objects/<digest>/ has metafile, index and content/. bundles/<digest> links to a published object.
+    objects/<digest>/ has metafile, index and content/. bundles/<digest> links to a published
+    object.
 
     In transit/, `<digest>.<random>` is half made or half deleted. The link `<digest>` is the order
     to delete that object: a discard moves the link there from bundles/, which unpublishes and

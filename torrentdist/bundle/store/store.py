@@ -2,10 +2,9 @@
 
 Longer than most, since one class is the only writer of a store: its methods must see each other.
 Always: what `published` names was verified, is durable and read-only. A crash at any point leaves a
-store that `open` makes whole. Room is reserved for a bundle before its first byte arrives. A claimed
-bundle is not evicted.
-Never: fetch or hash what arrives, since the caller of `publish` has verified it. Never used on an
-event loop, which gets a `StoreView` instead.
+store that `open` makes whole. Room is reserved for a bundle before its first byte arrives. A
+claimed bundle is not evicted. Never: fetch or hash what arrives, since the caller of `publish` has
+verified it. Never used on an event loop, which gets a `StoreView` instead.
 """
 
 from __future__ import annotations
@@ -161,7 +160,8 @@ class Store(StoreView):
     def begin(
         self, meta: Metafile, *, claims: Claims = claim_everything, make_room: MakeRoom = keep_everything
     ) -> Path:
-        """Reserves room and returns the object's directory; its bytes belong under `content/` in it.
+        """Reserves room and returns the object's directory; its bytes belong under `content/` in
+        it.
 
         To begin again resumes: nothing is lost and nothing is reserved twice. `make_room` is called
         first. If room still lacks, unclaimed bundles are removed. If that would not be enough, none
@@ -186,7 +186,8 @@ class Store(StoreView):
         return directory
 
     def publish(self, digest: Digest) -> StoredBundle:
-        """Publishes an arriving bundle. The caller has verified every byte and closed every file."""
+        """Publishes an arriving bundle. The caller has verified every byte and closed every
+        file."""
         with self._state.alone(digest):
             stored = self.get(digest)
             if stored is not None:

@@ -1,4 +1,5 @@
-"""The state of a running store in memory: what is published, what is arriving, what is being changed.
+"""The state of a running store in memory: what is published, what is arriving, what is being
+changed.
 
 Always: one thread at a time changes a digest. Room is counted and claimed in one step, so that two
 threads never both get the last of it.

@@ -1,8 +1,9 @@
-"""What a store knows without its disk: which bundles are published, which are arriving, what their names are.
+"""What a store knows without its disk: which bundles are published, which are arriving, what their
+names are.
 
-Always: every answer comes from memory, so an event loop may ask. A `Store` is such a view too, for the thread that
-changes it.
-Never: I/O. Everything that reads or writes a disk is a method of `Store`, which only threads call.
+Always: every answer comes from memory, so an event loop may ask. A `Store` is such a view too, for
+the thread that changes it. Never: I/O. Everything that reads or writes a disk is a method of
+`Store`, which only threads call.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ class StoreView:
         return self.memory.state.get(digest)
 
     def arriving(self) -> list[Digest]:
-        """Bundles that were begun and are not published. After a crash: `begin` them again, or `abandon` them."""
+        """Bundles that were begun and are not published. After a crash: `begin` them again, or
+        `abandon` them."""
         return list(self.memory.state.arriving())
 
     def usage(self) -> StoreUsage:

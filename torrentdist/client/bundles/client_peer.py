@@ -149,7 +149,8 @@ def _is_loopback(host: str) -> bool:
 
 @contextmanager
 def seeding_home(meta: Metafile, path: Path) -> Iterator[Path]:
-    """Makes a directory as the engine needs it, whose content links to `path`. It blocks shortly."""
+    """Makes a directory as the engine needs it, whose content links to `path`. It blocks
+    shortly."""
     home = Path(tempfile.mkdtemp(prefix="torrentdist-"))
     try:
         real = os.path.realpath(path)

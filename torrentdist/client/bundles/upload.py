@@ -111,7 +111,8 @@ async def _there(client: MasterClient, bundle_id: BundleId, meta: Metafile) -> B
 
 
 async def _difference(client: MasterClient, bundle_id: BundleId, meta: Metafile) -> str:
-    """How the content here differs from the bundle's; empty if no master has the bundle's metafile."""
+    """How the content here differs from the bundle's; empty if no master has the bundle's
+    metafile."""
     try:
         existing = await client.metafile(bundle_id)
     except TorrentdistError:
@@ -165,8 +166,9 @@ class _Upload:
                     if moved != (now := (self.replicas, transfer.view().uploaded)):
                         moved, moved_at = now, clock()
                     elif clock() - moved_at > STUCK_SECS and (opening is None or opening.done()):
-                        # The leader that took the metafile may be gone, and nobody else have it; or those who lack it
-                        # don't reach the leader, and ask whoever announces himself.
+                        # The leader that took the metafile may be gone, and nobody else have it; or
+                        # those who lack it don't reach the leader, and ask whoever announces
+                        # himself.
                         moved_at = clock()
                         announce()
                         if opening is not None:
@@ -234,6 +236,7 @@ class _Upload:
 
 def _check_sent(sending: asyncio.Task[BundleView]) -> None:
     error = sending.exception()
-    # A master reached us after all and has it from the swarm: then there is no unfinished upload to add to.
+    # A master reached us after all and has it from the swarm: then there is no unfinished upload to
+    # add to.
     if error is not None and not (isinstance(error, TorrentdistError) and error.code == "not_found"):
         raise error

@@ -88,7 +88,8 @@ class MasterClient(MasterRequests):
         return await self.read("GET", f"/v1/bundles/{bundle_id}/hosts", FleetView)
 
     async def metafile(self, bundle_id: BundleId) -> Metafile:
-        """Returns a bundle's metafile, from a master whose copy is sound; `corrupt` if no copy is."""
+        """Returns a bundle's metafile, from a master whose copy is sound; `corrupt` if no copy
+        is."""
         damaged: list[TorrentdistError] = []
 
         def parse(response: Answer) -> Metafile:

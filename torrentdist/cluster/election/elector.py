@@ -84,7 +84,8 @@ class LeaderElector(Protocol):
 
 
 class Elector:
-    """A LeaderElector on ephemeral sequential znodes. Register `master` before calling queue_up()."""
+    """A LeaderElector on ephemeral sequential znodes. Register `master` before calling
+    queue_up()."""
 
     def __init__(
         self,

@@ -128,7 +128,8 @@ class BarrierOwnership:
 
     @property
     def prefix(self) -> str:
-        """The prefix of our znodes of this session. A lingering one of an older session isn't ours."""
+        """The prefix of our znodes of this session. A lingering one of an older session isn't
+        ours."""
         assert self.session is not None
         return f"{self.unique}.{self.session & _SESSION_BITS:x}-"
 

@@ -132,7 +132,8 @@ def changed(c: Coordinator, path: str) -> Coordinator:
 
 
 def proceed(c: Coordinator, now: float) -> Coordinator:
-    """Returns the state with the next request in `busy`, if one is due, under a new serial number."""
+    """Returns the state with the next request in `busy`, if one is due, under a new serial
+    number."""
     if c.busy is not None or c.deposed:
         return c
     errand = _next_errand(c, now)

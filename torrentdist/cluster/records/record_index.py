@@ -89,7 +89,8 @@ class RecordIndex:
         self._snapshot = ClusterSnapshot()
 
     def follow(self, snapshot: ClusterSnapshot) -> Changes | None:
-        """Follows the next snapshot. Returns the changes, or None if everything may have changed."""
+        """Follows the next snapshot. Returns the changes, or None if everything may have
+        changed."""
         news = self._follower.news(snapshot)
         for bundle in {*self._digests.keys(), *snapshot.bundles} if news is None else news.bundles:
             entry = snapshot.bundles.get(bundle)

@@ -123,7 +123,8 @@ class ClusterSnapshot:
 
     @property
     def present(self) -> bool:
-        """Whether this is a cluster's tree at all. A missing or wiped tree is evidence of nothing."""
+        """Whether this is a cluster's tree at all. A missing or wiped tree is evidence of
+        nothing."""
         return self.cluster is not None
 
     @property
@@ -132,7 +133,8 @@ class ClusterSnapshot:
         return records.OLDEST_READABLE if self.cluster is None else self.cluster.schema
 
     def holders(self, bundle: BundleId) -> tuple[MasterId, ...]:
-        """Returns the live masters that hold a verified copy in the store that they run with now."""
+        """Returns the live masters that hold a verified copy in the store that they run with
+        now."""
         entry = self.bundles.get(bundle)
         if entry is None:
             return ()

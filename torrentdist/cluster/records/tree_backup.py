@@ -115,7 +115,8 @@ async def _begin(zk: ZooKeeper, backup: Backup) -> None:
 
 
 async def _filled(zk: ZooKeeper, backup: Backup) -> bool:
-    """Writes the records. Returns False if a running daemon created one of the parents meanwhile."""
+    """Writes the records. Returns False if a running daemon created one of the parents
+    meanwhile."""
     there, _ = await read_records(zk)
     strange = obstacle(there, backup)
     if strange is not None:

@@ -76,7 +76,8 @@ def _of_daemons(path: str) -> bool:
 
 
 def obstacle(there: Mapping[str, bytes], backup: Backup) -> str | None:
-    """Returns a record that comes neither from daemons nor from an interrupted run of this backup."""
+    """Returns a record that comes neither from daemons nor from an interrupted run of this
+    backup."""
     wanted = {node.path: node.data for node in backup.nodes}
     for path, data in sorted(there.items()):
         ours = wanted.get(path) == data

@@ -78,7 +78,8 @@ def flaw(found: Sequence[Acl], wanted: Acl) -> str | None:
 
 
 async def check_tree(tree: AclTree) -> None:
-    """Raises `acl_mismatch` with the first path whose ACL isn't ours. Does nothing in an open tree."""
+    """Raises `acl_mismatch` with the first path whose ACL isn't ours. Does nothing in an open
+    tree."""
     if tree.acl == OPEN:
         return
 

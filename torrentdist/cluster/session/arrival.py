@@ -64,7 +64,8 @@ async def _wait(zk: ZooKeeper, again: Retry, error: TorrentdistError) -> None:
 
 
 def lacks_cluster(mirror: Mirror) -> bool:
-    """Whether ZooKeeper has confirmed that the tree holds no cluster. False while that is unknown."""
+    """Whether ZooKeeper has confirmed that the tree holds no cluster. False while that is
+    unknown."""
     return mirror.fresh and not mirror.snapshot.present
 
 

@@ -1,7 +1,9 @@
-"""Content over HTTP: files of published bundles, confined to them, and the heads of all answers with content.
+"""Content over HTTP: files of published bundles, confined to them, and the heads of all answers
+with content.
 
-Always: conditions and ranges are decided in http_conditions.py; a body that cannot be finished ends with an error.
-Never: follow anything out of the content directory, whatever the path or a symlink says.
+Always: conditions and ranges are decided in http_conditions.py; a body that cannot be finished ends
+with an error. Never: follow anything out of the content directory, whatever the path or a symlink
+says.
 """
 
 from __future__ import annotations
@@ -50,7 +52,8 @@ class Selection:
 
 
 def select(request: Request, shown: Representation, digest: Digest) -> Selection | Response:
-    """What to send; or the answer, where the request's conditions or its range ask for none of the content."""
+    """What to send; or the answer, where the request's conditions or its range ask for none of the
+    content."""
     headers = _head(shown, digest)
     fields = {name: request.headers.getlist(name) for name in FIELDS}
     match decide(request.method, fields, shown):
@@ -106,7 +109,8 @@ def confined_path(content: Path, relative: str) -> str | None:
 
 
 def file_response(request: Request, content: Path, relative: str, digest: Digest, published_at: float) -> Response:
-    """One file of a published bundle, which was last modified when this host published it. Blocks."""
+    """One file of a published bundle, which was last modified when this host published it.
+    Blocks."""
     path = confined_file(content, relative)
     if path is None:
         raise TorrentdistError("not_found", what=f"{relative!r} in this bundle")
@@ -123,7 +127,8 @@ def path_response(request: Request, path: Path, shown: Representation, digest: D
 
 
 async def read_part(path: Path, start: int, end: int) -> AsyncIterator[bytes]:
-    """The bytes from `start` to `end`; an error if the file ends before, or is written to meanwhile."""
+    """The bytes from `start` to `end`; an error if the file ends before, or is written to
+    meanwhile."""
     try:
         with await asyncio.to_thread(open, path, "rb") as stream:
             opened = os.fstat(stream.fileno())

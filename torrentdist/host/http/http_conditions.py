@@ -1,7 +1,8 @@
-"""Decides what a request for content gets, from its conditions and its range (RFC 9110, sections 13 and 14).
+"""Decides what a request for content gets, from its conditions and its range (RFC 9110, sections 13
+and 14).
 
-Always: conditions are evaluated in the order of section 13.2.2; a date, range or unit that is not understood counts as
-not sent; more than one range is answered with the whole, which the RFC allows.
+Always: conditions are evaluated in the order of section 13.2.2; a date, range or unit that is not
+understood counts as not sent; more than one range is answered with the whole, which the RFC allows.
 Never: I/O or a clock.
 """
 
@@ -60,7 +61,8 @@ Decision = Whole | Part | NotModified | Failed | NotSatisfiable
 
 
 def decide(method: str, fields: Mapping[str, Sequence[str]], shown: Representation) -> Decision:
-    """`fields`: the lines of each field of FIELDS that was sent, by its lower-case name; `method`: GET or HEAD."""
+    """`fields`: the lines of each field of FIELDS that was sent, by its lower-case name; `method`:
+    GET or HEAD."""
     sent = {name: ", ".join(lines).strip(" \t") for name, lines in fields.items() if lines}
     return _precondition(sent, shown) or _range(method, sent, shown)
 
@@ -128,7 +130,8 @@ _FAR = 10**18
 
 
 def _byte_ranges(text: str) -> list[tuple[int | None, int | None]] | None:
-    """First and last position of each range, a missing first one meaning the last bytes; None: not understood."""
+    """First and last position of each range, a missing first one meaning the last bytes; None: not
+    understood."""
     unit = _RANGES.fullmatch(text)
     if unit is None:
         return None

@@ -1,6 +1,8 @@
-"""A listening socket that systemd opened for us (sd_listen_fds): nobody else can take the port while we are down.
+"""A listening socket that systemd opened for us (sd_listen_fds): nobody else can take the port
+while we are down.
 
-Always holds: only a socket that was meant for this very process is taken, once; what we start inherits nothing of it.
+Always holds: only a socket that was meant for this very process is taken, once; what we start
+inherits nothing of it.
 """
 
 from __future__ import annotations

@@ -35,7 +35,8 @@ class _Embedded(uvicorn.Server):
         self._exit.set()
 
     async def main_loop(self) -> None:
-        """Waits for the end. uvicorn's own loop wakes ten times a second to see whether it has come."""
+        """Waits for the end. uvicorn's own loop wakes ten times a second to see whether it has
+        come."""
         await self.on_tick(0)
         await self._exit.wait()
 

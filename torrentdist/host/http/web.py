@@ -1,7 +1,7 @@
 """The HTTP shell of both daemons: sockets, the server in our own event loop, JSON, errors.
 
-Always holds: every failure leaves as an error of the table, with its status. Must not do: listen anywhere but on
-loopback without a token.
+Always holds: every failure leaves as an error of the table, with its status. Must not do: listen
+anywhere but on loopback without a token.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ PRINCIPAL: Final = "torrentdist.principal"
 
 
 class AnyPath(PathConvertor):
-    """A path parameter that may contain line breaks, as file names may; Starlette's own `path` stops at them."""
+    """A path parameter that may contain line breaks, as file names may; Starlette's own `path`
+    stops at them."""
 
     regex = r"[\s\S]*"
 
@@ -73,7 +74,8 @@ def _methods(request: Request) -> set[str]:
 
 
 async def read_body(request: Request, limit: int) -> bytes:
-    """Returns the whole body. Raises `too_large` as soon as more than `limit` bytes are announced or have come."""
+    """Returns the whole body. Raises `too_large` as soon as more than `limit` bytes are announced
+    or have come."""
     declared = request.headers.get("content-length")
     if declared is not None and declared.isdigit() and int(declared) > limit:
         raise TorrentdistError("too_large", what="the request, in bytes,", size=int(declared), limit=limit)
@@ -111,7 +113,8 @@ def number_parameter(request: Request, name: str, default: float, *, low: float,
 
 
 class CutShort:
-    """Cuts off an answer that fails after it has begun, so that no client takes the part for the whole."""
+    """Cuts off an answer that fails after it has begun, so that no client takes the part for the
+    whole."""
 
     def __init__(self, app: ASGIApp, cut: Callable[[tuple[str, int]], None]) -> None:
         self._app = app
@@ -145,7 +148,8 @@ def is_loopback(host: str) -> bool:
 def bind_socket(host: str, port: int, *, what: str) -> socket.socket:
     """Returns a listening socket, or raises `port_in_use`."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # asyncio sets TCP_NODELAY only if the protocol is named; without it every answer waits 40 ms for an ACK.
+    # asyncio sets TCP_NODELAY only if the protocol is named; without it every answer waits 40 ms
+    # for an ACK.
     sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

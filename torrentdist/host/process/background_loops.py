@@ -1,6 +1,7 @@
 """The loops of a daemon: started by name, watched, ended together.
 
-Always holds: a loop that ends, for whatever reason, is noticed by `failed`; the daemon doesn't limp on without it.
+Always holds: a loop that ends, for whatever reason, is noticed by `failed`; the daemon doesn't limp
+on without it.
 """
 
 from __future__ import annotations

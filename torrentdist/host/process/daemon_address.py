@@ -1,7 +1,8 @@
-"""Where a daemon can be reached, as a file in its data directory: for whoever started it, and for people.
+"""Where a daemon can be reached, as a file in its data directory: for whoever started it, and for
+people.
 
-Always holds: it is written when the daemon answers, and removed when it stops cleanly; with pid, so that a leftover
-of a crash can be told.
+Always holds: it is written when the daemon answers, and removed when it stops cleanly; with pid, so
+that a leftover of a crash can be told.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ def announce_address(data_dir: Path, address: DaemonAddress) -> None:
 
 
 async def announced(data_dir: Path, address: DaemonAddress) -> None:
-    """Return when it is written. A full disk keeps nobody from serving what is on it, so this waits for room."""
+    """Return when it is written. A full disk keeps nobody from serving what is on it, so this waits
+    for room."""
     again = Retry(FIRST_PAUSE_SECS, LONGEST_PAUSE_SECS)
     while True:
         try:

@@ -1,8 +1,9 @@
 """The life of a daemon process: start, run until told to stop, stop within a limit.
 
-Always holds: the first SIGTERM or SIGINT stops cleanly; a second one, or `shutdown_secs` without an end, forces the
-exit. A disk without room for the start ends nothing: it is tried again until there is room. A part of the daemon that
-dies takes the whole process down with its error, and so does a loop that is stuck: nothing limps on half alive.
+Always holds: the first SIGTERM or SIGINT stops cleanly; a second one, or `shutdown_secs` without an
+end, forces the exit. A disk without room for the start ends nothing: it is tried again until there
+is room. A part of the daemon that dies takes the whole process down with its error, and so does a
+loop that is stuck: nothing limps on half alive.
 """
 
 from __future__ import annotations
@@ -115,7 +116,8 @@ def _lacks_room(exc: TorrentdistError | OSError) -> bool:
 
 
 def run_daemon(make: Callable[[], Daemon], *, shutdown_secs: float) -> None:
-    """Run until a signal; raises what the daemon failed with. `make`: for each attempt to start, a new one."""
+    """Run until a signal; raises what the daemon failed with. `make`: for each attempt to start, a
+    new one."""
     try:
         with watched_if_asked():
             asyncio.run(_live(make, shutdown_secs))

@@ -1,8 +1,9 @@
-"""Threads for work that takes much processor time: parsing metafiles, compressing, making many headers.
+"""Threads for work that takes much processor time: parsing metafiles, compressing, making many
+headers.
 
-Always: so few run at once that the event loop gets its turn, and that short work in asyncio's own threads never waits
-behind them.
-Never: work that waits for a network, another process or a lock; it would keep the others out.
+Always: so few run at once that the event loop gets its turn, and that short work in asyncio's own
+threads never waits behind them. Never: work that waits for a network, another process or a lock; it
+would keep the others out.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 AT_ONCE = 2
-"""More would not be faster, since they share one interpreter, and the event loop would wait longer for its turn."""
+"""More would not be faster, since they share one interpreter, and the event loop would wait longer
+for its turn."""
 _THREADS = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="heavy")
 
 

@@ -1,9 +1,10 @@
-"""What a master and a supervisor have in common: the parts that they open at start and close at the end.
+"""What a master and a supervisor have in common: the parts that they open at start and close at the
+end.
 
-A daemon binds its ports, opens a `HostDaemon`, makes its own parts, and then lets the host seed, serve and announce.
-Always: the store is locked before anything else is opened, and everything is closed in the opposite order, also when
-the start fails in the middle.
-Never: decide. What differs between the two daemons is asked of the `DaemonRole`.
+A daemon binds its ports, opens a `HostDaemon`, makes its own parts, and then lets the host seed,
+serve and announce. Always: the store is locked before anything else is opened, and everything is
+closed in the opposite order, also when the start fails in the middle. Never: decide. What differs
+between the two daemons is asked of the `DaemonRole`.
 """
 
 from __future__ import annotations
@@ -91,7 +92,8 @@ class DaemonRole(Protocol):
         ...
 
     def claims(self, digest: Digest) -> Collection[KeepReason]:
-        """Why a bundle must stay when room is needed, besides what the store knows. Called in threads."""
+        """Why a bundle must stay when room is needed, besides what the store knows. Called in
+        threads."""
         ...
 
     def make_room(self, size: int, usage: StoreUsage) -> None:
@@ -184,7 +186,8 @@ class HostDaemon:
     ) -> HostDaemon:
         """Takes the ports (`bind`) and the store, starts the engine, and lets nobody in yet.
 
-        `resume` reads the ZooKeeper session that the process before left in the data directory, in a thread.
+        `resume` reads the ZooKeeper session that the process before left in the data directory, in
+        a thread.
         """
         token = token_of(config)  # refuses a dangerous configuration before a port is open
         async with contextlib.AsyncExitStack() as closing:
@@ -222,7 +225,8 @@ class HostDaemon:
         return web
 
     def announce(self, url: str) -> None:
-        """Starts the host's own loops, and tells where the daemon answers: `url`, for the file in its directory."""
+        """Starts the host's own loops, and tells where the daemon answers: `url`, for the file in
+        its directory."""
         identity, data_dir, runtime = self._identity, self.runtime.store.data_dir, self.runtime
         self._closing.callback(withdraw_address, data_dir)
         runtime.events.emit(DaemonStarted(host=identity.address, port=self.swarm_port, version=__version__))
@@ -235,7 +239,8 @@ class HostDaemon:
         self.background.spawn("scrub", scrub(runtime, period, self._role.on_damage))
 
     async def close(self, *, keep_session: bool = False) -> None:
-        """Closes everything that is open. A session that is kept lasts until its timeout, for the next process."""
+        """Closes everything that is open. A session that is kept lasts until its timeout, for the
+        next process."""
         await self._closing.aclose()
         await (self.zookeeper.abandon() if keep_session else self.zookeeper.close())
 

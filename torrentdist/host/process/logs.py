@@ -1,7 +1,7 @@
 """Structured logs: readable on a terminal, JSON otherwise, always to stderr.
 
-Always: a line that cannot be written, because the disk is full or the reader is behind, is dropped and counted.
-Never: print a secret. Keys that look like one are masked whatever their value is.
+Always: a line that cannot be written, because the disk is full or the reader is behind, is dropped
+and counted. Never: print a secret. Keys that look like one are masked whatever their value is.
 """
 
 from __future__ import annotations

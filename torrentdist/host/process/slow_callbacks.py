@@ -1,7 +1,8 @@
 """Finds what holds up an event loop: callbacks that take more processor time than they may.
 
-Always: a callback is measured by the processor time of its own thread, so that a loaded machine accuses nobody.
-Never: on by default; a daemon is watched when TORRENTDIST_SLOW_CALLBACKS_SECS is set, a test when it asks for it.
+Always: a callback is measured by the processor time of its own thread, so that a loaded machine
+accuses nobody. Never: on by default; a daemon is watched when TORRENTDIST_SLOW_CALLBACKS_SECS is
+set, a test when it asks for it.
 """
 
 from __future__ import annotations

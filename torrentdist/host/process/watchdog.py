@@ -1,8 +1,9 @@
-"""Ends a daemon whose event loop is stuck: its ZooKeeper session is kept alive by another thread, and with it places
-that nobody fills any more.
+"""Ends a daemon whose event loop is stuck: its ZooKeeper session is kept alive by another thread,
+and with it places that nobody fills any more.
 
-Always holds: only time in which this process could run counts, so that one which was suspended is not blamed for it.
-Must not do: clean up. Workers end or run on under their guardians, and a service manager starts the daemon again.
+Always holds: only time in which this process could run counts, so that one which was suspended is
+not blamed for it. Must not do: clean up. Workers end or run on under their guardians, and a service
+manager starts the daemon again.
 """
 
 from __future__ import annotations

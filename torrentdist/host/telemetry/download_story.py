@@ -1,7 +1,7 @@
 """The story of one download, told as events: begun, how far, ended, with the time of each phase.
 
-Always holds: every download that is told to have started is told to have ended, however it ends. Must not do: change
-anything about the download.
+Always holds: every download that is told to have started is told to have ended, however it ends.
+Must not do: change anything about the download.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""The events of this host, as files of JSON lines that Spark or any other reader can read while the daemon runs.
+"""The events of this host, as files of JSON lines that Spark or any other reader can read while the
+daemon runs.
 
-Always: a file that is still being written has a name that starts with `_`. It is renamed when it is closed or, after a
-crash, at the next start. Size and age of what is kept are bounded.
-Never: fail, or make the daemon wait. An event that cannot be written is lost, and the daemon's log says so.
+Always: a file that is still being written has a name that starts with `_`. It is renamed when it is
+closed or, after a crash, at the next start. Size and age of what is kept are bounded. Never: fail,
+or make the daemon wait. An event that cannot be written is lost, and the daemon's log says so.
 """
 
 from __future__ import annotations
@@ -138,7 +139,8 @@ class EventLog:
         self._trim()
 
     def _recover(self) -> None:
-        """Publishes the files that a crashed process had open. Readers skip a last line that is torn."""
+        """Publishes the files that a crashed process had open. Readers skip a last line that is
+        torn."""
         for path in sorted(self._dir.glob(f"{OPEN}{PREFIX}*{SUFFIX}")):
             _publish(path)
         self._trim()
@@ -165,7 +167,8 @@ class EventLog:
 
 
 def surplus(closed: list[_Closed], now: float, config: EventsConfig) -> list[Path]:
-    """Returns the files to delete: the oldest ones, until the rest is within the limits of age and size."""
+    """Returns the files to delete: the oldest ones, until the rest is within the limits of age and
+    size."""
     room = config.keep_bytes
     going = []
     for path, size, at in sorted(closed, key=lambda file: file.at, reverse=True):

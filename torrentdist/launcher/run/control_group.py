@@ -1,7 +1,8 @@
-"""A control group (cgroup v2) for one run: a second way to end all of it at once, beside its namespace.
+"""A control group (cgroup v2) for one run: a second way to end all of it at once, beside its
+namespace.
 
-Always: groups are made only below a group that was delegated to the launcher. Runs work without one too.
-Never: import anything but the standard library.
+Always: groups are made only below a group that was delegated to the launcher. Runs work without one
+too. Never: import anything but the standard library.
 """
 
 import contextlib
@@ -22,7 +23,8 @@ def own_directory() -> str:
 
 
 def remove_empty(parent: str) -> None:
-    """Removes the groups of runs that are over. The kernel refuses to remove a group that has processes."""
+    """Removes the groups of runs that are over. The kernel refuses to remove a group that has
+    processes."""
     for name in os.listdir(parent):
         if name.startswith(PREFIX):
             with contextlib.suppress(OSError):

@@ -1,10 +1,9 @@
 """The small process above each run: it keeps the run's output, watches its lease, and ends it.
 
-It runs outside the run's namespaces.
-Always: no process of the run outlives the lease, even if the supervisor or the run's init is dead or
-stopped. The status says "gone" only when nothing of the run is left. If this process dies, the kernel
-kills the init, and with it the run.
-Never: import anything but the standard library. Each worker has a guardian, so it is quick and small.
+It runs outside the run's namespaces. Always: no process of the run outlives the lease, even if the
+supervisor or the run's init is dead or stopped. The status says "gone" only when nothing of the run
+is left. If this process dies, the kernel kills the init, and with it the run. Never: import
+anything but the standard library. Each worker has a guardian, so it is quick and small.
 """
 
 import contextlib
@@ -37,7 +36,8 @@ CREDENTIALS = struct.Struct("3i")
 
 class Guardian:
     def __init__(self, home: str, spec: RunSpec, caller: User, namespaces: bool, groups: str) -> None:
-        """`groups` is the directory in which each run has a control group; empty: runs have none."""
+        """`groups` is the directory in which each run has a control group; empty: runs have
+        none."""
         self._home = home
         self._spec = spec
         self._caller = caller
@@ -206,7 +206,8 @@ class Guardian:
                 self._note_end(os.waitstatus_to_exitcode(status))
 
     def _note_end(self, code: int) -> None:
-        """Decides the exit code if the init ended without a word: it was killed, or could not begin."""
+        """Decides the exit code if the init ended without a word: it was killed, or could not
+        begin."""
         if self._code is None and self._init:
             self._code = KILLED
         elif self._code is None:
@@ -236,7 +237,8 @@ class Guardian:
                 self._control.send(reason.encode())
 
     def _end_tree(self) -> None:
-        """Kills what is left of the run until nothing is. Orphans become our children, so none is missed."""
+        """Kills what is left of the run until nothing is. Orphans become our children, so none is
+        missed."""
         while self._reap():
             if self._group is not None:
                 self._group.kill()

@@ -1,8 +1,8 @@
 """How a run gets PID and mount namespaces of its own: the command line of bubblewrap.
 
-Always: a run sees the host's whole file system and network, but only its own processes. It cannot write to
-the directories that its specification names.
-Pure: no I/O and no clock. Never: import anything but the standard library.
+Always: a run sees the host's whole file system and network, but only its own processes. It cannot
+write to the directories that its specification names. Pure: no I/O and no clock. Never: import
+anything but the standard library.
 """
 
 from collections.abc import Sequence

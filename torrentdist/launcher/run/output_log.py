@@ -27,7 +27,8 @@ class OutputLog:
         return min(CHUNK, left if left > 0 else self._max_bytes)
 
     def write(self, data: bytes) -> None:
-        """Appends `data`, or drops it if the disk is full: a full disk must not hold up the worker."""
+        """Appends `data`, or drops it if the disk is full: a full disk must not hold up the
+        worker."""
         try:
             if self._size >= self._max_bytes:
                 self._rotate()

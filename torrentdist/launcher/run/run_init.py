@@ -1,7 +1,8 @@
-"""The first process of a run: it starts the worker, waits for it, and ends the run with its lease or its guardian.
+"""The first process of a run: it starts the worker, waits for it, and ends the run with its lease
+or its guardian.
 
-Always: nothing of the run is left when this process has ended. In a PID namespace the kernel sees to that,
-even if this process is killed. Elsewhere this process first kills all its descendants.
+Always: nothing of the run is left when this process has ended. In a PID namespace the kernel sees
+to that, even if this process is killed. Elsewhere this process first kills all its descendants.
 Never: import anything but the standard library.
 
     descriptors    0 nothing, 1 and 2 the worker's output, 3 the guardian's socket, 4 the specification
@@ -41,7 +42,8 @@ class Init:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         self._worker = 0
         self._starting = -1
-        """Descriptor that says why the program could not be started, or ends when the program has taken over."""
+        """Descriptor that says why the program could not be started, or ends when the program has
+        taken over."""
         self._code: int | None = None
         self._why = ""
 

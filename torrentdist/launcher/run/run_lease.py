@@ -1,8 +1,8 @@
 """The rule by which a run ends: how long its lease lasts, and what was asked of it.
 
-The guardian and the init of a run both follow this rule, so that either one ends the run when the other is stopped.
-Always: without a lease for exactly this run, the run is over.
-Never: import anything but the standard library.
+The guardian and the init of a run both follow this rule, so that either one ends the run when the
+other is stopped. Always: without a lease for exactly this run, the run is over. Never: import
+anything but the standard library.
 """
 
 import json
@@ -16,7 +16,8 @@ NEVER = float("-inf")
 
 
 def clock() -> float:
-    """Returns the seconds since the host was booted, sleep included. All processes of the host see the same value."""
+    """Returns the seconds since the host was booted, sleep included. All processes of the host see
+    the same value."""
     return time.clock_gettime(CLOCK)
 
 
@@ -45,7 +46,8 @@ class LeaseStep(Enum):
 
 
 class LeaseTerm:
-    """The time that one run has left. It reads the lease again only when the time that it knows is over."""
+    """The time that one run has left. It reads the lease again only when the time that it knows is
+    over."""
 
     def __init__(self, path: str, run: str, grace: float) -> None:
         self._path, self._run, self._grace = path, run, grace
@@ -72,7 +74,8 @@ class LeaseTerm:
             self.stopping = True
 
     def stop_by_lease(self) -> None:
-        """Stops because the other watcher of this run saw the lease end, even if it was renewed meanwhile."""
+        """Stops because the other watcher of this run saw the lease end, even if it was renewed
+        meanwhile."""
         if not self.stopping:
             self._kill_at = read_lease(self._path, self._run)[1]
             self.stopping = True

@@ -1,8 +1,8 @@
 """The specification of one run: its program, user, environment, limits, and what it must not write.
 
-Always: a specification is checked before anything is done for it. It names a user only if the caller may
-start runs as that user.
-Pure: no I/O and no clock. Never: import anything but the standard library.
+Always: a specification is checked before anything is done for it. It names a user only if the
+caller may start runs as that user. Pure: no I/O and no clock. Never: import anything but the
+standard library.
 """
 
 import json
@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 from torrentdist.launcher.privileges import User
 
 MOST_BYTES = 4 * 1024 * 1024
-"""Most bytes of a specification: more than the kernel accepts as a program's arguments and environment."""
+"""Most bytes of a specification: more than the kernel accepts as a program's arguments and
+environment."""
 
 
 class RunSpec(NamedTuple):
@@ -24,7 +25,8 @@ class RunSpec(NamedTuple):
     uid: int
     gid: int
     read_only: list[str]
-    """Directories that the run can read, but neither change nor link from. This takes namespaces."""
+    """Directories that the run can read, but neither change nor link from. This takes
+    namespaces."""
     memory_bytes: int
     grace: float
     log_bytes: int
@@ -48,9 +50,11 @@ def decode(data: bytes) -> RunSpec:
 
 
 def parse(data: bytes, caller: User, users: Collection[int] = ()) -> RunSpec:
-    """Checks and returns a caller's specification. Raises ValueError with the reason if it is refused.
+    """Checks and returns a caller's specification. Raises ValueError with the reason if it is
+    refused.
 
-    `users` are the ids of users, besides the caller itself, as which the caller may start runs."""
+    `users` are the ids of users, besides the caller itself, as which the caller may start runs.
+    """
     if len(data) > MOST_BYTES:
         raise NotAllowed(f"a specification of {len(data)} bytes; {MOST_BYTES} is the most")
     given = json.loads(data)

@@ -43,7 +43,8 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True)
 class Replicas:
-    """What the replicator acts through: fetches, how they went, and this master's replica records."""
+    """What the replicator acts through: fetches, how they went, and this master's replica
+    records."""
 
     fetches: ReplicaFetches
     attempts: FetchAttempts

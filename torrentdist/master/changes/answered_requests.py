@@ -1,7 +1,9 @@
-"""At most once: the records by which the retry of a mutation is recognised, by this leader or the next.
+"""At most once: the records by which the retry of a mutation is recognised, by this leader or the
+next.
 
-Always holds: what is remembered of a request is written by the transaction that makes its change, or not at all; one
-id stands for one content. Must not do: list or mirror anything; a lookup reads a single znode.
+Always holds: what is remembered of a request is written by the transaction that makes its change,
+or not at all; one id stands for one content. Must not do: list or mirror anything; a lookup reads a
+single znode.
 """
 
 from __future__ import annotations
@@ -59,7 +61,8 @@ def mutation(id_: RequestId, method: str, target: bytes, query: bytes, body: byt
 
 
 def note(mutation: Mutation | None, kept: Kept | None, answer: bytes | None) -> list[Op]:
-    """What a transaction of this mutation says about it. `answer`: None while further transactions are to come."""
+    """What a transaction of this mutation says about it. `answer`: None while further transactions
+    are to come."""
     if mutation is None:
         return []
     record = RequestRecord(content=mutation.content)
@@ -87,7 +90,8 @@ class Requests:
 
     @contextlib.asynccontextmanager
     async def turn(self, mutation: Mutation | None) -> AsyncIterator[None]:
-        """One attempt at a time: a retry that comes while the first is under way waits for its answer."""
+        """One attempt at a time: a retry that comes while the first is under way waits for its
+        answer."""
         if mutation is None:
             yield
             return
@@ -96,7 +100,8 @@ class Requests:
             yield
 
     async def find(self, mutation: Mutation | None) -> Kept | None:
-        """To be asked after the fence was given: a leader has seen all that leaders before it did."""
+        """To be asked after the fence was given: a leader has seen all that leaders before it
+        did."""
         if mutation is None:
             return None
         path = paths.request(mutation.id)
@@ -109,7 +114,8 @@ class Requests:
         return Kept(record, found[1].version, found[1].modified_zxid)
 
     async def refused(self, mutation: Mutation | None, fence: Fence, failure: TransactionFailed) -> None:
-        """A transaction of it failed; if its bucket is missing, a leader that has just been elected makes it."""
+        """A transaction of it failed; if its bucket is missing, a leader that has just been elected
+        makes it."""
         if mutation is None or not isinstance(failure.reason, NoNode):
             return
         if failure.op.path == paths.request(mutation.id):

@@ -1,8 +1,9 @@
-"""How a leader changes records: decide on a snapshot, commit through the fence, wait until it can be read.
+"""How a leader changes records: decide on a snapshot, commit through the fence, wait until it can
+be read.
 
-Always holds: every change is one fenced transaction that also checks the version of what was decided on; if that
-changed meanwhile, the decision is made anew. The answer to a request is part of its last transaction, so that a retry
-finds it. Must not do: touch ZooKeeper but through the fence.
+Always holds: every change is one fenced transaction that also checks the version of what was
+decided on; if that changed meanwhile, the decision is made anew. The answer to a request is part of
+its last transaction, so that a retry finds it. Must not do: touch ZooKeeper but through the fence.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ Render = Callable[[ClusterSnapshot], Any]
 
 
 class LeaderChanges:
-    """Every change returns its answer as JSON: that of the first time for a request that was made before."""
+    """Every change returns its answer as JSON: that of the first time for a request that was made
+    before."""
 
     def __init__(self, mirror: Mirror, leadership: Leadership, requests: Requests) -> None:
         self._mirror = mirror
@@ -44,13 +46,14 @@ class LeaderChanges:
     async def make_alone(
         self, mutation: Mutation | None, decide: Decision, render: Render, batch: int = WHOLE
     ) -> bytes:
-        """One of these at a time, for what is decided on by something that isn't there: a name that is free, a bundle
-        that no job needs. That has no version which a transaction could check."""
+        """One of these at a time, for what is decided on by something that isn't there: a name that
+        is free, a bundle that no job needs. That has no version which a transaction could check."""
         async with self._alone:
             return await self.make(mutation, decide, render, batch)
 
     async def make(self, mutation: Mutation | None, decide: Decision, render: Render, batch: int = WHOLE) -> bytes:
-        """Commit what `decide` wants, `batch` operations at a time, deciding anew when somebody was faster."""
+        """Commit what `decide` wants, `batch` operations at a time, deciding anew when somebody was
+        faster."""
         failures = 0
         async with self._requests.turn(mutation):
             while failures < ATTEMPTS:
@@ -85,7 +88,8 @@ class LeaderChanges:
         return kept.body
 
     async def recall(self, mutation: Mutation | None) -> bytes | None:
-        """The answer that this mutation was given before; `request_reused` if its id stands for another one."""
+        """The answer that this mutation was given before; `request_reused` if its id stands for
+        another one."""
         self._leadership.fence()
         kept = await self._requests.find(mutation)
         return await self._answer_again(kept) if kept is not None and kept.done else None

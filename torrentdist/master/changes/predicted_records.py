@@ -1,4 +1,5 @@
-"""What the cluster's records will be once a transaction is done: so that its answer can be part of it.
+"""What the cluster's records will be once a transaction is done: so that its answer can be part of
+it.
 
 Pure. Must not do: judge whether the transaction will succeed.
 """
@@ -16,7 +17,8 @@ from torrentdist.model.records import AssignmentRecord, BundleRecord, JobRecord,
 
 
 def foreseen(snapshot: ClusterSnapshot, ops: Sequence[Op]) -> ClusterSnapshot:
-    """The snapshot with the bundle, assignment and job records that `ops` write; everything else stays."""
+    """The snapshot with the bundle, assignment and job records that `ops` write; everything else
+    stays."""
     bundles, assignments, jobs = dict(snapshot.bundles), dict(snapshot.assignments), dict(snapshot.jobs)
     for op in ops:
         match op:

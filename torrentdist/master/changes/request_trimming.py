@@ -1,7 +1,8 @@
 """The leader forgets the requests that are too old to be retried.
 
-Always holds: one round looks at a bounded number of znodes and goes on where the last one stopped; ages are
-ZooKeeper's times (the mtime of writes), never a host's clock. Must not do: change anything but through the fence.
+Always holds: one round looks at a bounded number of znodes and goes on where the last one stopped;
+ages are ZooKeeper's times (the mtime of writes), never a host's clock. Must not do: change anything
+but through the fence.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ log = structlog.get_logger(__name__)
 BUCKETS_A_ROUND = 16
 LOOKS_A_ROUND = 400
 CIRCLES = 2
-"""How often all of them are looked at within the time that they are kept: it lasts half as long again at most."""
+"""How often all of them are looked at within the time that they are kept: it lasts half as long
+again at most."""
 _ALL_BUCKETS = 256
 
 
@@ -45,7 +47,8 @@ class RequestTrimmer:
         """Where the last round stopped: all before it have been looked at in this circle."""
 
     async def trim_when_due(self, fence: Fence) -> float:
-        """Call it as often as you like; returns the seconds until there is something to do again."""
+        """Call it as often as you like; returns the seconds until there is something to do
+        again."""
         if time.monotonic() >= self._next_at:
             whole = await self.trim(fence)
             self._next_at = time.monotonic() + (self._pause if whole else 0.0)

@@ -49,7 +49,8 @@ def master_app(
 
 def _error_answer(records: Records) -> Callable[[Request, Exception], Awaitable[Response]]:
     async def answer(request: Request, exc: Exception) -> Response:
-        """Saved records may lack a bundle that exists, so the client is told to ask another master."""
+        """Saved records may lack a bundle that exists, so the client is told to ask another
+        master."""
         if isinstance(exc, TorrentdistError) and exc.code == "bundle_not_found" and records.from_file():
             age = records.stale_secs() or 0
             detail = f"{exc.message} in the records that this master saved {age:.0f} s ago"

@@ -1,8 +1,9 @@
 """What the leader owes the jobs: replication waited for, what is due done, workers placed. Pure.
 
-Always holds: a job starts only when all of its bundles have reached their minimum, or its wait is over; a deadline is
-ZooKeeper's; a worker has one place, and changes it only when the leader has listened for a while: after an outage
-supervisors need time to register again, and run their workers by the word that nobody moves any (0008-isolation.md).
+Always holds: a job starts only when all of its bundles have reached their minimum, or its wait is
+over; a deadline is ZooKeeper's; a worker has one place, and changes it only when the leader has
+listened for a while: after an outage supervisors need time to register again, and run their workers
+by the word that nobody moves any (0008-isolation.md).
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ SETTLE_SECS = 4.0
 
 
 def settling_secs(session_secs: float) -> float:
-    """For so long a leader listens without a gap before it moves anybody: 0008-isolation.md needs it."""
+    """For so long a leader listens without a gap before it moves anybody: 0008-isolation.md needs
+    it."""
     return SETTLE_SECS + session_secs / 6
 
 
@@ -50,8 +52,9 @@ def happened(
     max_wait_secs: float,
     settled: bool = True,
 ) -> list[Happened]:
-    """`settled`: the leader has listened for long enough to move workers. The end of a rebalance places workers, so it
-    comes alone: a plan is decided on records that show all that was placed and ended before."""
+    """`settled`: the leader has listened for long enough to move workers. The end of a rebalance
+    places workers, so it comes alone: a plan is decided on records that show all that was placed
+    and ended before."""
     events = {
         id_: _events(snapshot, entry, reports, server_now, max_wait_secs)
         for id_, entry in sorted(snapshot.jobs.items())
@@ -107,10 +110,13 @@ def assignment_ops(
     silent: Collection[SupervisorId] = (),
     settled: bool = True,
 ) -> list[Op]:
-    """The assignments as they should be, as the changes that lead there. What is taken away stands before what is
-    given, so that a batch that is cut short leaves a worker without a place rather than with two.
+    """The assignments as they should be, as the changes that lead there. What is taken away stands
+    before what is given, so that a batch that is cut short leaves a worker without a place rather
+    than with two.
 
-    `silent`: supervisors that are registered and say nothing. Until it has `settled` nobody changes places."""
+    `silent`: supervisors that are registered and say nothing. Until it has `settled` nobody changes
+    places.
+    """
     jobs = {id_: e.record for id_, e in snapshot.jobs.items() if keeps_places(e.record)}
     demands = [Demand(id_, job.workers, frozenset(int(k) for k in job.exits)) for id_, job in sorted(jobs.items())]
     hosts = _hosts(snapshot, silent) if settled else _hosts_as_they_are(snapshot, silent)
@@ -130,8 +136,9 @@ def assignment_ops(
 def _assignment_change(
     supervisor: SupervisorId, entry: AssignmentEntry | None, workers: tuple[WorkerAssignment, ...]
 ) -> tuple[list[Op], list[Op]]:
-    """The writes that take workers from a supervisor, and those that give it some. A supervisor that loses one worker
-    and gains another is written twice: a single write would give before every other supervisor has lost its own."""
+    """The writes that take workers from a supervisor, and those that give it some. A supervisor
+    that loses one worker and gains another is written twice: a single write would give before every
+    other supervisor has lost its own."""
     before = entry.record if entry else AssignmentRecord()
     if workers == before.workers:
         return [], []
@@ -164,8 +171,8 @@ def _hosts_as_they_are(snapshot: ClusterSnapshot, silent: Collection[SupervisorI
 
 
 def ops_of(snapshot: ClusterSnapshot, what: Happened, *, silent: Collection[SupervisorId] = ()) -> list[Op]:
-    """What an event changes. The end of a rebalance moves workers first and is noted last: a leader that dies in the
-    middle leaves it pending for the next one."""
+    """What an event changes. The end of a rebalance moves workers first and is noted last: a leader
+    that dies in the middle leaves it pending for the next one."""
     ops = [*event_ops(snapshot, what.job, what.event)]
     before = snapshot.jobs[what.job].record
     if ops and isinstance(what.event, Due) and before.status is JobStatus.REBALANCING:
@@ -174,7 +181,8 @@ def ops_of(snapshot: ClusterSnapshot, what: Happened, *, silent: Collection[Supe
 
 
 def cleanup_ops(snapshot: ClusterSnapshot, server_now: float, keep_secs: float) -> list[Op]:
-    """Nobody needs them any more: jobs that ended long ago, and assignments of nothing to supervisors that are gone."""
+    """Nobody needs them any more: jobs that ended long ago, and assignments of nothing to
+    supervisors that are gone."""
     old = server_now - keep_secs
     ended = [
         Delete(paths.job(id_), entry.version)

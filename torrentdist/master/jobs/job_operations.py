@@ -1,7 +1,7 @@
 """The mutations of jobs, as decisions: records in, operations out. Pure.
 
-Always holds: what a user may ask of a job, and what comes of it, is lifecycle.py's table; a name belongs to one job at
-a time. Must not do: place workers; that is job_duties.py's.
+Always holds: what a user may ask of a job, and what comes of it, is lifecycle.py's table; a name
+belongs to one job at a time. Must not do: place workers; that is job_duties.py's.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""How many masters must hold a job's bundles before it runs, and for how long that is waited for. Pure.
+"""How many masters must hold a job's bundles before it runs, and for how long that is waited for.
+Pure.
 
-Always holds: what a job says of itself stands over what its bundles were uploaded with and over the cluster's settings.
+Always holds: what a job says of itself stands over what its bundles were uploaded with and over the
+cluster's settings.
 """
 
 from __future__ import annotations
@@ -12,7 +14,8 @@ from torrentdist.model.wording import counted
 
 
 def lacking(snapshot: ClusterSnapshot, job: JobRecord) -> str:
-    """Which of its bundles, dependencies too, has fewer holders than it wants, in words; empty if none has (A6)."""
+    """Which of its bundles, dependencies too, has fewer holders than it wants, in words; empty if
+    none has (A6)."""
     for bundle in job.needs:
         entry = snapshot.bundles.get(bundle)
         if entry is None:
@@ -24,9 +27,11 @@ def lacking(snapshot: ClusterSnapshot, job: JobRecord) -> str:
 
 
 def wait_ends(entry: JobEntry, max_wait_secs: float) -> float | None:
-    """The moment, by ZooKeeper's clock, at which it goes on with what there is; None: never, or it waits for nothing.
+    """The moment, by ZooKeeper's clock, at which it goes on with what there is; None: never, or it
+    waits for nothing.
 
-    `max_wait_secs`: of the cluster."""
+    `max_wait_secs`: of the cluster.
+    """
     if entry.record.status is not JobStatus.REPLICATING:
         return None
     own = _of(entry.record).max_wait_secs

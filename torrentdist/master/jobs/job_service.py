@@ -1,7 +1,9 @@
-"""Jobs on a master: what users ask of them, what supervisors report, and, on the leader, the loop that drives them.
+"""Jobs on a master: what users ask of them, what supervisors report, and, on the leader, the loop
+that drives them.
 
-Always holds: every change is a decision of jobs.py or job_duties.py, committed through the fence; what supervisors
-report is soft state that a new leader hears again within a heartbeat, and judges nobody by before it has.
+Always holds: every change is a decision of jobs.py or job_duties.py, committed through the fence;
+what supervisors report is soft state that a new leader hears again within a heartbeat, and judges
+nobody by before it has.
 """
 
 from __future__ import annotations
@@ -266,7 +268,8 @@ class JobService:
             self._wake.clear()
 
     async def _concerned(self, seen: ClusterSnapshot) -> None:
-        """Return once a change concerns jobs: a bundle that none of them needs is nothing to look at them all for."""
+        """Return once a change concerns jobs: a bundle that none of them needs is nothing to look
+        at them all for."""
         led = self._leadership.is_leader()
         while True:
             now = await self._mirror.changed(seen.version)
@@ -296,7 +299,8 @@ class JobService:
         self._in_doubt = False
 
     async def _round(self, snapshot: ClusterSnapshot) -> bool:
-        """One step; True if something was changed, so that the next step looks at what came of it."""
+        """One step; True if something was changed, so that the next step looks at what came of
+        it."""
         now = self._zookeeper.server_now()
         if now is None:
             return False

@@ -1,7 +1,7 @@
 """A job's story: what there is to tell about it now that its story doesn't tell yet. Pure.
 
-Always holds: it follows from the record, the places and the hosts' reports alone, so that a new leader goes on where
-the last one stopped and tells nothing twice; it keeps the last events only.
+Always holds: it follows from the record, the places and the hosts' reports alone, so that a new
+leader goes on where the last one stopped and tells nothing twice; it keeps the last events only.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ Reports = Mapping[int, WorkerReport]
 def continued(
     story: StoryRecord | None, entry: JobEntry, places: Places, reports: Reports, *, now: float, lacking: str = ""
 ) -> StoryRecord:
-    """The story with what is new; the same object if nothing is. `lacking`: what its replication lacks."""
+    """The story with what is new; the same object if nothing is. `lacking`: what its replication
+    lacks."""
     old = story or StoryRecord(status=JobStatus.SUBMITTED)
     new = [
         *_lifecycle(story, entry, lacking),

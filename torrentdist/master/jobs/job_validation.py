@@ -1,7 +1,9 @@
-"""What a job has to be before it is recorded: completed with the cluster's defaults, and not refused by its plug-in.
+"""What a job has to be before it is recorded: completed with the cluster's defaults, and not
+refused by its plug-in.
 
-Always holds: job.toml alone is checked first, so that an error names its place in that file; a plug-in that fails or
-takes too long refuses, it doesn't let pass; defaults that no job could have are found when the master starts.
+Always holds: job.toml alone is checked first, so that an error names its place in that file; a
+plug-in that fails or takes too long refuses, it doesn't let pass; defaults that no job could have
+are found when the master starts.
 """
 
 from __future__ import annotations
@@ -27,8 +29,8 @@ class JobValidator(Protocol):
     """What `jobs.validator` names: a class without arguments."""
 
     def validate(self, job: Mapping[str, Any], bundle: str) -> Iterable[str]:
-        """What is wrong with the job (job.toml, completed) whose bundle lies in that directory; nothing if it may run.
-        It is called in a thread, several at once."""
+        """What is wrong with the job (job.toml, completed) whose bundle lies in that directory;
+        nothing if it may run. It is called in a thread, several at once."""
         ...
 
 

@@ -21,7 +21,8 @@ Reports = Mapping[tuple[JobId, int], WorkerReport]
 def of_the_places(
     heard: Mapping[SupervisorId, Iterable[WorkerReport]], places: Mapping[tuple[JobId, int], SupervisorId]
 ) -> Reports:
-    """What is said of workers by those who have them now: a host that died, or has lost one, is heard for a while."""
+    """What is said of workers by those who have them now: a host that died, or has lost one, is
+    heard for a while."""
     return {
         (report.job, report.worker): report
         for host, reports in heard.items()
@@ -38,8 +39,8 @@ def job_view(
     server_now: float | None,
     places: Placement | None = None,
 ) -> JobView:
-    """`heard`: supervisors that have told this master what their workers do; of others' workers nothing is known.
-    `places`: of all workers, if known."""
+    """`heard`: supervisors that have told this master what their workers do; of others' workers
+    nothing is known. `places`: of all workers, if known."""
     job = entry.record
     places = placement(snapshot) if places is None else places
     workers = [_worker_view(job, k, places.get((job.id, k)), reports, heard) for k in range(job.workers)]

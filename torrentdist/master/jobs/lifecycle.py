@@ -1,8 +1,8 @@
 """The life of a job as one table: what each event does to a job in each state. Pure.
 
-Always holds: TABLE is all there is. What it doesn't list is an error when a user asked for it, and a no-op when the
-system did. What is pending happens at a moment of ZooKeeper's clock that is stored in the record, so a failover
-neither restarts nor forgets it.
+Always holds: TABLE is all there is. What it doesn't list is an error when a user asked for it, and
+a no-op when the system did. What is pending happens at a moment of ZooKeeper's clock that is stored
+in the record, so a failover neither restarts nor forgets it.
 """
 
 from __future__ import annotations
@@ -136,7 +136,8 @@ GONE = Gone()
 
 
 def apply(job: JobRecord, event: Event) -> JobRecord | Gone:
-    """The job after the event, the same object if nothing changes; `job_state` for what a user may not ask."""
+    """The job after the event, the same object if nothing changes; `job_state` for what a user may
+    not ask."""
     step = TABLE.get((job.status, type(event)))
     if step is None:
         if isinstance(event, UserEvent):

@@ -1,8 +1,9 @@
 """Which supervisor runs which worker. Pure.
 
-Always holds: no supervisor gets more workers than it has slots; a worker that runs stays where it is while its
-supervisor is there and takes part; what must move goes where the fewest workers are, of its own job first. With too
-few slots the rest stays without a place, and nobody is moved for it; those of a silent supervisor stay with it then.
+Always holds: no supervisor gets more workers than it has slots; a worker that runs stays where it
+is while its supervisor is there and takes part; what must move goes where the fewest workers are,
+of its own job first. With too few slots the rest stays without a place, and nobody is moved for it;
+those of a silent supervisor stay with it then.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ class Demand:
 def place(
     demands: Sequence[Demand], hosts: Sequence[HostSlots], current: Placement, respread: Collection[JobId] = ()
 ) -> dict[Worker, SupervisorId]:
-    """The new placement. `respread`: jobs that are being rebalanced; only these give up places for an even spread."""
+    """The new placement. `respread`: jobs that are being rebalanced; only these give up places for
+    an even spread."""
     free = {host.id: host.slots for host in hosts if not (host.draining or host.silent)}
     silent = {host.id: host.slots for host in hosts if host.silent and not host.draining}
     per_job: dict[JobId, Counter[SupervisorId]] = {demand.job: Counter() for demand in demands}
@@ -74,7 +76,8 @@ def place(
 def _best(job: JobId, free: Mapping[SupervisorId, int], per_job: Mapping[JobId, Counter[SupervisorId]]) -> (
     SupervisorId | None
 ):  # fmt: skip
-    """Fewest of this job, then most free slots, then by name, so that every leader decides alike."""
+    """Fewest of this job, then most free slots, then by name, so that every leader decides
+    alike."""
     open_hosts = [host for host, slots in free.items() if slots > 0]
     return min(open_hosts, key=lambda host: (per_job[job][host], -free[host], host), default=None)
 

@@ -1,7 +1,9 @@
-"""Which supervisors have fallen silent: registered in ZooKeeper, but without a heartbeat to this leader for too long.
+"""Which supervisors have fallen silent: registered in ZooKeeper, but without a heartbeat to this
+leader for too long.
 
-Always holds: silence counts from what this leader could have heard itself: not from before its election, a gap in its
-own sight of ZooKeeper, or the moment at which it saw the supervisor first. Must not do: know clocks.
+Always holds: silence counts from what this leader could have heard itself: not from before its
+election, a gap in its own sight of ZooKeeper, or the moment at which it saw the supervisor first.
+Must not do: know clocks.
 """
 
 from __future__ import annotations
@@ -16,14 +18,16 @@ log = structlog.get_logger(__name__)
 
 HEARTBEAT_SECS = 3.0
 HEARTBEATS_PER_SEC = 8.0
-"""Of many supervisors each comes less often: one costs a leader and the host about a millisecond each."""
+"""Of many supervisors each comes less often: one costs a leader and the host about a millisecond
+each."""
 SHARE_OF_SILENCE = 1 / 4
 """But so often that three can be lost before anybody is called silent."""
 LONGEST_HEARTBEAT_SECS = 15.0
 
 
 class Silence:
-    """`limit`: in seconds; 0: nobody is ever called silent. Every `now` is of one monotonic clock."""
+    """`limit`: in seconds; 0: nobody is ever called silent. Every `now` is of one monotonic
+    clock."""
 
     def __init__(self, limit: float) -> None:
         self._limit = limit or float("inf")

@@ -1,7 +1,8 @@
-"""The stories of the jobs, kept in ZooKeeper by the leader: at most one write a second and job, whatever happens.
+"""The stories of the jobs, kept in ZooKeeper by the leader: at most one write a second and job,
+whatever happens.
 
-Always holds: what is shown was told once; a new leader reads what the last one wrote and goes on. Must not do: fail
-anything else when a story cannot be written.
+Always holds: what is shown was told once; a new leader reads what the last one wrote and goes on.
+Must not do: fail anything else when a story cannot be written.
 """
 
 from __future__ import annotations

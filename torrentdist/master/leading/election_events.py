@@ -1,7 +1,7 @@
 """Elections as events: who leads now, who did before, and for how long this master saw nobody lead.
 
-Always holds: the time without a leader is measured on one clock, that of the master that ended it. Must not do: have a
-say in any election.
+Always holds: the time without a leader is measured on one clock, that of the master that ended it.
+Must not do: have a say in any election.
 """
 
 from __future__ import annotations

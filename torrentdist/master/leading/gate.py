@@ -1,7 +1,8 @@
 """Whether an elected master may act: it has every bundle of every live job. Pure.
 
-Always holds: a bundle that is marked lost or removed bars nobody; a bundle is absent only while no registered master
-and no peer at all has a whole copy, and the time of its absence is counted by the clock of who watches.
+Always holds: a bundle that is marked lost or removed bars nobody; a bundle is absent only while no
+registered master and no peer at all has a whole copy, and the time of its absence is counted by the
+clock of who watches.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ def needed(snapshot: ClusterSnapshot) -> frozenset[BundleId]:
 def missing(
     snapshot: ClusterSnapshot, published: Collection[Digest], wanted: Collection[BundleId] | None = None
 ) -> list[BundleId]:
-    """The bundles of live jobs that this master lacks and has to get before it leads. `wanted`: `needed`, if known."""
+    """The bundles of live jobs that this master lacks and has to get before it leads. `wanted`:
+    `needed`, if known."""
     entries = ((b, snapshot.bundles.get(b)) for b in sorted(needed(snapshot) if wanted is None else wanted))
     return [
         bundle
@@ -52,7 +54,8 @@ def absences(
     seen_elsewhere: Callable[[Digest], bool],
     now: float,
 ) -> dict[BundleId, float]:
-    """Since when nobody has each bundle that no master holds; `before` is the last answer of this very function."""
+    """Since when nobody has each bundle that no master holds; `before` is the last answer of this
+    very function."""
     return {bundle: before.get(bundle, now) for bundle, digest in absent_here.items() if not seen_elsewhere(digest)}
 
 

@@ -1,8 +1,10 @@
-"""What the leader owes the records, as a pure function: state, swarms and ZooKeeper's time in, changes out.
+"""What the leader owes the records, as a pure function: state, swarms and ZooKeeper's time in,
+changes out.
 
-Always holds: a bundle becomes available only by a live holder's replica record; an upload is forgotten only when
-nobody has been in its swarm for long and no copy exists; a tombstone goes only after its time, when no registered
-master still has to act on it. Ages are ZooKeeper's times (the mtime of writes), never a host's clock.
+Always holds: a bundle becomes available only by a live holder's replica record; an upload is
+forgotten only when nobody has been in its swarm for long and no copy exists; a tombstone goes only
+after its time, when no registered master still has to act on it. Ages are ZooKeeper's times (the
+mtime of writes), never a host's clock.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ class MarkLost:
 
 
 UNFINISHED = (BundleState.UPLOADING, BundleState.LOST)
-"""States that a change anywhere may end. A tombstone's end takes time, and only one that is absent becomes lost."""
+"""States that a change anywhere may end. A tombstone's end takes time, and only one that is absent
+becomes lost."""
 
 Duty = MarkAvailable | ForgetUpload | TrimTombstone | MarkLost
 
@@ -52,8 +55,9 @@ def duties(
     config: ReplicationConfig,
     among: Collection[BundleId] | None = None,
 ) -> list[Duty]:
-    """`among`: the bundles to look at, if not all. `active`: digests that some peer is in the swarm of. `lost`: bundles
-    that nobody has had for too long. `led_for`: a new leader has not heard the peers yet."""
+    """`among`: the bundles to look at, if not all. `active`: digests that some peer is in the swarm
+    of. `lost`: bundles that nobody has had for too long. `led_for`: a new leader has not heard the
+    peers yet."""
     due: list[Duty] = []
     for bundle in snapshot.bundles if among is None else sorted(among):
         entry = snapshot.bundles[bundle]

@@ -1,7 +1,8 @@
-"""This master's part in leading: it queues, and while it leads it does what the leader owes the records.
+"""This master's part in leading: it queues, and while it leads it does what the leader owes the
+records.
 
-Always holds: everything that the leader changes goes through the fence of its term; a duty that fails is seen again in
-the next round. Must not do: decide what is due (duties.py does).
+Always holds: everything that the leader changes goes through the fence of its term; a duty that
+fails is seen again in the next round. Must not do: decide what is due (duties.py does).
 """
 
 from __future__ import annotations
@@ -122,7 +123,8 @@ class Leadership:
                 await self._serve_once()
 
     async def _caught_up(self) -> None:
-        """A new master catches up before it queues; when nobody leads it queues at once, and the gate decides."""
+        """A new master catches up before it queues; when nobody leads it queues at once, and the
+        gate decides."""
         while (s := self._mirror.snapshot).leader is not None and gate.behind(s, self._copies.published()):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_SECS):
@@ -142,8 +144,9 @@ class Leadership:
         return place is not None
 
     async def _ready(self) -> bool:
-        """The gate: an elected master that lacks a live job's bundle acts on nothing and gives way. The one thing
-        that it does is to mark lost what nobody has any more, or nobody would ever lead."""
+        """The gate: an elected master that lacks a live job's bundle acts on nothing and gives way.
+        The one thing that it does is to mark lost what nobody has any more, or nobody would ever
+        lead."""
         snapshot = await self._mirror.sync(5.0)
         if not snapshot.present:
             log.error("the cluster's record is missing or cannot be read, so this master does not lead")
@@ -170,7 +173,8 @@ class Leadership:
             log.info("a lost bundle is not marked yet", error=error.message)
 
     async def watch_absences(self) -> None:
-        """Every master counts for how long a bundle has been with nobody; being cut off proves nothing."""
+        """Every master counts for how long a bundle has been with nobody; being cut off proves
+        nothing."""
         while True:
             if self._mirror.fresh:
                 snapshot = self._mirror.snapshot

@@ -1,8 +1,9 @@
-"""The end of a rolling upgrade: once every registered daemon is of the newer release, the leader raises the cluster's
-schema, and has the records of the older one written anew.
+"""The end of a rolling upgrade: once every registered daemon is of the newer release, the leader
+raises the cluster's schema, and has the records of the older one written anew.
 
-Always holds: the schema is raised when all have been of the newer release for a while, so that one that is only being
-restarted is waited for; it never falls. Every step goes through the fence. Must not do: change what a record says.
+Always holds: the schema is raised when all have been of the newer release for a while, so that one
+that is only being restarted is waited for; it never falls. Every step goes through the fence. Must
+not do: change what a record says.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ BATCH = 100
 
 
 def outdated(snapshot: ClusterSnapshot, news: Changes | None = None) -> Iterator[Op]:
-    """Writes anew what is of an older schema than the cluster, and changes nothing of it. Replica records are left to
-    their masters. `news`: look only at what changed."""
+    """Writes anew what is of an older schema than the cluster, and changes nothing of it. Replica
+    records are left to their masters. `news`: look only at what changed."""
     everything = news is None or news.cluster
     for id_ in sorted(snapshot.bundles if everything or news is None else news.bundles & snapshot.bundles.keys()):
         bundle = snapshot.bundles[id_]

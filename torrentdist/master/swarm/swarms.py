@@ -58,7 +58,8 @@ class Swarms:
         return self.directory.handout(digest, self._me, now=time.monotonic())
 
     async def run(self) -> None:
-        """Forgets silent peers, settled records and swarms that are no crowds any more, for ever."""
+        """Forgets silent peers, settled records and swarms that are no crowds any more, for
+        ever."""
         while True:
             self._records.follow()
             if self.directory.expire(time.monotonic()):

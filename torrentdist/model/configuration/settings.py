@@ -109,7 +109,8 @@ def file_layers(environ: Mapping[str, str], cwd: Path, system_dir: Path = SYSTEM
 
 
 def combine(layers: Iterable[Layer]) -> Loaded:
-    """Combines layers over the defaults, lowest first. Raises one error that names every problem."""
+    """Combines layers over the defaults, lowest first. Raises one error that names every
+    problem."""
     values: dict[str, Any] = {}
     origins = dict.fromkeys(KEYS, DEFAULT_ORIGIN)
     problems: list[Problem] = []

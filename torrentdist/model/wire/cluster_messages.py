@@ -1,4 +1,5 @@
-"""Answers about the cluster as a whole: masters, supervisors, counts, and the health of a daemon."""
+"""Answers about the cluster as a whole: masters, supervisors, counts, and the health of a
+daemon."""
 
 from __future__ import annotations
 

@@ -76,7 +76,8 @@ class DistributeView(View, frozen=True, kw_only=True):
 
 
 class HostBundleView(View, frozen=True, kw_only=True):
-    """A supervisor's answer about one bundle: GET /bundles/<id>, POST /v1/host/bundles/<id>/fetch"""
+    """A supervisor's answer about one bundle: GET /bundles/<id>, POST
+    /v1/host/bundles/<id>/fetch"""
 
     id: BundleId
     digest: Digest | None

@@ -36,7 +36,8 @@ class WorkerState(StrEnum):
 
 
 class WorkerReport(View, frozen=True, kw_only=True):
-    """A supervisor's report about one worker. Its three times are by the host's clock, for people."""
+    """A supervisor's report about one worker. Its three times are by the host's clock, for
+    people."""
 
     job: JobId
     worker: int

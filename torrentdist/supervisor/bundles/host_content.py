@@ -1,8 +1,8 @@
 """The files of one bundle on this host, whether it is published or still arriving.
 
-Always: of a bundle that still arrives, only pieces are given out that were read and hashed here. A file of a
-published bundle is checked before it is read. A fetch that fails ends the reading with its error.
-Never: fetch a bundle, which the keeper does.
+Always: of a bundle that still arrives, only pieces are given out that were read and hashed here. A
+file of a published bundle is checked before it is read. A fetch that fails ends the reading with
+its error. Never: fetch a bundle, which the keeper does.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ class HostContent:
     """Returns why the rest will not come; None while it may."""
     pieces: Callable[[], Pieces | None]
     checked: Callable[[str], Awaitable[bool]]
-    """Returns whether this file is as it was published. If it is not, the bundle is fetched again."""
+    """Returns whether this file is as it was published. If it is not, the bundle is fetched
+    again."""
     stall_secs: float = 45.0
     """Seconds after which a reader for whom nothing comes gets the error of `stalled`."""
     stalled: Callable[[], TorrentdistError | None] = lambda: None
@@ -71,11 +72,14 @@ class HostContent:
     def read_part(self, file: FileEntry, start: int, end: int) -> AsyncIterator[bytes]:
         """Reads a part of a file. The smaller the part, the sooner its pieces are hurried.
 
-        A large part is not hurried piece by piece: all hosts would want the same piece at the same time."""
+        A large part is not hurried piece by piece: all hosts would want the same piece at the same
+        time.
+        """
         return self.read(file, start, end, PATIENCE_SECS * (end - start) / self.meta.size)
 
     async def read(self, file: FileEntry, start: int, end: int, patience: float) -> AsyncIterator[bytes]:
-        """Yields the bytes from `start` to `end`. A piece is hurried after `patience` seconds of waiting."""
+        """Yields the bytes from `start` to `end`. A piece is hurried after `patience` seconds of
+        waiting."""
         path = self.directory / file.path
         while start < end:
             if self.published() and await self.checked(file.path):
@@ -84,7 +88,8 @@ class HostContent:
                 return
             length = self.meta.piece_length
             number = start // length
-            # Many pieces at a time: each time costs a turn of several threads, here and in the reader.
+            # Many pieces at a time: each time costs a turn of several threads, here and in the
+            # reader.
             most = min(-(-end // length) - number, max(1, CHUNK // length))
             data = await self._wait_for(file, path, number, most, patience)
             offset = number * length
@@ -113,7 +118,8 @@ class HostContent:
             await asyncio.sleep(PLUGIN_LOOK_SECS if pieces is None else LOOK_SECS)
 
     def _verified(self, file: FileEntry, path: Path, number: int, count: int) -> bytes:
-        """Returns the pieces from `number` on, up to the first whose bytes are missing or wrong. Blocks."""
+        """Returns the pieces from `number` on, up to the first whose bytes are missing or wrong.
+        Blocks."""
         length, found = self.meta.piece_length, []
         try:
             with open(path, "rb") as stream:

@@ -1,7 +1,8 @@
 """The loop that makes a host's store match what it should keep: it carries out keeping_plan.py.
 
-Always: there is one fetch per bundle. A fetch that failed is tried again after growing pauses, for as long as
-the bundle is wanted. A local user that asked for a bundle hears of success and of failure.
+Always: there is one fetch per bundle. A fetch that failed is tried again after growing pauses, for
+as long as the bundle is wanted. A local user that asked for a bundle hears of success and of
+failure.
 """
 
 from __future__ import annotations
@@ -67,7 +68,8 @@ class Keeper:
         self._removed = set(removed)
 
     def request(self, bundle: BundleId) -> None:
-        """Fetches a bundle that a local user wants now, whatever failed before, unless it is here."""
+        """Fetches a bundle that a local user wants now, whatever failed before, unless it is
+        here."""
         if not self._is_here(bundle):
             self._requested.add(bundle)
         self._not_before.pop(bundle, None)
@@ -87,9 +89,11 @@ class Keeper:
         return stored
 
     async def checked_file(self, bundle: BundleId, digest: Digest, relative: str) -> str | None:
-        """Returns the path of one file if it is as it was published; else the bundle is fetched again.
+        """Returns the path of one file if it is as it was published; else the bundle is fetched
+        again.
 
-        See HandOuts.file."""
+        See HandOuts.file.
+        """
         path = await self._hand_outs.file(digest, relative)
         if path is None:
             self.request(bundle)
@@ -108,7 +112,8 @@ class Keeper:
         return self._assigned
 
     def claims(self, digest: Digest) -> frozenset[KeepReason]:
-        """Returns why a digest must not be deleted to make room, besides what the store knows itself."""
+        """Returns why a digest must not be deleted to make room, besides what the store knows
+        itself."""
         claims = set()
         names = self._runtime.store.names(digest)
         if names & self._assigned:
@@ -218,7 +223,8 @@ class Keeper:
         log.warning("fetch failed", bundle=bundle, error=error.code, detail=error.message, failures=failures)
 
     async def _metafile(self, bundle: BundleId) -> Metafile:
-        """Returns the metafile from a master or, if no master answers, the one that is here already."""
+        """Returns the metafile from a master or, if no master answers, the one that is here
+        already."""
         try:
             return await self._links.metafile(bundle)
         except TorrentdistError as error:

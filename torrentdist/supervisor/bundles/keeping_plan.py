@@ -1,8 +1,7 @@
 """Which bundles a supervisor fetches, forgets and stops seeding: a pure plan.
 
-Always: a bundle is dropped only when a master said that it was removed. A bundle that is no longer assigned
-stays in the store until room is needed.
-Pure: no I/O and no clock.
+Always: a bundle is dropped only when a master said that it was removed. A bundle that is no longer
+assigned stays in the store until room is needed. Pure: no I/O and no clock.
 """
 
 from __future__ import annotations

@@ -1,1 +1,2 @@
-"""Why no worker runs twice: barriers, leases, and the proof that lets one run on without ZooKeeper."""
+"""Why no worker runs twice: barriers, leases, and the proof that lets one run on without
+ZooKeeper."""

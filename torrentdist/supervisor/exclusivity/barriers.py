@@ -1,10 +1,10 @@
 """The barriers of this host's workers in ZooKeeper: the loop that takes, keeps and gives them back.
 
 What the requests are and what their answers mean is in cluster/rebalance/barrier_ownership.py.
-Always: a barrier is deleted only by us, after the plan gave it back. The lease counts from before the
-last acknowledged write of this session was sent. Nothing is done in a session before it was saved, so
-that the next process can take it up; a full disk alone does not prevent that.
-Never: decide which barriers are wanted.
+Always: a barrier is deleted only by us, after the plan gave it back. The lease counts from before
+the last acknowledged write of this session was sent. Nothing is done in a session before it was
+saved, so that the next process can take it up; a full disk alone does not prevent that. Never:
+decide which barriers are wanted.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ log = structlog.get_logger(__name__)
 RENEW_WITHIN_SECS = 1.0
 """Longest pause between two rounds of the loop."""
 RECHECK_SECS = 10.0
-"""Time between two looks whether our barriers are really there: an administrator may have deleted one."""
+"""Time between two looks whether our barriers are really there: an administrator may have deleted
+one."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +76,9 @@ class Barriers:
         on_change: Callable[[], None],
         on_lease: Callable[[], None],
     ) -> None:
-        """`save` is called with every new session before anything is done in it, `on_change` when anything may
-        have changed, and `on_lease` when a write that keeps the lease is on its way."""
+        """`save` is called with every new session before anything is done in it, `on_change`
+        when anything may have changed, and `on_lease` when a write that keeps the lease is on
+        its way."""
         self._zk = zk
         self._save = save
         self._on_lease = on_lease
@@ -95,10 +97,12 @@ class Barriers:
         self._trouble = trouble_of_asking()
 
     def take_up(self, seat: Seat, resources: Collection[str], timeout: float) -> None:
-        """Goes on in the session of the previous process, which may own these barriers. Call it before `run`.
+        """Goes on in the session of the previous process, which may own these barriers. Call it
+        before `run`.
 
-        They count as wanted until the plan gives them back: a worker may start again as soon as its barrier is
-        known to be ours, and the barrier must not be on its way back then."""
+        They count as wanted until the plan gives them back: a worker may start again as soon as its
+        barrier is known to be ours, and the barrier must not be on its way back then.
+        """
         self._timeout = timeout
         fresh = BarrierOwnership(paths.JOB_GROUP, seat.unique, session=seat.session.id)
         self._ownership = replace(fresh, unclear=frozenset(resources), entering=True)
@@ -159,7 +163,8 @@ class Barriers:
             self._wake.set()
 
     def use(self, resources: Collection[str]) -> None:
-        """Keeps the barriers of these workers, wanted or not: something of them runs, or may run."""
+        """Keeps the barriers of these workers, wanted or not: something of them runs, or may
+        run."""
         if frozenset(resources) != self._in_use:
             self._in_use = frozenset(resources)
             self._wake.set()
@@ -172,7 +177,8 @@ class Barriers:
         return await future
 
     async def fencing(self) -> int:
-        """Returns a fencing number for a start, higher than that of any earlier start in this cluster."""
+        """Returns a fencing number for a start, higher than that of any earlier start in this
+        cluster."""
         zxid = await self.mark()
         epoch = await self._zk.exists(paths.EPOCH)
         return fencing_of(0, 0, zxid) if epoch is None else fencing_of(epoch.version, epoch.modified_zxid, zxid)
@@ -197,7 +203,8 @@ class Barriers:
                 mark.cancel()
 
     def _on_state(self, _: SessionState) -> None:
-        # At once: workers without barriers must not run on until a request under way has its answer.
+        # At once: workers without barriers must not run on until a request under way has its
+        # answer.
         if self._zk.session_id != self._ownership.session:
             self._ownership = self._ownership.in_session(None)
         self._wake.set()

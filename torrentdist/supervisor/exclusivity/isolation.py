@@ -1,9 +1,10 @@
-"""Whether workers may run on without ZooKeeper: only while no other host can have been given their places.
+"""Whether workers may run on without ZooKeeper: only while no other host can have been given their
+places.
 
-Always: a proof needs every master that this host or any master that was asked knows. Each of them has to
-say now that it sees no ZooKeeper, and that it knows of no assignment but the one that is carried out here.
-A proof counts only if what it prolongs was still good when the masters were asked.
-docs/decisions/0008-isolation.md has the argument.
+Always: a proof needs every master that this host or any master that was asked knows. Each of them
+has to say now that it sees no ZooKeeper, and that it knows of no assignment but the one that is
+carried out here. A proof counts only if what it prolongs was still good when the masters were
+asked. docs/decisions/0008-isolation.md has the argument.
 """
 
 from __future__ import annotations
@@ -32,13 +33,15 @@ ASK_AGAIN_SECS = 0.5
 ANSWER_SECS = 1.0
 """How long a master may take to answer."""
 WITHIN_SECS = 0.3
-"""A master that has no answer from ZooKeeper within this time sees none: a frozen server keeps connections open."""
+"""A master that has no answer from ZooKeeper within this time sees none: a frozen server keeps
+connections open."""
 LOOK_SECS = 1.0
 """Longest time between two looks whether a proof is needed, while something runs here."""
 IDLE_LOOK_SECS = 0.5
 """The same while nothing runs here, since something may start at any time."""
 FORGET_SECS = 600.0
-"""How long a master counts after its registration has gone: it may come back, and lead before this host hears of it."""
+"""How long a master counts after its registration has gone: it may come back, and lead before this
+host hears of it."""
 
 Known = tuple[MasterId, str]
 """A master and its URL. A master that has moved counts twice, once at each URL."""
@@ -60,9 +63,10 @@ def unheard_of(said: Mapping[Known, SightView | None]) -> frozenset[Known]:
 def good_until(written_at: float, known_at: float, lease: float, proven: float) -> float:
     """Returns when the masters have to be asked at the latest for a proof to count.
 
-    After that, other hosts may have been given everything that runs here. `lease` and `proven` say until when
-    either has kept what runs here. A host that has not looked for masters since the write that its lease counts
-    from may not know all of them, so no proof counts."""
+    After that, other hosts may have been given everything that runs here. `lease` and `proven` say
+    until when either has kept what runs here. A host that has not looked for masters since the
+    write that its lease counts from may not know all of them, so no proof counts.
+    """
     return max(lease, proven) if known_at >= written_at else NEVER
 
 
@@ -109,7 +113,8 @@ class Isolation:
         """Masters that other masters named during the current ZooKeeper outage."""
         self._inherited_until = NEVER
         self.proven = NEVER
-        """Until when no other host can have been given what is assigned here, on the host's clock."""
+        """Until when no other host can have been given what is assigned here, on the host's
+        clock."""
 
     def take_up(self, left: Inherited) -> None:
         """Goes on where the previous process ended. Call it before `watch`."""
@@ -123,7 +128,8 @@ class Isolation:
         return ToProve(barriers.timeout, self._seen, self._registered.known_at >= barriers.lease.sent)
 
     async def watch(self, barriers: Barriers, host: IsolatedHost) -> None:
-        """Asks the masters whether they see ZooKeeper for as long as our own writes stay unanswered."""
+        """Asks the masters whether they see ZooKeeper for as long as our own writes stay
+        unanswered."""
         while True:
             asking = await self.prolong(barriers, host)
             look = min(LOOK_SECS, max(0.05, barriers.timeout / 20)) if host.busy else IDLE_LOOK_SECS

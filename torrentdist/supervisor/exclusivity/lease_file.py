@@ -1,8 +1,8 @@
 """The file that tells every guardian of this host how long its worker may run.
 
-A guardian reads it only when the time that it knew of is over.
-Always: it never allows more than barriers and proofs do. A job that runs on when isolated is given time
-only by a supervisor that is alive.
+A guardian reads it only when the time that it knew of is over. Always: it never allows more than
+barriers and proofs do. A job that runs on when isolated is given time only by a supervisor that is
+alive.
 """
 
 from __future__ import annotations
@@ -70,8 +70,9 @@ class LeaseFile:
     ) -> None:
         """Writes the limits of each run by its id. `runs` says of each whether it is assigned here.
 
-        `lease` is on the host's clock. `extent` is how many seconds a run that goes on when isolated does so
-        without a sign of this supervisor."""
+        `lease` is on the host's clock. `extent` is how many seconds a run that goes on when
+        isolated does so without a sign of this supervisor.
+        """
         until = {id_: _limits(lease, extent, run, assigned) for id_, (run, assigned) in runs.items()}
         kept = max(lease.stop, lease.proven), max(lease.kill, lease.proven + lease.ending)
         orders = _Orders(

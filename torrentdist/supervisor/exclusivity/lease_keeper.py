@@ -1,9 +1,8 @@
 """How long this host's workers may run, told to the plan and to every guardian.
 
-Always: a lease is written in a thread of its own, one after the other, so that it never waits behind
-other work and a later one never ends up below an earlier one. On a crowded machine one write takes 1 ms
-as a rule and up to 90 ms at times, too long for the event loop.
-Never: decide what runs.
+Always: a lease is written in a thread of its own, one after the other, so that it never waits
+behind other work and a later one never ends up below an earlier one. On a crowded machine one write
+takes 1 ms as a rule and up to 90 ms at times, too long for the event loop. Never: decide what runs.
 """
 
 from __future__ import annotations
@@ -44,7 +43,8 @@ class LeaseKeeper:
         """The session of the previous process, and how long that process let workers run."""
 
     def take_up(self, seat: Seat, resources: Collection[str]) -> None:
-        """Goes on in the session of the previous process, which may own the barriers of `resources`. Blocks."""
+        """Goes on in the session of the previous process, which may own the barriers of
+        `resources`. Blocks."""
         inherited = self._file.read(seat.session.id)
         self.barriers.take_up(seat, resources, inherited.to_prove.timeout)
         self._inherited = seat.session.id, inherited
@@ -60,7 +60,8 @@ class LeaseKeeper:
         return RunLease(session, stop, kill, self._isolation.proven - ahead, barriers.ending_secs)
 
     async def write(self) -> None:
-        """Tells every guardian how long its run may go on. Raises OSError if the file cannot be written."""
+        """Tells every guardian how long its run may go on. Raises OSError if the file cannot be
+        written."""
         proven, barriers, runs = self._isolation.proven, self.barriers, self._runs()
         if runs and (barriers.leased or clock() < proven):
             host = barriers.host_lease()
@@ -77,7 +78,8 @@ class LeaseKeeper:
             log.error("the workers' lease cannot be written", reason=str(error))
 
     async def prolong(self, host: IsolatedHost) -> None:
-        """Renews everything before this process ends, so that the next one has as much time as possible."""
+        """Renews everything before this process ends, so that the next one has as much time as
+        possible."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(PROLONG_SECS):
                 await self.barriers.mark()

@@ -1,4 +1,5 @@
-"""The workers of this host, over the gateway: their state, and what isolation decides about them."""
+"""The workers of this host, over the gateway: their state, and what isolation decides about
+them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The loop that makes the local state match the assignment: which workers are here, and what their jobs are.
+"""The loop that makes the local state match the assignment: which workers are here, and what their
+jobs are.
 
 Always: while nobody answers, the last answer stands. The local state is about one cluster only.
 Never: start or stop anything.
@@ -46,7 +47,8 @@ class Assigning:
             self._on_needs()
 
     async def belong_to(self, cluster: str) -> None:
-        """Makes the local state be about this cluster. Returns when nothing of another one runs here any more."""
+        """Makes the local state be about this cluster. Returns when nothing of another one runs
+        here any more."""
         if self._local.state.cluster not in ("", cluster):
             log.warning("ZooKeeper holds another cluster now, ending the workers of the one before", cluster=cluster)
             await self._local.note(lambda state: placement.follow(state, AssignmentRecord(generation=0)))
@@ -57,7 +59,8 @@ class Assigning:
             await self._local.note(lambda state: msgspec.structs.replace(state, cluster=cluster))
 
     async def run(self) -> None:
-        """Asks about the jobs: at once when the assignment changes, and again until everything is answered."""
+        """Asks about the jobs: at once when the assignment changes, and again until everything is
+        answered."""
         while True:
             self._ask.clear()
             jobs = sorted({place.job for place in self._local.state.places})

@@ -73,7 +73,8 @@ class HostWorkers:
             self._leases.take_up(left.seat, [resource_of(place.key) for place in left.state.places])
 
     def loops(self) -> list[tuple[str, Coroutine[Any, Any, None]]]:
-        """Finds what the previous process has started, and returns the loops to run. Call it once."""
+        """Finds what the previous process has started, and returns the loops to run. Call it
+        once."""
         for place in self._local.state.places:
             if place.run is not None:
                 self._running.adopt(place.key, place.run, self.homes.guard(place.key))
@@ -121,7 +122,8 @@ class HostWorkers:
         return IsolationView(namespaces=found.namespaces, why_not=found.why_not, launcher=launcher)
 
     def on_change(self, listener: Callable[[], None]) -> None:
-        """Calls `listener` from now on whenever something has changed that the leader should hear of."""
+        """Calls `listener` from now on whenever something has changed that the leader should hear
+        of."""
         self._listeners.append(listener)
 
     # what happens
@@ -152,7 +154,8 @@ class HostWorkers:
     # its end
 
     async def prolong(self) -> None:
-        """Renews everything before this process ends, so that the next one has as much time as possible."""
+        """Renews everything before this process ends, so that the next one has as much time as
+        possible."""
         await self._leases.prolong(self)
 
     async def close(self) -> None:

@@ -1,8 +1,9 @@
-"""What this host should run and what it has started, on its own disk, so that a restart finds its workers again.
+"""What this host should run and what it has started, on its own disk, so that a restart finds its
+workers again.
 
-Always: a start is written before it happens, and an end after it has happened. A file that cannot be
-read is set aside and counts as empty. The session's password is in a file that only its owner reads.
-The functions that take a directory block: call them in threads.
+Always: a start is written before it happens, and an end after it has happened. A file that cannot
+be read is set aside and counts as empty. The session's password is in a file that only its owner
+reads. The functions that take a directory block: call them in threads.
 """
 
 from __future__ import annotations
@@ -154,7 +155,8 @@ def save_state(data_dir: Path, state: LocalState) -> None:
 
 
 def load_seat(data_dir: Path, boot: str) -> Seat | None:
-    """Returns the session of the previous process; None after a reboot, which the lease's times do not survive."""
+    """Returns the session of the previous process; None after a reboot, which the lease's times do
+    not survive."""
     path = data_dir / SEAT
     try:
         if path.stat().st_mode & 0o077:
@@ -188,7 +190,8 @@ class LocalStateFile:
         return self._state
 
     async def commit(self, change: Change) -> None:
-        """Makes a change and returns when it would survive a crash. Raises OSError if the disk fails."""
+        """Makes a change and returns when it would survive a crash. Raises OSError if the disk
+        fails."""
         async with self._turn:
             self._state = change(self._state)
             await asyncio.to_thread(save_state, self._data_dir, self._state)

@@ -1,4 +1,5 @@
-"""How an assignment and a job's facts change what this host should run: steps from one local state to the next.
+"""How an assignment and a job's facts change what this host should run: steps from one local state
+to the next.
 
 Always: a worker that is no longer assigned keeps its place until it is forgotten. A job of the same
 name but another incarnation starts its workers' lives anew.
@@ -117,7 +118,8 @@ def lived(state: LocalState, key: Key, life: Life, detail: str, at: float) -> Lo
 
 
 def life_of(place: WorkerPlace, clock_ahead: float = 0.0) -> Life:
-    """Returns the life of a worker on a clock that the host's clock is ahead of by `clock_ahead` seconds."""
+    """Returns the life of a worker on a clock that the host's clock is ahead of by `clock_ahead`
+    seconds."""
     not_before = place.not_before - clock_ahead if place.not_before else 0.0
     return Life(place.restarts, place.in_a_row, not_before, place.exit_code, place.ended)
 

@@ -1,4 +1,5 @@
-"""What a supervisor and the masters tell each other about jobs: heartbeats to the leader, questions to any master.
+"""What a supervisor and the masters tell each other about jobs: heartbeats to the leader, questions
+to any master.
 
 Always: one request carries all workers. The leader's last answer stands until there is another one.
 Never: conclude anything from silence.

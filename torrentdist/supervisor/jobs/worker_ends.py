@@ -38,7 +38,8 @@ class WorkerEnds:
         self._needs_changed = needs_changed
 
     async def ended(self, key: Key, run: RunRecord, status: GuardianStatus | None) -> None:
-        """Records the end of a run. `status` is what its guardian said last; None if the guardian was lost."""
+        """Records the end of a run. `status` is what its guardian said last; None if the guardian
+        was lost."""
         place = placement.place_of(self._local.state, key)
         if place is None:
             return

@@ -1,4 +1,5 @@
-"""What a host reports of a worker: its place, what runs there, and what it waits for. Pure: no I/O and no clock."""
+"""What a host reports of a worker: its place, what runs there, and what it waits for. Pure: no I/O
+and no clock."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Starts a worker: its fencing number, its directory, its record on disk, and its guardian.
 
-Always: a start is in the local state on disk, and its run in the lease, before its guardian is started.
-A start that fails is recorded with its reason and is tried again after a pause.
-Never: decide which worker starts.
+Always: a start is in the local state on disk, and its run in the lease, before its guardian is
+started. A start that fails is recorded with its reason and is tried again after a pause. Never:
+decide which worker starts.
 """
 
 from __future__ import annotations
@@ -86,7 +86,8 @@ class WorkerStarts:
             running.abort(key)
 
     async def _prepare(self, key: Key, facts: JobFacts, run: RunRecord) -> None:
-        """Makes the worker's directory and its guardian's orders, unless the start is overtaken by events."""
+        """Makes the worker's directory and its guardian's orders, unless the start is overtaken by
+        events."""
         place = placement.place_of(self._table.local.state, key)
         contents = await self._contents(facts)
         if place is None or self._leases.barriers.session != run.session or len(contents) < len(facts.needs):

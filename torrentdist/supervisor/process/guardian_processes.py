@@ -1,8 +1,10 @@
-"""Guardians as the supervisor sees them: found again by lock and birth, signalled, and known to be gone.
+"""Guardians as the supervisor sees them: found again by lock and birth, signalled, and known to be
+gone.
 
-Always: a signal reaches the process that was meant, never another one with its pid. A run counts as gone
-only on positive evidence: its guardian said so, or no guardian is alive and no process of the run is left.
-What takes a directory, and `sweep`, blocks: call it in threads. The rest reads one small file of /proc.
+Always: a signal reaches the process that was meant, never another one with its pid. A run counts as
+gone only on positive evidence: its guardian said so, or no guardian is alive and no process of the
+run is left. What takes a directory, and `sweep`, blocks: call it in threads. The rest reads one
+small file of /proc.
 """
 
 from __future__ import annotations
@@ -76,7 +78,8 @@ def living(home: Path, run: str) -> Living | None:
 
 
 def close_door(home: Path) -> bool:
-    """Makes sure that no guardian of this home starts anything any more. Returns False while one is at work."""
+    """Makes sure that no guardian of this home starts anything any more. Returns False while one is
+    at work."""
     if not home.is_dir():
         return True
     try:
@@ -96,7 +99,8 @@ def close_door(home: Path) -> bool:
 
 
 def pidfd_of(process: Living) -> int | None:
-    """Returns a descriptor that is readable once the process has ended; None if it has. The caller closes it."""
+    """Returns a descriptor that is readable once the process has ended; None if it has. The caller
+    closes it."""
     try:
         fd = os.pidfd_open(process.pid)
     except ProcessLookupError:
@@ -126,8 +130,9 @@ def reap(process: Living) -> None:
 def left_of(run: str, status: GuardianStatus | None = None) -> list[int]:
     """Returns the processes of a run whose guardian is gone.
 
-    They are found by the mark in their environment, by the worker's session, or as the init, whose end is the
-    end of everything in its namespace."""
+    They are found by the mark in their environment, by the worker's session, or as the init, whose
+    end is the end of everything in its namespace.
+    """
     mark = f"{RUN_MARK}={run}".encode()
     session = 0 if status is None else status.pid
     found = [pid for pid in _pids() if _is_of(pid, mark, session)]
@@ -137,7 +142,8 @@ def left_of(run: str, status: GuardianStatus | None = None) -> list[int]:
 
 
 def sweep(run: str, status: GuardianStatus | None = None) -> bool:
-    """Kills what is left of a run. Returns True when nothing is. The kernel ends what belongs to another user."""
+    """Kills what is left of a run. Returns True when nothing is. The kernel ends what belongs to
+    another user."""
     left = left_of(run, status)
     for pid in left:
         with contextlib.suppress(ProcessLookupError, PermissionError):

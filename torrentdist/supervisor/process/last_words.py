@@ -1,7 +1,8 @@
 """Tells in one line why a run of a worker failed, from the end of what it wrote to stderr.
 
-Always: one line of this run alone, bounded in length, without a character that can steer a terminal.
-Never: decide what becomes of the worker. The functions that take a directory block: call them in threads.
+Always: one line of this run alone, bounded in length, without a character that can steer a
+terminal. Never: decide what becomes of the worker. The functions that take a directory block: call
+them in threads.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ def end_of_stderr(home: Path) -> int:
 
 
 def why_failed(home: Path, since: int, *, spark: bool) -> str:
-    """The last line that was written from `since` on; for Spark the last error that it names. Empty: nothing was."""
+    """The last line that was written from `since` on; for Spark the last error that it names.
+    Empty: nothing was."""
     try:
         stderr = _tail(home, since).decode(errors="replace")
     except OSError:

@@ -1,9 +1,9 @@
-"""What a worker finds when it starts: its directory over the bundle, its environment, and its guardian's orders.
+"""What a worker finds when it starts: its directory over the bundle, its environment, and its
+guardian's orders.
 
-Always: the worker's directory holds nothing of ours but links, so that it can spoil only its own things.
-What the worker made stays, unless it is in the way of `bundle` or `deps`. Orders are on disk before the
-guardian starts.
-Never: decide what starts. It blocks: call it in threads.
+Always: the worker's directory holds nothing of ours but links, so that it can spoil only its own
+things. What the worker made stays, unless it is in the way of `bundle` or `deps`. Orders are on
+disk before the guardian starts. Never: decide what starts. It blocks: call it in threads.
 """
 
 from __future__ import annotations
@@ -121,7 +121,8 @@ def _argv(program: Program, work: Path, env: Mapping[str, str]) -> list[str]:
 
 
 def command_of(spec: JobSpec, content: Path, work: Path) -> list[str]:
-    """Returns the words of the command. A program that is a file of the bundle is named by its path there."""
+    """Returns the words of the command. A program that is a file of the bundle is named by its path
+    there."""
     program, *arguments = spec.command
     if ".." not in Path(program).parts and confined_file(content, program) is not None:
         return [str(work / BUNDLE / program), *arguments]
@@ -129,7 +130,8 @@ def command_of(spec: JobSpec, content: Path, work: Path) -> list[str]:
 
 
 def environment(base: Mapping[str, str], homes: Homes, program: Program, run: RunRecord) -> dict[str, str]:
-    """Returns the supervisor's environment without its settings, overridden by the job's, and that by ours."""
+    """Returns the supervisor's environment without its settings, overridden by the job's, and that
+    by ours."""
     work, place = homes.work(program.place.key), program.place
     spark = program.spec.kind is JobKind.SPARK
     chosen = {**base, **program.spec.env}
@@ -162,9 +164,12 @@ def _link(path: Path, target: Path) -> None:
 
 
 def _link_entries(work: Path, content: Path) -> None:
-    """Makes the bundle's top-level entries visible in `work`, so that relative paths work as in the bundle itself.
+    """Makes the bundle's top-level entries visible in `work`, so that relative paths work as in the
+    bundle itself.
 
-    Removes links of an older bundle. What the worker made under a name of the bundle stays as it is."""
+    Removes links of an older bundle. What the worker made under a name of the bundle stays as it
+    is.
+    """
     wanted = {name: f"{BUNDLE}/{name}" for name in os.listdir(content) if name not in (BUNDLE, DEPENDENCIES)}
     there = set()
     for entry in list(os.scandir(work)):

@@ -1,7 +1,7 @@
 """What a worker wrote, read as one sequence of bytes, whatever files it lies in.
 
-Always: an offset means the same byte for ever. Bytes that are no longer kept are skipped, never renumbered.
-It blocks: call it in threads.
+Always: an offset means the same byte for ever. Bytes that are no longer kept are skipped, never
+renumbered. It blocks: call it in threads.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ class Span:
 
 
 def span_of(home: Path, stream: Stream) -> Span | None:
-    """Returns the range of a stream that is kept; None if nothing is, or nothing was ever written."""
+    """Returns the range of a stream that is kept; None if nothing is, or nothing was ever
+    written."""
     files = _files(home, stream)
     if not files:
         return None
@@ -51,7 +52,8 @@ def span_of(home: Path, stream: Stream) -> Span | None:
 
 
 def read_output(home: Path, stream: Stream, offset: int, limit: int = MOST_BYTES) -> Piece:
-    """Reads from `offset` on, or from the first byte after it that is kept. A negative offset counts from the end."""
+    """Reads from `offset` on, or from the first byte after it that is kept. A negative offset
+    counts from the end."""
     files = _files(home, stream)
     end = max((start + size for start, (_, size) in files.items()), default=0)
     at = max(0, end + offset) if offset < 0 else offset

@@ -1,9 +1,9 @@
 """The guardians that work for this supervisor: started or found again, told to end, and waited for.
 
-Always: `ended` is called once for each run, and only when nothing of the run is left on this host. What
-reads or locks files of a guardian runs in threads. A signal is sent at once, on the event loop: it must
-not wait behind other work for a thread, and it reads nothing but one small file of /proc.
-Never: decide, or look at barriers.
+Always: `ended` is called once for each run, and only when nothing of the run is left on this host.
+What reads or locks files of a guardian runs in threads. A signal is sent at once, on the event
+loop: it must not wait behind other work for a thread, and it reads nothing but one small file of
+/proc. Never: decide, or look at barriers.
 """
 
 from __future__ import annotations
@@ -95,7 +95,8 @@ class Running:
         self._spawn(f"guardian of {key}", self._follow(key, handle))
 
     def _start(self, handle: Handle, told: int) -> Living | None:
-        """Returns the guardian; None if the launcher started it without answering in time. Blocks."""
+        """Returns the guardian; None if the launcher started it without answering in time.
+        Blocks."""
         try:
             return Living(*self._starter.start(str(handle.home), handle.run.id, told))
         except NoLauncherAnswer:
@@ -120,7 +121,8 @@ class Running:
     # ending
 
     def stop(self, key: Key) -> bool:
-        """Asks the guardian to stop its run. Returns False if no guardian is known yet: the next plan comes again."""
+        """Asks the guardian to stop its run. Returns False if no guardian is known yet: the next
+        plan comes again."""
         return self._take(key, Measure.STOP, signal.SIGTERM)
 
     def kill(self, key: Key) -> bool:
@@ -193,7 +195,8 @@ class Running:
         self._on_change()
 
     async def _nothing_left(self, handle: Handle) -> GuardianStatus | None:
-        """Returns what the guardian said at its end; None if it said nothing, and what it left was ended here."""
+        """Returns what the guardian said at its end; None if it said nothing, and what it left was
+        ended here."""
         while not await asyncio.to_thread(guardian_processes.close_door, handle.home):  # noqa: ASYNC110  # another process holds it
             await asyncio.sleep(LOOK_SECS)
         status = await asyncio.to_thread(guardian_processes.read_status, handle.home, handle.run.id)

@@ -1,8 +1,8 @@
 """The Spark applications of the drivers on this host: their ids and where their pages are.
 
-Always: what is told of a driver comes from a port that the driver itself listens on. A driver that shows
-no pages has no id here, and runs all the same.
-Never: ask other ports, which could confuse the programs that listen there.
+Always: what is told of a driver comes from a port that the driver itself listens on. A driver that
+shows no pages has no id here, and runs all the same. Never: ask other ports, which could confuse
+the programs that listen there.
 """
 
 from __future__ import annotations
@@ -91,7 +91,8 @@ async def _ask(host: str, port: int, http: Http) -> str:
 
 
 def listening(pid: int) -> list[tuple[str, int]]:
-    """Returns the addresses where a process listens; none if it is gone or belongs to another user."""
+    """Returns the addresses where a process listens; none if it is gone or belongs to another
+    user."""
     inodes = set()
     with contextlib.suppress(OSError):
         for name in os.listdir(f"/proc/{pid}/fd"):

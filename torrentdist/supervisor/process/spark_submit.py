@@ -1,8 +1,7 @@
 """The command that runs a Spark job's driver on this host: spark-submit in client mode.
 
-Always: the driver is a process of this host, to be followed and ended here. Executors get the job's files
-from the gateways of their own hosts, unless the job says otherwise.
-Never: start anything.
+Always: the driver is a process of this host, to be followed and ended here. Executors get the job's
+files from the gateways of their own hosts, unless the job says otherwise. Never: start anything.
 """
 
 from __future__ import annotations
@@ -30,7 +29,8 @@ class Submit(NamedTuple):
 
 
 def find_submit(environ: Mapping[str, str]) -> Submit:
-    """Returns the spark-submit in SPARK_HOME, else the one on the PATH, else that of the installed pyspark."""
+    """Returns the spark-submit in SPARK_HOME, else the one on the PATH, else that of the installed
+    pyspark."""
     home = environ.get("SPARK_HOME")
     if home and (Path(home) / "bin/spark-submit").is_file():
         return Submit(str(Path(home) / "bin/spark-submit"), "")
@@ -77,6 +77,7 @@ def _conf(spec: JobSpec, gateway: str) -> Iterator[tuple[str, str]]:
 
 
 def spark_environment(environ: Mapping[str, str], submit: Submit) -> dict[str, str]:
-    """Returns the variable that names the Python of this Spark, unless the job chooses one itself."""
+    """Returns the variable that names the Python of this Spark, unless the job chooses one
+    itself."""
     chosen = "PYSPARK_PYTHON" in environ or "PYSPARK_DRIVER_PYTHON" in environ
     return {} if chosen or not submit.python else {"PYSPARK_PYTHON": submit.python}

@@ -66,7 +66,8 @@ def write_peers(homes: Homes, job: JobId, hosts: Mapping[str, str]) -> None:
 
 
 def clean_up(homes: Homes, key: Key) -> None:
-    """Removes what a worker that has left this host does not need any more. Its output stays for a while."""
+    """Removes what a worker that has left this host does not need any more. Its output stays for a
+    while."""
     work, home = homes.work(key), homes.guard(key)
     shutil.rmtree(work, ignore_errors=True)
     _remove_if_empty(work.parent)
@@ -77,7 +78,8 @@ def clean_up(homes: Homes, key: Key) -> None:
 
 
 def drop_old_output(homes: Homes, places: Collection[Key], keep_secs: float) -> None:
-    """Removes the output of workers that left this host more than `keep_secs` ago, and what is left of their jobs."""
+    """Removes the output of workers that left this host more than `keep_secs` ago, and what is left
+    of their jobs."""
     for key, home in homes.guards():
         if key not in places and time.time() - home.stat().st_mtime > keep_secs:
             shutil.rmtree(home, ignore_errors=True)
@@ -89,7 +91,8 @@ def drop_old_output(homes: Homes, places: Collection[Key], keep_secs: float) -> 
 
 
 def drop_orphans(homes: Homes, places: Collection[Key]) -> None:
-    """Removes directories of workers that have no place here: a crash came before they were cleaned up."""
+    """Removes directories of workers that have no place here: a crash came before they were cleaned
+    up."""
     for work in (homes.data_dir / "workers").glob("*/*/"):
         key = JobId(work.parent.name), int(work.name) if work.name.isdigit() else -1
         if key not in places and close_door(homes.guard(key)):

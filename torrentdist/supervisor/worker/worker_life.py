@@ -1,4 +1,5 @@
-"""What becomes of a worker that has ended, and which slot a new one gets. Pure: no I/O and no clock."""
+"""What becomes of a worker that has ended, and which slot a new one gets. Pure: no I/O and no
+clock."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ def after_exit(life: Life, restart: Restart, code: int, ran_secs: float, now: fl
 
 
 def after_end(life: Life, code: int | None) -> Life:
-    """Returns the life of a worker that we or its host have ended, which is no failure of its own."""
+    """Returns the life of a worker that we or its host have ended, which is no failure of its
+    own."""
     return replace(life, exit_code=code, not_before=0.0)
 
 

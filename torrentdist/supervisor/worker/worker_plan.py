@@ -1,9 +1,9 @@
 """What a supervisor does next about each of its workers: a pure plan, values in and actions out.
 
 Always: a worker starts only while its barrier is held and the lease lasts. It is stopped before the
-lease ends, and killed when its barrier is lost, unless it is proven that no other host can have been
-given its place. A barrier is given back only when nothing of the worker runs any more.
-Pure: no I/O and no clock.
+lease ends, and killed when its barrier is lost, unless it is proven that no other host can have
+been given its place. A barrier is given back only when nothing of the worker runs any more. Pure:
+no I/O and no clock.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ class StartWorker:
 
 @dataclass(frozen=True)
 class CarryOver:
-    """The run's session was lost and its barrier was taken again in `session`: the run belongs to that from now on."""
+    """The run's session was lost and its barrier was taken again in `session`: the run belongs to
+    that from now on."""
 
     key: Key
     session: int

@@ -1,4 +1,5 @@
-"""A worker as values: what is assigned, what runs, and how long it may run. Pure: no I/O and no clock."""
+"""A worker as values: what is assigned, what runs, and how long it may run. Pure: no I/O and no
+clock."""
 
 from __future__ import annotations
 
@@ -104,14 +105,16 @@ class RunLease:
     kill: float
     """When workers have to be gone."""
     proven: float = NEVER
-    """Until when it is proven that no other host was given what is assigned here, although ZooKeeper is away."""
+    """Until when it is proven that no other host was given what is assigned here, although
+    ZooKeeper is away."""
     ending: float = 0.0
     """Seconds that a worker has to stop in once only a proof kept it, and the proof expires."""
 
     def limits(self, run: Run, *, assigned: bool) -> tuple[float, float]:
         """Returns when this run has to begin to stop, and when it has to be gone.
 
-        A proof holds across sessions. It says nothing of what the leader has taken from this host."""
+        A proof holds across sessions. It says nothing of what the leader has taken from this host.
+        """
         stop, kill = (self.stop, self.kill) if run.session == self.session else (NEVER, NEVER)
         if assigned and self.proven > stop:
             return self.proven, max(kill, self.proven + self.ending)

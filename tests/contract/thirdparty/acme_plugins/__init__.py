@@ -1,1 +1,2 @@
-"""A package of somebody else with plug-ins for torrentdist. Tests put its parent directory on the path."""
+"""A package of somebody else with plug-ins for torrentdist. Tests put its parent directory on the
+path."""

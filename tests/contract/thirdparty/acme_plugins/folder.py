@@ -1,4 +1,5 @@
-"""A plug-in from outside: bundles travel through a folder that all hosts share. It imports nothing of torrentdist."""
+"""A plug-in from outside: bundles travel through a folder that all hosts share. It imports nothing
+of torrentdist."""
 
 from __future__ import annotations
 
