@@ -38,7 +38,7 @@ def block_with(text: str) -> list[str]:
 
 
 def instructions() -> dict[str, list[str]]:
-    """Of the Dockerfile: the arguments of each instruction, in order."""
+    """Returns the arguments of each instruction of the Dockerfile, in order."""
     text = re.sub(r"(?m)^\s*#.*\n", "", (DOCKER / "Dockerfile").read_text()).replace("\\\n", " ")
     found: dict[str, list[str]] = {}
     for line in filter(None, map(str.strip, text.splitlines())):

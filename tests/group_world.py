@@ -274,8 +274,7 @@ class World:
     # time
 
     def advance(self, seconds: float) -> None:
-        """Whoever isn't paused wakes when it wants to, and its on_stop is done within the time that
-        it has."""
+        """Wakes every process that isn't paused when it wants to; its on_stop ends within its time."""
         end = self.now + seconds
         while self.now < end:
             self.now = min([end, *(self._wake(process) for process in self.processes if not process.paused)])

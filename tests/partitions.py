@@ -131,7 +131,7 @@ data_dir = "{self.dir / host.name}"
         return False
 
     def leader(self, among: Sequence[str] = ()) -> str:
-        """Who leads; waits until one of these does."""
+        """Returns the leader, and waits until one of these leads."""
         found: list[str] = []
 
         def look() -> bool:

@@ -36,8 +36,9 @@ BURST_BYTES = 32 * 1024
 LATENCY_MS = 100
 """What a queue of a shaped link holds at most: beyond it packets are dropped, as a switch does."""
 PASSED_ON = ("PATH", "HOME", "LANG", "TMPDIR", "JAVA_HOME", "PYTHONPATH", "LD_LIBRARY_PATH")
-"""Of the environment; anything else would measure the shell that the lab was begun in. Where
-`SSL_CERT_FILE` is set, each session of libtorrent takes 12 ms of a processor more."""
+"""Variables that are passed on. Others would measure the shell that started the lab: with
+`SSL_CERT_FILE` set, each session of libtorrent takes 12 ms of a processor more.
+"""
 _UNSHARE = ("unshare", "--net", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child")
 STOP_SECS = 10.0
 T = TypeVar("T")
@@ -60,7 +61,7 @@ def why_not() -> str:
 
 
 def environment() -> dict[str, str]:
-    """Of everything that is measured."""
+    """Returns the environment of everything that is measured."""
     return {name: os.environ[name] for name in PASSED_ON if name in os.environ}
 
 

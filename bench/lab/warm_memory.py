@@ -22,7 +22,7 @@ BLOCK: Final = 1024 * 1024
 FILLED: Final = 8
 """Times what is written: so much of the memory is full, if there is so much."""
 SPARED: Final = 1 / 16
-"""Of what is available, this is left to everybody else."""
+"""The share of the available memory that is left to others."""
 
 
 class WarmMemory:

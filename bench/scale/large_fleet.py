@@ -37,9 +37,9 @@ DIGEST = Digest("a" * 64)
 MASTERS = 3
 MIB = 1024 * 1024
 PIECE = 32 * 1024
-"""Of the lab's small bundles."""
+"""Piece length of the lab's small bundles."""
 LINK_TIME = 11.2
-"""Of the lab: 32 MiB over 25 Mbit/s, in 1024 pieces."""
+"""The lab's link time: 32 MiB over 25 Mbit/s, in 1024 pieces."""
 FLEETS = {100: 1024, 1_000: 512, 10_000: 128, 100_000: 16}
 """Hosts, and so many pieces that the simulator is done within ten minutes: fewer make it look
 slower than it is."""
@@ -58,14 +58,14 @@ class Broadcast:
     hosts: int
     pieces: int
     ratio: float
-    """Of the last host, by T, from the first announce on."""
+    """Time of the last host from the first announce on, in T."""
     copies: float
     busiest: int
     """Announces in the busiest second, at each master."""
     waited: float
     """The most seconds that any host got nothing."""
     seconds: float
-    """Of a processor that the simulation took, in its last part if it had several."""
+    """Processor seconds of the simulation, of its last part if it had several."""
 
 
 def simulate(
@@ -107,16 +107,17 @@ def simulate(
 
 @dataclass(frozen=True)
 class Load:
-    """Of one master, while everybody fetches one bundle. Supervisors are known to it before."""
+    """The load of one master while everybody fetches one bundle. It knows the supervisors
+    already."""
 
     hosts: int
     period: float
     announces: float
     answer_bytes: int
     first_bytes: int
-    """Of the answer to one that does not know the cluster's addresses yet."""
+    """Bytes of the answer to a host that doesn't know the cluster's addresses yet."""
     known_secs: float
-    """Of its processor, for the announce of a host that is in the swarm."""
+    """Processor seconds of a master for the announce of a host that is in the swarm."""
     new_secs: float
     """For that of one that comes into it."""
     plan_secs: float

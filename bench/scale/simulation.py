@@ -52,7 +52,7 @@ class Receiver:
     asked: int = 0
     """Pieces under way."""
     busy: set[int] = field(default_factory=set)
-    """Those that it waits for."""
+    """Receivers that it waits for."""
     knows: dict[int, None] = field(default_factory=dict)
     """Indexes of the receivers that it is connected to."""
     holders: bool = True
@@ -137,7 +137,7 @@ class World:
             self._take_back(source, index, piece)
 
     def _announce(self) -> None:
-        """Who is due tells how far it is, and hears its place and whom to dial."""
+        """Lets the hosts that are due announce their progress, and tells them their place and neighbours."""
         now = self.tick * self.tick_secs
         period = self.periods.fetching(len(self._lacking))
         for index, receiver in self._lacking.items():
@@ -247,7 +247,7 @@ class World:
                 self._serve(source, room)
 
     def _serve(self, source: int, room: dict[int, int]) -> None:
-        """Who asked first, as far as their links carry it."""
+        """Serves requests in the order in which they came, as far as links carry them."""
         queue = self._queues[source]
         waiting: list[tuple[int, int]] = []
         sent = 0

@@ -97,7 +97,7 @@ BARE = (
     "tick_interval=25",
 )
 BETTER = 0.97
-"""Of the best so far: less is noise."""
+"""A setting is better below this part of the best time so far; less is noise."""
 
 
 class Bench:

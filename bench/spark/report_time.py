@@ -30,8 +30,7 @@ class Measured(NamedTuple):
     megabytes: float
     seconds: float
     cpu_secs: float
-    """Of the JVM, driver and executor in one: on a busy machine they say more than the seconds
-    do."""
+    """Processor seconds of the JVM. On a busy machine they say more than the time."""
     jvm_mib: float
     """The most that it had in memory."""
     python_mib: float

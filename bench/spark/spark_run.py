@@ -36,7 +36,7 @@ from bench.swarm.scenario import Scenario
 SPARK_HOME = Path(pyspark.__file__).parent
 PORT = 7077
 BAR = 0.25
-"""Of Spark's own time, with the most hosts."""
+"""Bar: the part of Spark's own time, with the most hosts."""
 GATEWAY = "http://127.0.0.1:7070"
 LOCAL_PORT = 7099
 EXECUTORS, AGENTS = "executors", "supervisors"
@@ -53,8 +53,7 @@ class Way:
     copies: float
     """What left the driver's host, in sizes of the archive."""
     cpu_secs: dict[str, float]
-    """Of the executors with their tar, of the supervisors, and of both cores while nobody had work
-    for them."""
+    """Processor seconds of executors with their tar, of supervisors, and of both cores while idle."""
 
 
 class Spark:

@@ -33,7 +33,7 @@ class Case:
     runs: int = 3
     """So many are what its bar is about: five where it says percents."""
     peers: tuple[str, ...] = ()
-    """Who runs beside it in the table."""
+    """References that run beside it in the table."""
 
     def measured(self, ours: Outcome, base: Outcome | None, link_time: float) -> float:
         if self.by is By.OWN_START:

@@ -25,7 +25,7 @@ class Run:
     base: Outcome | None = None
     peers: dict[str, Outcome] = field(default_factory=dict)
     load: float = 0.0
-    """Of the machine, just before."""
+    """Load of the machine just before the run."""
 
     def ratio(self, outcome: Outcome | None) -> float | None:
         return None if outcome is None or not outcome.ends else outcome.last_done / self.link_time
@@ -87,7 +87,7 @@ class Measured:
         return next(run for run in self.runs if run.ours is middle)
 
     def contenders(self) -> dict[str, Outcome]:
-        """Of the run in the middle, for its picture."""
+        """Returns the contenders of the median run, for its picture."""
         run = self.middle()
         beside = {self.case.beside: run.base} if run.base else {}
         return {"ours": run.ours, **beside, **run.peers}

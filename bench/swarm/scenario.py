@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 MIB = 1024 * 1024
 PROCESS_MIB = 64
 BEGUN = 0.003
-"""Of the bundle: more than the metafile, a thousandth, which comes down the same link before."""
+"""A host has begun with this part of the bundle: more than its metafile, which comes down the same link."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,9 +87,9 @@ class Outcome:
     received_copies: float
     """What came down an average host's link, headers included."""
     progress: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
-    """Of every host: moments, and sizes of the bundle that had come down its link."""
+    """Moments of every host, with the bytes that had come down its link."""
     cpu_secs: float = 0.0
-    """Of an average host's process, from the command to the end of the last that is measured."""
+    """Processor seconds of an average host, from the command to the end of the last one measured."""
     python_secs: float = 0.0
     """What of that its event loop took; libtorrent has threads of its own."""
     duplicates: float = 0.0

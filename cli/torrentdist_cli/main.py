@@ -42,7 +42,7 @@ COMMANDS = {
     "master": Lazy(
         "torrentdist_cli.hosts.master_command:master", "Run a master, in the foreground, until SIGTERM or Ctrl-C."
     ),
-    "ha": Lazy("torrentdist_cli.cluster.ha_commands:ha", "Who leads, and the masters' high availability."),
+    "ha": Lazy("torrentdist_cli.cluster.ha_commands:ha", "See and steer the masters' high availability."),
     "report": Lazy(
         "torrentdist_cli.cluster.report_command:report",
         "Show what is not everywhere, what failed and what is slow, as a page and Parquet tables.",

@@ -47,7 +47,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 
 DROP_SECS = 0.05
 CUT_SHARE = 0.3
-"""Of damaged files, those that lose their end."""
+"""The share of damaged files that lose their end."""
 DAY_SECS = 86_400.0
 EXPIRE_SECS = 20.0
 KNOCK_SECS = 2.0

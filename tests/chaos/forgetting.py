@@ -34,7 +34,7 @@ class OutOfReach(Exception):
 
 
 class Hush:
-    """Who works can be asked to wait."""
+    """Lets a tester ask all workers to wait."""
 
     def __init__(self) -> None:
         self._welcome, self._idle = asyncio.Event(), asyncio.Event()

@@ -53,8 +53,7 @@ class Reign:
     """When the epoch was raised again, or the leader's znode went."""
     znode_gone: bool = False
     robbed: bool = False
-    """Of its znode or its epoch, by somebody from outside: a restore raises the epoch before it
-    takes the znode."""
+    """Whether somebody from outside took its znode or epoch: a restore raises the epoch first."""
     acts: list[frozenset[str]] = field(default_factory=list)
 
 

@@ -82,7 +82,7 @@ def _at(place: Path) -> dict[str, str]:
 
 
 def _commands(place: Path) -> list[str]:
-    """Of the processes that were begun with that environment."""
+    """Returns the commands of the processes that were started with that environment."""
     commands = []
     for process in Path("/proc").glob("[0-9]*"):
         try:

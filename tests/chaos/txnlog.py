@@ -37,7 +37,7 @@ class Change:
     path: str
     data: bytes = b""
     version: int = 0
-    """Of a SET the new version, of a CHECK the one that the znode has."""
+    """The new version for a SET, the version that the znode has for a CHECK."""
     ephemeral: bool = False
 
 

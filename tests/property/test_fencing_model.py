@@ -53,7 +53,7 @@ ENDS = (SessionExpired, TorrentdistError, TransactionFailed, Displaced, NoNode)
 
 @types.coroutine
 def pause() -> Generator[None, None, None]:
-    """Whoever runs may be held up here for as long as anybody likes."""
+    """Holds a process up here for any time."""
     yield
 
 

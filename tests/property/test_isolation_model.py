@@ -37,9 +37,9 @@ class Master:
     known: Known
     connected: bool = True
     heard: set[Known] = field(default_factory=set)
-    """Of the masters, as it last saw them."""
+    """Masters as this host last saw them."""
     newest: int = 1
-    """Of the host's assignments, as it last saw them."""
+    """Newest of the host's assignments that it has seen."""
     since: float = 0.0
     """It has seen ZooKeeper without a gap."""
     contact: float = 0.0
@@ -52,7 +52,7 @@ class World(RuleBasedStateMachine):
         self.masters: dict[MasterId, Master] = {}
         self.leader: MasterId | None = None
         self.generation = 1
-        """Of the assignment in ZooKeeper. The worker is the host's in the first one."""
+        """Generation of the assignment in ZooKeeper. The worker is the host's in the first one."""
         self.host_connected = True
         self.written = self.now
         self.host_known: set[Known] = set()
@@ -74,7 +74,7 @@ class World(RuleBasedStateMachine):
         return self.now - self.written < TIMEOUT
 
     def _sync(self) -> None:
-        """Whoever is connected knows at once."""
+        """Connected hosts learn of the change at once."""
         there = {master.known for master in self._registered()}
         for master in self.masters.values():
             if master.connected:

@@ -35,7 +35,7 @@ class App:
     code: int
     output: str
     log: str
-    """Of the driver."""
+    """Log of the driver."""
     executors: dict[str, str]
     """What each executor logged."""
 

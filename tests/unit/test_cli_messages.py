@@ -118,7 +118,7 @@ def test_a_gateway_is_recognized(answers: Answers, monkeypatch: pytest.MonkeyPat
     ],
 )
 def test_a_plain_install_names_the_extra(tmp_path: Path, command: list[str], missing: str, extra: str) -> None:
-    """Whoever installed the client alone would read that this is a bug of ours."""
+    """If this fails, a user of the plain client reads that a missing extra is a bug of ours."""
     ran = subprocess.run(
         [sys.executable, "-c", NO_EXTRAS, missing, *command],
         capture_output=True,

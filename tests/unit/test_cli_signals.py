@@ -91,7 +91,7 @@ def test_the_second_ctrl_c_stops_at_once() -> None:
 
 
 def test_a_command_that_cannot_stop_is_ended_after_a_while() -> None:
-    """Whoever sends SIGTERM once, such as a service manager, must not wait for ever."""
+    """If this fails, a service manager that sends SIGTERM once waits for ever."""
     impatient = "import torrentdist_cli.frame.interruption\ntorrentdist_cli.frame.interruption.STOP_SECS = 0.3\n"
     with started("-c", impatient + STUBBORN) as process:
         assert process.stdout is not None

@@ -124,7 +124,7 @@ def test_the_help_of_a_group_says_of_each_command_what_the_command_says() -> Non
     ],
 )
 def test_a_mistake_is_named_and_exits_2(args: list[str], sentence: str, capsys: Capture) -> None:
-    """Who mistypes a command needs the right word, and a script the right code."""
+    """A user who mistypes a command needs the right word, and a script the right code."""
     code = main(args)
 
     out, err = capsys.readouterr()

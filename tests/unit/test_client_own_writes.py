@@ -1,5 +1,4 @@
-"""Who has seen a change is shown it by whichever command comes next, or is told that this can't be
-(B11)."""
+"""A user who has seen a change is shown it by every later command, or told that this can't be (B11)."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ def test_the_launcher_listens_where_the_supervisor_asks_it() -> None:
 
 
 def test_every_command_and_setting_of_the_page_exists() -> None:
-    """Who types what the page says would be told that there is no such option."""
+    """If this fails, a user who types what the page says is told that there is no such option."""
     lines = [line for block in shell_blocks() for line in block.splitlines()]
     typed = [found[1] for line in lines if (found := re.search(r"^(?:.*[ /])?torrentdist ([a-z]+(?: .*)?)$", line))]
     commands = [shlex.split(words) for words in typed]

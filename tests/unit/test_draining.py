@@ -1,4 +1,4 @@
-"""Whom a master leaves its office to when it stops."""
+"""The standby that a master hands leadership to when it stops."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from torrentdist.swarm.plan.request_window import ALONE_SECS, LONG_SECS, WIDE_BL
 KiB = 1024
 MiB = 1024 * KiB
 QUICK = 25 * MiB
-"""Of four connections together."""
+"""Bytes per second of four connections together."""
 GiB = 1024 * MiB
 FOUR, OTHERS, ALONE = (Digest(f"{number:064}") for number in range(3))
 IDLE = EngineStatistics()

@@ -1,4 +1,4 @@
-"""Who may use the gateway, and the socket that systemd hands over to it."""
+"""Access to the gateway, and the socket that systemd hands over to it."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ async def test_a_wrong_piece_is_never_given(bench: Bench) -> None:
 
 
 async def test_a_part_of_a_bundle_is_asked_for_by_its_pieces(bench: Bench) -> None:
-    """Who needs a small part of a large bundle would wait for all of it."""
+    """If this fails, a reader of a small part of a large bundle waits for all of it."""
     bench.swarm.arrives = {4: bench.piece(4)}
 
     assert bench.data[4 * PIECE + 5 : 4 * PIECE + 9] == await read(bench, 4 * PIECE + 5, 4 * PIECE + 9)

@@ -28,7 +28,7 @@ def test_a_command_may_be_one_line() -> None:
 
 
 def test_restart_may_be_a_word() -> None:
-    """Who only wants `never` would have to write a table."""
+    """If this fails, an author who only wants `never` has to write a table."""
     found = parse_job(PLAIN + 'restart = "never"\n', origin="job.toml")
 
     assert Restart(policy=RestartPolicy.NEVER) == found.restart
@@ -76,7 +76,7 @@ def test_a_command_without_its_closing_quote() -> None:
 
 
 def test_a_flag_that_is_no_choice_says_which_there_are() -> None:
-    """Who has mistyped a policy would look for the page that lists them."""
+    """If this fails, an author who mistyped a policy has to look for the page that lists them."""
     with pytest.raises(TorrentdistError) as caught:
         with_overrides(parse_job(PLAIN, origin="job.toml"), None, None, {"restart.policy": "maybe"})
 

@@ -1,4 +1,4 @@
-"""Whose word counts about a worker."""
+"""Reports about a worker: which host's report counts."""
 
 from __future__ import annotations
 

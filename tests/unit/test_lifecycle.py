@@ -145,7 +145,7 @@ def test_a_batch_job_ends_when_all_its_workers_have() -> None:
 
 
 def test_what_a_worker_failed_of_stays_when_its_host_forgets_it() -> None:
-    """Who asks a day later why a job failed would be told a number."""
+    """If this fails, a user who asks a day later why a job failed is told a number."""
     first = after(job(S.ACTIVE), WorkerEnded(0, 1, 0, "", "not this one"))
     failed = after(first, WorkerEnded(0, 0, 1, "app-1", "java.io.EOFException"))
 

@@ -190,6 +190,5 @@ Caused by: org.apache.spark.SparkException: the first cause
     ],
 )
 def test_what_a_driver_failed_of_is_what_it_says_last(stderr: str, expected: str) -> None:
-    """Who asks why a Spark job failed would be told a number, and have to look for the host and its
-    logs."""
+    """If this fails, a user who asks why a Spark job failed is told a number."""
     assert expected == reason_in(stderr)

@@ -22,7 +22,7 @@ MAX_LINK_HOPS = 40
 MAX_RESOLVED_DEPTH = 256
 MAX_ENTRIES = 1_000_000
 MAX_ALL_PATHS_BYTES = 256 * 1024 * 1024
-"""Of all paths together: a short file tree can spell paths that fill the memory."""
+"""Bytes of all paths together: a short file tree can spell paths that fill the memory."""
 
 
 def name_problem(name: bytes) -> str | None:

@@ -2,6 +2,7 @@
 
 Always: every finding that is not ok says what to do. The limits stand here, with their reasons.
 Pure: no I/O and no clock.
+Longer than most files: every finding of the doctor is one small function.
 """
 
 from __future__ import annotations
@@ -111,7 +112,7 @@ class ServerFacts:
     mode: str = ""
     """leader, follower, standalone...; empty: it does not serve."""
     settings: Mapping[str, int] | None = None
-    """Of `conf`; None: it doesn't tell."""
+    """Settings from the server's `conf`. None if it doesn't answer that."""
     detail: str = ""
 
 

@@ -4,6 +4,7 @@ is wrong.
 Always: it ends within a minute, even if everything hangs. A check that itself fails is a finding.
 Never: it changes anything, judges (diagnosis.py does), or uses a ZooKeeper client: it asks a server
 with four-letter words, and with one question of its own.
+Longer than most files: every question that the doctor asks is one small function.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ def _with_own_master(config: Config, origins: Mapping[str, str]) -> Config:
 
 
 def _address(data_dir: Path) -> _Address | None:
-    """Of the daemon that runs there, or ran last."""
+    """Returns the address of the daemon that runs there or ran last."""
     try:
         return msgspec.json.decode((data_dir / "daemon.json").read_bytes(), type=_Address)
     except (OSError, msgspec.MsgspecError):
@@ -138,7 +139,7 @@ def _data_dirs(config: Config, given: Iterable[str]) -> list[Path]:
 
 
 def _disk(path: Path) -> DiskFacts:
-    """Of a directory, or of where it will be made."""
+    """Returns the disk of a directory, or of the place where it will be made."""
     there = next((place for place in (path, *path.absolute().parents) if place.exists()), Path("/"))
     found = os.statvfs(there)
     return DiskFacts(
@@ -233,7 +234,7 @@ async def _client(config: Config) -> AsyncIterator[Http]:
 
 
 async def _masters(http: Http, config: Config) -> list[MasterFacts]:
-    """Those of the configuration, and those that they know."""
+    """Returns the configured masters and those that they know."""
     urls = list(dict.fromkeys(url.rstrip("/") for url in config.client.masters))
     masters = list(await asyncio.gather(*(_master(http, url) for url in urls)))
     heard = {m.role.id for m in masters if m.role}

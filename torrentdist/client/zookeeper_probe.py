@@ -55,7 +55,7 @@ class _Answer:
 
 
 async def door_of(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, path: str) -> Door:
-    """Of the znode `path`, on a fresh connection."""
+    """Asks for the access rights of the znode `path` on a fresh connection."""
     _send(writer, struct.pack(">iqiqi16sb", 0, 0, SESSION_MS, 0, 16, bytes(16), 0))
     await _receive(reader)
     name = path.encode()

@@ -106,5 +106,5 @@ def _metafile_in(response: Answer) -> Metafile:
 
 
 def _digest(response: Answer) -> str:
-    """Of the metafile that a master means to give."""
+    """Returns the digest of the metafile that a master means to give."""
     return str(response.headers.get(DIGEST, ""))

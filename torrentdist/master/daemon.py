@@ -3,6 +3,7 @@
 Always: the API answers before ZooKeeper does, and `/readyz` says what is missing. A master
 registers only after it has looked through its store.
 Never: decide anything about bundles, jobs or elections; its parts do.
+Longer than most files: it names every part of a master once.
 """
 
 from __future__ import annotations

@@ -1,4 +1,1 @@
-"""Who sends a request, and in which role.
-
-Certificates, tokens and signatures will join this module here.
-"""
+"""The sender of a request and its role. Certificates, tokens and signatures will join this module."""

@@ -3,6 +3,7 @@ gateway.
 
 Always holds: the data path needs no master and no ZooKeeper; while both are away, what is being
 fetched goes on, what is here is served and seeded, and the last assignment stands.
+Longer than most files: it names every part of a supervisor once.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class Lookout:
         self._supervisor = supervisor
         self._mirror = Mirror(zk, of_supervisor(supervisor))
         self._masters_zxid = -1
-        """Of the last change in who is registered that was read."""
+        """zxid of the newest registration change that was read."""
         self._around_due = NEVER
         self._wake = asyncio.Event()
         self.known_at = NEVER

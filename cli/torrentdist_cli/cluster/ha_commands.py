@@ -32,7 +32,7 @@ COMMANDS = {
 
 @click.group(cls=Group, lazy=COMMANDS)
 def ha() -> None:
-    """Who leads, and the masters' high availability."""
+    """See and steer the masters' high availability."""
 
 
 @ha.command(cls=Command)

@@ -4,6 +4,7 @@ Always: no call outlives its deadline, connected or not. No write is repeated, o
 session than the one in which it was decided. Nothing is created or set in a tree without a cluster,
 except by the code that founds or restores one. Never: know kazoo (kazoo_client.py does), or guess
 that a session is over.
+Longer than most files: every call shares the session's state and deadlines.
 """
 
 from __future__ import annotations

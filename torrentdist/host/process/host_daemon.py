@@ -5,6 +5,7 @@ A daemon binds its ports, opens a `HostDaemon`, makes its own parts, and then le
 serve and announce. Always: the store is locked before anything else is opened, and everything is
 closed in the opposite order, also when the start fails in the middle. Never: decide. What differs
 between the two daemons is asked of the `DaemonRole`.
+Longer than most files: opening and closing mirror each other.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ class Download:
         return self._last
 
     def figures(self) -> dict[str, object]:
-        """Of DownloadEnd."""
+        """Returns the fields of a DownloadEnd event."""
         now = time.monotonic()
         fetched = self._fetched or now
         prepared = self._prepared or fetched

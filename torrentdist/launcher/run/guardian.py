@@ -4,6 +4,7 @@ It runs outside the run's namespaces. Always: no process of the run outlives the
 supervisor or the run's init is dead or stopped. The status says "gone" only when nothing of the run
 is left. If this process dies, the kernel kills the init, and with it the run. Never: import
 anything but the standard library. Each worker has a guardian, so it is quick and small.
+Longer than most files: one process with one loop, which must stay quick to start.
 """
 
 import contextlib

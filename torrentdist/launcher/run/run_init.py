@@ -5,7 +5,8 @@ Always: nothing of the run is left when this process has ended. In a PID namespa
 to that, even if this process is killed. Elsewhere this process first kills all its descendants.
 Never: import anything but the standard library.
 
-    descriptors    0 nothing, 1 and 2 the worker's output, 3 the guardian's socket, 4 the specification
+    descriptors    0 nothing, 1 and 2 the worker's output, 3 the guardian's socket,
+                   4 the specification
     to guardian    begun, worker (sent by the worker itself), running, failed REASON, exit CODE WHY
     from guardian  stop, lease
 """

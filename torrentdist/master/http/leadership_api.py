@@ -1,4 +1,4 @@
-"""Who leads, the state of each master, the history of leaders, and handing the leadership over."""
+"""The leader, the state of each master, the history of leaders, and handing over leadership."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ that drives them.
 Always holds: every change is a decision of jobs.py or job_duties.py, committed through the fence;
 what supervisors report is soft state that a new leader hears again within a heartbeat, and judges
 nobody by before it has.
+Longer than most files: users' requests, reports and the loop share the jobs' state.
 """
 
 from __future__ import annotations
@@ -212,7 +213,7 @@ class JobService:
         return SightView(sees=sees, newest=0 if entry is None else entry.record.generation, masters=masters)
 
     def silent_secs(self, snapshot: ClusterSnapshot) -> dict[SupervisorId, float] | None:
-        """Of each supervisor; None: it is the leader that hears them."""
+        """Returns how long each supervisor has been silent. None: only the leader hears them."""
         if not self._leadership.is_leader():
             return None
         now, listened = time.monotonic(), self._listened_for()

@@ -33,7 +33,7 @@ NOT_STARTED = (JobStatus.SUBMITTED, JobStatus.REPLICATING)
 
 Places = Mapping[int, SupervisorId]
 Reports = Mapping[int, WorkerReport]
-"""Of the workers of one job, by their hosts."""
+"""Reports of one job's workers by their hosts, by worker number."""
 
 
 def continued(

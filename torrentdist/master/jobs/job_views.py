@@ -15,7 +15,7 @@ from torrentdist.model.records import JobRecord
 from torrentdist.model.wire.job_messages import JobView, WorkerReport, WorkerState, WorkerView
 
 Reports = Mapping[tuple[JobId, int], WorkerReport]
-"""Of each worker, by the host that has it now."""
+"""Reports of workers by the hosts that have them now."""
 
 
 def of_the_places(

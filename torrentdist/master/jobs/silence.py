@@ -18,8 +18,9 @@ log = structlog.get_logger(__name__)
 
 HEARTBEAT_SECS = 3.0
 HEARTBEATS_PER_SEC = 8.0
-"""Of many supervisors each comes less often: one costs a leader and the host about a millisecond
-each."""
+"""Heartbeats per second that a leader takes. With many supervisors each sends less often: one costs
+the leader and the host about a millisecond each.
+"""
 SHARE_OF_SILENCE = 1 / 4
 """But so often that three can be lost before anybody is called silent."""
 LONGEST_HEARTBEAT_SECS = 15.0

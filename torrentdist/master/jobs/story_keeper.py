@@ -103,7 +103,7 @@ class Stories:
         return [Delete(path)] if await self._zookeeper.exists(path) is not None else []
 
     async def events(self, job: JobId, *, leads: bool) -> list[JobEvent] | None:
-        """Of one job, as far as this master knows; None while ZooKeeper is away."""
+        """Returns a job's events as far as this master knows. None while ZooKeeper is away."""
         try:
             async with asyncio.timeout(READ_SECS):
                 story = (self._known.get(job) if leads else None) or await self._read(job)

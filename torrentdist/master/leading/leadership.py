@@ -3,6 +3,7 @@ records.
 
 Always holds: everything that the leader changes goes through the fence of its term; a duty that
 fails is seen again in the next round. Must not do: decide what is due (duties.py does).
+Longer than most files: queueing and the leader's duties share one loop.
 """
 
 from __future__ import annotations

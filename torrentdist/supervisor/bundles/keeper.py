@@ -3,6 +3,7 @@
 Always: there is one fetch per bundle. A fetch that failed is tried again after growing pauses, for
 as long as the bundle is wanted. A local user that asked for a bundle hears of success and of
 failure.
+Longer than most files: fetches and the plan's other actions share one table.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ Always: a barrier is deleted only by us, after the plan gave it back. The lease 
 the last acknowledged write of this session was sent. Nothing is done in a session before it was
 saved, so that the next process can take it up; a full disk alone does not prevent that. Never:
 decide which barriers are wanted.
+Longer than most files: the barriers and the lease change together.
 """
 
 from __future__ import annotations

@@ -3,9 +3,10 @@
 Always: what a worker printed stays for a while after the worker has left this host.
 It blocks: call it in threads.
 
-    <data>/workers/<job>/<k>/   the working directory: `bundle`, `deps/<bundle-id>`, a link to each top-level entry of
-                                the bundle, and whatever the worker makes
-    <data>/guard/<job>/<k>/     spec.json, status.json, lock, guardian.log, stdout.<offset>, stderr.<offset>
+    <data>/workers/<job>/<k>/   the working directory: `bundle`, `deps/<bundle-id>`, a link to each
+                                top-level entry of the bundle, and whatever the worker makes
+    <data>/guard/<job>/<k>/     spec.json, status.json, lock, guardian.log, stdout.<offset>,
+                                stderr.<offset>
     <data>/guard/<job>/peers.json, <data>/guard/lease.json
 """
 

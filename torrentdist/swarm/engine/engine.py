@@ -3,6 +3,7 @@
 Always: libtorrent's news come through the alert pump. There is no thread of ours, and no timer
 while nothing is fetched or exchanged. Every wait ends.
 Never: delete files, choose peers, or know what a bundle is for.
+Longer than most files: it is the engine's whole surface.
 """
 
 from __future__ import annotations
