@@ -274,7 +274,8 @@ class World:
     # time
 
     def advance(self, seconds: float) -> None:
-        """Wakes every process that isn't paused when it wants to; its on_stop ends within its time."""
+        """Wakes every process that isn't paused when it wants to; its on_stop ends within its
+        time."""
         end = self.now + seconds
         while self.now < end:
             self.now = min([end, *(self._wake(process) for process in self.processes if not process.paused)])

@@ -137,7 +137,8 @@ class World:
             self._take_back(source, index, piece)
 
     def _announce(self) -> None:
-        """Lets the hosts that are due announce their progress, and tells them their place and neighbours."""
+        """Lets the hosts that are due announce their progress, and tells them their place and
+        neighbours."""
         now = self.tick * self.tick_secs
         period = self.periods.fetching(len(self._lacking))
         for index, receiver in self._lacking.items():

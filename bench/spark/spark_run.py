@@ -53,7 +53,8 @@ class Way:
     copies: float
     """What left the driver's host, in sizes of the archive."""
     cpu_secs: dict[str, float]
-    """Processor seconds of executors with their tar, of supervisors, and of both cores while idle."""
+    """Processor seconds of executors with their tar, of supervisors, and of both cores while
+    idle."""
 
 
 class Spark:

@@ -279,7 +279,8 @@ data_dir = "{self._data(host)}"
         return int(sum(_metric(url, UPLOADED, self._auth()) for url in urls))
 
     def _duplicates(self, hosts: list[Host]) -> float:
-        """Returns the part of the bundle that libtorrent received more than once, as supervisors count it."""
+        """Returns the part of the bundle that libtorrent received more than once, as supervisors
+        count it."""
         told = [within(host.name, lambda: _metric(GATEWAY, DOWNLOADED)) for host in hosts if self._lab.runs(host.name)]
         return _mean(max(0.0, bytes_ / self._scenario.bytes - 1) for bytes_ in told if bytes_)
 

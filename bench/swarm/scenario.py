@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 MIB = 1024 * 1024
 PROCESS_MIB = 64
 BEGUN = 0.003
-"""A host has begun with this part of the bundle: more than its metafile, which comes down the same link."""
+"""A host has begun with this part of the bundle: more than its metafile, which comes down the same
+link."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +90,8 @@ class Outcome:
     progress: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     """Moments of every host, with the bytes that had come down its link."""
     cpu_secs: float = 0.0
-    """Processor seconds of an average host, from the command to the end of the last one measured."""
+    """Processor seconds of an average host, from the command to the end of the last one
+    measured."""
     python_secs: float = 0.0
     """What of that its event loop took; libtorrent has threads of its own."""
     duplicates: float = 0.0

@@ -126,7 +126,8 @@ class Load:
         return view.achieved
 
     async def _look_for(self, entry: Entry) -> None:
-        """A client whose upload was acknowledged sees it with its next command, or is told that the answer is old."""
+        """A client whose upload was acknowledged sees it with its next command, or is told that the
+        answer is old."""
         async with self.client() as client:
             listed = {view.id for view in await client.bundles()}
             warned = client.stale is not None and client.stale.behind

@@ -1,4 +1,5 @@
-"""A user who has seen a change is shown it by every later command, or told that this can't be (B11)."""
+"""A user who has seen a change is shown it by every later command, or told that this can't be
+(B11)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The house's own rules: who may import whom, how long things are, what an installation contains."""
+"""The house's own rules: who may import whom, how long things are, what an installation
+contains."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ ROOT = Path(__file__).parent.parent.parent
 MAX_FILE_LINES = 275
 MAX_FUNCTION_LINES = 50
 MAX_TEST_LINES = 420
-REASON = "Longer than most files"
+REASON = "Longer than most"
 """A header with these words says why its file is long."""
 MIN_FOLDER_FILES, MAX_FOLDER_FILES = 3, 12
 """Beside __init__.py."""
@@ -54,7 +55,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "spark": {"model", "client", "charts"},
     "testing": SWARM_SIDE,
 }
-"""Downward only. `dev` may import everything, and nobody imports `dev` but the command of that name."""
+"""Downward only. `dev` may import everything, and nobody imports `dev` but the command of that
+name."""
 ONLY_IN = {"libtorrent": "torrentdist/swarm/", "kazoo": "torrentdist/cluster/session/kazoo_client.py"}
 FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "manager", "misc"}
 
@@ -78,7 +80,8 @@ def imported_modules(path: Path) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{name_of(path)}:{node.lineno}: a relative import"
             assert node.module is not None
-            # `from torrentdist import model` and `from torrentdist.model import ids` both name a module.
+            # `from torrentdist import model` and `from torrentdist.model import ids` both name a
+            # module.
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
@@ -101,7 +104,8 @@ def forbidden_imports(path: Path) -> list[str]:
 
 
 def test_imports_run_downward_only() -> None:
-    """A module that imports upward makes two parts one, and neither can be tested or understood alone."""
+    """A module that imports upward makes two parts one, and neither can be tested or understood
+    alone."""
     upward = {name_of(path): bad for path in PRODUCT if (bad := forbidden_imports(path))}
 
     assert {} == upward
@@ -173,7 +177,8 @@ def test_no_constructor_takes_too_much() -> None:
 
 
 def test_docstrings_are_sentences() -> None:
-    """A docstring that begins in the middle of a thought is a riddle to everybody but its author."""
+    """A docstring that begins in the middle of a thought is a riddle to everybody but its
+    author."""
     riddles = [
         f"{name_of(path)}:{node.lineno if not isinstance(node, ast.Module) else 1} {text[:60]}"
         for path in EVERYTHING
@@ -213,7 +218,8 @@ def test_every_module_says_why_it_exists() -> None:
 
 
 def test_every_error_has_a_sentence_and_a_hint() -> None:
-    """An error without a text or a hint leaves its user alone; one that cannot be filled in hides the real one."""
+    """An error without a text or a hint leaves its user alone; one that cannot be filled in hides
+    the real one."""
     for code, kind in ERRORS.items():
         texts = (kind.message, kind.hint)
         fields = {name: 1 for text in texts for _, name, _, _ in string.Formatter().parse(text) if name}
@@ -235,7 +241,8 @@ def folder_of(package: str, places: Mapping[str, str]) -> Path:
 
 
 def test_a_wheel_contains_every_package_of_ours_and_no_bare_cli() -> None:
-    """A package missing from the list is missing from an installation; one called `cli` would collide with others'."""
+    """A package missing from the list is missing from an installation; one called `cli` would
+    collide with others'."""
     pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     packages = pyproject["tool"]["setuptools"]["packages"]
     places = pyproject["tool"]["setuptools"]["package-dir"]

@@ -1,1 +1,2 @@
-"""The sender of a request and its role. Certificates, tokens and signatures will join this module."""
+"""The sender of a request and its role. Certificates, tokens and signatures will join this
+module."""
