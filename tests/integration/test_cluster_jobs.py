@@ -317,10 +317,14 @@ def test_a_batch_job_ends_as_its_workers_do(cluster: Cluster, oracle: Oracle, tm
     good = cluster.run("job", "submit", made(tmp_path / "g", oracle, "good", "exit", "0", more=never, workers=2)).ok()
     bad = cluster.run("job", "submit", made(tmp_path / "b", oracle, "bad", "exit", "3", more=never, workers=2)).ok()
 
-    def ended() -> bool:
-        return all(job(cluster, name)["status"] in ("finished", "failed") for name in ("good", "bad"))
+    def told_of(view: dict[str, Any]) -> dict[int, str]:
+        return {event["worker"]: event["supervisor"] for event in view["events"] or () if event["event"] == "exited"}
 
-    until(ended, "both end", PATIENCE_SECS)
+    def ended() -> bool:
+        views = [job(cluster, name) for name in ("good", "bad")]
+        return all(view["status"] in ("finished", "failed") and len(told_of(view)) == 2 for view in views)
+
+    until(ended, "both end, and their stories say so", PATIENCE_SECS)
     views = {name: job(cluster, name) for name in ("good", "bad")}
     printed = cluster.run("job", "logs", "bad").ok()
 
@@ -330,7 +334,7 @@ def test_a_batch_job_ends_as_its_workers_do(cluster: Cluster, oracle: Oracle, tm
         "bad": [3, 3],
     }
     for name, view in views.items():
-        told = {event["worker"]: event["supervisor"] for event in view["events"] if event["event"] == "exited"}
+        told = told_of(view)
         assert {w["worker"]: w["supervisor"] for w in view["workers"]} == told, name
         assert len(told) == 2
         assert all(told.values())

@@ -311,6 +311,8 @@ class JobService:
         events = happened(
             snapshot, self._reports(snapshot), server_now=now, max_wait_secs=self._max_wait, settled=settled
         )
+        if events:  # a worker that has ended loses its place, and then nobody reports its end
+            await self._tell(snapshot)
         for event in events:
             await self._commit(ops_of(snapshot, event, silent=silent))
             log.info("job", job=event.job, happened=type(event.event).__name__)
