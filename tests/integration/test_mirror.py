@@ -18,6 +18,7 @@ from torrentdist.model.configuration.config import ZooKeeperConfig
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest, MasterId, StoreId, SupervisorId
 from torrentdist.model.records import (
+    SCHEMA,
     AssignmentRecord,
     BundleRecord,
     BundleState,
@@ -103,6 +104,7 @@ async def test_records_from_before_and_after_the_start_are_there(connect: Connec
     """If this fails, a master knows only what changed while it ran, or only what was there when it
     started."""
     zk, other = await connect(), await connect()
+    other.write_in(SCHEMA)
     await put_bundle(other, "before")
     mirror = await follow(zk)
     await put_bundle(other, "after")
@@ -153,6 +155,7 @@ async def test_a_replica_counts_only_with_its_master_and_that_store(connect: Con
 async def test_a_broken_record_hurts_no_other(connect: Connect, follow: Follow) -> None:
     """If this fails, one undecodable record blinds every master."""
     zk = await connect()
+    zk.write_in(SCHEMA)  # as it is, also what no release would write
     await put_bundle(zk, "good")
     await zk.create("/code-distributor/newer", b'{"schema": 99}')
     await zk.create("/code-distributor/other", encode(bundle_record("not-other")))

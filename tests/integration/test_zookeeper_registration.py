@@ -14,7 +14,7 @@ from torrentdist.cluster.session.znode_operations import Delete, Stat
 from torrentdist.cluster.session.zookeeper_session import Watch, ZooKeeper
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import MasterId, StoreId, SupervisorId
-from torrentdist.model.records import MasterRecord, SupervisorRecord, decode
+from torrentdist.model.records import SCHEMA, MasterRecord, SupervisorRecord, decode
 from torrentdist.supervisor import znode_watch
 
 pytestmark = pytest.mark.anyio
@@ -41,6 +41,7 @@ async def owner_of(zk: ZooKeeper, path: str) -> int | None:
 async def test_a_supervisor_registers_and_goes(connect: Connect) -> None:
     """If this fails, supervisors are not seen, or stay seen after a clean stop."""
     zk, other = await connect(), await connect()
+    zk.write_in(SCHEMA)
     record = SupervisorRecord(
         id=SupervisorId("s1"), host="h", gateway="g", swarm_port=1, store=StoreId("st"), version="0"
     )
