@@ -8,15 +8,12 @@ rows. Exits with 3 if a bar was not met.
 from __future__ import annotations
 
 import argparse
-import logging
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-
-import structlog
 
 from bench import download, failover, groups, jobs, metafile, seeding, upload
 from bench.results import Row, conditions, read, renewed, table, write
@@ -100,7 +97,6 @@ def measurements(form: Form, directory: Path) -> dict[str, Callable[[], list[Row
 
 
 def main() -> int:
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--short", action="store_const", const=SHORT, default=FULL, dest="form", help="for CI")
     parser.add_argument(

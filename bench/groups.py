@@ -253,9 +253,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    import logging
-
-    import structlog
-
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     main()

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
 import os
 import shutil
 import subprocess
@@ -21,8 +20,6 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-
-import structlog
 
 from bench.lab import namespaces as labs
 from bench.lab.namespaces import ROOT
@@ -217,7 +214,6 @@ def main() -> int:
             print(f"no lab on this machine: {reason}", file=sys.stderr)
             return 2
         labs.enter("bench.scale.tuning", sys.argv[1:])
-        structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
         lines = TABLES[table](Bench())
     began = time.monotonic()
     told: list[str] = []

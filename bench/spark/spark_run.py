@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import logging
 import os
 import subprocess
 import sys
@@ -25,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 import pyspark
-import structlog
 
 from bench.lab import namespaces as labs
 from bench.lab.namespaces import BRIDGE, Host, Lab, line_of, wait_until
@@ -189,7 +187,6 @@ def main() -> int:
         print(f"no lab on this machine: {reason}", file=sys.stderr)
         return 2
     labs.enter("bench.spark.spark_run", sys.argv[1:])
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     found = measure([int(n) for n in arguments.hosts.split(",")], arguments.rate, arguments.size)
     link_time = arguments.size * 1024 * 1024 * 8 / (arguments.rate * 1e6)
     rows = [_row(count, ways) for count, ways in found.items()]

@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
 import os
 import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
-
-import structlog
 
 from bench.lab import namespaces as labs
 from bench.lab.namespaces import Lab
@@ -67,7 +64,6 @@ def main() -> int:
         print(f"missing: {', '.join(missing)}; scripts/lab-peers installs them", file=sys.stderr)
         return 2
     labs.enter("bench.swarm.lab_run", sys.argv[1:])
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     return _measure(case, kinds, arguments)
 
 

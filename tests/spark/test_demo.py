@@ -43,7 +43,7 @@ def test_the_demo_shows_the_job_that_it_runs(shown: tuple[str, Path, list[str]])
 
     assert re.search(r"[\d,]+ words in \S+/objects/\w+/content/data\n", said), said
     assert "everything is stopped and cleaned up" in said
-    assert {"report.html", "tables"} == {path.name for path in report.iterdir()}
+    assert {"report.html", "tables", "torrentdist-report.json"} == {path.name for path in report.iterdir()}
 
 
 def test_a_report_of_a_real_cluster_by_a_real_cluster(

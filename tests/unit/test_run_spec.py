@@ -70,3 +70,4 @@ def test_only_a_process_without_privileges_needs_a_user_namespace() -> None:
     assert "--unshare-user" not in wrapped(["init"], privileged=True)
     assert "--unshare-user" in wrapped(["init"], privileged=False)
     assert ["--ro-bind", "/o", "/o", "--", "init"] == wrapped(["init"], ["/o"], privileged=True)[-5:]
+    assert ["--tmpfs", "/h", "--", "init"] == wrapped(["init"], (), ["/h"], privileged=True)[-4:]

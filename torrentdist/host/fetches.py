@@ -13,8 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 
-import structlog
-
 from torrentdist.bundle.content_check import finish_content, verify_content
 from torrentdist.bundle.files.durability import write_durably
 from torrentdist.bundle.metafile import Metafile
@@ -23,11 +21,12 @@ from torrentdist.distributor.protocol import CodeDistributor
 from torrentdist.host.host_parts import HostParts
 from torrentdist.host.swarm_transfers import SwarmTransfers
 from torrentdist.host.telemetry.download_story import Download, told
+from torrentdist.log import get_logger
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
 from torrentdist.model.wording import os_sentence
 
-log = structlog.get_logger(__name__)
+log = get_logger()
 
 MAX_FETCHES = 64
 """Number of fetches that may be under way at once. Each holds a thread while its plug-in works."""

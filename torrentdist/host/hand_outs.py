@@ -12,18 +12,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection
 
-import structlog
-
 from torrentdist.bundle.content_check import Damage
 from torrentdist.bundle.store.store import StoredBundle
 from torrentdist.host.http.file_answers import confined_path
 from torrentdist.host.runtime import HostRuntime
+from torrentdist.log import get_logger
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.events import Fact, PeerDropped
 from torrentdist.model.ids import Digest
 from torrentdist.model.wire.transfer_messages import TransferPhase
 
-log = structlog.get_logger(__name__)
+log = get_logger()
 
 PAUSE_SECS = 2.0
 """How long a check waits after a peer has left: many peers leave at once when a swarm is done, and

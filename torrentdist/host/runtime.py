@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Set
 
-import structlog
 from msgspec.structs import replace
 
 from torrentdist.host.fetches import Fetches
@@ -18,12 +17,13 @@ from torrentdist.host.host_parts import HostParts
 from torrentdist.host.known_swarms import KnownSwarms
 from torrentdist.host.peerless_transfers import Peerless
 from torrentdist.host.swarm_transfers import SwarmTransfers
+from torrentdist.log import get_logger
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest
 from torrentdist.model.wire.swarm_messages import SwarmEntry
 from torrentdist.model.wire.transfer_messages import TransferPhase, TransferView
 
-log = structlog.get_logger(__name__)
+log = get_logger()
 
 
 class HostRuntime:

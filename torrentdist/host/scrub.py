@@ -11,12 +11,11 @@ import asyncio
 import time
 from collections.abc import Callable
 
-import structlog
-
 from torrentdist.host.runtime import HostRuntime
+from torrentdist.log import get_logger
 from torrentdist.model.errors import TorrentdistError
 
-log = structlog.get_logger(__name__)
+log = get_logger()
 
 SETTLE_SECS = 2.0
 """Pause after a start, when the host has more urgent things to read."""

@@ -17,8 +17,6 @@ import time
 from collections.abc import Collection
 from pathlib import Path
 
-import structlog
-
 from torrentdist import __version__
 from torrentdist.bundle.store.store import KeepReason, StoreUsage, claim_everything
 from torrentdist.cluster.records.mirror import Mirror
@@ -37,6 +35,7 @@ from torrentdist.host.process.host_daemon import HostDaemon, HostIdentity
 from torrentdist.host.process.logs import configure_logs
 from torrentdist.host.telemetry.metrics import Metrics
 from torrentdist.http.connection_pool import Http
+from torrentdist.log import get_logger
 from torrentdist.master.bundles.bundle_operations import BundleOperations
 from torrentdist.master.bundles.fetch_attempts import FetchAttempts
 from torrentdist.master.bundles.intake import Intake
@@ -78,7 +77,7 @@ from torrentdist.model.records import SCHEMA, MasterRecord
 from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole, SwarmEntry
 from torrentdist.swarm.swarm_picture import SwarmPicture
 
-log = structlog.get_logger(__name__)
+log = get_logger()
 
 GOODBYE_SECS = 3.0
 

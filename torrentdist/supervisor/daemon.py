@@ -14,8 +14,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import structlog
-
 from torrentdist import __version__
 from torrentdist.bundle.store.store import KeepReason, StoreUsage
 from torrentdist.cluster.records.registration import OtherCluster, Registration
@@ -32,6 +30,7 @@ from torrentdist.host.process.host_daemon import HostDaemon, HostIdentity
 from torrentdist.host.process.logs import configure_logs
 from torrentdist.host.telemetry.host_metrics import host_samples
 from torrentdist.host.telemetry.metrics import Metrics, Sample
+from torrentdist.log import get_logger
 from torrentdist.model import ids
 from torrentdist.model.configuration.config import Config
 from torrentdist.model.errors import NO_CLUSTER, TorrentdistError
@@ -54,7 +53,7 @@ from torrentdist.supervisor.jobs.worker_services import WorkerServices
 from torrentdist.supervisor.znode_watch import LOOK_SECS, Lookout
 from torrentdist.swarm.swarm_picture import SwarmPicture
 
-log = structlog.get_logger(__name__)
+log = get_logger()
 
 
 def id_of(config: Config) -> SupervisorId:

@@ -15,19 +15,18 @@ import random
 import time
 from collections.abc import Callable, Mapping
 
-import structlog
-
 from torrentdist.cluster import paths
 from torrentdist.cluster.records.mirror import Mirror, of_supervisor
 from torrentdist.cluster.session.arrival import lacks_cluster, until_founded
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
 from torrentdist.launcher.run.run_lease import NEVER
+from torrentdist.log import get_logger
 from torrentdist.model.backoff import Retry
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import MasterId, SupervisorId
 from torrentdist.model.records import AssignmentRecord
 
-log = structlog.get_logger(__name__)
+log = get_logger()
 
 LOOK_SECS = 10.0
 """How often it looks at everything, whatever the watch says; in the mean, since hosts that had news

@@ -14,8 +14,6 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-import structlog
-
 from torrentdist.cluster import paths
 from torrentdist.cluster.election.epoch import Displaced, raise_epoch, step_aside, trim_history
 from torrentdist.cluster.election.fence import Fence
@@ -45,12 +43,13 @@ from torrentdist.cluster.session.znode_operations import (
     ZNodeError,
 )
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
+from torrentdist.log import get_logger
 from torrentdist.model.backoff import Retry, kind_of
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import MasterId
 from torrentdist.model.records import encode
 
-log = structlog.get_logger(__name__)
+log = get_logger()
 
 Gate = Callable[[], Awaitable[bool]]
 OnTerm = Callable[[Term], None]

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import structlog
-
 from torrentdist.cluster import paths
 from torrentdist.cluster.election.term import Term
 from torrentdist.cluster.session.znode_operations import Check, Op, Result, SessionExpired, TransactionFailed
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
+from torrentdist.log import get_logger
 from torrentdist.model.errors import TorrentdistError
 
-log = structlog.get_logger(__name__)
+log = get_logger()
 
 
 class Fence:

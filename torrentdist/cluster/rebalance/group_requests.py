@@ -11,14 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
-import structlog
-
 from torrentdist.cluster.session.znode_operations import Op, Result, Stat, TransactionFailed, ZNodeError
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
+from torrentdist.log import get_logger
 from torrentdist.model.backoff import Retry
 from torrentdist.model.errors import TorrentdistError
 
-log = structlog.get_logger(__name__)
+log = get_logger()
 FIRST_BREATH_SECS = 0.05
 LONGEST_BREATH_SECS = 5.0
 

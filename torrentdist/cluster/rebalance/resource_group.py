@@ -17,8 +17,6 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 
-import structlog
-
 from torrentdist.cluster.paths import GroupPaths
 from torrentdist.cluster.rebalance import coordinator as coordination
 from torrentdist.cluster.rebalance import member_machine as membership
@@ -45,10 +43,11 @@ from torrentdist.cluster.rebalance.member_signals import (
 )
 from torrentdist.cluster.session.znode_operations import SessionState
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
+from torrentdist.log import get_logger
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.records import encode
 
-log = structlog.get_logger(__name__)
+log = get_logger()
 
 Resources = Mapping[str, int]
 """Resources with the fencing number of each grant, which is larger than that of any earlier holder.

@@ -14,17 +14,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 
-import structlog
-
 from torrentdist.cluster import paths
 from torrentdist.cluster.records.snapshot import ClusterSnapshot, ReadTree, updated
 from torrentdist.cluster.session.znode_operations import SessionState
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
+from torrentdist.log import get_logger
 from torrentdist.model.backoff import Retry, kind_of
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import SupervisorId
 
-log = structlog.get_logger(__name__)
+log = get_logger()
 
 _IN_FLIGHT = 256
 _FIRST_PAUSE_SECS = 0.5

@@ -15,8 +15,6 @@ from collections.abc import Callable
 from enum import Enum, auto
 from urllib.parse import urlsplit
 
-import structlog
-
 from torrentdist.cluster import paths
 from torrentdist.cluster.session.znode_operations import (
     BadVersion,
@@ -30,12 +28,13 @@ from torrentdist.cluster.session.znode_operations import (
     ZNodeError,
 )
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
+from torrentdist.log import get_logger
 from torrentdist.model.backoff import Retry, kind_of
 from torrentdist.model.errors import EXIT_UNAVAILABLE, TorrentdistError
 from torrentdist.model.ids import StoreId
 from torrentdist.model.records import ClusterRecord, MasterRecord, SupervisorRecord, decode, encode
 
-log = structlog.get_logger(__name__)
+log = get_logger()
 
 _LONGEST_PAUSE_SECS = 10.0
 _LOOK_AGAIN_SECS = 0.2

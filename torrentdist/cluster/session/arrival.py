@@ -10,16 +10,15 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-import structlog
-
 from torrentdist.cluster import paths
 from torrentdist.cluster.records.mirror import Mirror
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
+from torrentdist.log import get_logger
 from torrentdist.model.backoff import Retry
 from torrentdist.model.errors import EXIT_UNAVAILABLE, TorrentdistError
 from torrentdist.model.records import ClusterRecord, decode
 
-log = structlog.get_logger(__name__)
+log = get_logger()
 
 CONNECT_SECS = 30.0
 FIRST_PAUSE_SECS = 0.5

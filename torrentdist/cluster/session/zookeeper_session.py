@@ -17,8 +17,6 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import TypeVar, cast
 
-import structlog
-
 from torrentdist.cluster import paths
 from torrentdist.cluster.records.record_schema import spoken
 from torrentdist.cluster.session.acl import OPEN, Acl, Credentials, digest_acl, read_credentials, sasl_acl
@@ -48,6 +46,7 @@ from torrentdist.cluster.session.znode_operations import (
     check_size,
     within,
 )
+from torrentdist.log import get_logger
 from torrentdist.model import records
 from torrentdist.model.backoff import Retry
 from torrentdist.model.configuration.config import ZooKeeperConfig
@@ -55,7 +54,7 @@ from torrentdist.model.errors import TorrentdistError
 
 __all__ = ["Create", "Op", "SessionId", "SessionState", "Set", "Stat", "TransactionFailed", "ZooKeeper"]
 
-log = structlog.get_logger(__name__)
+log = get_logger()
 T = TypeVar("T")
 
 Watch = Callable[[], None]

@@ -13,13 +13,13 @@ import socket
 import struct
 from collections.abc import Iterator
 
-import structlog
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from torrentdist.log import get_logger
 from torrentdist.model.errors import TorrentdistError
 
-log = structlog.get_logger(__name__)
+log = get_logger()
 
 KEEP_ALIVE_SECS = 75
 """Longer than any announce period, so that the agents' connections stay open."""

@@ -13,16 +13,16 @@ from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 import msgspec
-import structlog
 from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from torrentdist.log import get_logger
 from torrentdist.model.errors import TorrentdistError
 
-log = structlog.get_logger(__name__)
+log = get_logger()
 
 V = TypeVar("V")
 PRINCIPAL: Final = "torrentdist.principal"

@@ -12,15 +12,15 @@ import os
 from pathlib import Path
 
 import msgspec
-import structlog
 
 from torrentdist.bundle.files.disk_failures import disk_failures
 from torrentdist.bundle.files.durability import write_durably
+from torrentdist.log import get_logger
 from torrentdist.model.backoff import Retry
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.wording import os_sentence
 
-log = structlog.get_logger(__name__)
+log = get_logger()
 
 NAME = "daemon.json"
 FIRST_PAUSE_SECS = 1.0

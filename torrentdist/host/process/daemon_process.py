@@ -18,13 +18,12 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
-import structlog
-
 from torrentdist.host.process.slow_callbacks import watched_if_asked
 from torrentdist.host.process.watchdog import Watchdog
+from torrentdist.log import get_logger
 from torrentdist.model.errors import TorrentdistError
 
-log = structlog.get_logger(__name__)
+log = get_logger()
 
 FORCED = 128 + signal.SIGTERM
 ROOM_SECS = 1.0

@@ -17,11 +17,10 @@ import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-import structlog
-
+from torrentdist.log import get_logger
 from torrentdist.model.configuration.settings import SLOW_CALLBACKS
 
-log = structlog.get_logger(__name__)
+log = get_logger()
 
 LIMIT_SECS = 0.05
 FRAMES = 8

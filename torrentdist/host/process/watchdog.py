@@ -15,11 +15,10 @@ import sys
 import threading
 from collections.abc import Callable
 
-import structlog
-
+from torrentdist.log import get_logger
 from torrentdist.model.errors import EXIT_BUG
 
-log = structlog.get_logger(__name__)
+log = get_logger()
 
 LOOK_SECS = 1.0
 PATIENCE = 20

@@ -16,12 +16,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-import structlog
-
+from torrentdist.log import get_logger
 from torrentdist.model.configuration.config import EventsConfig
 from torrentdist.model.events import EventsDropped, Fact, Writer, line_of
 
-log = structlog.get_logger(__name__)
+log = get_logger()
 
 LOOK_SECS = 1.0
 MAX_PER_SECOND = 2000

@@ -11,9 +11,11 @@ import contextlib
 import fcntl
 import json
 import os
+import pwd
 import select
 import signal
 import socket
+import stat
 import struct
 import time
 
@@ -106,7 +108,8 @@ class Guardian:
         if self._group is not None:
             self._group.enter()
         if self._namespaces:
-            command = wrapped(command, self._spec.read_only, privileged=os.geteuid() == 0)
+            hidden = _java_registry(self._spec.user)
+            command = wrapped(command, self._spec.read_only, hidden, privileged=os.geteuid() == 0)
             privileges.die_with_parent()
             if os.getppid() != guardian:
                 os._exit(CANNOT_START)
@@ -264,6 +267,26 @@ class Guardian:
             "at": clock(),
         }
         write_whole(f"{self._home}/{STATUS}", json.dumps(status).encode())
+
+
+def _java_registry(user: User) -> list[str]:
+    """Returns the directory in which the user's Java processes publish a file named after their
+    pid, made if need be; empty if there is none that only this user can replace.
+
+    Each run starts counting its pids anew, so two runs that share the directory would want the same
+    file, and the second prints a warning on its stdout.
+    """
+    privileges.act_as(user)
+    try:
+        path = f"/tmp/hsperfdata_{pwd.getpwuid(user.uid).pw_name}"
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(path, 0o755)
+        found = os.lstat(path)
+    except (KeyError, OSError):
+        return []
+    finally:
+        privileges.act_as_root()
+    return [path] if stat.S_ISDIR(found.st_mode) and found.st_uid == user.uid else []
 
 
 def main(arguments: list[str]) -> int:

@@ -10,17 +10,16 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import structlog
-
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.host.master_links import MasterLinks
 from torrentdist.host.runtime import HostRuntime
+from torrentdist.log import get_logger
 from torrentdist.master.bundles.fetch_attempts import FetchAttempts
 from torrentdist.master.bundles.intake import Intake
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
 
-log = structlog.get_logger(__name__)
+log = get_logger()
 
 
 @dataclass(frozen=True)

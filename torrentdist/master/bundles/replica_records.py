@@ -6,16 +6,15 @@ when the plan was made.
 
 from __future__ import annotations
 
-import structlog
-
 from torrentdist.cluster import paths
 from torrentdist.cluster.records.snapshot import BundleEntry
 from torrentdist.cluster.session.znode_operations import Check, Create, Delete, Op, Set, TransactionFailed
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
+from torrentdist.log import get_logger
 from torrentdist.model.ids import BundleId, Digest, MasterId, StoreId
 from torrentdist.model.records import ReplicaRecord, encode
 
-log = structlog.get_logger(__name__)
+log = get_logger()
 
 
 class ReplicaRecords:

@@ -12,12 +12,11 @@ import os
 import time
 from dataclasses import dataclass
 
-import structlog
-
 from torrentdist.cluster.records.mirror import Mirror
 from torrentdist.cluster.records.record_index import Follower, RecordIndex
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.host.runtime import HostRuntime
+from torrentdist.log import get_logger
 from torrentdist.master.bundles.fetch_attempts import FetchAttempts
 from torrentdist.master.bundles.replica_fetches import ReplicaFetches
 from torrentdist.master.bundles.replica_records import ReplicaRecords
@@ -38,7 +37,7 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
 from torrentdist.model.records import BundleState
 
-log = structlog.get_logger(__name__)
+log = get_logger()
 
 
 @dataclass(frozen=True)

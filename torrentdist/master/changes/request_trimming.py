@@ -11,14 +11,13 @@ import asyncio
 import time
 from collections.abc import Mapping
 
-import structlog
-
 from torrentdist.cluster import paths
 from torrentdist.cluster.election.fence import Fence
 from torrentdist.cluster.session.znode_operations import Delete, Stat, TransactionFailed
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
+from torrentdist.log import get_logger
 
-log = structlog.get_logger(__name__)
+log = get_logger()
 
 BUCKETS_A_ROUND = 16
 LOOKS_A_ROUND = 400

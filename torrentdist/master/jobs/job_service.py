@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
-import structlog
 
 from torrentdist.bundle.job_files import file_problem
 from torrentdist.cluster import paths
@@ -24,6 +23,7 @@ from torrentdist.cluster.records.record_index import RecordIndex
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.cluster.session.znode_operations import Delete, Op, TransactionFailed
 from torrentdist.host.hand_outs import HandOuts
+from torrentdist.log import get_logger
 from torrentdist.master.bundles.bundle_views import not_found
 from torrentdist.master.bundles.pruning import prune_ops, unused
 from torrentdist.master.changes.answered_requests import Mutation, Requests
@@ -60,7 +60,7 @@ from torrentdist.model.wire.ha_views import SightView
 from torrentdist.model.wire.job_messages import HeartbeatAnswer, HeartbeatBody, JobView, SubmitBody
 from torrentdist.model.wire.prune_views import UnusedView
 
-log = structlog.get_logger(__name__)
+log = get_logger()
 
 BATCH = 100
 LOOK_SECS = 10.0

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-import structlog
-
+from torrentdist.log import get_logger
 from torrentdist.model.ids import SupervisorId
 
-log = structlog.get_logger(__name__)
+log = get_logger()
 
 HEARTBEAT_SECS = 3.0
 HEARTBEATS_PER_SEC = 8.0

@@ -11,13 +11,12 @@ import asyncio
 import time
 from collections.abc import Mapping
 
-import structlog
-
 from torrentdist.cluster import paths
 from torrentdist.cluster.election.fence import Fence
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.cluster.session.znode_operations import Create, Delete, Op, Set, TransactionFailed
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
+from torrentdist.log import get_logger
 from torrentdist.master.jobs.job_duties import placement
 from torrentdist.master.jobs.job_replication import lacking
 from torrentdist.master.jobs.job_story import continued
@@ -26,7 +25,7 @@ from torrentdist.model.ids import JobId, SupervisorId
 from torrentdist.model.records import JobEvent, StoryRecord, decode, encode
 from torrentdist.model.wire.job_messages import WorkerReport
 
-log = structlog.get_logger(__name__)
+log = get_logger()
 
 WRITE_SECS = 1.0
 READ_SECS = 0.6

@@ -15,7 +15,6 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import msgspec
-import structlog
 
 from torrentdist.cluster import paths
 from torrentdist.cluster.election.elector import Elector
@@ -33,6 +32,7 @@ from torrentdist.cluster.session.znode_operations import (
     Set,
     TransactionFailed,
 )
+from torrentdist.log import get_logger
 from torrentdist.master.changes.answered_requests import make_buckets
 from torrentdist.master.changes.request_trimming import RequestTrimmer
 from torrentdist.master.leading import gate
@@ -57,7 +57,7 @@ from torrentdist.model.ids import BundleId, Digest, MasterId
 from torrentdist.model.records import BundleState, FailoverRecord, decode, encode
 from torrentdist.model.wire.ha_views import LeaderView, MasterState
 
-log = structlog.get_logger(__name__)
+log = get_logger()
 
 LOOK_SECS = 10.0
 """Ages are looked at this often; what a change makes due is done at once."""

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from itertools import islice
 
 import msgspec
-import structlog
 
 from torrentdist.cluster import paths
 from torrentdist.cluster.election.fence import Fence
@@ -21,9 +20,10 @@ from torrentdist.cluster.records.record_schema import newest_for_all
 from torrentdist.cluster.records.snapshot import Changes, ClusterSnapshot
 from torrentdist.cluster.session.znode_operations import Op, Set
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
+from torrentdist.log import get_logger
 from torrentdist.model.records import ClusterRecord, decode, encode
 
-log = structlog.get_logger(__name__)
+log = get_logger()
 
 BATCH = 100
 

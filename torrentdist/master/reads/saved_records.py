@@ -20,7 +20,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
-import structlog
 
 from torrentdist.bundle.files.durability import write_durably
 from torrentdist.cluster.records.mirror import Mirror
@@ -30,12 +29,13 @@ from torrentdist.cluster.session.znode_operations import SessionState
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
 from torrentdist.http.connection_pool import Http
 from torrentdist.http.http_errors import HttpError
+from torrentdist.log import get_logger
 from torrentdist.model.backoff import Retry
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import MasterId
 from torrentdist.model.records import OLDEST_READABLE, SCHEMA
 
-log = structlog.get_logger(__name__)
+log = get_logger()
 
 NAME = "cluster.snapshot"
 FORMAT = 1

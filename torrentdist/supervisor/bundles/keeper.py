@@ -14,13 +14,13 @@ import time
 from collections.abc import Collection
 
 import msgspec
-import structlog
 
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.store.store import KeepReason, StoredBundle
 from torrentdist.host.hand_outs import HandOuts
 from torrentdist.host.master_links import MasterLinks
 from torrentdist.host.runtime import HostRuntime
+from torrentdist.log import get_logger
 from torrentdist.model.backoff import pause_secs
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
@@ -29,7 +29,7 @@ from torrentdist.model.wire.transfer_messages import TransferView
 from torrentdist.supervisor.bundles import keeping_plan
 from torrentdist.supervisor.bundles.keeping_plan import DropBundle, FetchBundle, StopSeeding
 
-log = structlog.get_logger(__name__)
+log = get_logger()
 
 LOOK_SECS = 10.0
 """Longest time between two rounds, even if nothing happens."""

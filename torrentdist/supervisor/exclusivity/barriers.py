@@ -16,8 +16,6 @@ import time
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, replace
 
-import structlog
-
 from torrentdist.cluster import paths
 from torrentdist.cluster.rebalance.barrier_ownership import NEVER, STOP_SHARE, BarrierLease, BarrierOwnership
 from torrentdist.cluster.rebalance.group_requests import (
@@ -32,11 +30,12 @@ from torrentdist.cluster.rebalance.group_requests import (
 from torrentdist.cluster.session.znode_operations import SessionId, SessionState
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
 from torrentdist.launcher.run.run_lease import clock
+from torrentdist.log import get_logger
 from torrentdist.model.ids import new_random_id
 from torrentdist.supervisor.worker.fencing_number import fencing_of
 from torrentdist.supervisor.worker.worker_types import Barrier, Key
 
-log = structlog.get_logger(__name__)
+log = get_logger()
 
 RENEW_WITHIN_SECS = 1.0
 """Longest pause between two rounds of the loop."""

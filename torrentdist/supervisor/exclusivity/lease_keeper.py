@@ -14,15 +14,14 @@ from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import structlog
-
 from torrentdist.launcher.run.run_lease import clock
+from torrentdist.log import get_logger
 from torrentdist.supervisor.exclusivity.barriers import Barriers, Seat
 from torrentdist.supervisor.exclusivity.isolation import IsolatedHost, Isolation
 from torrentdist.supervisor.exclusivity.lease_file import Inherited, LeaseFile
 from torrentdist.supervisor.worker.worker_types import Run, RunLease
 
-log = structlog.get_logger(__name__)
+log = get_logger()
 
 PROLONG_SECS = 1.0
 """Time that `prolong` gives ZooKeeper to answer."""

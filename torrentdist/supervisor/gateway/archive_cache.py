@@ -18,17 +18,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-import structlog
-
 from torrentdist.bundle.store.store import StoreUsage
 from torrentdist.host.http.file_answers import CHUNK
 from torrentdist.host.process.heavy_work import in_heavy_thread
+from torrentdist.log import get_logger
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest
 from torrentdist.supervisor.bundles.host_content import HostContent
 from torrentdist.supervisor.gateway.archives import ArchiveFormat, archive, room_for, size_of
 
-log = structlog.get_logger(__name__)
+log = get_logger()
 
 Name = tuple[Digest, ArchiveFormat]
 

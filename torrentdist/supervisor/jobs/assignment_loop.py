@@ -12,8 +12,8 @@ import contextlib
 from collections.abc import Callable
 
 import msgspec
-import structlog
 
+from torrentdist.log import get_logger
 from torrentdist.model.backoff import Retry
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import JobId
@@ -22,7 +22,7 @@ from torrentdist.supervisor.jobs import placement
 from torrentdist.supervisor.jobs.local_state import LocalStateFile
 from torrentdist.supervisor.jobs.worker_services import Facts
 
-log = structlog.get_logger(__name__)
+log = get_logger()
 
 FIRST_PAUSE_SECS = 1.0
 LONGEST_PAUSE_SECS = 10.0

@@ -11,10 +11,9 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-import structlog
-
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
 from torrentdist.launcher.launcher_client import starter
+from torrentdist.log import get_logger
 from torrentdist.model.configuration.config import SupervisorConfig
 from torrentdist.model.ids import BundleId
 from torrentdist.model.wire.doctor_views import IsolationView
@@ -37,7 +36,7 @@ from torrentdist.supervisor.process.worker_homes import Homes
 from torrentdist.supervisor.worker.heartbeat_files import HeartbeatWatch
 from torrentdist.supervisor.worker.worker_types import Key
 
-log = structlog.get_logger(__name__)
+log = get_logger()
 
 OUTPUT_LOOK_SECS = 3600.0
 """Time between two looks for output that is kept no longer."""

@@ -15,17 +15,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
-import structlog
 
 from torrentdist.bundle.files.durability import write_durably
 from torrentdist.cluster.session.znode_operations import SessionId
+from torrentdist.log import get_logger
 from torrentdist.model.ids import BundleId, JobId
 from torrentdist.model.jobs.job import JobSpec
 from torrentdist.supervisor.exclusivity.barriers import Seat
 from torrentdist.supervisor.process.guardian_processes import boot_id
 from torrentdist.supervisor.worker.worker_types import Key
 
-log = structlog.get_logger(__name__)
+log = get_logger()
 
 SCHEMA = 1
 STATE, SEAT = "workers.json", "session.json"

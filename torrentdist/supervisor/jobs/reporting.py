@@ -12,12 +12,11 @@ import contextlib
 import time
 from collections.abc import Callable, Sequence
 
-import structlog
-
 from torrentdist.http.api_calls import decode
 from torrentdist.http.asking_in_turn import ask_leader, first_sound
 from torrentdist.http.connection_pool import Http
 from torrentdist.http.http_values import Answer
+from torrentdist.log import get_logger
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.events import Fact, WorkerChanged
 from torrentdist.model.ids import JobId, SupervisorId
@@ -26,7 +25,7 @@ from torrentdist.supervisor.jobs.host_workers import HostWorkers
 from torrentdist.supervisor.jobs.local_state import JobFacts
 from torrentdist.supervisor.process.worker_homes import write_peers
 
-log = structlog.get_logger(__name__)
+log = get_logger()
 
 FIRST_INTERVAL_SECS = 1.0
 LONGEST_INTERVAL_SECS = 30.0

@@ -10,8 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
-import structlog
-
+from torrentdist.log import get_logger
 from torrentdist.model.jobs.job import JobKind
 from torrentdist.supervisor.jobs import placement
 from torrentdist.supervisor.jobs.local_state import LocalStateFile, RunRecord, WorkerPlace
@@ -22,7 +21,7 @@ from torrentdist.supervisor.worker.heartbeat_files import HeartbeatWatch
 from torrentdist.supervisor.worker.worker_life import after_end, after_exit
 from torrentdist.supervisor.worker.worker_types import Key, Life
 
-log = structlog.get_logger(__name__)
+log = get_logger()
 
 SILENT_CODE = 1
 """Exit code of a silent worker that claims to have ended well."""

@@ -10,8 +10,7 @@ import asyncio
 import contextlib
 import time
 
-import structlog
-
+from torrentdist.log import get_logger
 from torrentdist.supervisor.exclusivity.barriers import resource_of
 from torrentdist.supervisor.exclusivity.lease_keeper import LeaseKeeper
 from torrentdist.supervisor.jobs import placement
@@ -31,7 +30,7 @@ from torrentdist.supervisor.worker.worker_plan import (
 )
 from torrentdist.supervisor.worker.worker_types import Key, Worker
 
-log = structlog.get_logger(__name__)
+log = get_logger()
 
 LOOK_SECS = 10.0
 """Time between two rounds while nothing runs and nothing happens."""

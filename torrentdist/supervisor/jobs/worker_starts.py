@@ -11,9 +11,9 @@ import asyncio
 from pathlib import Path
 
 import msgspec
-import structlog
 
 from torrentdist.launcher.run.run_lease import clock
+from torrentdist.log import get_logger
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId
 from torrentdist.supervisor.exclusivity.barriers import resource_of
@@ -26,7 +26,7 @@ from torrentdist.supervisor.process import last_words, launching
 from torrentdist.supervisor.process.worker_homes import Homes
 from torrentdist.supervisor.worker.worker_types import Key
 
-log = structlog.get_logger(__name__)
+log = get_logger()
 
 MARK_SECS = 5.0
 """How long ZooKeeper may take to give a fencing number."""

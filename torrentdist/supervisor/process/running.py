@@ -18,15 +18,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
-import structlog
 
 from torrentdist.launcher.launcher_client import NoLauncherAnswer, Starter
+from torrentdist.log import get_logger
 from torrentdist.supervisor.jobs.local_state import RunRecord
 from torrentdist.supervisor.process import guardian_processes
 from torrentdist.supervisor.process.guardian_processes import GuardianStatus, Living
 from torrentdist.supervisor.worker.worker_types import Key, Measure
 
-log = structlog.get_logger(__name__)
+log = get_logger()
 
 LOOK_SECS = 0.02
 """Time between two looks at something that another process is about to do."""
