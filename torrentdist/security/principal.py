@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from torrentdist.security.certificate_identity import CertificateIdentity
+
 
 class Role(StrEnum):
     """The roles of the cluster. Each operation names the role that it is meant for."""
@@ -33,6 +35,8 @@ class Proof(StrEnum):
     TOKEN = "token"
     CONNECTION = "connection"
     """The kernel names the user at the other end of a loopback connection."""
+    CERTIFICATE = "certificate"
+    """TLS verified a certificate of the cluster's CA that carries the name."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,8 @@ class Principal:
     name: str
     role: Role
     how: Proof
+    certificate: CertificateIdentity | None = None
+    """The holder of the certificate, where that is the proof."""
 
 
 LOCAL = Principal("anonymous", Role.OPERATOR, Proof.NONE)
@@ -55,3 +61,11 @@ TOKEN_HOLDER = Principal("token", Role.OPERATOR, Proof.TOKEN)
 def host_user(user_id: int) -> Principal:
     """The principal of a local user whose connection the kernel has attributed to it."""
     return Principal(f"user {user_id}", Role.OPERATOR, Proof.CONNECTION)
+
+
+def certificate_holder(identity: CertificateIdentity) -> Principal:
+    """The principal of a verified certificate. Only the CA's owner can give one to a person, so a
+    person with one is an operator.
+    """
+    role = Role.HOST if identity.is_host else Role.OPERATOR
+    return Principal(identity.id, role, Proof.CERTIFICATE, identity)

@@ -13,9 +13,10 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from torrentdist.host.http.web import PRINCIPAL, json_response
+from torrentdist.host.http.web import PEER, PRINCIPAL, json_response
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.security.principal import LOCAL, STRANGER, TOKEN_HOLDER, Principal
+from torrentdist.security.certificate_identity import CertificateIdentity
+from torrentdist.security.principal import LOCAL, STRANGER, TOKEN_HOLDER, Principal, certificate_holder
 
 
 def principal_of(request: Request) -> Principal:
@@ -33,6 +34,12 @@ def authenticate(authorization: str, token: str | None) -> Principal | None:
     return TOKEN_HOLDER if is_token else None
 
 
+def holder_of(scope: Scope) -> Principal | None:
+    """Returns the principal of the certificate that the other end of the connection has proven."""
+    identity = scope.get("state", {}).get(PEER)
+    return certificate_holder(identity) if isinstance(identity, CertificateIdentity) else None
+
+
 class Authentication:
     """Sets the principal of each request, and refuses requests that cannot prove one.
 
@@ -47,7 +54,8 @@ class Authentication:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             given = Headers(scope=scope).get("authorization", "")
-            principal = authenticate(given, self._token)
+            peer = None if given else holder_of(scope)
+            principal = peer or authenticate(given, self._token)
             if principal is None and scope["path"].startswith(self._open):
                 principal = STRANGER
             if principal is None:

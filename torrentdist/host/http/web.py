@@ -27,6 +27,10 @@ log = get_logger()
 V = TypeVar("V")
 PRINCIPAL: Final = "torrentdist.principal"
 """The key of a request's sender in its scope. authentication.py sets it."""
+PEER: Final = "torrentdist.peer"
+"""The key of the CertificateIdentity of a connection's other end in the `state` of each scope.
+uvicorn_adapter.py sets it, and only where TLS has verified a certificate.
+"""
 
 
 class AnyPath(PathConvertor):
