@@ -243,10 +243,10 @@ def test_a_request_that_was_given_up_starts_nothing_later(own: Site) -> None:
     launcher.send_signal(signal.SIGSTOP)
     with pytest.raises(NoLauncherAnswer):
         own.start(answer_secs=0.2)
-    assert guardian_processes.close_door(own.home)
+    assert guardian_processes.forbid_starts(own.home)
     launcher.send_signal(signal.SIGCONT)
     until(lambda: (own.home / "guardian.log").exists() and "No such file" in (own.home / "guardian.log").read_text())
-    until(lambda: guardian_processes.close_door(own.home))
+    until(lambda: guardian_processes.forbid_starts(own.home))
 
     assert not (own.home / "ran").exists()
 

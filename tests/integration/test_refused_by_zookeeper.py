@@ -18,7 +18,7 @@ from torrentdist.dev.embedded_zookeeper import EmbeddedZooKeeper
 from torrentdist.model.configuration.config import ZooKeeperConfig
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import SupervisorId
-from torrentdist.supervisor.znode_watch import Lookout
+from torrentdist.supervisor.znode_watch import ZnodeWatch
 
 pytestmark = pytest.mark.case("G9")
 WATCHED_SECS = 4.0
@@ -74,14 +74,14 @@ async def test_loops_of_a_refused_session_pause(
     with pytest.raises(TorrentdistError, match="refuses"):
         await stranger.children(paths.ASSIGNMENTS)
     assert stranger.state is SessionState.CONNECTED
-    lookout = Lookout(stranger, SupervisorId("s"))
+    znode_watch = ZnodeWatch(stranger, SupervisorId("s"))
     with structlog.testing.capture_logs() as lines:
         async with anyio.create_task_group() as group:
-            group.start_soon(lookout.run)
+            group.start_soon(znode_watch.run)
             with anyio.move_on_after(2.0):
                 await asyncio.Event().wait()
             group.cancel_scope.cancel()
-    await lookout.close()
+    await znode_watch.close()
     await stranger.close()
 
     events = [line["event"] for line in lines]

@@ -108,7 +108,7 @@ async def test_nor_do_they_look_at_the_masters_together(connect: Connect, monkey
         return await exists(path, watch)
 
     monkeypatch.setattr(zk, "exists", noted)
-    lookouts = [znode_watch.Lookout(zk, SupervisorId(f"s{number}")) for number in range(24)]
+    lookouts = [znode_watch.ZnodeWatch(zk, SupervisorId(f"s{number}")) for number in range(24)]
     running = [asyncio.create_task(each.run()) for each in lookouts]
     await eventually(lambda: len(looks) >= 2 * len(lookouts), 30.0)
     again = looks[len(lookouts) : 2 * len(lookouts)]

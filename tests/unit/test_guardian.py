@@ -215,7 +215,7 @@ def test_a_guardian_that_comes_too_late_starts_nothing(ward: Ward, why: str) -> 
         case "orders":
             ward.orders("touch", str(ward.home / "ran"), run=R2)
         case "door":
-            assert guardian_processes.close_door(ward.home)
+            assert guardian_processes.forbid_starts(ward.home)
     ward.end_of(ward.launch())
 
     assert not (ward.home / "ran").exists()
@@ -228,7 +228,7 @@ def test_a_second_guardian_starts_nothing_beside_the_first(ward: Ward) -> None:
     ward.end_of(second)
 
     assert (first.pid, "running") == (ward.status().guardian, ward.status().state)
-    assert not guardian_processes.close_door(ward.home)
+    assert not guardian_processes.forbid_starts(ward.home)
 
 
 def test_a_killed_guardian_takes_its_worker_along_and_the_rest_is_swept(ward: Ward) -> None:

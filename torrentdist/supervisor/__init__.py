@@ -1,1 +1,1 @@
-"""The supervisor daemon: a host's store, its part in the swarms, the loopback gateway."""
+"""The supervisor daemon: keeps bundles on a host, runs workers, and serves the loopback gateway."""

@@ -1,9 +1,9 @@
-"""The supervisor daemon: keeps this host's bundles, takes part in swarms, serves the loopback
-gateway.
+"""The supervisor daemon: keeps this host's bundles, exchanges them with other hosts, runs workers,
+and serves the loopback gateway.
 
-Always holds: the data path needs no master and no ZooKeeper; while both are away, what is being
-fetched goes on, what is here is served and seeded, and the last assignment stands.
-Longer than most files: it names every part of a supervisor once.
+Always: bundles need neither a master nor ZooKeeper. While both are away, running downloads finish,
+bundles here are served and seeded, and the last assignment stands.
+Longer than most files: it wires all parts of a supervisor together.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from torrentdist.supervisor.jobs.host_workers import HostWorkers
 from torrentdist.supervisor.jobs.local_state import read_left
 from torrentdist.supervisor.jobs.reporting import Reporting, job_facts
 from torrentdist.supervisor.jobs.worker_services import WorkerServices
-from torrentdist.supervisor.znode_watch import LOOK_SECS, Lookout
+from torrentdist.supervisor.znode_watch import LOOK_SECS, ZnodeWatch
 from torrentdist.swarm.swarm_picture import SwarmPicture
 
 log = get_logger()
@@ -61,7 +61,7 @@ def id_of(config: Config) -> SupervisorId:
 
 
 class Supervisor:
-    """One `HostDaemon`, and what makes it a supervisor."""
+    """A `HostDaemon` with the parts that only a supervisor has."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -72,7 +72,7 @@ class Supervisor:
         self._host: HostDaemon | None = None
         self._registration: Registration | None = None
         self._bundles: frozenset[BundleId] = frozenset()
-        """The bundles that the assignment names, besides those that its workers need."""
+        """Bundles that the assignment names, without those that workers need."""
 
     async def start(self) -> None:
         data_dir = Path(self.config.supervisor.data_dir)
@@ -80,7 +80,7 @@ class Supervisor:
         host = self._host = await HostDaemon.open(self.config, identity, self, self._bind, self._read_left)
         self._port, self._outside_port = (int(sock.getsockname()[1]) for sock in host.sockets)
         self.runtime, self.links, self._zookeeper = host.runtime, host.links, host.zookeeper
-        self.lookout = Lookout(host.zookeeper, self.id)
+        self.znode_watch = ZnodeWatch(host.zookeeper, self.id)
         self.keeper = Keeper(
             host.runtime,
             host.hand_outs,
@@ -104,7 +104,7 @@ class Supervisor:
         log.info("supervisor started", gateway=self.gateway_url(), swarm_port=host.swarm_port)
 
     def _bind(self) -> list[socket.socket]:
-        """Takes the gateway's port and the one for other hosts."""
+        """Binds the gateway's port, and the port for other hosts."""
         gateway = inherited_socket(os.environ, what="the gateway") or bind_socket(
             "127.0.0.1", self.config.supervisor.gateway_port, what="the gateway"
         )
@@ -116,12 +116,13 @@ class Supervisor:
         return [gateway, outside]
 
     def _read_left(self, data_dir: Path) -> SessionId | None:
-        """Reads what the process before left: its workers, and the session that they hang on."""
+        """Reads the workers and the ZooKeeper session of the previous process. Returns that
+        session."""
         self._left = read_left(data_dir)
         return None if self._left.seat is None else self._left.seat.session
 
     async def _open_doors(self, host: HostDaemon, jobs: HostWorkers) -> None:
-        """Opens the gateway, and the port for other hosts."""
+        """Serves the gateway, and the API for other hosts."""
         gateway, outside = host.sockets
         output = OutputApi(jobs.homes, jobs.placed)
         routers: list[Router] = [
@@ -136,20 +137,20 @@ class Supervisor:
         await host.serve(outside_app(output, host.runtime.fetches.raw_metafile, host.token), outside)
 
     def _make_jobs(self, host: HostDaemon) -> HostWorkers:
-        """The workers of this host, with those that the process before left."""
+        """Creates the workers of this host, including those that the previous process left."""
         services = WorkerServices(
             store=host.runtime.store,
             facts=lambda job: job_facts(host.http, self.masters(), job),
             checked=self.keeper.checked,
             trouble=self._trouble,
             needs_changed=self._keep,
-            lease_sent=self.lookout.look,
+            lease_sent=self.znode_watch.recheck_masters,
             gateway=self.gateway_url,
             host=self._address(),
         )
-        isolation = Isolation(host.http, self.id, self.lookout)
+        isolation = Isolation(host.http, self.id, self.znode_watch)
         jobs = HostWorkers(host.zookeeper, self.config.supervisor, self._left, isolation, services)
-        self.lookout.on_look.append(jobs.prolonged)
+        self.znode_watch.on_masters_read.append(jobs.prolonged)
         return jobs
 
     def _spawn_loops(self, background: Background, jobs: HostWorkers, reporting: Reporting) -> None:
@@ -176,19 +177,19 @@ class Supervisor:
             await self.jobs.close()
         if self._registration is not None:
             await (self._registration.abandon() if leaves_workers else self._registration.close())
-        await self.lookout.close()
-        # Workers run on under their guardians for as long as the session lasts: time enough for a
-        # new process.
+        await self.znode_watch.close()
+        # The session stays open, so that the workers run on under their guardians until a new
+        # process takes over.
         await host.close(keep_session=leaves_workers)
         log.info("supervisor stopped")
 
-    # what others know of this host
+    # what this host tells others
 
     def gateway_url(self) -> str:
         return f"http://127.0.0.1:{self._port}"
 
     def url(self) -> str:
-        """Where other hosts reach it."""
+        """Returns the URL at which other hosts reach this supervisor."""
         host = self._address()
         return f"http://[{host}]:{self._outside_port}" if ":" in host else f"http://{host}:{self._outside_port}"
 
@@ -214,7 +215,7 @@ class Supervisor:
         failing = {}
         if self._zookeeper.state is not SessionState.CONNECTED:
             failing["zookeeper"] = f"the session is {self._zookeeper.state}"
-        if self.lookout.lacks_cluster():
+        if self.znode_watch.lacks_cluster():
             failing["cluster"] = NO_CLUSTER
         if self._masters_answering() == 0:
             failing["masters"] = "no master answers"
@@ -228,11 +229,11 @@ class Supervisor:
         yield Sample("assigned_bundles", "Bundles this host is told to keep", len(self.keeper.assigned()))
         yield Sample("masters_answering", "Masters that answered the last announce", self._masters_answering())
 
-    # what the host asks
+    # callbacks of HostDaemon
 
     def masters(self) -> list[str]:
-        """The masters that ZooKeeper knows, and those of the configuration."""
-        return list(dict.fromkeys([*self.lookout.masters().values(), *self.config.client.masters]))
+        """Returns the masters registered in ZooKeeper, followed by those of the configuration."""
+        return list(dict.fromkeys([*self.znode_watch.masters().values(), *self.config.client.masters]))
 
     def other_masters(self) -> list[str]:
         return self.masters()
@@ -276,53 +277,54 @@ class Supervisor:
         return "" if error is None else error.message
 
     def _keep(self) -> None:
-        """Has the keeper keep what the assignment names and what its workers need."""
+        """Tells the keeper which bundles to keep: those of the assignment, and those that workers
+        need."""
         bundles = self._bundles if self.jobs is None else self._bundles | self.jobs.needs()
         left = self.keeper.assigned() - bundles
         self.keeper.assign(bundles)
         if left and self._host is not None:
-            self._host.agent.poke()  # maybe because they were removed: the directory says so
+            self._host.agent.poke()  # They may have been removed: the swarm directory knows.
 
-    # ZooKeeper: register, and follow the assignment
+    # ZooKeeper
 
     async def _follow_zookeeper(self, background: Background) -> None:
-        """Takes part in the cluster that is there, and in one that an operator puts in its place,
+        """Joins the cluster in ZooKeeper, and any cluster that an operator puts in its place,
         through every outage."""
         await enter(self._zookeeper)
-        background.spawn("lookout", self.lookout.run())
+        background.spawn("znode watch", self.znode_watch.run())
         while True:
-            cluster = await self.lookout.founded()
+            cluster = await self.znode_watch.founded()
             if self.jobs is not None:
                 await self.jobs.assigning.belong_to(cluster)
             await self._take_part(cluster)
 
     async def _take_part(self, cluster: str) -> None:
-        """Stay registered and follow the assignment, until ZooKeeper holds another cluster than
-        this one."""
+        """Stays registered and follows the assignment until ZooKeeper holds a different cluster."""
         registration = Registration(self._zookeeper, self._record(), look_secs=LOOK_SECS, cluster=cluster)
         self._registration = registration
-        registration.on_change.append(lambda registered: None if registered else self.lookout.look_around())
+        registration.on_change.append(lambda registered: None if registered else self.znode_watch.recheck_all())
         try:
             await registration.start()
             await self._follow_assignment(registration, cluster)
         except OtherCluster:
-            self.lookout.look_around()
+            self.znode_watch.recheck_all()
         await registration.close()
 
     async def _follow_assignment(self, registration: Registration, cluster: str) -> None:
         before = None
-        while self.lookout.cluster() in (cluster, None):
-            version, assignment = self.lookout.version, self.lookout.assignment()
-            if assignment is not None:  # none is no order to let go of anything: a wiped tree looks the same
+        while self.znode_watch.cluster() in (cluster, None):
+            version, assignment = self.znode_watch.version, self.znode_watch.assignment()
+            if assignment is not None:  # A missing assignment drops nothing: a wiped tree looks the same.
                 self._bundles = frozenset(assignment.bundles)
                 if self.jobs is not None:
                     await self.jobs.assigning.assign(assignment)
                 self._keep()
-            if assignment is None and before is not None:  # it is all that is watched: more may be gone
-                self.lookout.look_around()
+            # Only this znode is watched: others may be gone too.
+            if assignment is None and before is not None:
+                self.znode_watch.recheck_all()
                 registration.look_again()
             before = assignment
-            await self.lookout.changed(version)
+            await self.znode_watch.changed(version)
 
 
 def run(config: Config) -> None:

@@ -1,10 +1,10 @@
-"""What this host learns from ZooKeeper: its assignment, which it watches, and the masters, which it
-looks at.
+"""Reads from ZooKeeper what this host needs: its assignment, which it watches, and the registered
+masters, which it polls.
 
-Always holds: `known_at` is no later than what is known of the masters. A look is sent right behind
-each write that keeps the host's lease, so whoever may count on the lease knows every master that
-was registered when it was written (docs/decisions/0008-isolation.md). Must not do: leave a watch on
-anything but the assignment.
+Always: `masters()` is at least as recent as `known_at`. The masters are read directly behind each
+write that renews the host's lease, so that a host with a valid lease knows every master that was
+registered at that write (docs/decisions/0008-isolation.md).
+Never: leave a watch on any znode but the assignment.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from torrentdist.model.records import AssignmentRecord
 log = get_logger()
 
 LOOK_SECS = 10.0
-"""How often it looks at everything, whatever the watch says; in the mean, since hosts that had news
-at the same moment must not all look at the same moment ever after."""
+"""Average interval between complete readings. It varies at random, so that hosts which read at the
+same moment once do not always do so."""
 NO_CLUSTER_LOOK_SECS = 1.0
-"""While there is no cluster: nothing tells when there is one."""
+"""The same interval while there is no cluster, because no watch reports its founding."""
 READ_SECS = 5.0
 FIRST_PAUSE_SECS = 0.5
 LONGEST_PAUSE_SECS = 10.0
 
 
-class Lookout:
+class ZnodeWatch:
     def __init__(self, zk: ZooKeeper, supervisor: SupervisorId) -> None:
         self._zk = zk
         self._supervisor = supervisor
@@ -48,12 +48,12 @@ class Lookout:
         self._around_due = NEVER
         self._wake = asyncio.Event()
         self.known_at = NEVER
-        """When it was asked for what is known of the masters; monotonic."""
-        self.on_look: list[Callable[[], None]] = []
+        """When the last reading of the masters was requested (monotonic)."""
+        self.on_masters_read: list[Callable[[], None]] = []
         """Called when `known_at` has changed."""
 
     def masters(self) -> Mapping[MasterId, str]:
-        """The URLs of those that are registered."""
+        """Returns the URLs of the registered masters."""
         return {master.id: master.url for master in self._mirror.snapshot.masters.values()}
 
     def assignment(self) -> AssignmentRecord | None:
@@ -64,12 +64,13 @@ class Lookout:
         return lacks_cluster(self._mirror)
 
     def cluster(self) -> str | None:
-        """The id of the cluster in the tree; None if there is none, or nobody has told yet."""
+        """Returns the id of the cluster in the tree, or None if there is none or ZooKeeper has not
+        answered yet."""
         cluster = self._mirror.snapshot.cluster
         return None if cluster is None else cluster.id
 
     async def founded(self) -> str:
-        """The id of the cluster in the tree, once there is one."""
+        """Returns the id of the cluster in the tree as soon as there is one."""
         await until_founded(self._mirror)
         return self.cluster() or await self.founded()
 
@@ -78,22 +79,22 @@ class Lookout:
         return self._mirror.snapshot.version
 
     async def changed(self, since: int) -> None:
-        """Return when there is a later version, or after the time to look again."""
+        """Waits for a version later than `since`, at most LOOK_SECS."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LOOK_SECS):
                 await self._mirror.changed(since)
 
-    def look(self) -> None:
-        """See who the masters are now."""
+    def recheck_masters(self) -> None:
+        """Reads the masters again now."""
         self._wake.set()
 
-    def look_around(self) -> None:
-        """Look at everything now."""
+    def recheck_all(self) -> None:
+        """Reads everything again now."""
         self._around_due = NEVER
         self._wake.set()
 
     async def run(self) -> None:
-        """Once there is a session."""
+        """Reads the masters and the assignment forever. Start it once there is a session."""
         with contextlib.suppress(TorrentdistError):
             await self._mirror.start(READ_SECS)
         again = Retry(FIRST_PAUSE_SECS, LONGEST_PAUSE_SECS)
@@ -104,7 +105,7 @@ class Lookout:
                 again.succeeded()
             except TorrentdistError as error:
                 if again.failed(error.code):
-                    log.info("cannot look at the masters", reason=error.message)
+                    log.info("cannot read the registered masters", reason=error.message)
                 await self._zk.pause(again.pause_secs)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, self._around_due - time.monotonic())):
@@ -125,5 +126,5 @@ class Lookout:
                 self._around_due = asked + NO_CLUSTER_LOOK_SECS * spread
         if stat is not None:
             self._masters_zxid, self.known_at = stat.children_zxid, asked
-            for callback in self.on_look:
+            for callback in self.on_masters_read:
                 callback()

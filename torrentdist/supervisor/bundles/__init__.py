@@ -1,4 +1,4 @@
-"""Which bundles this host keeps, and reading them.
+"""The bundles that this host keeps, and how their files are read.
 
-A plan, the loop that carries it out and the reading of files: that is all, so the folder is small.
+The folder is small because this takes only a plan, a loop that carries it out, and a reader.
 """

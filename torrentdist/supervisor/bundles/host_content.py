@@ -1,8 +1,9 @@
-"""The files of one bundle on this host, whether it is published or still arriving.
+"""Reads the files of one bundle on this host, whether it is published or still arriving.
 
-Always: of a bundle that still arrives, only pieces are given out that were read and hashed here. A
-file of a published bundle is checked before it is read. A fetch that fails ends the reading with
-its error. Never: fetch a bundle, which the keeper does.
+Always: pieces of an arriving bundle are read and hashed here before they are handed out. A file of
+a published bundle is checked before it is read. If the fetch fails, reading fails with the same
+error.
+Never: fetch a bundle; the keeper does.
 """
 
 from __future__ import annotations
@@ -23,40 +24,41 @@ from torrentdist.host.http.file_answers import CHUNK, read_part
 from torrentdist.model.errors import TorrentdistError
 
 LOOK_SECS = 0.05
-"""Time between two looks for a piece that a reader waits for."""
+"""Interval between checks for a piece that a reader waits for."""
 PLUGIN_LOOK_SECS = 0.25
-"""The same where the plug-in cannot tell which pieces are here, and each look has to read one."""
+"""The same interval if the plug-in cannot tell which pieces are here: each check then reads a piece
+from disk."""
 PATIENCE_SECS = 10.0
-"""How long a reader of the whole bundle waits for a piece before the piece is hurried."""
+"""How long a reader of the whole bundle waits for a piece before it asks for that piece first."""
 
 
 class Pieces(Protocol):
-    """What a transfer knows of its pieces."""
+    """The pieces of a running transfer."""
 
     def run_from(self, piece: int, most: int) -> int:
-        """Returns how many pieces from this one on were verified a moment ago, `most` at most."""
+        """Returns how many pieces from this one on are verified, at most `most`."""
 
     def hurry(self, piece: int) -> None:
-        """Asks for this piece before all others."""
+        """Requests this piece before all others."""
 
     def save(self) -> None:
-        """Writes the pieces that are here to the files."""
+        """Writes the received pieces to the files."""
 
 
 @dataclass(frozen=True)
 class HostContent:
     meta: Metafile
     directory: Path
-    """Where the files lie, before they are published and after."""
+    """Where the files are, both before and after publication."""
     published: Callable[[], bool]
     failure: Callable[[], TorrentdistError | None]
-    """Returns why the rest will not come; None while it may."""
+    """Returns why the transfer failed; None if it has not."""
     pieces: Callable[[], Pieces | None]
     checked: Callable[[str], Awaitable[bool]]
     """Returns whether this file is as it was published. If it is not, the bundle is fetched
     again."""
     stall_secs: float = 45.0
-    """Seconds after which a reader for whom nothing comes gets the error of `stalled`."""
+    """Seconds without a new piece after which a reader gets the error of `stalled`."""
     stalled: Callable[[], TorrentdistError | None] = lambda: None
 
     @cached_property
@@ -66,20 +68,20 @@ class HostContent:
         return dict(zip((file.path for file in self.meta.files), starts, strict=False))
 
     def read_all(self, file: FileEntry) -> AsyncIterator[bytes]:
-        """Reads a file for a reader that wants the whole bundle, in any order."""
+        """Reads a file for a reader who wants the whole bundle, in any order."""
         return self.read(file, 0, file.size, PATIENCE_SECS)
 
     def read_part(self, file: FileEntry, start: int, end: int) -> AsyncIterator[bytes]:
-        """Reads a part of a file. The smaller the part, the sooner its pieces are hurried.
+        """Reads part of a file. The smaller the part, the sooner its pieces are requested first.
 
-        A large part is not hurried piece by piece: all hosts would want the same piece at the same
-        time.
+        The pieces of a large part are not requested one by one, because then all hosts would want
+        the same piece at the same time.
         """
         return self.read(file, start, end, PATIENCE_SECS * (end - start) / self.meta.size)
 
     async def read(self, file: FileEntry, start: int, end: int, patience: float) -> AsyncIterator[bytes]:
-        """Yields the bytes from `start` to `end`. A piece is hurried after `patience` seconds of
-        waiting."""
+        """Yields the bytes from `start` to `end`. After `patience` seconds of waiting, a piece is
+        requested before all others."""
         path = self.directory / file.path
         while start < end:
             if self.published() and await self.checked(file.path):
@@ -88,7 +90,7 @@ class HostContent:
                 return
             length = self.meta.piece_length
             number = start // length
-            # Many pieces at a time: each time costs a turn of several threads, here and in the
+            # Read many pieces at once: each read costs several thread switches, here and in the
             # reader.
             most = min(-(-end // length) - number, max(1, CHUNK // length))
             data = await self._wait_for(file, path, number, most, patience)
@@ -97,7 +99,8 @@ class HostContent:
             start = offset + len(data)
 
     async def _wait_for(self, file: FileEntry, path: Path, number: int, most: int, patience: float) -> bytes:
-        """Waits for piece `number`, and returns it with the pieces after it that are here too."""
+        """Waits for piece `number`, and returns it together with the available pieces that follow
+        it."""
         index, began, hurried = self._first_piece[file.path] + number, time.monotonic(), False
         while True:
             pieces = self.pieces()

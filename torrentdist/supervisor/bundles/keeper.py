@@ -1,7 +1,7 @@
-"""The loop that makes a host's store match what it should keep: it carries out keeping_plan.py.
+"""Carries out keeping_plan.py: makes this host's store contain the bundles that it should keep.
 
-Always: there is one fetch per bundle. A fetch that failed is tried again after growing pauses, for
-as long as the bundle is wanted. A local user that asked for a bundle hears of success and of
+Always: there is at most one fetch per bundle. A failed fetch is retried after increasing pauses for
+as long as the bundle is wanted. A local user who requested a bundle learns of its success or
 failure.
 Longer than most files: fetches and the plan's other actions share one table.
 """
@@ -32,7 +32,7 @@ from torrentdist.supervisor.bundles.keeping_plan import DropBundle, FetchBundle,
 log = get_logger()
 
 LOOK_SECS = 10.0
-"""Longest time between two rounds, even if nothing happens."""
+"""Longest time between two rounds."""
 
 
 class Keeper:
@@ -52,7 +52,7 @@ class Keeper:
         self._errors: dict[BundleId, TorrentdistError] = {}
         self._not_before: dict[BundleId, float] = {}
         self._undone: set[keeping_plan.Action] = set()
-        """Actions that failed and are tried again. Each failure is logged once."""
+        """Actions that failed and will be retried. Each failure is logged once."""
         self._wake = asyncio.Event()
         self._changed = asyncio.Condition()
 
@@ -69,8 +69,8 @@ class Keeper:
         self._removed = set(removed)
 
     def request(self, bundle: BundleId) -> None:
-        """Fetches a bundle that a local user wants now, whatever failed before, unless it is
-        here."""
+        """Starts fetching a bundle for a local user unless it is here. Earlier failures do not
+        delay it."""
         if not self._is_here(bundle):
             self._requested.add(bundle)
         self._not_before.pop(bundle, None)
@@ -78,9 +78,11 @@ class Keeper:
         self._wake.set()
 
     async def checked(self, bundle: BundleId, paths: Collection[str] | None = None) -> StoredBundle | None:
-        """Returns the bundle if it is here and these files (None: all) are as they were published.
+        """Returns the bundle if it is here and the given files (None: all files) are as they were
+        published.
 
-        If they are not, the bundle is fetched again."""
+        Otherwise it is fetched again.
+        """
         digest = self._runtime.store.lookup(bundle)
         if digest is None or self._runtime.store.get(digest) is None:
             return None
@@ -90,8 +92,8 @@ class Keeper:
         return stored
 
     async def checked_file(self, bundle: BundleId, digest: Digest, relative: str) -> str | None:
-        """Returns the path of one file if it is as it was published; else the bundle is fetched
-        again.
+        """Returns the path of one file if it is as it was published. Otherwise the bundle is
+        fetched again.
 
         See HandOuts.file.
         """
@@ -101,7 +103,7 @@ class Keeper:
         return path
 
     async def checked_view(self, bundle: BundleId) -> HostBundleView:
-        """Returns the view of a bundle that its reader is going to read from disk."""
+        """Checks a bundle that is about to be read from disk, and returns its view."""
         await self.checked(bundle)
         return await self.view(bundle)
 
@@ -113,8 +115,8 @@ class Keeper:
         return self._assigned
 
     def claims(self, digest: Digest) -> frozenset[KeepReason]:
-        """Returns why a digest must not be deleted to make room, besides what the store knows
-        itself."""
+        """Returns the reasons why a digest must not be deleted to make room, besides the store's
+        own."""
         claims = set()
         names = self._runtime.store.names(digest)
         if names & self._assigned:
@@ -135,7 +137,8 @@ class Keeper:
             fetches = list(self._fetches.values())
             for fetch in fetches:
                 fetch.cancel()
-            await asyncio.gather(*fetches, return_exceptions=True)  # what they use is closed after this
+            # The tasks use resources that are closed after this.
+            await asyncio.gather(*fetches, return_exceptions=True)
 
     async def _keep(self) -> None:
         while True:
@@ -145,9 +148,15 @@ class Keeper:
                 try:
                     await self._carry_out(action)
                     self._undone.discard(action)
-                except TorrentdistError as error:  # a full disk; the next round sees it again
+                except TorrentdistError as error:
+                    # Usually the disk is full. The next round tries again.
                     if action not in self._undone:
-                        log.warning("not done yet", what=type(action).__name__, error=error.code, detail=error.message)
+                        log.warning(
+                            "action failed, will be retried",
+                            what=type(action).__name__,
+                            error=error.code,
+                            detail=error.message,
+                        )
                     self._undone.add(action)
             try:
                 async with asyncio.timeout(self._until_next_retry()):
@@ -182,7 +191,8 @@ class Keeper:
                 log.info("bundle removed", digest=digest)
                 names = self._runtime.store.names(digest)
                 self._requested -= names
-                await self._runtime.drop(digest)  # first: it frees the room that the names may need
+                # Dropping first frees the room that updating the names may need.
+                await self._runtime.drop(digest)
                 for bundle in names:
                     await self._runtime.store.unbind(bundle)
             case StopSeeding(digest):
@@ -196,13 +206,14 @@ class Keeper:
             self._failures.pop(bundle, None)
             self._not_before.pop(bundle, None)
             self._errors.pop(bundle, None)
-            # A bundle that a user asked for once is cached, not kept.
+            # A bundle that a user requested once is cached, not kept.
             self._requested.discard(bundle)
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            self._failed(bundle, TorrentdistError("bundle_not_found", id=bundle))  # it was removed meanwhile
+            # The bundle was removed meanwhile.
+            self._failed(bundle, TorrentdistError("bundle_not_found", id=bundle))
         except TorrentdistError as error:
             self._failed(bundle, error)
         finally:
@@ -224,8 +235,7 @@ class Keeper:
         log.warning("fetch failed", bundle=bundle, error=error.code, detail=error.message, failures=failures)
 
     async def _metafile(self, bundle: BundleId) -> Metafile:
-        """Returns the metafile from a master or, if no master answers, the one that is here
-        already."""
+        """Returns the metafile from a master or, if no master answers, from the local store."""
         try:
             return await self._links.metafile(bundle)
         except TorrentdistError as error:
@@ -276,7 +286,7 @@ class Keeper:
         return self._runtime.transfer_view(digest) if digest else None
 
     async def wait(self, bundle: BundleId, timeout: float) -> HostBundleView:
-        """Returns the view as soon as the bundle is done or failed, or after `timeout` seconds."""
+        """Returns the view once the bundle is done or failed, or after `timeout` seconds."""
         try:
             async with asyncio.timeout(timeout), self._changed:
                 await self._changed.wait_for(lambda: self._view(bundle).state in (HostState.DONE, HostState.FAILED))

@@ -1,7 +1,8 @@
-"""Which bundles a supervisor fetches, forgets and stops seeding: a pure plan.
+"""Plans which bundles a supervisor fetches, drops and stops seeding.
 
-Always: a bundle is dropped only when a master said that it was removed. A bundle that is no longer
-assigned stays in the store until room is needed. Pure: no I/O and no clock.
+Always: a bundle is dropped only after a master reported that it was removed. A bundle that is no
+longer assigned stays in the store until its room is needed.
+Pure: no I/O and no clock.
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ LONGEST_RETRY_SECS = 30.0
 class KeepingState:
     assigned: frozenset[BundleId]
     requested: frozenset[BundleId]
-    """Bundles that a local user asked for."""
+    """Bundles that a local user requested."""
     bindings: Mapping[BundleId, Digest]
     idle_secs: Mapping[Digest, float]
     """Seconds since each published bundle was last used."""
     seeding: frozenset[Digest]
     fetching: frozenset[BundleId]
     removed: frozenset[Digest]
-    """Digests that a master named as removed."""
+    """Digests that a master reported as removed."""
     not_before: Mapping[BundleId, float] = field(default_factory=dict)
     seed_secs: float = -1.0
 

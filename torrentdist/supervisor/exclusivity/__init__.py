@@ -1,2 +1,2 @@
-"""Why no worker runs twice: barriers, leases, and the proof that lets one run on without
+"""Ensures that no worker runs twice: barriers, leases, and proofs that allow running without
 ZooKeeper."""

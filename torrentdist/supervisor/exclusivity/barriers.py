@@ -1,10 +1,10 @@
-"""The barriers of this host's workers in ZooKeeper: the loop that takes, keeps and gives them back.
+"""The loop that takes, renews and releases the barriers of this host's workers in ZooKeeper.
 
-What the requests are and what their answers mean is in cluster/rebalance/barrier_ownership.py.
-Always: a barrier is deleted only by us, after the plan gave it back. The lease counts from before
-the last acknowledged write of this session was sent. Nothing is done in a session before it was
-saved, so that the next process can take it up; a full disk alone does not prevent that. Never:
-decide which barriers are wanted.
+cluster/rebalance/barrier_ownership.py defines the requests and the meaning of their answers.
+Always: only we delete a barrier, and only after the plan has released it. The lease counts from
+before the last acknowledged write of this session was sent. A session is saved before it is used,
+so that the next process can resume it; a full disk alone does not prevent its use.
+Never: decide which barriers are wanted.
 Longer than most files: the barriers and the lease change together.
 """
 
@@ -40,13 +40,12 @@ log = get_logger()
 RENEW_WITHIN_SECS = 1.0
 """Longest pause between two rounds of the loop."""
 RECHECK_SECS = 10.0
-"""Time between two looks whether our barriers are really there: an administrator may have deleted
-one."""
+"""Interval between checks that our barriers still exist: an administrator may have deleted one."""
 
 
 @dataclass(frozen=True)
 class Seat:
-    """What the next process has to know to take up a session with its barriers."""
+    """What the next process needs to resume a session and its barriers."""
 
     session: SessionId
     unique: str
@@ -55,17 +54,19 @@ class Seat:
 
 @dataclass(frozen=True)
 class HostLease:
-    """The lease on the host's own clock (run_lease.clock), which runs on while the host sleeps."""
+    """The lease on the host's clock (run_lease.clock), which keeps running while the host
+    sleeps."""
 
     session: int | None
     stop: float
     kill: float
-    extent: float
-    """Seconds from the sending of the write to `stop`."""
+    lease_secs: float
+    """Seconds from sending the write to `stop`."""
 
 
 KILL_SHARE = 1 / 20
-"""Share of the session's timeout between the beginning of the killing and the end of the lease."""
+"""Share of the session timeout between the time when workers are killed and the end of the
+lease."""
 
 
 class Barriers:
@@ -76,9 +77,9 @@ class Barriers:
         on_change: Callable[[], None],
         on_lease: Callable[[], None],
     ) -> None:
-        """`save` is called with every new session before anything is done in it, `on_change`
-        when anything may have changed, and `on_lease` when a write that keeps the lease is on
-        its way."""
+        """`save` is called with every new session before the session is used, `on_change` when
+        anything may have changed, and `on_lease` when a write that renews the lease has been
+        sent."""
         self._zk = zk
         self._save = save
         self._on_lease = on_lease
@@ -87,7 +88,7 @@ class Barriers:
         self._timeout = 0.0
         """Timeout in seconds of the last session in which a write was acknowledged."""
         self._boot = 0.0
-        """By how much the host's clock was ahead of the monotonic one at the last write."""
+        """How far the host's clock was ahead of the monotonic clock at the last write."""
         self._wanted: frozenset[str] = frozenset()
         self._in_use: frozenset[str] = frozenset()
         self._marks: list[asyncio.Future[int]] = []
@@ -97,18 +98,18 @@ class Barriers:
         self._trouble = trouble_of_asking()
 
     def take_up(self, seat: Seat, resources: Collection[str], timeout: float) -> None:
-        """Goes on in the session of the previous process, which may own these barriers. Call it
-        before `run`.
+        """Resumes the session of the previous process, which may own these barriers. Call it before
+        `run`.
 
-        They count as wanted until the plan gives them back: a worker may start again as soon as its
-        barrier is known to be ours, and the barrier must not be on its way back then.
+        The barriers count as wanted until the plan releases them: a worker may start as soon as its
+        barrier is known to be ours, and no release may be in progress then.
         """
         self._timeout = timeout
         fresh = BarrierOwnership(paths.JOB_GROUP, seat.unique, session=seat.session.id)
         self._ownership = replace(fresh, unclear=frozenset(resources), entering=True)
         self._wanted = self._in_use = frozenset(resources)
 
-    # what the plan sees and says
+    # the plan's view
 
     def state_of(self, resource: str) -> Barrier:
         ownership = self._ownership
@@ -145,7 +146,7 @@ class Barriers:
 
     @property
     def ending_secs(self) -> float:
-        """Seconds from the stop to the kill of any lease."""
+        """Seconds between the stop and the kill time of every lease."""
         return (STOP_SHARE - KILL_SHARE) * self._timeout
 
     def host_lease(self) -> HostLease:
@@ -163,27 +164,27 @@ class Barriers:
             self._wake.set()
 
     def use(self, resources: Collection[str]) -> None:
-        """Keeps the barriers of these workers, wanted or not: something of them runs, or may
-        run."""
+        """Keeps the barriers of these workers even if they are not wanted, because the workers run
+        or may run."""
         if frozenset(resources) != self._in_use:
             self._in_use = frozenset(resources)
             self._wake.set()
 
     async def mark(self) -> int:
-        """Writes once in our session, and returns the zxid of that write."""
+        """Makes a write in our session, and returns its zxid."""
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._marks.append(future)
         self._wake.set()
         return await future
 
     async def fencing(self) -> int:
-        """Returns a fencing number for a start, higher than that of any earlier start in this
+        """Returns a fencing number for a start. It is higher than that of any earlier start in this
         cluster."""
         zxid = await self.mark()
         epoch = await self._zk.exists(paths.EPOCH)
         return fencing_of(0, 0, zxid) if epoch is None else fencing_of(epoch.version, epoch.modified_zxid, zxid)
 
-    # at work
+    # the loop
 
     async def run(self) -> None:
         self._zk.on_state.append(self._on_state)
@@ -203,8 +204,8 @@ class Barriers:
                 mark.cancel()
 
     def _on_state(self, _: SessionState) -> None:
-        # At once: workers without barriers must not run on until a request under way has its
-        # answer.
+        # Do not wait for the answer to a pending request: workers without barriers must not run
+        # on until then.
         if self._zk.session_id != self._ownership.session:
             self._ownership = self._ownership.in_session(None)
         self._wake.set()
@@ -255,7 +256,7 @@ class Barriers:
             return
         self._busy = errand
         if isinstance(errand.request, Commit) and self._zk.state is SessionState.CONNECTED:
-            self._on_lease()  # this wakes a task, which therefore runs after the write is on its way
+            self._on_lease()  # The task that this wakes runs after the write has been sent.
         try:
             answer = await ask(self._zk, session, errand.request, self._changed, self._trouble)
         finally:

@@ -1,10 +1,10 @@
-"""Whether workers may run on without ZooKeeper: only while no other host can have been given their
-places.
+"""Decides whether workers may go on running without ZooKeeper: only while no other host can have
+been given their places.
 
-Always: a proof needs every master that this host or any master that was asked knows. Each of them
-has to say now that it sees no ZooKeeper, and that it knows of no assignment but the one that is
-carried out here. A proof counts only if what it prolongs was still good when the masters were
-asked. docs/decisions/0008-isolation.md has the argument.
+Always: a proof needs an answer from every master that is known to this host or to any master that
+was asked. Each must say now that it sees no ZooKeeper, and that it knows no newer assignment than
+the one adopted here. A proof counts only if the masters were asked while the lease or the previous
+proof was still valid. The argument is in docs/decisions/0008-isolation.md.
 """
 
 from __future__ import annotations
@@ -25,47 +25,49 @@ from torrentdist.supervisor.exclusivity.barriers import Barriers
 from torrentdist.supervisor.exclusivity.lease_file import Inherited, ToProve
 
 PROOF_SECS = 3.0
-"""How long a proof is good for, counted from before the masters were asked.
+"""How long a proof is valid, counted from before the masters were asked.
 
-It is less than any silence after which a leader moves workers."""
+It is shorter than any silence after which a leader moves workers."""
 ASK_AGAIN_SECS = 0.5
-"""Time between two questions to the masters while a proof is needed."""
+"""Interval between questions to the masters while a proof is needed."""
 ANSWER_SECS = 1.0
-"""How long a master may take to answer."""
+"""Timeout for a master's answer."""
 WITHIN_SECS = 0.3
-"""A master that has no answer from ZooKeeper within this time sees none: a frozen server keeps
-connections open."""
+"""A master that gets no answer from ZooKeeper within this time reports that it sees none. A frozen
+server keeps connections open."""
 LOOK_SECS = 1.0
-"""Longest time between two looks whether a proof is needed, while something runs here."""
+"""Longest interval between checks whether a proof is needed, while a worker runs here."""
 IDLE_LOOK_SECS = 0.5
-"""The same while nothing runs here, since something may start at any time."""
+"""The same interval while no worker runs here: a worker may start at any time."""
 FORGET_SECS = 600.0
-"""How long a master counts after its registration has gone: it may come back, and lead before this
-host hears of it."""
+"""How long a master counts after its registration has disappeared. It may return, and lead before
+this host learns of it."""
 
 Known = tuple[MasterId, str]
-"""A master and its URL. A master that has moved counts twice, once at each URL."""
+"""A master and its URL. A master that has moved counts twice, once per URL."""
 
 
 def is_proof(said: Mapping[Known, SightView | None], generation: int) -> bool:
-    """Whether these answers of all known masters are a proof. None stands for no answer.
+    """Whether the answers of all known masters form a proof. None stands for a missing answer.
 
-    `generation` is that of the assignment that is carried out here."""
+    `generation` belongs to the assignment that this host has adopted.
+    """
     return bool(said) and not unheard_of(said) and all(_proves(view, generation) for view in said.values())
 
 
 def unheard_of(said: Mapping[Known, SightView | None]) -> frozenset[Known]:
-    """Returns masters that an answer named and that were not asked."""
+    """Returns masters that an answer named but that were not asked."""
     named = {known for view in said.values() if view is not None for known in view.masters.items()}
     return frozenset(named - said.keys())
 
 
 def good_until(written_at: float, known_at: float, lease: float, proven: float) -> float:
-    """Returns when the masters have to be asked at the latest for a proof to count.
+    """Returns the latest time at which asking the masters can still give a proof.
 
-    After that, other hosts may have been given everything that runs here. `lease` and `proven` say
-    until when either has kept what runs here. A host that has not looked for masters since the
-    write that its lease counts from may not know all of them, so no proof counts.
+    Later, other hosts may already have been given everything that runs here. `lease` and `proven`
+    are the times until which the lease and the last proof protected it. A host that has not read
+    the masters since the write that its lease counts from may not know all of them, so no proof
+    counts.
     """
     return max(lease, proven) if known_at >= written_at else NEVER
 
@@ -75,28 +77,28 @@ def _proves(view: SightView | None, generation: int) -> bool:
 
 
 class IsolatedHost(Protocol):
-    """What runs on this host."""
+    """The workers of this host, as far as isolation concerns them."""
 
     @property
     def busy(self) -> bool:
-        """Whether anything runs here."""
+        """Whether any worker runs here."""
         ...
 
     @property
     def generation(self) -> int:
-        """Generation of the assignment that is carried out here."""
+        """Generation of the assignment that this host has adopted."""
         ...
 
     def prolonged(self) -> None:
-        """Called when what runs here may go on for longer."""
+        """Called when the workers may run longer than before."""
 
 
 class Registered(Protocol):
-    """The registered masters, as this host last saw them."""
+    """The registered masters, as this host last read them."""
 
     @property
     def known_at(self) -> float:
-        """When this host last asked who is registered; monotonic."""
+        """When this host last asked ZooKeeper for the registered masters (monotonic)."""
         ...
 
     def masters(self) -> Mapping[MasterId, str]: ...
@@ -108,7 +110,7 @@ class Isolation:
         self._supervisor = supervisor
         self._registered = registered
         self._seen: dict[MasterId, tuple[str, float]] = {}
-        """URL of each master, and when it was last registered, on the host's clock."""
+        """Each master's URL, and when it was last registered, on the host's clock."""
         self._named: frozenset[Known] = frozenset()
         """Masters that other masters named during the current ZooKeeper outage."""
         self._inherited_until = NEVER
@@ -117,28 +119,27 @@ class Isolation:
         clock."""
 
     def take_up(self, left: Inherited) -> None:
-        """Goes on where the previous process ended. Call it before `watch`."""
+        """Continues from what the previous process left. Call it before `watch`."""
         self._seen = dict(left.to_prove.masters)
         if left.to_prove.informed:
             self.proven, self._inherited_until = left.proven, left.kill
 
     def to_leave(self, barriers: Barriers) -> ToProve:
-        """Returns what the next process needs to go on with proofs."""
+        """Returns what the next process needs to obtain proofs."""
         self._look()
         return ToProve(barriers.timeout, self._seen, self._registered.known_at >= barriers.lease.sent)
 
     async def watch(self, barriers: Barriers, host: IsolatedHost) -> None:
-        """Asks the masters whether they see ZooKeeper for as long as our own writes stay
-        unanswered."""
+        """Asks the masters whether they see ZooKeeper while our own writes are unanswered."""
         while True:
             asking = await self.prolong(barriers, host)
             look = min(LOOK_SECS, max(0.05, barriers.timeout / 20)) if host.busy else IDLE_LOOK_SECS
             await asyncio.sleep(ASK_AGAIN_SECS if asking else look)
 
     async def prolong(self, barriers: Barriers, host: IsolatedHost) -> bool:
-        """Looks for a proof if one is needed. Returns whether one was."""
+        """Looks for a proof if one is needed. Returns whether one was needed."""
         self._look()
-        if not (host.busy and self._in_the_dark(barriers)):
+        if not (host.busy and self._needs_proof(barriers)):
             self._named = frozenset()
             return False
         asked, good_until = clock(), self._good_until(barriers)
@@ -147,7 +148,7 @@ class Isolation:
             host.prolonged()
         return True
 
-    def _in_the_dark(self, barriers: Barriers) -> bool:
+    def _needs_proof(self, barriers: Barriers) -> bool:
         if not barriers.leased:
             return clock() < self._good_until(barriers)
         return time.monotonic() > barriers.lease.renewal + barriers.lease.timeout / 40

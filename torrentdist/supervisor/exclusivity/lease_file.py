@@ -1,8 +1,8 @@
-"""The file that tells every guardian of this host how long its worker may run.
+"""The lease file, which tells every guardian on this host how long its worker may run.
 
-A guardian reads it only when the time that it knew of is over. Always: it never allows more than
-barriers and proofs do. A job that runs on when isolated is given time only by a supervisor that is
-alive.
+A guardian reads it only when the limit that it already knows has passed.
+Always: it never allows more than the barriers and proofs do. A job that may run while isolated gets
+more time only from a supervisor that is alive.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from torrentdist.supervisor.worker.worker_types import NEVER, Run, RunLease
 
 
 class ToProve(msgspec.Struct, frozen=True):
-    """What the next process needs to prove that workers may run on for longer."""
+    """What the next process needs to prove that workers may run longer."""
 
     timeout: float = 0.0
-    """Timeout of the session in seconds."""
+    """Timeout of the session, in seconds."""
     masters: dict[MasterId, tuple[str, float]] = {}
-    """URL of each master to ask, and when it was last registered, on the host's clock."""
+    """Each master's URL, and when it was last registered, on the host's clock."""
     informed: bool = False
-    """Whether these are all masters that were registered at the session's last write."""
+    """Whether `masters` includes every master that was registered at the session's last write."""
 
 
 class _Orders(msgspec.Struct, frozen=True):
     session: int | None
     kept: tuple[float, float]
-    """When runs that are behind their barriers in this session have to stop, and to be gone."""
+    """When runs behind a barrier of this session must begin to stop, and when they must be gone."""
     runs: dict[str, tuple[float, float]]
     proven: float = 0.0
     to_prove: ToProve = ToProve()
 
 
 class Inherited(msgspec.Struct, frozen=True, kw_only=True):
-    """What the previous process allowed in its session, on the host's clock."""
+    """The limits that the previous process set for its session, on the host's clock."""
 
     stop: float = NEVER
     kill: float = NEVER
@@ -53,7 +53,7 @@ class LeaseFile:
         self._path = path
 
     def read(self, session: int) -> Inherited:
-        """Returns what was allowed in `session`. A proof holds across sessions."""
+        """Returns the limits for `session`. A proof stays valid across sessions."""
         try:
             orders = msgspec.json.decode(self._path.read_bytes(), type=_Orders)
         except (OSError, msgspec.MsgspecError):
@@ -64,16 +64,17 @@ class LeaseFile:
     def write(
         self,
         lease: RunLease,
-        extent: float,
+        lease_secs: float,
         runs: Mapping[str, tuple[Run, bool]],
         to_prove: ToProve,
     ) -> None:
-        """Writes the limits of each run by its id. `runs` says of each whether it is assigned here.
+        """Writes each run's limits. `runs` maps a run's id to the run and whether it is still
+        assigned here.
 
-        `lease` is on the host's clock. `extent` is how many seconds a run that goes on when
-        isolated does so without a sign of this supervisor.
+        `lease` is on the host's clock. `lease_secs` is the number of seconds that a run which may
+        go on while isolated survives without its supervisor.
         """
-        until = {id_: _limits(lease, extent, run, assigned) for id_, (run, assigned) in runs.items()}
+        until = {id_: _limits(lease, lease_secs, run, assigned) for id_, (run, assigned) in runs.items()}
         kept = max(lease.stop, lease.proven), max(lease.kill, lease.proven + lease.ending)
         orders = _Orders(
             lease.session,
@@ -86,13 +87,13 @@ class LeaseFile:
         write_whole(str(self._path), msgspec.json.encode(orders))
 
 
-def _limits(lease: RunLease, extent: float, run: Run, assigned: bool) -> tuple[float, float]:
+def _limits(lease: RunLease, lease_secs: float, run: Run, assigned: bool) -> tuple[float, float]:
     stop, kill = lease.limits(run, assigned=assigned)
     if run.on_isolation is OnIsolation.STOP or run.session != lease.session:
         return stop, kill
-    return max(stop, clock() + extent), max(kill, clock() + extent + lease.ending)
+    return max(stop, clock() + lease_secs), max(kill, clock() + lease_secs + lease.ending)
 
 
 def _written(limits: tuple[float, float]) -> tuple[float, float]:
-    """Replaces NEVER, for which JSON has no word, by the moment when the host was booted."""
+    """Replaces NEVER, which JSON cannot express, with 0: the moment of the host's boot."""
     return max(0.0, limits[0]), max(0.0, limits[1])

@@ -1,8 +1,9 @@
-"""How long this host's workers may run, told to the plan and to every guardian.
+"""Computes how long this host's workers may run, and tells the worker plan and the guardians.
 
-Always: a lease is written in a thread of its own, one after the other, so that it never waits
-behind other work and a later one never ends up below an earlier one. On a crowded machine one write
-takes 1 ms as a rule and up to 90 ms at times, too long for the event loop. Never: decide what runs.
+Always: one dedicated thread writes all leases, so that a write never waits behind other work and
+never overwrites a later lease. On a busy machine a write usually takes 1 ms but up to 90 ms, too
+long for the event loop.
+Never: decide which workers run.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ from torrentdist.supervisor.worker.worker_types import Run, RunLease
 log = get_logger()
 
 PROLONG_SECS = 1.0
-"""Time that `prolong` gives ZooKeeper to answer."""
+"""How long `prolong` waits for ZooKeeper."""
 
 Runs = Callable[[], Mapping[str, tuple[Run, bool]]]
-"""Returns the runs of this host by id, each with whether it is assigned here."""
+"""Returns this host's runs by id, and whether each one's worker is still assigned here."""
 
 
 class LeaseKeeper:
@@ -39,18 +40,18 @@ class LeaseKeeper:
         self._runs = runs
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="lease")
         self._inherited: tuple[int, Inherited] | None = None
-        """The session of the previous process, and how long that process let workers run."""
+        """Session of the previous process, and the limits that it set."""
 
     def take_up(self, seat: Seat, resources: Collection[str]) -> None:
-        """Goes on in the session of the previous process, which may own the barriers of
-        `resources`. Blocks."""
+        """Resumes the session of the previous process, which may own the barriers of `resources`.
+        Blocks."""
         inherited = self._file.read(seat.session.id)
         self.barriers.take_up(seat, resources, inherited.to_prove.timeout)
         self._inherited = seat.session.id, inherited
         self._isolation.take_up(inherited)
 
     def lease(self) -> RunLease:
-        """Returns the lease of now, on the monotonic clock."""
+        """Returns the current lease, on the monotonic clock."""
         barriers = self.barriers
         session, stop, kill = barriers.session, barriers.lease.stop, barriers.kill_at
         ahead = clock() - time.monotonic()
@@ -67,18 +68,18 @@ class LeaseKeeper:
             lease = RunLease(host.session, host.stop, host.kill, proven, barriers.ending_secs)
             to_prove = self._isolation.to_leave(barriers)
             loop = asyncio.get_running_loop()
-            await loop.run_in_executor(self._thread, self._file.write, lease, host.extent, runs, to_prove)
+            await loop.run_in_executor(self._thread, self._file.write, lease, host.lease_secs, runs, to_prove)
 
     async def renew(self) -> None:
-        """Writes the lease. If that fails, the guardians end their workers in time."""
+        """Writes the lease. If that fails, the guardians end their workers on time."""
         try:
             await self.write()
         except OSError as error:
-            log.error("the workers' lease cannot be written", reason=str(error))
+            log.error("cannot write the workers' lease", reason=str(error))
 
     async def prolong(self, host: IsolatedHost) -> None:
-        """Renews everything before this process ends, so that the next one has as much time as
-        possible."""
+        """Renews the lease and the proof before this process ends, to give the next process the
+        most time."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(PROLONG_SECS):
                 await self.barriers.mark()
@@ -86,9 +87,9 @@ class LeaseKeeper:
         await self.renew()
 
     async def watch_isolation(self, host: IsolatedHost) -> None:
-        """Looks for a proof that workers may run on whenever ZooKeeper does not answer."""
+        """Looks for a proof that workers may go on running whenever ZooKeeper does not answer."""
         await self._isolation.watch(self.barriers, host)
 
     def close(self) -> None:
-        """Lets the writes that were begun come to their end."""
+        """Returns at once. Writes that have begun are completed."""
         self._thread.shutdown(wait=False)

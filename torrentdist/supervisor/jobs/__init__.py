@@ -1,1 +1,1 @@
-"""The jobs of this host: what is assigned, what runs, what the masters are told."""
+"""The jobs of this host: assignments, running workers, and reports to the masters."""

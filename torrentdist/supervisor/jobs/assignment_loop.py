@@ -1,8 +1,8 @@
-"""The loop that makes the local state match the assignment: which workers are here, and what their
-jobs are.
+"""Keeps this host's local state in step with its assignment: which workers belong here, and what
+the masters say about their jobs.
 
-Always: while nobody answers, the last answer stands. The local state is about one cluster only.
-Never: start or stop anything.
+Always: without an answer, the last answer stands. The local state describes one cluster only.
+Never: start or stop a worker.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ log = get_logger()
 FIRST_PAUSE_SECS = 1.0
 LONGEST_PAUSE_SECS = 10.0
 GONE_LOOK_SECS = 0.05
-"""Time between two looks whether the workers of another cluster are gone."""
+"""Interval between checks whether the workers of another cluster have ended."""
 
 
-class Assigning:
+class AssignmentLoop:
     def __init__(self, local: LocalStateFile, facts: Facts, on_needs: Callable[[], None]) -> None:
-        """`on_needs` is called when the workers may need other bundles than before."""
+        """`on_needs` is called when the set of bundles that the workers need may have changed."""
         self._local = local
         self._facts = facts
         self._on_needs = on_needs
@@ -40,27 +40,27 @@ class Assigning:
         self._again = Retry(FIRST_PAUSE_SECS, LONGEST_PAUSE_SECS)
 
     async def assign(self, record: AssignmentRecord) -> None:
-        """Takes over what the leader wants now."""
+        """Adopts the leader's new assignment."""
         if placement.follow(self._local.state, record) != self._local.state:
             await self._local.note(lambda state: placement.follow(state, record))
             self._ask.set()
             self._on_needs()
 
     async def belong_to(self, cluster: str) -> None:
-        """Makes the local state be about this cluster. Returns when nothing of another one runs
-        here any more."""
+        """Binds the local state to `cluster`. Returns once no worker of another cluster runs
+        here."""
         if self._local.state.cluster not in ("", cluster):
-            log.warning("ZooKeeper holds another cluster now, ending the workers of the one before", cluster=cluster)
+            log.warning("ZooKeeper holds another cluster now, ending the workers of the previous one", cluster=cluster)
             await self._local.note(lambda state: placement.follow(state, AssignmentRecord(generation=0)))
-            while self._local.state.places:  # noqa: ASYNC110  # the plan forgets each when its processes are gone
+            while self._local.state.places:  # noqa: ASYNC110  # the worker plan removes each place
                 await asyncio.sleep(GONE_LOOK_SECS)
             self._on_needs()
         if self._local.state.cluster != cluster:
             await self._local.note(lambda state: msgspec.structs.replace(state, cluster=cluster))
 
     async def run(self) -> None:
-        """Asks about the jobs: at once when the assignment changes, and again until everything is
-        answered."""
+        """Asks the masters about jobs: when the assignment changes, and repeatedly until every job
+        is answered."""
         while True:
             self._ask.clear()
             jobs = sorted({place.job for place in self._local.state.places})

@@ -1,8 +1,8 @@
-"""The workers of jobs on this host, as the daemon, its gateway and its reports use them.
+"""All workers of this host: the interface for the daemon, the gateway and the reports.
 
-It builds the parts, starts their loops, and takes up what the previous process has left.
+It builds the parts, starts their loops, and takes over what the previous process left.
 Always: everything that the previous process started is found before anything new starts.
-Never: fetch a bundle, or tell a master anything.
+Never: fetch a bundle, or send anything to a master.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torrentdist.supervisor.exclusivity.barriers import Barriers, Seat, resource
 from torrentdist.supervisor.exclusivity.isolation import Isolation
 from torrentdist.supervisor.exclusivity.lease_keeper import LeaseKeeper
 from torrentdist.supervisor.jobs import local_state
-from torrentdist.supervisor.jobs.assignment_loop import Assigning
+from torrentdist.supervisor.jobs.assignment_loop import AssignmentLoop
 from torrentdist.supervisor.jobs.local_state import LeftBehind, LocalStateFile
 from torrentdist.supervisor.jobs.worker_ends import WorkerEnds
 from torrentdist.supervisor.jobs.worker_loop import WorkerLoop
@@ -39,7 +39,7 @@ from torrentdist.supervisor.worker.worker_types import Key
 log = get_logger()
 
 OUTPUT_LOOK_SECS = 3600.0
-"""Time between two looks for output that is kept no longer."""
+"""Interval between checks for worker output that has expired."""
 
 
 class HostWorkers:
@@ -58,7 +58,7 @@ class HostWorkers:
         self._starter = starter(settings.launcher)
         self.homes = Homes(services.store.data_dir.absolute())
         self._local = LocalStateFile(services.store.data_dir, left.state, self._changed)
-        self.assigning = Assigning(self._local, services.facts, services.needs_changed)
+        self.assigning = AssignmentLoop(self._local, services.facts, services.needs_changed)
         heartbeats = HeartbeatWatch()
         self._ends = WorkerEnds(self._local, self.homes, heartbeats, services.needs_changed)
         self._running = Running(self._starter, self._ends.ended, self._changed)
@@ -68,11 +68,11 @@ class HostWorkers:
         self._starts = WorkerStarts(self._table, self._leases, self.homes, services)
         self._applications = Applications(services.host, self._changed)
         if left.seat is not None:
-            # Workers that never ran count too: their barriers may be there.
+            # Include workers that never ran: we may still own their barriers.
             self._leases.take_up(left.seat, [resource_of(place.key) for place in left.state.places])
 
     def loops(self) -> list[tuple[str, Coroutine[Any, Any, None]]]:
-        """Finds what the previous process has started, and returns the loops to run. Call it
+        """Takes over the runs of the previous process, and returns the loops to run. Call it
         once."""
         for place in self._local.state.places:
             if place.run is not None:
@@ -87,20 +87,20 @@ class HostWorkers:
             ("applications", self._applications.run(self._table.drivers)),
         ]
 
-    # what others want to know
+    # queries
 
     @property
     def generation(self) -> int:
-        """Generation of the assignment that is carried out here."""
+        """Generation of the assignment that this host has adopted."""
         return self._local.state.generation
 
     @property
     def busy(self) -> bool:
-        """Whether anything runs here."""
+        """Whether any worker runs here."""
         return bool(self._running.keys())
 
     def needs(self) -> frozenset[BundleId]:
-        """Returns the bundles that the workers of this host need."""
+        """Returns the bundles that this host's workers need."""
         return self._table.needs()
 
     def placed(self) -> frozenset[Key]:
@@ -108,11 +108,11 @@ class HostWorkers:
         return self._table.keys()
 
     def reports(self) -> list[WorkerReport]:
-        """Returns what the leader is told of each worker."""
+        """Returns the report of each worker for the leader."""
         return [self._table.report(place, self._applications.of(place.key)) for place in self._local.state.places]
 
     def isolation(self) -> IsolationView:
-        """Returns whether runs get namespaces of their own here. Blocks: it asks the launcher."""
+        """Returns whether runs get their own namespaces here. Blocks: it asks the launcher."""
         launcher = self._settings.launcher
         try:
             found = self._starter.isolation()
@@ -121,14 +121,13 @@ class HostWorkers:
         return IsolationView(namespaces=found.namespaces, why_not=found.why_not, launcher=launcher)
 
     def on_change(self, listener: Callable[[], None]) -> None:
-        """Calls `listener` from now on whenever something has changed that the leader should hear
-        of."""
+        """Registers a listener for changes that the leader should hear of."""
         self._listeners.append(listener)
 
-    # what happens
+    # events
 
     def prolonged(self) -> None:
-        """The lease or a proof lasts longer than before."""
+        """Called when the lease or a proof has been extended."""
         self._wake.set()
 
     def _changed(self) -> None:
@@ -147,18 +146,21 @@ class HostWorkers:
     async def _save_seat(self, seat: Seat) -> None:
         try:
             await asyncio.to_thread(local_state.save_seat, self.homes.data_dir, self._boot, seat)
-        except OSError as error:  # the next process will not find the session, and the workers end with the lease
-            log.error("the session cannot be written down", reason=str(error))
+        except OSError as error:
+            # Without the record, the next process cannot resume the session, and the workers end
+            # with the lease.
+            log.error("cannot save the session", reason=str(error))
 
-    # its end
+    # shutdown
 
     async def prolong(self) -> None:
-        """Renews everything before this process ends, so that the next one has as much time as
-        possible."""
+        """Renews the lease and the proof before this process ends, to give the next process the
+        most time."""
         await self._leases.prolong(self)
 
     async def close(self) -> None:
-        """Lets go of the workers: the next process finds them, or their guardians end them."""
+        """Stops following the workers, which go on running. The next process finds them, or their
+        guardians end them with the lease."""
         await self._starts.close()
         await self._running.close()
         self._leases.close()

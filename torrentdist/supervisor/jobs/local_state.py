@@ -1,9 +1,9 @@
-"""What this host should run and what it has started, on its own disk, so that a restart finds its
-workers again.
+"""What this host should run and what it has started, kept on its own disk so that a restarted
+supervisor finds its workers again.
 
-Always: a start is written before it happens, and an end after it has happened. A file that cannot
-be read is set aside and counts as empty. The session's password is in a file that only its owner
-reads. The functions that take a directory block: call them in threads.
+Always: a start is written before it happens, and an end after it has happened. An unreadable file
+is set aside and counts as empty. The session's password is in a file that only its owner can read.
+Functions that take a directory block: call them in threads.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ STATE, SEAT = "workers.json", "session.json"
 
 
 class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a master told about a job: all that its workers need."""
+    """What a master said about a job: everything that its workers need."""
 
     incarnation: str
-    """Tells apart two jobs that had the same name one after the other."""
+    """Distinguishes jobs that had the same name at different times."""
     bundle: BundleId
     dependencies: tuple[BundleId, ...] = ()
     workers: int
@@ -47,7 +47,7 @@ class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A run of a worker that was started and is not known to be gone."""
+    """A run of a worker that was started and is not known to have ended."""
 
     id: str
     incarnation: str
@@ -55,14 +55,15 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     fencing: int
     grace_secs: float
     lenient: bool
-    """Whether it runs on when this host is isolated."""
+    """Whether it goes on running while this host is isolated."""
     started_at: float
-    """On the host's clock, in seconds since boot."""
+    """In seconds since boot, on the host's clock."""
     since: float = 0.0
-    """The same moment on the wall clock, for people."""
+    """The same moment in wall-clock time, for display."""
     needs: tuple[BundleId, ...] = ()
     stderr_from: int = 0
-    """Offset at which its stderr begins. Earlier runs wrote what stands before."""
+    """Offset in the stderr file where this run's output begins. Earlier runs wrote what precedes
+    it."""
 
 
 class WorkerPlace(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,25 +73,25 @@ class WorkerPlace(msgspec.Struct, frozen=True, kw_only=True):
     worker: int
     slot: int
     of: int = 0
-    """Number of the job's workers, as the assignment said."""
+    """Number of workers in the job, according to the assignment."""
     assigned: bool = True
     active: bool = True
     run: RunRecord | None = None
     fencing: int = 0
-    """Fencing number of the last run."""
+    """Fencing number of the latest run."""
     incarnation: str = ""
-    """The incarnation of the job that the fields below are about."""
+    """Incarnation of the job that the fields below belong to."""
     restarts: int = 0
     in_a_row: int = 0
     exit_code: int | None = None
     ended: bool = False
     fetched_at: float = 0.0
     ended_at: float = 0.0
-    """When the last run ended, on the wall clock, for people."""
+    """When the latest run ended, in wall-clock time, for display."""
     not_before: float = 0.0
-    """When it may start again, on the host's clock."""
+    """Earliest time for the next start, on the host's clock."""
     detail: str = ""
-    """Why it does not run, if there is anything to say."""
+    """Why the worker does not run; empty if there is no particular reason."""
 
     @property
     def key(self) -> Key:
@@ -100,9 +101,9 @@ class WorkerPlace(msgspec.Struct, frozen=True, kw_only=True):
 class LocalState(msgspec.Struct, frozen=True, kw_only=True):
     schema: int = SCHEMA
     boot: str = ""
-    """Id of the host's boot when this was written. No process outlives its boot."""
+    """Boot id of the host when this was written. No process survives a reboot."""
     cluster: str = ""
-    """Id of the cluster that all of this is about; empty if an older release wrote it."""
+    """Id of the cluster that this state belongs to; empty if an older release wrote it."""
     generation: int = 0
     places: tuple[WorkerPlace, ...] = ()
     jobs: dict[JobId, JobFacts] = {}
@@ -128,7 +129,8 @@ def read_left(data_dir: Path) -> LeftBehind:
     boot = boot_id()
     state = load_state(data_dir, boot)
     seat = load_seat(data_dir, boot)
-    # Without the places, nobody knows which barriers that session owns, so it has to end.
+    # Without the places, we do not know which barriers that session owns, so the session has to
+    # end.
     return LeftBehind(boot, state, seat if state.places else None)
 
 
@@ -141,7 +143,7 @@ def load_state(data_dir: Path, boot: str) -> LocalState:
     except FileNotFoundError:
         return LocalState(boot=boot)
     except (OSError, msgspec.MsgspecError) as exc:
-        log.error("the workers' local state cannot be read, starting without", path=str(path), reason=str(exc))
+        log.error("cannot read the workers' local state, starting without it", path=str(path), reason=str(exc))
         os.replace(path, path.with_suffix(".damaged"))
         return LocalState(boot=boot)
     if state.boot == boot:
@@ -155,12 +157,12 @@ def save_state(data_dir: Path, state: LocalState) -> None:
 
 
 def load_seat(data_dir: Path, boot: str) -> Seat | None:
-    """Returns the session of the previous process; None after a reboot, which the lease's times do
-    not survive."""
+    """Returns the session of the previous process, or None after a reboot: the lease's times are
+    only valid within one boot."""
     path = data_dir / SEAT
     try:
         if path.stat().st_mode & 0o077:
-            log.warning("others can read the session's password, not using it", path=str(path))
+            log.warning("other users can read the session's password, not using it", path=str(path))
             return None
         record = msgspec.json.decode(path.read_bytes(), type=_SeatRecord)
     except (OSError, msgspec.MsgspecError):
@@ -177,7 +179,7 @@ Change = Callable[[LocalState], LocalState]
 
 
 class LocalStateFile:
-    """The local state in memory and on disk, changed one step at a time."""
+    """The local state in memory and on disk. Changes are applied one at a time."""
 
     def __init__(self, data_dir: Path, state: LocalState, on_change: Callable[[], None]) -> None:
         self._data_dir = data_dir
@@ -190,7 +192,7 @@ class LocalStateFile:
         return self._state
 
     async def commit(self, change: Change) -> None:
-        """Makes a change and returns when it would survive a crash. Raises OSError if the disk
+        """Applies a change, and returns when it would survive a crash. Raises OSError if the disk
         fails."""
         async with self._turn:
             self._state = change(self._state)
@@ -198,11 +200,13 @@ class LocalStateFile:
         self._on_change()
 
     async def note(self, change: Change) -> None:
-        """Makes a change that tells of something that has happened, and goes on if the disk fails.
+        """Applies a change that records something that has already happened, even if the disk
+        fails.
 
-        A process that starts after a crash finds such a thing out again."""
+        After a crash, the next process discovers such facts again.
+        """
         try:
             await self.commit(change)
         except OSError as error:
-            log.error("the workers' local state cannot be written", reason=str(error))
+            log.error("cannot write the workers' local state", reason=str(error))
             self._on_change()

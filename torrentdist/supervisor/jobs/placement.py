@@ -1,8 +1,7 @@
-"""How an assignment and a job's facts change what this host should run: steps from one local state
-to the next.
+"""Computes the next local state from an assignment or from a job's facts.
 
-Always: a worker that is no longer assigned keeps its place until it is forgotten. A job of the same
-name but another incarnation starts its workers' lives anew.
+Always: a worker that is no longer assigned keeps its place until it is forgotten. A new incarnation
+of a job starts with fresh worker lives.
 Pure: no I/O and no clock.
 """
 
@@ -46,7 +45,7 @@ def follow(state: LocalState, record: AssignmentRecord) -> LocalState:
 
 
 def informed(state: LocalState, job: JobId, facts: JobFacts) -> LocalState:
-    """Returns the state after a master has told about a job."""
+    """Returns the state after a master has described a job."""
     places = tuple(_renewed(place, facts) if place.job == job else place for place in state.places)
     return _with_jobs(replace(state, places=places, jobs={**state.jobs, job: facts}))
 
@@ -79,7 +78,7 @@ def started(state: LocalState, key: Key, run: RunRecord) -> LocalState:
 
 
 def carried(state: LocalState, sessions: Mapping[Key, int]) -> LocalState:
-    """Returns the state in which the runs of these workers belong to these sessions."""
+    """Returns the state in which the runs of these workers belong to the given sessions."""
 
     def moved(place: WorkerPlace) -> WorkerPlace:
         session = sessions.get(place.key)
@@ -99,7 +98,7 @@ def fetched(state: LocalState, key: Key, at: float) -> LocalState:
 
 
 def lived(state: LocalState, key: Key, life: Life, detail: str, at: float) -> LocalState:
-    """Returns the state after a run has ended at the time `at`, on the wall clock."""
+    """Returns the state after a run has ended at the wall-clock time `at`."""
 
     def change(place: WorkerPlace) -> WorkerPlace:
         return replace(
@@ -118,14 +117,14 @@ def lived(state: LocalState, key: Key, life: Life, detail: str, at: float) -> Lo
 
 
 def life_of(place: WorkerPlace, clock_ahead: float = 0.0) -> Life:
-    """Returns the life of a worker on a clock that the host's clock is ahead of by `clock_ahead`
-    seconds."""
+    """Returns a worker's life on the clock that is `clock_ahead` seconds behind the host's
+    clock."""
     not_before = place.not_before - clock_ahead if place.not_before else 0.0
     return Life(place.restarts, place.in_a_row, not_before, place.exit_code, place.ended)
 
 
 def needs(state: LocalState) -> frozenset[BundleId]:
-    """Returns the bundles of all workers that are assigned here, and of those that still run."""
+    """Returns the bundles of all workers that are assigned here or still run here."""
     wanted: set[BundleId] = set()
     for place in state.places:
         facts = state.jobs.get(place.job)

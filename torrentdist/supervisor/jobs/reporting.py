@@ -1,8 +1,8 @@
-"""What a supervisor and the masters tell each other about jobs: heartbeats to the leader, questions
-to any master.
+"""Exchanges job news with the masters: sends heartbeats to the leader, and asks any master about
+jobs.
 
-Always: one request carries all workers. The leader's last answer stands until there is another one.
-Never: conclude anything from silence.
+Always: one request reports all workers. The leader's last answer stands until the next one.
+Never: draw conclusions from a missing answer.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ log = get_logger()
 FIRST_INTERVAL_SECS = 1.0
 LONGEST_INTERVAL_SECS = 30.0
 SETTLE_SECS = 0.05
-"""Changes within this time go into one heartbeat."""
+"""Changes within this time share one heartbeat."""
 
 
 def transitions(before: Sequence[WorkerReport], after: Sequence[WorkerReport]) -> list[WorkerChanged]:
-    """Returns the workers that have another state, another start or another end than before."""
+    """Returns an event for each worker whose state, start or end has changed."""
     known = {(report.job, report.worker): report for report in before}
     found = []
     for new in after:
@@ -60,7 +60,8 @@ def _story(report: WorkerReport) -> tuple[object, ...]:
 
 
 async def job_facts(http: Http, urls: Sequence[str], job: JobId) -> JobFacts | None:
-    """Returns what the masters know about a job; None: a master says that there is no such job."""
+    """Returns what the masters know about a job, or None if a master says that the job does not
+    exist."""
 
     async def read(answer: Answer) -> JobView:
         return decode(answer, JobView)
@@ -104,16 +105,16 @@ class Reporting:
         self._wake = asyncio.Event()
         self._interval = FIRST_INTERVAL_SECS
         self.heard_at: float | None = None
-        """When the leader last answered; monotonic. None: it never did."""
+        """When the leader last answered (monotonic); None if it never did."""
 
     def poke(self) -> None:
-        """Sends a heartbeat at once if anything has changed since the last one."""
+        """Sends a heartbeat now if anything has changed since the last one."""
         reports = self._look()
         if reports != self._said:
             self._wake.set()
 
     def _look(self) -> list[WorkerReport]:
-        """Returns the reports of now. What has changed since the last look goes to the events."""
+        """Returns the current reports, and emits an event for each change since the last call."""
         before, self._seen = self._seen, self._jobs.reports()
         for fact in transitions(before, self._seen):
             self._tell(fact)
@@ -145,5 +146,5 @@ class Reporting:
             for job, hosts in answer.peers.items():
                 if job in jobs:
                     await asyncio.to_thread(write_peers, self._jobs.homes, job, hosts)
-        except OSError as error:  # the next answer brings it again
-            log.warning("workers are not told where the others are", reason=str(error))
+        except OSError as error:  # The next answer repeats these addresses.
+            log.warning("cannot tell workers the addresses of the others", reason=str(error))

@@ -1,7 +1,7 @@
-"""What becomes of a worker whose run has ended, and of one that leaves this host.
+"""Records the end of a worker's run, and cleans up after a worker that leaves this host.
 
-Always: an end is in the local state before the worker can start again. An end that we brought about
-does not count as a failure of the worker.
+Always: an end is in the local state before the worker can start again. An end that the supervisor
+caused does not count as the worker's failure.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from torrentdist.supervisor.worker.worker_types import Key, Life
 log = get_logger()
 
 SILENT_CODE = 1
-"""Exit code of a silent worker that claims to have ended well."""
+"""Exit code recorded for a silent worker that exits with 0."""
 
 
 class WorkerEnds:
@@ -37,7 +37,7 @@ class WorkerEnds:
         self._needs_changed = needs_changed
 
     async def ended(self, key: Key, run: RunRecord, status: GuardianStatus | None) -> None:
-        """Records the end of a run. `status` is what its guardian said last; None if the guardian
+        """Records the end of a run. `status` is its guardian's last status, or None if the guardian
         was lost."""
         place = placement.place_of(self._local.state, key)
         if place is None:
@@ -53,7 +53,7 @@ class WorkerEnds:
         await self._local.note(lambda state: placement.lived(state, key, life, told, time.time()))
 
     async def forget(self, key: Key) -> None:
-        """Removes what a worker that is not assigned any more has left here, except its output."""
+        """Removes everything that an unassigned worker left here, except its output."""
         await asyncio.to_thread(worker_homes.clean_up, self._homes, key)
         await self._local.note(lambda state: placement.forgotten(state, key))
         self._needs_changed()

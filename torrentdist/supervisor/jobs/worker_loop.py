@@ -1,7 +1,7 @@
-"""The loop that makes the processes on this host match the local state.
+"""Carries out the worker plan: makes the processes on this host match the local state.
 
-Always: it carries out what worker_plan.py says, and nothing else.
-Never: fetch bundles, which the keeper does, or talk to ZooKeeper except through the barriers.
+Always: every action comes from worker_plan.py.
+Never: fetch bundles (the keeper does), or use ZooKeeper except through `Barriers`.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from torrentdist.supervisor.worker.worker_types import Key, Worker
 log = get_logger()
 
 LOOK_SECS = 10.0
-"""Time between two rounds while nothing runs and nothing happens."""
+"""Longest pause between two rounds while no worker runs."""
 BUSY_LOOK_SECS = 1.0
-"""The same while something runs."""
+"""Longest pause between two rounds while a worker runs."""
 WAITING_LOOK_SECS = 0.2
-"""The same while a worker waits for its bundles to arrive."""
+"""Longest pause between two rounds while a worker waits for its bundles."""
 
 
 class WorkerLoop:
     def __init__(
         self, table: WorkerTable, leases: LeaseKeeper, starts: WorkerStarts, ends: WorkerEnds, wake: asyncio.Event
     ) -> None:
-        """`wake` is set when something has changed and the next round should come at once."""
+        """`wake` is set when something has changed and the next round should start at once."""
         self._table = table
         self._leases = leases
         self._starts = starts
@@ -69,7 +69,7 @@ class WorkerLoop:
                     await self._wake.wait()
 
     async def _note_arrivals(self, found: list[Worker]) -> None:
-        """Records for the job's story when a worker's bundles were first here."""
+        """Records when all of a worker's bundles first were here. The job's story shows it."""
         for worker in found:
             place = placement.place_of(self._table.local.state, worker.key)
             if worker.bundles_here and place is not None and not place.fetched_at:
@@ -77,9 +77,10 @@ class WorkerLoop:
                 await self._table.local.note(lambda state, key=key, at=at: placement.fetched(state, key, at))  # type: ignore[misc]
 
     async def _note_carried(self, sessions: dict[Key, int]) -> None:
-        """Records runs that go on in a new session, after their guardians know.
+        """Records the new session of runs that were carried over, after their guardians know it.
 
-        A restart of the supervisor before this is on disk ends them."""
+        If the supervisor restarts before this is on disk, those runs end.
+        """
         if sessions:
             log.info("workers run on in a new session", workers=len(sessions))
             await self._table.local.note(lambda state: placement.carried(state, sessions))

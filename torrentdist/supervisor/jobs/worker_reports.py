@@ -1,5 +1,6 @@
-"""What a host reports of a worker: its place, what runs there, and what it waits for. Pure: no I/O
-and no clock."""
+"""Builds the report of a worker: its place, what runs there, and what it waits for.
+Pure: no I/O and no clock.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ FOR_BUNDLES = "for its bundles"
 def report_of(
     place: WorkerPlace, worker: Worker, handle: Handle | None, application: Application, trouble: str, now: float
 ) -> WorkerReport:
-    """Returns the report of one worker. `trouble` says why its bundles are not here."""
+    """Returns the report of one worker. `trouble` says why its bundles could not be fetched."""
     state, waits = state_of(worker, now)
     if waits == FOR_BUNDLES and trouble:
         waits = f"{waits}: {trouble}"

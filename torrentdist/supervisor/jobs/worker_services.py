@@ -1,4 +1,4 @@
-"""What the rest of the supervisor does for the workers of jobs."""
+"""The callbacks through which the workers of jobs use the rest of the supervisor."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torrentdist.model.ids import BundleId, JobId
 from torrentdist.supervisor.jobs.local_state import JobFacts
 
 Facts = Callable[[JobId], Awaitable[JobFacts | None]]
-"""Asks the masters about a job. Returns None if they know of no such job."""
+"""Asks the masters about a job. Returns None if the job does not exist."""
 
 
 @dataclass(frozen=True)
@@ -19,17 +19,17 @@ class WorkerServices:
     store: StoreView
     facts: Facts
     checked: Callable[[BundleId], Awaitable[StoredBundle | None]]
-    """Returns a bundle if it is here exactly as it was published."""
+    """Returns a bundle if its files here are as they were published."""
     trouble: Callable[[BundleId], str]
-    """Returns why a bundle could not be fetched; empty if it may still come."""
+    """Returns why fetching a bundle failed; empty if it has not failed."""
     needs_changed: Callable[[], None]
-    """Called when the workers may need other bundles than before."""
+    """Called when the set of bundles that the workers need may have changed."""
     lease_sent: Callable[[], None]
-    """Called when a write that keeps the host's lease is on its way to ZooKeeper."""
+    """Called when a write that renews the host's lease has been sent to ZooKeeper."""
     gateway: Callable[[], str]
     """Returns the URL of this host's gateway."""
     host: str
-    """The address of this host, as other hosts know it."""
+    """Address at which other hosts reach this host."""
 
     def content(self, bundle: BundleId) -> Path | None:
         """Returns the directory of a published bundle."""

@@ -1,8 +1,9 @@
-"""Starts a worker: its fencing number, its directory, its record on disk, and its guardian.
+"""Starts a worker: obtains its fencing number, creates its directory, records the run on disk, and
+starts its guardian.
 
-Always: a start is in the local state on disk, and its run in the lease, before its guardian is
-started. A start that fails is recorded with its reason and is tried again after a pause. Never:
-decide which worker starts.
+Always: the run is in the local state on disk and in the lease file before its guardian starts. A
+failed start is recorded with its reason and retried after a pause.
+Never: decide which worker starts.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ from torrentdist.supervisor.worker.worker_types import Key
 log = get_logger()
 
 MARK_SECS = 5.0
-"""How long ZooKeeper may take to give a fencing number."""
+"""Timeout for ZooKeeper to provide a fencing number."""
 FAILED_START_SECS = 1.0
-"""Pause after a start that failed."""
+"""Pause after a failed start."""
 
 
 class WorkerStarts:
@@ -43,7 +44,7 @@ class WorkerStarts:
         self._starts: set[asyncio.Task[None]] = set()
 
     def begin(self, key: Key) -> None:
-        """Starts the worker in a task of its own. From now on it counts as running."""
+        """Starts the worker in a new task. The worker counts as running immediately."""
         place = placement.place_of(self._table.local.state, key)
         session = self._leases.barriers.session
         assert place is not None
@@ -57,11 +58,12 @@ class WorkerStarts:
         task.add_done_callback(self._starts.discard)
 
     def hold_barriers(self) -> None:
-        """Keeps the barrier of everything that runs, or may run."""
+        """Tells `Barriers` which barriers to keep: those of all workers that run or are
+        starting."""
         self._leases.barriers.use(frozenset(map(resource_of, self._table.running.keys())))
 
     async def close(self) -> None:
-        """Gives up the starts that are under way."""
+        """Cancels the starts that are in progress."""
         for task in list(self._starts):
             task.cancel()
         await asyncio.gather(*self._starts, return_exceptions=True)
@@ -86,8 +88,8 @@ class WorkerStarts:
             running.abort(key)
 
     async def _prepare(self, key: Key, facts: JobFacts, run: RunRecord) -> None:
-        """Makes the worker's directory and its guardian's orders, unless the start is overtaken by
-        events."""
+        """Creates the worker's directory and its guardian's orders. Raises an error if the
+        worker's place, its session or one of its bundles is gone meanwhile."""
         place = placement.place_of(self._table.local.state, key)
         contents = await self._contents(facts)
         if place is None or self._leases.barriers.session != run.session or len(contents) < len(facts.needs):
@@ -96,6 +98,6 @@ class WorkerStarts:
         await asyncio.to_thread(launching.prepare, self._homes, program, run)
 
     async def _contents(self, facts: JobFacts) -> dict[BundleId, Path]:
-        """Returns the directories of those needed bundles that are here as they were published."""
+        """Returns the directories of the needed bundles whose files are as they were published."""
         found = {bundle: await self._services.checked(bundle) for bundle in facts.needs}
         return {bundle: stored.content for bundle, stored in found.items() if stored is not None}

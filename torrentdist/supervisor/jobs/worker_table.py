@@ -1,7 +1,7 @@
-"""The workers of this host as the plan and the reports see them.
+"""Combines local state, runs and barriers into the workers that the plan and the reports see.
 
-Always: a snapshot is put together from the local state, the runs and the barriers of one moment.
-Never: change any of these.
+Always: a snapshot shows all three at the same moment.
+Never: change any of them.
 """
 
 from __future__ import annotations
@@ -44,19 +44,20 @@ class WorkerTable:
         return frozenset(place.key for place in self.local.state.places)
 
     def needs(self) -> frozenset[BundleId]:
-        """Returns the bundles that the workers of this host need."""
+        """Returns the bundles that this host's workers need."""
         return placement.needs(self.local.state)
 
     def workers(self) -> list[Worker]:
         return [self._worker(place) for place in self.local.state.places]
 
     def runs(self) -> Mapping[str, tuple[Run, bool]]:
-        """Returns each run of this host by its id, with whether its worker is assigned here."""
+        """Returns each run on this host by its id, and whether its worker is still assigned
+        here."""
         found = [(place, self.running.get(place.key)) for place in self.local.state.places]
         return {h.run.id: (_run(h, silent=False), place.assigned) for place, h in found if h is not None}
 
     def drivers(self) -> list[SparkDriver]:
-        """Returns the drivers of Spark jobs that run here."""
+        """Returns the Spark drivers that run here."""
         found = []
         for place in self.local.state.places:
             facts, handle = self._facts(place), self.running.get(place.key)
@@ -65,7 +66,7 @@ class WorkerTable:
         return found
 
     def report(self, place: WorkerPlace, application: Application) -> WorkerReport:
-        """Returns what the leader is told of the worker in this place."""
+        """Returns the report of this worker for the leader."""
         facts, services = self._facts(place), self._services
         absent = [] if facts is None else [b for b in sorted(facts.needs) if services.content(b) is None]
         trouble = next(filter(None, map(services.trouble, absent)), "")
@@ -73,7 +74,7 @@ class WorkerTable:
         return report_of(place, self._worker(place), handle, application, trouble, time.monotonic())
 
     async def look_at_heartbeats(self) -> None:
-        """Learns which workers have fallen silent."""
+        """Reads the workers' heartbeat files and notes which workers are silent."""
         found: dict[str, tuple[Handle, JobSpec]] = {}
         for place in self.local.state.places:
             facts, handle = self._facts(place), self.running.get(place.key)

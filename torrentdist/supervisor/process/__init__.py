@@ -1,1 +1,1 @@
-"""The processes of workers: prepared, started, waited for, and their output."""
+"""The processes of workers: preparing, starting and following them, and reading their output."""

@@ -1,10 +1,9 @@
-"""Guardians as the supervisor sees them: found again by lock and birth, signalled, and known to be
-gone.
+"""Finds the guardians of runs by lock and start time, signals them, and detects that they are gone.
 
-Always: a signal reaches the process that was meant, never another one with its pid. A run counts as
-gone only on positive evidence: its guardian said so, or no guardian is alive and no process of the
-run is left. What takes a directory, and `sweep`, blocks: call it in threads. The rest reads one
-small file of /proc.
+Always: a signal reaches only the intended process, never another process with the same pid. A run
+counts as gone only on positive evidence: its guardian said so, or no guardian is alive and no
+process of the run remains. `sweep` and the functions that take a directory block: call them in
+threads. The others read one small file of /proc.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ def boot_id() -> str:
 
 
 def read_status(home: Path, run: str) -> GuardianStatus | None:
-    """Returns what the guardian of exactly this run said last."""
+    """Returns the last status that the guardian of exactly this run wrote."""
     try:
         status = msgspec.json.decode((home / STATUS).read_bytes(), type=GuardianStatus)
     except (OSError, msgspec.MsgspecError):
@@ -77,15 +76,15 @@ def living(home: Path, run: str) -> Living | None:
     return Living(status.guardian, status.guardian_birth)
 
 
-def close_door(home: Path) -> bool:
-    """Makes sure that no guardian of this home starts anything any more. Returns False while one is
-    at work."""
+def forbid_starts(home: Path) -> bool:
+    """Prevents any guardian of this home from starting a worker from now on. Returns False while a
+    guardian is active."""
     if not home.is_dir():
         return True
     try:
         fd = os.open(home / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as exc:
-        if exc.errno in (errno.ENOSPC, errno.EDQUOT):  # the lock cannot be tried yet
+        if exc.errno in (errno.ENOSPC, errno.EDQUOT):  # The lock cannot be tried while the disk is full.
             return False
         raise
     try:
@@ -99,8 +98,8 @@ def close_door(home: Path) -> bool:
 
 
 def pidfd_of(process: Living) -> int | None:
-    """Returns a descriptor that is readable once the process has ended; None if it has. The caller
-    closes it."""
+    """Returns a descriptor that becomes readable when the process ends, or None if it has ended.
+    The caller closes it."""
     try:
         fd = os.pidfd_open(process.pid)
     except ProcessLookupError:
@@ -122,7 +121,7 @@ def send(process: Living, number: signal.Signals) -> None:
 
 
 def reap(process: Living) -> None:
-    """Removes the process from the kernel's table if it was our own child and has ended."""
+    """Reaps the process if it was our own child and has ended."""
     with contextlib.suppress(ChildProcessError):
         os.waitpid(process.pid, os.WNOHANG)
 
@@ -130,8 +129,8 @@ def reap(process: Living) -> None:
 def left_of(run: str, status: GuardianStatus | None = None) -> list[int]:
     """Returns the processes of a run whose guardian is gone.
 
-    They are found by the mark in their environment, by the worker's session, or as the init, whose
-    end is the end of everything in its namespace.
+    They are found by the mark in their environment, by the worker's session, or as the run's init,
+    whose end also ends everything in its namespace.
     """
     mark = f"{RUN_MARK}={run}".encode()
     session = 0 if status is None else status.pid
@@ -142,8 +141,8 @@ def left_of(run: str, status: GuardianStatus | None = None) -> list[int]:
 
 
 def sweep(run: str, status: GuardianStatus | None = None) -> bool:
-    """Kills what is left of a run. Returns True when nothing is. The kernel ends what belongs to
-    another user."""
+    """Kills the remaining processes of a run. Returns True if there are none. We may not kill a
+    process of another user: the kernel ends it with its namespace."""
     left = left_of(run, status)
     for pid in left:
         with contextlib.suppress(ProcessLookupError, PermissionError):

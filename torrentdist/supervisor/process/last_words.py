@@ -1,8 +1,9 @@
-"""Tells in one line why a run of a worker failed, from the end of what it wrote to stderr.
+"""Summarizes in one line why a worker's run failed, from the end of its stderr.
 
-Always: one line of this run alone, bounded in length, without a character that can steer a
-terminal. Never: decide what becomes of the worker. The functions that take a directory block: call
-them in threads.
+Always: the line comes from this run alone, has a bounded length, and contains no terminal control
+characters.
+Never: decide what happens to the worker. Functions that take a directory block: call them in
+threads.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ MOST_CHARACTERS = 400
 
 
 def end_of_stderr(home: Path) -> int:
-    """Offset at which the next run's stderr begins."""
+    """Returns the offset at which the next run's stderr begins."""
     span = span_of(home, Stream.STDERR)
     return 0 if span is None else span.end
 
 
 def why_failed(home: Path, since: int, *, spark: bool) -> str:
-    """The last line that was written from `since` on; for Spark the last error that it names.
-    Empty: nothing was."""
+    """Returns the last line that was written from `since` on, or for Spark the last error that it
+    names. Empty if nothing was written."""
     try:
         stderr = _tail(home, since).decode(errors="replace")
     except OSError:
@@ -34,19 +35,19 @@ def why_failed(home: Path, since: int, *, spark: bool) -> str:
 
 
 def last_line(text: str) -> str:
-    """The last line of `text` that is not blank, made printable."""
+    """Returns the last line of `text` that is not blank, made printable."""
     lines = (printable_line(line) for line in reversed(text.splitlines()))
     return next(filter(None, lines), "")
 
 
 def printable_line(text: str) -> str:
-    """`text` on one line: control characters are escaped, and what is too long is cut."""
+    """Returns `text` as one line, with control characters escaped and cut to a bounded length."""
     escaped = printable(text.strip()[: MOST_CHARACTERS + 1])
     return escaped if len(escaped) <= MOST_CHARACTERS else escaped[: MOST_CHARACTERS - 1] + "…"
 
 
 def _tail(home: Path, since: int) -> bytes:
-    """At most TAIL_BYTES from the end, over as many files as they lie in."""
+    """Returns at most TAIL_BYTES from the end, which may span several files."""
     end = end_of_stderr(home)
     at, found = max(since, end - TAIL_BYTES), b""
     while at < end and (piece := read_output(home, Stream.STDERR, at, end - at)).data:

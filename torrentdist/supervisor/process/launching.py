@@ -1,9 +1,10 @@
-"""What a worker finds when it starts: its directory over the bundle, its environment, and its
-guardian's orders.
+"""Prepares what a worker starts with: its working directory, its environment, and its guardian's
+orders.
 
-Always: the worker's directory holds nothing of ours but links, so that it can spoil only its own
-things. What the worker made stays, unless it is in the way of `bundle` or `deps`. Orders are on
-disk before the guardian starts. Never: decide what starts. It blocks: call it in threads.
+Always: the working directory contains only links and the worker's own files, so that a worker can
+damage nothing else. The worker's files stay, unless they are in the way of `bundle` or `deps`.
+Orders are on disk before the guardian starts.
+Never: decide what starts. All functions block: call them in threads.
 """
 
 from __future__ import annotations
@@ -30,18 +31,18 @@ from torrentdist.supervisor.process.worker_homes import Homes
 from torrentdist.supervisor.worker.heartbeat_files import FILE as HEARTBEAT
 
 LOG_BYTES = 10 * 1024 * 1024
-"""Size at which a file of output is followed by the next one."""
+"""Size at which a new output file begins."""
 LOG_FILES = 5
-"""Number of files that are kept of each stream."""
+"""Number of output files that are kept per stream."""
 OURS = "TORRENTDIST_"
-"""Prefix of the variables that are settings of the supervisor."""
+"""Prefix of the environment variables that configure the supervisor."""
 BUNDLE, DEPENDENCIES = "bundle", "deps"
-"""Names in the working directory that hide a top-level entry of the bundle with the same name."""
+"""Links in the working directory. They hide a top-level entry of the bundle with the same name."""
 
 
 @dataclass(frozen=True)
 class Program:
-    """What a worker runs, and the bundles it runs over."""
+    """What a worker runs, and the bundles that it uses."""
 
     place: WorkerPlace
     spec: JobSpec
@@ -49,7 +50,7 @@ class Program:
     content: Path
     dependencies: Mapping[BundleId, Path]
     bundle: BundleId | None = None
-    """The bundle whose content `content` is."""
+    """The bundle that `content` belongs to."""
     gateway: str = ""
     """URL of this host's gateway."""
 
@@ -62,7 +63,7 @@ def program_of(place: WorkerPlace, facts: JobFacts, contents: Mapping[BundleId, 
 
 
 def new_run(facts: JobFacts, session: int) -> RunRecord:
-    """Returns the record of a run that starts now, still without a fencing number."""
+    """Returns the record of a run that starts now, without its fencing number."""
     return RunRecord(
         id=new_random_id("run"),
         incarnation=facts.incarnation,
@@ -77,7 +78,8 @@ def new_run(facts: JobFacts, session: int) -> RunRecord:
 
 
 def prepare(homes: Homes, program: Program, run: RunRecord) -> Path:
-    """Makes the worker's directory, its links and the orders. Returns the guardian's directory."""
+    """Creates the worker's directory, its links and the orders. Returns the guardian's
+    directory."""
     key = program.place.key
     home, work = homes.guard(key), homes.work(key)
     try:
@@ -121,7 +123,7 @@ def _argv(program: Program, work: Path, env: Mapping[str, str]) -> list[str]:
 
 
 def command_of(spec: JobSpec, content: Path, work: Path) -> list[str]:
-    """Returns the words of the command. A program that is a file of the bundle is named by its path
+    """Returns the command as a list. A program that is a file of the bundle is given by its path
     there."""
     program, *arguments = spec.command
     if ".." not in Path(program).parts and confined_file(content, program) is not None:
@@ -151,7 +153,7 @@ def environment(base: Mapping[str, str], homes: Homes, program: Program, run: Ru
         "TORRENTDIST_PEERS_FILE": str(homes.peers(place.job)),
         "TORRENTDIST_HEARTBEAT_FILE": str(homes.guard(place.key) / HEARTBEAT),
         RUN_MARK: run.id,
-        # Python would write `__pycache__` beside the bundle's modules, into the store.
+        # Otherwise Python writes `__pycache__` next to the bundle's modules, into the store.
         "PYTHONDONTWRITEBYTECODE": "1",
     }
 
@@ -164,11 +166,11 @@ def _link(path: Path, target: Path) -> None:
 
 
 def _link_entries(work: Path, content: Path) -> None:
-    """Makes the bundle's top-level entries visible in `work`, so that relative paths work as in the
-    bundle itself.
+    """Links the bundle's top-level entries into `work`, so that relative paths work as in the
+    bundle.
 
-    Removes links of an older bundle. What the worker made under a name of the bundle stays as it
-    is.
+    Removes links of an older bundle. A worker's own file keeps its place, even if the bundle has an
+    entry of that name.
     """
     wanted = {name: f"{BUNDLE}/{name}" for name in os.listdir(content) if name not in (BUNDLE, DEPENDENCIES)}
     there = set()

@@ -1,7 +1,7 @@
-"""What a worker wrote, read as one sequence of bytes, whatever files it lies in.
+"""Reads a worker's output as one sequence of bytes, whichever files hold it.
 
-Always: an offset means the same byte for ever. Bytes that are no longer kept are skipped, never
-renumbered. It blocks: call it in threads.
+Always: an offset refers to the same byte forever. Deleted bytes are skipped, never renumbered. All
+functions block: call them in threads.
 """
 
 from __future__ import annotations
@@ -39,21 +39,20 @@ class Span:
 
 
 def span_of(home: Path, stream: Stream) -> Span | None:
-    """Returns the range of a stream that is kept; None if nothing is, or nothing was ever
-    written."""
+    """Returns the range of a stream that is kept, or None if nothing is kept."""
     files = _files(home, stream)
     if not files:
         return None
     last = max(files)
     try:
         return Span(min(files), last + files[last][1], files[last][0].stat().st_mtime)
-    except FileNotFoundError:  # rotated away meanwhile
+    except FileNotFoundError:  # It was rotated away meanwhile.
         return None
 
 
 def read_output(home: Path, stream: Stream, offset: int, limit: int = MOST_BYTES) -> Piece:
-    """Reads from `offset` on, or from the first byte after it that is kept. A negative offset
-    counts from the end."""
+    """Reads from `offset`, or from the first kept byte after it. A negative offset counts from the
+    end."""
     files = _files(home, stream)
     end = max((start + size for start, (_, size) in files.items()), default=0)
     at = max(0, end + offset) if offset < 0 else offset
@@ -64,7 +63,7 @@ def read_output(home: Path, stream: Stream, offset: int, limit: int = MOST_BYTES
                 with path.open("rb") as file:
                     file.seek(begin - start)
                     return Piece(begin, file.read(limit))
-            except FileNotFoundError:  # rotated away meanwhile
+            except FileNotFoundError:  # It was rotated away meanwhile.
                 continue
     return Piece(min(at, end), b"")
 

@@ -1,9 +1,9 @@
-"""The guardians that work for this supervisor: started or found again, told to end, and waited for.
+"""Starts and finds the guardians of this supervisor's runs, signals them, and waits for their end.
 
-Always: `ended` is called once for each run, and only when nothing of the run is left on this host.
-What reads or locks files of a guardian runs in threads. A signal is sent at once, on the event
-loop: it must not wait behind other work for a thread, and it reads nothing but one small file of
-/proc. Never: decide, or look at barriers.
+Always: `ended` is called once per run, and only when no process of the run remains on this host.
+Reading and locking guardians' files happens in threads. Signals are sent directly from the event
+loop: they must not wait for a thread, and need only one small file of /proc.
+Never: decide what runs, or look at barriers.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from torrentdist.supervisor.worker.worker_types import Key, Measure
 log = get_logger()
 
 LOOK_SECS = 0.02
-"""Time between two looks at something that another process is about to do."""
+"""Interval between checks for something that another process is about to do."""
 
 Ended = Callable[[Key, RunRecord, GuardianStatus | None], Awaitable[None]]
 
 
 @dataclass
 class Handle:
-    """One run, as far as this process is concerned."""
+    """One run, as this process sees it."""
 
     run: RunRecord
     home: Path
     living: Living | None = None
-    """Its guardian; None while that is being started or looked for."""
+    """The run's guardian; None while it is being started or looked for."""
     pid: int = 0
-    """Pid of the worker itself; 0 until its guardian has told."""
+    """Pid of the worker itself; 0 until its guardian has reported it."""
     measure: Measure = Measure.NONE
     measured_at: float = 0.0
 
@@ -63,21 +63,22 @@ class Running:
         return frozenset(self._handles)
 
     async def close(self) -> None:
-        """Lets go of all runs, and leaves them running."""
+        """Stops following all runs, and leaves them running."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    # beginning
+    # starting
 
     def begin(self, key: Key, run: RunRecord, home: Path) -> None:
         """Counts the run as running from now on."""
         self._handles[key] = Handle(run, home)
 
     async def launch(self, key: Key) -> None:
-        """Starts what `begin` announced; its orders are on disk.
+        """Starts the guardian of a run that `begin` announced. Its orders are already on disk.
 
-        Raises OSError if it was not started and will not be."""
+        Raises OSError if the guardian has not been started and will not be.
+        """
         handle = self._handles[key]
         read, write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         try:
@@ -95,42 +96,42 @@ class Running:
         self._spawn(f"guardian of {key}", self._follow(key, handle))
 
     def _start(self, handle: Handle, told: int) -> Living | None:
-        """Returns the guardian; None if the launcher started it without answering in time.
-        Blocks."""
+        """Returns the guardian, or None if the launcher may have started it but did not answer in
+        time. Blocks."""
         try:
             return Living(*self._starter.start(str(handle.home), handle.run.id, told))
         except NoLauncherAnswer:
-            if guardian_processes.close_door(handle.home):
+            if guardian_processes.forbid_starts(handle.home):
                 raise
             return None
 
     def adopt(self, key: Key, run: RunRecord, home: Path) -> None:
-        """Takes over a run that a previous process started, and that may still go on."""
+        """Takes over a run that a previous process started and that may still be running."""
         self.begin(key, run, home)
         self._spawn(f"adoption of {key}", self._adopt(key, self._handles[key]))
 
     def carry_over(self, key: Key, session: int) -> None:
-        """Counts the run as one of `session` from now on."""
+        """Moves the run to `session`."""
         handle = self._handles[key]
         handle.run = msgspec.structs.replace(handle.run, session=session)
 
     def abort(self, key: Key) -> None:
-        """Takes back a `begin` that was not followed by a launch."""
+        """Undoes a `begin` that no launch has followed."""
         del self._handles[key]
 
     # ending
 
     def stop(self, key: Key) -> bool:
-        """Asks the guardian to stop its run. Returns False if no guardian is known yet: the next
-        plan comes again."""
+        """Tells the guardian to stop its run. Returns False if the guardian is not known yet; the
+        next round tries again."""
         return self._take(key, Measure.STOP, signal.SIGTERM)
 
     def kill(self, key: Key) -> bool:
-        """Asks the guardian to kill its run. Returns as `stop` does."""
+        """Tells the guardian to kill its run. Returns as `stop` does."""
         return self._take(key, Measure.KILL, signal.SIGUSR1)
 
     def destroy(self, key: Key) -> bool:
-        """Kills the guardian. Returns as `stop` does."""
+        """Kills the guardian itself. Returns as `stop` does."""
         return self._take(key, Measure.DESTROY, signal.SIGKILL)
 
     def _take(self, key: Key, measure: Measure, number: signal.Signals) -> bool:
@@ -148,7 +149,7 @@ class Running:
             try:
                 await work
             except Exception:
-                log.exception("a worker is lost sight of", task=name)
+                log.exception("the task that follows a worker failed", task=name)
 
         task = asyncio.create_task(guarded(), name=name)
         self._tasks.add(task)
@@ -168,7 +169,7 @@ class Running:
             self._on_change()
 
     async def _learn_pid(self, key: Key, handle: Handle) -> None:
-        """Waits until the guardian of an adopted run has told the worker's pid."""
+        """Waits until the guardian of an adopted run has reported the worker's pid."""
         while self._handles.get(key) is handle and not handle.pid:
             await asyncio.sleep(LOOK_SECS)
             await self._note_pid(handle)
@@ -176,9 +177,9 @@ class Running:
     async def _adopt(self, key: Key, handle: Handle) -> None:
         home, run = handle.home, handle.run.id
         while (living := await asyncio.to_thread(guardian_processes.living, home, run)) is None:
-            if await asyncio.to_thread(guardian_processes.close_door, home):
+            if await asyncio.to_thread(guardian_processes.forbid_starts, home):
                 break
-            await asyncio.sleep(LOOK_SECS)  # its guardian is about to say who it is
+            await asyncio.sleep(LOOK_SECS)  # Its guardian has the lock and is about to write its status.
         handle.living = living
         if living is not None:
             await self._note_pid(handle)
@@ -191,19 +192,21 @@ class Running:
             await _end_of(handle.living)
         status = await self._nothing_left(handle)
         await self._ended(key, handle.run, status)
-        del self._handles[key]  # not before its end is recorded, or it would start again as if it had not ended
+        # Only now: removed before its end is recorded, the worker would start again as if it had
+        # never ended.
+        del self._handles[key]
         self._on_change()
 
     async def _nothing_left(self, handle: Handle) -> GuardianStatus | None:
-        """Returns what the guardian said at its end; None if it said nothing, and what it left was
-        ended here."""
-        while not await asyncio.to_thread(guardian_processes.close_door, handle.home):  # noqa: ASYNC110  # another process holds it
+        """Waits until no process of the run remains. Returns the guardian's final status, or None
+        if the guardian left none and the remaining processes were killed here."""
+        while not await asyncio.to_thread(guardian_processes.forbid_starts, handle.home):  # noqa: ASYNC110  # another process holds it
             await asyncio.sleep(LOOK_SECS)
         status = await asyncio.to_thread(guardian_processes.read_status, handle.home, handle.run.id)
         if status is not None and status.gone:
             return status
         if status is not None and handle.living is None:
-            # A pid is nobody else's yet only if we have just seen its guardian end.
+            # The pid cannot have been reused only if we have just seen the guardian end.
             status = msgspec.structs.replace(status, pid=0)
         while not await asyncio.to_thread(guardian_processes.sweep, handle.run.id, status):  # noqa: ASYNC110  # the same
             await asyncio.sleep(LOOK_SECS)

@@ -1,8 +1,9 @@
-"""The Spark applications of the drivers on this host: their ids and where their pages are.
+"""Finds the Spark applications of the drivers on this host: their ids, and the URLs of their web
+pages.
 
-Always: what is told of a driver comes from a port that the driver itself listens on. A driver that
-shows no pages has no id here, and runs all the same. Never: ask other ports, which could confuse
-the programs that listen there.
+Always: the facts about a driver come from a port on which that driver listens. A driver without web
+pages has no id here, and runs all the same.
+Never: ask other ports, which could confuse the programs that listen there.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from torrentdist.supervisor.worker.worker_types import Key
 LOOK_SECS = 1.0
 ANSWER_SECS = 2.0
 RETRIES = 16
-"""Number of ports after the first one that Spark tries."""
+"""Number of ports that Spark tries after the first one."""
 _LISTENING = "0A"
 _NAME = r"(?:[A-Za-z_$][\w$]*\.)*(?:[A-Z][\w$]*)?(?:Error|Exception)"
 _REASON = re.compile(rf'^(?:Exception in thread "[^"]*" |Caused by: |: )?({_NAME}(?::.*)?)$', re.MULTILINE)
@@ -54,11 +55,11 @@ class Applications:
         self._known: dict[Key, tuple[str, Application]] = {}
 
     def of(self, key: Key) -> Application:
-        """Returns the application of this driver; an empty one if it is not known."""
+        """Returns the application of this driver, or an empty one if it is not known."""
         return self._known[key][1] if key in self._known else Application()
 
     async def run(self, drivers: Callable[[], Iterable[SparkDriver]]) -> None:
-        async with Http(connect_secs=ANSWER_SECS, silence_secs=ANSWER_SECS) as http:  # without a token
+        async with Http(connect_secs=ANSWER_SECS, silence_secs=ANSWER_SECS) as http:  # Without our token.
             while True:
                 for driver in drivers():
                     if self._known.get(driver.key, ("", None))[0] != driver.run and driver.pid:
@@ -75,23 +76,24 @@ class Applications:
 
 
 def reason_in(stderr: str) -> str:
-    """Returns the last error that a driver names, of Python or Java; empty if it names none."""
+    """Returns the last error, of Python or Java, that a driver printed; empty if it printed
+    none."""
     found = _REASON.findall(stderr)
     return found[-1].strip() if found else ""
 
 
 async def _ask(host: str, port: int, http: Http) -> str:
-    """Returns the id of the application whose pages these are; empty if they are no such pages."""
+    """Returns the id of the application that serves these pages; empty if they are not Spark's."""
     where = "127.0.0.1" if host in _ANY else host
     with contextlib.suppress(HttpError, ValueError, KeyError, IndexError, TypeError):
-        # Before its scheduler is up an application has pages, and no id.
+        # Before its scheduler is up, an application has pages but no id.
         answer = await http.get(f"http://{where}:{port}/api/v1/applications")
         return msgspec.json.decode(answer.content)[0]["id"] or ""
     return ""
 
 
 def listening(pid: int) -> list[tuple[str, int]]:
-    """Returns the addresses where a process listens; none if it is gone or belongs to another
+    """Returns the addresses on which a process listens; none if it is gone or belongs to another
     user."""
     inodes = set()
     with contextlib.suppress(OSError):
@@ -110,7 +112,7 @@ def listening(pid: int) -> list[tuple[str, int]]:
 
 
 def _address(text: str) -> str:
-    """Returns the address that the kernel writes as 32-bit words in this machine's byte order."""
+    """Decodes an address that the kernel prints as 32-bit words in this machine's byte order."""
     words = (int(text[i : i + 8], 16).to_bytes(4, sys.byteorder) for i in range(0, len(text), 8))
     ip = ipaddress.ip_address(b"".join(words))
     mapped = getattr(ip, "ipv4_mapped", None)

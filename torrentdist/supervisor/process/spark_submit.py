@@ -1,7 +1,8 @@
-"""The command that runs a Spark job's driver on this host: spark-submit in client mode.
+"""Builds the command that runs a Spark job's driver on this host: spark-submit in client mode.
 
-Always: the driver is a process of this host, to be followed and ended here. Executors get the job's
-files from the gateways of their own hosts, unless the job says otherwise. Never: start anything.
+Always: the driver is a process of this host, so that the supervisor can follow and end it.
+Executors get the job's files from the gateways of their own hosts, unless the job says otherwise.
+Never: start anything.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ GATEWAY = "TORRENTDIST_GATEWAY"
 class Submit(NamedTuple):
     program: str
     python: str
-    """The Python that the program was installed with; empty if it came without one."""
+    """Python interpreter that spark-submit was installed with; empty if it has none."""
 
 
 def find_submit(environ: Mapping[str, str]) -> Submit:
@@ -46,9 +47,10 @@ def find_submit(environ: Mapping[str, str]) -> Submit:
 
 
 def spark_command(spec: JobSpec, bundle: BundleId, content: Path, gateway: str, submit: Submit) -> list[str]:
-    """Returns the command. `content` is where the job's bundle lies here.
+    """Returns the command. `content` is the directory of the job's bundle.
 
-    `gateway` is the URL of this host's gateway, which is the same on every host."""
+    `gateway` is the URL of this host's gateway, which is the same on every host.
+    """
     spark = spec.spark
     by_swarm = spark.delivery is Delivery.SWARM and not spark.is_local
 
@@ -66,7 +68,7 @@ def spark_command(spec: JobSpec, bundle: BundleId, content: Path, gateway: str, 
             options += [name, ",".join(map(place, paths))]
     for key, value in _conf(spec, gateway):
         options += ["--conf", f"{key}={value}"]
-    # Executors need the jar of the main class, and only the driver the main file of Python.
+    # Executors need the jar of the main class, but only the driver needs the main Python file.
     return [submit.program, *options, place(main) if main.endswith(".jar") else str(content / main), *arguments]
 
 
@@ -77,7 +79,7 @@ def _conf(spec: JobSpec, gateway: str) -> Iterator[tuple[str, str]]:
 
 
 def spark_environment(environ: Mapping[str, str], submit: Submit) -> dict[str, str]:
-    """Returns the variable that names the Python of this Spark, unless the job chooses one
+    """Returns the environment variable that selects this Spark's Python, unless the job sets one
     itself."""
     chosen = "PYSPARK_PYTHON" in environ or "PYSPARK_DRIVER_PYTHON" in environ
     return {} if chosen or not submit.python else {"PYSPARK_PYTHON": submit.python}

@@ -24,7 +24,7 @@ import msgspec
 from torrentdist.bundle.files.durability import write_durably
 from torrentdist.launcher.run.run_files import GUARDIAN_LOG, LOCK, SPEC, STATUS
 from torrentdist.model.ids import JobId
-from torrentdist.supervisor.process.guardian_processes import close_door
+from torrentdist.supervisor.process.guardian_processes import forbid_starts
 from torrentdist.supervisor.worker.heartbeat_files import FILE as HEARTBEAT
 from torrentdist.supervisor.worker.worker_types import Key
 
@@ -40,7 +40,7 @@ class Homes:
         return self.data_dir / "workers" / key[0] / str(key[1])
 
     def guard(self, key: Key) -> Path:
-        """Returns the directory that the worker's guardian and this supervisor share."""
+        """Returns the directory that the supervisor shares with the worker's guardian."""
         return self.data_dir / "guard" / key[0] / str(key[1])
 
     def peers(self, job: JobId) -> Path:
@@ -51,14 +51,15 @@ class Homes:
         return self.data_dir / "guard" / "lease.json"
 
     def guards(self, job: str = "*") -> Iterator[tuple[Key, Path]]:
-        """Yields every worker that has left anything here, and its guardian's directory."""
+        """Yields every worker that has files here, with its guardian's directory."""
         for path in sorted((self.data_dir / "guard").glob(f"{job}/*/")):
             if path.name.isdigit():
                 yield (JobId(path.parent.name), int(path.name)), path
 
 
 def write_peers(homes: Homes, job: JobId, hosts: Mapping[str, str]) -> None:
-    """Tells the workers of a job at which hosts the others are, as far as the leader knows."""
+    """Writes the addresses of a job's workers, as far as the leader knows them, for the workers to
+    read."""
     data = msgspec.json.encode({"job": job, "workers": dict(sorted(hosts.items()))})
     path = homes.peers(job)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o750)
@@ -67,8 +68,7 @@ def write_peers(homes: Homes, job: JobId, hosts: Mapping[str, str]) -> None:
 
 
 def clean_up(homes: Homes, key: Key) -> None:
-    """Removes what a worker that has left this host does not need any more. Its output stays for a
-    while."""
+    """Removes the files of a worker that has left this host. Its output stays for a while."""
     work, home = homes.work(key), homes.guard(key)
     shutil.rmtree(work, ignore_errors=True)
     _remove_if_empty(work.parent)
@@ -79,8 +79,8 @@ def clean_up(homes: Homes, key: Key) -> None:
 
 
 def drop_old_output(homes: Homes, places: Collection[Key], keep_secs: float) -> None:
-    """Removes the output of workers that left this host more than `keep_secs` ago, and what is left
-    of their jobs."""
+    """Removes the output of workers that left this host more than `keep_secs` ago, and the empty
+    directories of their jobs."""
     for key, home in homes.guards():
         if key not in places and time.time() - home.stat().st_mtime > keep_secs:
             shutil.rmtree(home, ignore_errors=True)
@@ -92,11 +92,10 @@ def drop_old_output(homes: Homes, places: Collection[Key], keep_secs: float) -> 
 
 
 def drop_orphans(homes: Homes, places: Collection[Key]) -> None:
-    """Removes directories of workers that have no place here: a crash came before they were cleaned
-    up."""
+    """Removes directories of workers without a place here, which remain after a crash."""
     for work in (homes.data_dir / "workers").glob("*/*/"):
         key = JobId(work.parent.name), int(work.name) if work.name.isdigit() else -1
-        if key not in places and close_door(homes.guard(key)):
+        if key not in places and forbid_starts(homes.guard(key)):
             clean_up(homes, key)
             shutil.rmtree(work, ignore_errors=True)
 

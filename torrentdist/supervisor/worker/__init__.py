@@ -1,1 +1,1 @@
-"""A worker as values: its states, its life, and the plan of what happens to it next."""
+"""Values that describe a worker, and the plan of what happens to it next."""

@@ -1,7 +1,7 @@
-"""Which workers have fallen silent: jobs may ask that each worker touches its heartbeat file.
+"""Detects silent workers: a job may require each worker to touch its heartbeat file.
 
-Always: silence counts from what this process has seen itself, so neither its restart nor a changed
-clock makes a worker silent. The first sign of life may take longer.
+Always: silence counts only what this process has observed, so neither its restart nor a changed
+clock makes a worker silent. The first heartbeat may take longer.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FILE = "heartbeat"
 class _Seen:
     stamp: int | None
     at: float
-    """When this stamp was first seen; monotonic."""
+    """When this stamp was first seen (monotonic)."""
 
 
 class HeartbeatWatch:
@@ -29,11 +29,11 @@ class HeartbeatWatch:
 
     @staticmethod
     def read(homes: Mapping[str, Path]) -> dict[str, int | None]:
-        """Returns the stamp of each run's heartbeat file; None where there is no file. Blocks."""
+        """Returns the stamp of each run's heartbeat file, or None if there is no file. Blocks."""
         return {run: _stamp(home / FILE) for run, home in homes.items()}
 
     def note(self, run: str, stamp: int | None, spec: JobSpec, now: float) -> None:
-        """Takes in the stamp that was found at `now`."""
+        """Records the stamp that was read at `now`."""
         if not spec.heartbeat_secs:
             return
         seen = self._seen.get(run)
@@ -44,11 +44,11 @@ class HeartbeatWatch:
             self._silent.add(run)
 
     def is_silent(self, run: str) -> bool:
-        """Whether this run was silent for too long. Once it was, it stays so."""
+        """Whether this run has ever been silent for too long."""
         return run in self._silent
 
     def forget(self, run: str) -> bool:
-        """Lets go of a run that is over. Returns whether it was silent."""
+        """Forgets a run that has ended. Returns whether it was silent."""
         self._seen.pop(run, None)
         silent = run in self._silent
         self._silent.discard(run)

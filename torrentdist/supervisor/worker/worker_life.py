@@ -1,5 +1,6 @@
-"""What becomes of a worker that has ended, and which slot a new one gets. Pure: no I/O and no
-clock."""
+"""Updates a worker's life when it ends, and chooses a slot for a new worker.
+Pure: no I/O and no clock.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +23,11 @@ def after_exit(life: Life, restart: Restart, code: int, ran_secs: float, now: fl
 
 
 def after_end(life: Life, code: int | None) -> Life:
-    """Returns the life of a worker that we or its host have ended, which is no failure of its
-    own."""
+    """Returns the life of a worker that the supervisor or the end of its host stopped. This counts
+    as no failure."""
     return replace(life, exit_code=code, not_before=0.0)
 
 
 def free_slot(used: Collection[int]) -> int:
-    """Returns the lowest number that no worker of this host has."""
+    """Returns the lowest slot number that no worker of this host uses."""
     return next(slot for slot in range(len(used) + 1) if slot not in used)

@@ -1,9 +1,9 @@
-"""What a supervisor does next about each of its workers: a pure plan, values in and actions out.
+"""Plans what a supervisor does next about each of its workers.
 
-Always: a worker starts only while its barrier is held and the lease lasts. It is stopped before the
-lease ends, and killed when its barrier is lost, unless it is proven that no other host can have
-been given its place. A barrier is given back only when nothing of the worker runs any more. Pure:
-no I/O and no clock.
+Always: a worker starts only while its barrier is held and the lease is valid. It is stopped before
+the lease ends, and killed when its barrier is lost, unless it is proven that no other host can have
+been given its place. A barrier is released only when no process of the worker remains.
+Pure: no I/O and no clock.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torrentdist.model.jobs.job import OnIsolation
 from torrentdist.supervisor.worker.worker_types import Barrier, Key, Measure, Run, RunLease, Worker
 
 PATIENCE_SECS = 2.0
-"""How long a guardian may take beyond its orders before the next harder measure."""
+"""How long a guardian may exceed its time limit before the next harder measure."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ class StartWorker:
 
 @dataclass(frozen=True)
 class CarryOver:
-    """The run's session was lost and its barrier was taken again in `session`: the run belongs to
-    that from now on."""
+    """The run's session was lost, and its barrier was taken again in `session`. The run belongs to
+    that session from now on."""
 
     key: Key
     session: int
@@ -56,7 +56,7 @@ class KillWorker:
 
 @dataclass(frozen=True)
 class Destroy:
-    """Kill the guardian, which does not do its work, and what it leaves."""
+    """Kill a guardian that does not obey, and all processes of its run."""
 
     key: Key
 
@@ -116,7 +116,7 @@ def _about_run(worker: Worker, run: Run, lease: RunLease, now: float) -> Action 
 
 
 def _lost(worker: Worker, run: Run, lease: RunLease, now: float) -> str:
-    """Returns why the run must be gone by now; empty if it need not be."""
+    """Returns why the run must be gone by now; empty if it may exist."""
     _, kill = lease.limits(run, assigned=worker.assigned)
     if lease.session != run.session:
         return "the session is over" if now >= kill else ""
@@ -128,7 +128,8 @@ def _lost(worker: Worker, run: Run, lease: RunLease, now: float) -> str:
 
 
 def _into_current_session(worker: Worker, run: Run, lease: RunLease, now: float) -> Action | None:
-    """Returns the next step that puts a run which only a proof keeps behind its barrier again."""
+    """Returns the next step to put a run that only a proof protects behind a barrier of the current
+    session."""
     if lease.session is None or run.measure not in (Measure.NONE, Measure.STOP):
         return None
     if worker.barrier is Barrier.FREE:
@@ -137,7 +138,7 @@ def _into_current_session(worker: Worker, run: Run, lease: RunLease, now: float)
 
 
 def _why_stop(worker: Worker, run: Run, lease: RunLease, now: float) -> str:
-    """Returns why the run should stop; empty if it should not."""
+    """Returns why the run should stop; empty if it should go on."""
     if not worker.assigned:
         return "assigned elsewhere"
     if not worker.active:
@@ -153,7 +154,7 @@ def _why_stop(worker: Worker, run: Run, lease: RunLease, now: float) -> str:
 
 
 def _harder(worker: Worker, run: Run, now: float) -> Action | None:
-    """Returns the next harder measure if the last one did not help in time."""
+    """Returns the next harder measure if the last one did not work in time."""
     if now < _next_measure_at(run):
         return None
     return KillWorker(worker.key, "it did not stop") if run.measure is Measure.STOP else Destroy(worker.key)

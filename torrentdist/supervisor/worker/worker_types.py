@@ -1,5 +1,6 @@
-"""A worker as values: what is assigned, what runs, and how long it may run. Pure: no I/O and no
-clock."""
+"""The values that describe a worker: its assignment, its run, and how long it may run.
+Pure: no I/O and no clock.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +11,16 @@ from torrentdist.model.ids import JobId
 from torrentdist.model.jobs.job import OnIsolation, Restart
 
 Key = tuple[JobId, int]
-"""A worker: its job and its number within the job."""
+"""A worker: its job, and its number within the job."""
 NEVER = float("-inf")
 
 
 @dataclass(frozen=True)
 class Launch:
-    """What the plan needs to know of a worker's job."""
+    """What the plan needs to know about a worker's job."""
 
     incarnation: str
-    """Tells apart two jobs that had the same name one after the other."""
+    """Distinguishes jobs that had the same name at different times."""
     stop_grace_secs: float = 10.0
     on_isolation: OnIsolation = OnIsolation.STOP
     restart: Restart = field(default_factory=Restart)
@@ -27,21 +28,21 @@ class Launch:
 
 @dataclass(frozen=True)
 class Life:
-    """The ends of a worker so far."""
+    """The history of a worker's restarts and ends."""
 
     restarts: int = 0
     in_a_row: int = 0
-    """Restarts since it last ran for longer than the longest backoff."""
+    """Restarts since a run last lasted longer than the longest backoff."""
     not_before: float = 0.0
-    """When it may start again."""
+    """Earliest time for the next start."""
     exit_code: int | None = None
-    """Exit code of its last run."""
+    """Exit code of the latest run."""
     ended: bool = False
-    """Whether its restart policy says that it does not start again."""
+    """Whether the restart policy rules out another start."""
 
 
 class Barrier(StrEnum):
-    """The barrier of a worker, as far as this host knows."""
+    """The state of a worker's barrier, as far as this host knows."""
 
     FREE = "free"
     """This host neither owns it nor wants it."""
@@ -54,7 +55,7 @@ class Barrier(StrEnum):
 
 
 class Measure(StrEnum):
-    """The last thing that was done to end a run."""
+    """The latest measure taken to end a run."""
 
     NONE = "none"
     STOP = "stop"
@@ -74,7 +75,7 @@ class Run:
     measure: Measure = Measure.NONE
     measured_at: float = 0.0
     silent: bool = False
-    """Whether its sign of life is overdue."""
+    """Whether its heartbeat is overdue."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ class Worker:
     assigned: bool
     active: bool = True
     launch: Launch | None = None
-    """None until a master has told what the job is."""
+    """None until a master has described the job."""
     bundles_here: bool = False
     barrier: Barrier = Barrier.FREE
     run: Run | None = None
@@ -96,24 +97,25 @@ class Worker:
 
 @dataclass(frozen=True)
 class RunLease:
-    """How long this host may count on its barriers."""
+    """How long this host may rely on its barriers."""
 
     session: int | None
-    """The session that the barriers belong to; None: there is none."""
+    """The session that the barriers belong to, or None without a session."""
     stop: float
-    """When workers have to begin to stop."""
+    """When workers must begin to stop."""
     kill: float
-    """When workers have to be gone."""
+    """When workers must be gone."""
     proven: float = NEVER
     """Until when it is proven that no other host was given what is assigned here, although
-    ZooKeeper is away."""
+    ZooKeeper does not answer."""
     ending: float = 0.0
-    """Seconds that a worker has to stop in once only a proof kept it, and the proof expires."""
+    """Seconds that a worker has to stop once the proof that alone kept it running expires."""
 
     def limits(self, run: Run, *, assigned: bool) -> tuple[float, float]:
-        """Returns when this run has to begin to stop, and when it has to be gone.
+        """Returns when this run must begin to stop, and when it must be gone.
 
-        A proof holds across sessions. It says nothing of what the leader has taken from this host.
+        A proof stays valid across sessions. It does not cover workers that the leader has
+        unassigned.
         """
         stop, kill = (self.stop, self.kill) if run.session == self.session else (NEVER, NEVER)
         if assigned and self.proven > stop:
