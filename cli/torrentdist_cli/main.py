@@ -43,6 +43,7 @@ COMMANDS = {
         "torrentdist_cli.hosts.master_command:master", "Run a master, in the foreground, until SIGTERM or Ctrl-C."
     ),
     "ha": Lazy("torrentdist_cli.cluster.ha_commands:ha", "See and steer the masters' high availability."),
+    "ca": Lazy("torrentdist_cli.hosts.ca_commands:ca", "Make the cluster's CA, and certificates from it."),
     "report": Lazy(
         "torrentdist_cli.cluster.report_command:report",
         "Show what is not everywhere, what failed and what is slow, as a page and Parquet tables.",

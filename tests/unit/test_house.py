@@ -26,7 +26,6 @@ FEW_FILES = {
     "torrentdist",
     "torrentdist/cluster",
     "torrentdist/master/swarm",
-    "torrentdist/security",
     "torrentdist/spark/pyspark_torrentdist",  # Spark looks for it by this name
     "torrentdist/supervisor",
     "torrentdist/swarm",
@@ -50,8 +49,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "supervisor": SWARM_SIDE | {"host", "http", "launcher"},
     "launcher": {"model"},
     # A client is a peer, so it makes bundles and takes part in swarms.
-    "client": {"model", "bundle", "swarm", "http"},
-    "cli": {"model", "bundle", "client", "http", "spark"},
+    "client": {"model", "bundle", "swarm", "http", "security"},
+    "cli": {"model", "bundle", "client", "http", "spark", "security"},
     "spark": {"model", "client", "charts"},
     "testing": SWARM_SIDE,
 }

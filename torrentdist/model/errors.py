@@ -60,6 +60,10 @@ ERRORS: Mapping[str, ErrorKind] = {
     "missing_dependency": ErrorKind(2, 500, "{detail}", "Install what is missing: pip install '{package}'."),
     "java_missing": ErrorKind(2, 500, "{what} needs Java 11 or later, and there is no `java`", "Install one (on Debian: apt-get install openjdk-17-jre-headless), or set JAVA_HOME."),
     "insecure_listen": ErrorKind(2, 400, "refusing to listen on {address} without authentication", "Set api.token_file, or listen on 127.0.0.1."),
+    "invalid_address": ErrorKind(2, 400, "{text!r} is no address of a host", "Give an IP address or a host name, without a port or a wildcard."),
+    "ca_invalid": ErrorKind(2, 500, "{path} is no usable CA: {detail}", "Give the directory that `torrentdist ca init` made, with both files as they were."),
+    "certificate_invalid": ErrorKind(2, 500, "{path} cannot be used for TLS: {detail}", "docs/security.md says what a certificate must carry; `torrentdist ca issue` makes one."),
+    "certificate_refused": ErrorKind(2, 400, "no certificate is issued: {detail}", "docs/security.md says what a certificate is issued for."),
     "port_in_use": ErrorKind(2, 500, "{what} cannot listen on {address}: {detail}", "Another process has the port. Choose another one, or 0 for any free port."),
     "later_release": ErrorKind(2, 500, "{path} in ZooKeeper was written by a later release: schema {schema}, and this one reads up to {newest}", "Start the release that the other daemons run."),
     "empty_path": ErrorKind(2, 400, "{what} is empty", "Name a file or a directory; was a variable not set?"),
@@ -75,10 +79,12 @@ ERRORS: Mapping[str, ErrorKind] = {
     "events_not_found": ErrorKind(3, 404, "there are no events at {path}: {detail}", "Give a directory, file or URI that Spark can read, such as <data_dir>/events; docs/events.md says who writes them."),
     "no_events": ErrorKind(3, 404, "{path} holds no events yet", "Give the events of daemons that run or ran with events.enabled: files called *.jsonl. With an object store, only files that a daemon has closed are there."),
     "report_failed": ErrorKind(5, 503, "Spark could not make the report of {path}: {detail}", "For another file system than this host's, name its jar and credentials with --conf, as in --conf spark.jars.packages=org.apache.hadoop:hadoop-aws:VERSION."),
+    "ca_missing": ErrorKind(3, 404, "there is no CA in {path}", "`torrentdist ca init {path}` makes one."),
     # not allowed
     "unauthorized": ErrorKind(4, 401, "the token is missing or wrong", "Put the cluster's token into a file and name it in client.token_file."),
     "forbidden": ErrorKind(4, 403, "{detail}", "Ask the operator of the cluster."),
     "job_refused": ErrorKind(4, 403, "job {id!r} is refused: {detail}", "The cluster's own rules (jobs.validator) say so: change the job, or ask the operator."),
+    "issuing_elsewhere": ErrorKind(4, 403, "this cluster's certificates are not issued here: {detail}", "Get the certificate from where the CA's key is (cert-manager, SPIFFE, your corporate CA). docs/security.md says what it must carry."),
     "acl_mismatch": ErrorKind(4, 403, "ZooKeeper's {path} is open to others: {detail}", "Start a master once with --repair-acls."),
     # unavailable
     "not_leader": ErrorKind(5, 421, "this master is not the leader", "The client follows to the leader by itself."),
@@ -110,6 +116,8 @@ ERRORS: Mapping[str, ErrorKind] = {
     "store_locked": ErrorKind(9, 409, "another daemon (process {pid}) uses the store in {path}", "Two daemons cannot share a data directory. Stop the other one, or give this one its own."),
     # conflict
     "conflict": ErrorKind(9, 409, "the id {id!r} belongs to other content ({existing})", "Bundles never change: choose another id."),
+    "ca_exists": ErrorKind(9, 409, "{path} already holds the CA of {cluster!r}", "Choose another directory for another cluster."),
+    "certificate_exists": ErrorKind(9, 409, "{path} is the certificate of {holder}", "Choose another --out."),
     "id_taken": ErrorKind(9, 409, "{what} {id!r} is already running elsewhere", "Give every daemon its own id."),
     "dev_running": ErrorKind(9, 409, "there is already a cluster in {dir}: {detail}", "`torrentdist dev status --dir {dir}` shows it and `torrentdist dev down --dir {dir}` stops it; or give another --dir."),
     "dest_busy": ErrorKind(9, 409, "another download is writing to {path}", "Wait until it is done, or choose another destination."),

@@ -1,0 +1,201 @@
+"""The cluster's CA as a directory, and certificates that are issued from it without a network.
+
+    DIR/ca.pem, DIR/ca.key                     the CA; its key can make a certificate of any host
+    OUT/ca.pem, certificate.pem, key.pem       what one host needs, as its [tls] section names it
+
+Always: a key has mode 0600 from its first byte on. Always: a command that is run again changes
+nothing that is still good. Never: a key is overwritten.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from cryptography import x509
+
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.wording import cause_text
+from torrentdist.security.certificate_identity import CertificateIdentity, CertificateRole, identity_in
+from torrentdist.security.certificates import (
+    Authority,
+    CertificateFacts,
+    Key,
+    certificate_pem,
+    checked_addresses,
+    cluster_of,
+    facts_of,
+    fingerprint,
+    has_key,
+    is_issued_by,
+    issue,
+    key_pem,
+    new_authority,
+    new_key,
+    parse_certificate,
+    parse_key,
+)
+from torrentdist.security.private_files import read_private, write_private, write_public
+
+CA: Final = "ca.pem"
+CA_KEY: Final = "ca.key"
+CERTIFICATE: Final = "certificate.pem"
+KEY: Final = "key.pem"
+HOSTS: Final = "hosts"
+
+
+class AuthorityView(msgspec.Struct, frozen=True, kw_only=True):
+    """`ca init`"""
+
+    dir: str
+    cluster: str
+    fingerprint: str
+    created: bool
+
+
+class IssuedView(msgspec.Struct, frozen=True, kw_only=True):
+    """`ca issue`"""
+
+    id: str
+    role: str
+    addresses: tuple[str, ...]
+    serial: str
+    expires_at: float
+    ca_file: str
+    certificate_file: str
+    key_file: str
+    created: bool
+
+
+def init_authority(directory: Path, cluster: str, now: float) -> AuthorityView:
+    """Makes a CA in this directory, or shows the one that is there. Empty `cluster`: any name."""
+    if (directory / CA).exists() or (directory / CA_KEY).exists():
+        authority = read_authority(directory)
+        if cluster not in ("", authority.cluster):
+            raise TorrentdistError("ca_exists", path=str(directory), cluster=authority.cluster)
+        return _view(directory, authority, created=False)
+    authority = new_authority(cluster or f"cluster-{os.urandom(4).hex()}", now)
+    _make_directory(directory)
+    write_private(directory / CA_KEY, key_pem(authority.key))
+    write_public(directory / CA, certificate_pem(authority.certificate))
+    return _view(directory, authority, created=True)
+
+
+def read_authority(directory: Path) -> Authority:
+    """Reads a CA of ours. Raises `ca_missing`, `issuing_elsewhere` or `ca_invalid`."""
+    if not (directory / CA).exists() and not (directory / CA_KEY).exists():
+        raise TorrentdistError("ca_missing", path=str(directory))
+    if not (directory / CA_KEY).exists():
+        raise TorrentdistError("issuing_elsewhere", detail=f"{directory} holds {CA} without {CA_KEY}")
+    return authority_of(directory / CA, directory / CA_KEY)
+
+
+def authority_of(certificate_file: Path, key_file: Path) -> Authority:
+    """Reads a CA of ours from two files."""
+    try:
+        certificate = parse_certificate(certificate_file.read_bytes())
+        key = parse_key(read_private(key_file))
+    except (OSError, ValueError) as exc:
+        raise TorrentdistError("ca_invalid", path=str(key_file), detail=cause_text(exc)) from exc
+    authority = Authority(certificate, key)
+    if not has_key(certificate, key):
+        detail = f"the key does not belong to {certificate_file}"
+        raise TorrentdistError("ca_invalid", path=str(key_file), detail=detail)
+    if not _is_ours(certificate):
+        detail = f"{certificate_file} is a certificate that `ca init` did not make"
+        raise TorrentdistError("issuing_elsewhere", detail=detail)
+    return authority
+
+
+def issue_files(
+    directory: Path, role: CertificateRole, id_: str, addresses: Sequence[str], out: Path | None, now: float
+) -> IssuedView:
+    """Issues a certificate with its key into `out`, or shows the one there that has more than half
+    of its life left. An older one is replaced, and keeps its key.
+    """
+    authority = read_authority(directory)
+    identity = _identity(authority.cluster, role, id_)
+    wanted = checked_addresses(addresses)
+    if identity.is_host and not wanted:
+        raise TorrentdistError("usage", detail=f"a {role.value}'s certificate names its addresses: give --address")
+    if wanted and not identity.is_host:
+        raise TorrentdistError("usage", detail="a person's certificate names no --address")
+    out = out or directory / HOSTS / identity.id
+    present = _present(out, identity)
+    if present is not None and is_issued_by(present, authority.certificate):
+        facts = facts_of(present)
+        young = now < (facts.begins_at + facts.expires_at) / 2
+        if young and facts.addresses == wanted and (out / KEY).exists() and has_key(present, _key_in(out)):
+            return _issued(out, identity, facts, created=False)
+    _make_directory(out)
+    key = _key_in(out) if (out / KEY).exists() else new_key()
+    certificate = issue(authority, identity, wanted, key.public_key(), now)
+    if not (out / KEY).exists():
+        write_private(out / KEY, key_pem(key))
+    write_public(out / CERTIFICATE, certificate_pem(certificate))
+    write_public(out / CA, certificate_pem(authority.certificate))
+    return _issued(out, identity, facts_of(certificate), created=True)
+
+
+def _identity(cluster: str, role: CertificateRole, id_: str) -> CertificateIdentity:
+    identity = CertificateIdentity(cluster, role, id_)
+    if identity_in([identity.uri]) != identity:
+        raise TorrentdistError("invalid_id", kind="id", text=id_[:200])
+    return identity
+
+
+def _present(out: Path, identity: CertificateIdentity) -> x509.Certificate | None:
+    """Returns this holder's certificate in `out`. Raises `certificate_exists` for another's."""
+    try:
+        certificate = parse_certificate((out / CERTIFICATE).read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as exc:
+        raise TorrentdistError("certificate_invalid", path=str(out / CERTIFICATE), detail=cause_text(exc)) from exc
+    found = facts_of(certificate).identity
+    if found is None or (found.role, found.id) != (identity.role, identity.id):
+        holder = "somebody else" if found is None else f"{found.role.value} {found.id}"
+        raise TorrentdistError("certificate_exists", path=str(out / CERTIFICATE), holder=holder)
+    return certificate
+
+
+def _key_in(out: Path) -> Key:
+    try:
+        return parse_key(read_private(out / KEY))
+    except (OSError, ValueError) as exc:
+        raise TorrentdistError("certificate_invalid", path=str(out / KEY), detail=cause_text(exc)) from exc
+
+
+def _is_ours(certificate: x509.Certificate) -> bool:
+    cluster = cluster_of(certificate)
+    is_root = certificate.subject == certificate.issuer
+    return is_root and identity_in([CertificateIdentity(cluster, CertificateRole.MASTER, "m").uri]) is not None
+
+
+def _make_directory(directory: Path) -> None:
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as exc:
+        raise TorrentdistError("disk_error", path=str(directory), detail=cause_text(exc)) from exc
+
+
+def _view(directory: Path, authority: Authority, *, created: bool) -> AuthorityView:
+    print_ = fingerprint(authority.certificate)
+    return AuthorityView(dir=str(directory), cluster=authority.cluster, fingerprint=print_, created=created)
+
+
+def _issued(out: Path, identity: CertificateIdentity, facts: CertificateFacts, *, created: bool) -> IssuedView:
+    return IssuedView(
+        id=identity.id,
+        role=identity.role.value,
+        addresses=facts.addresses,
+        serial=facts.serial,
+        expires_at=facts.expires_at,
+        ca_file=str(out / CA),
+        certificate_file=str(out / CERTIFICATE),
+        key_file=str(out / KEY),
+        created=created,
+    )

@@ -1,0 +1,266 @@
+"""Makes and reads X.509 certificates: the cluster's CA, and what it issues.
+
+Always: a certificate carries exactly the identity and the addresses that the caller names, nothing
+that a requester brings but its public key. Always: a host's certificate serves both ends of a
+connection, a person's only the client's.
+Never: files or clocks; the caller passes bytes and moments. Only this package needs the library
+`cryptography`, which takes long to import, so no module that a help page needs may import this one.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.security.certificate_identity import CertificateIdentity, identity_in
+
+LIFETIME: Final = timedelta(days=30)
+AUTHORITY_LIFETIME: Final = timedelta(days=3650)
+SKEW: Final = timedelta(minutes=5)
+"""A certificate is valid from this long before it is made, for hosts whose clocks are late."""
+MOST_ADDRESSES: Final = 32
+_LABEL: Final = r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
+_HOST_NAME: Final = re.compile(rf"{_LABEL}(\.{_LABEL})*", re.ASCII)
+_LONGEST_NAME: Final = 64
+"""X.509 allows no longer names. The full id stands in the URI."""
+
+Key = ec.EllipticCurvePrivateKey
+PublicKey = ec.EllipticCurvePublicKey
+
+
+@dataclass(frozen=True)
+class Authority:
+    """A CA: its certificate and the key that signs."""
+
+    certificate: x509.Certificate
+    key: Key
+
+    @property
+    def cluster(self) -> str:
+        """The name of the cluster whose hosts this CA names."""
+        return cluster_of(self.certificate)
+
+
+@dataclass(frozen=True)
+class CertificateFacts:
+    """What a certificate says."""
+
+    identity: CertificateIdentity | None
+    addresses: tuple[str, ...]
+    serial: str
+    """Hex digits, as `host ls` shows them and as Python's ssl gives them."""
+    begins_at: float
+    expires_at: float
+
+
+def new_key() -> Key:
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+def new_authority(cluster: str, now: float) -> Authority:
+    """Makes a CA for a cluster of this name."""
+    if len(cluster) > _LONGEST_NAME or identity_in([f"torrentdist://{cluster}/master/m"]) is None:
+        raise TorrentdistError("invalid_id", kind="cluster name", text=cluster[:200])
+    key, moment = new_key(), _moment(now)
+    name = _name(f"CA of {cluster}"[:_LONGEST_NAME], cluster)
+    usage = _usage(signs_certificates=True)
+    certificate = (
+        _builder(name, name, key.public_key(), moment - SKEW, moment + AUTHORITY_LIFETIME)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(usage, critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    return Authority(certificate, key)
+
+
+def issue(
+    authority: Authority,
+    identity: CertificateIdentity,
+    addresses: Sequence[str],
+    public_key: CertificatePublicKeyTypes,
+    now: float,
+    *,
+    not_before: float = 0.0,
+) -> x509.Certificate:
+    """Issues a certificate. `not_before`: the earliest moment from which it may be valid."""
+    if not isinstance(public_key, PublicKey) or not isinstance(public_key.curve, ec.SECP256R1):
+        raise TorrentdistError("certificate_refused", detail="the key is no ECDSA key on P-256")
+    moment = _moment(now)
+    begins = max(moment - SKEW, _moment(not_before), authority.certificate.not_valid_before_utc)
+    ends = min(moment + LIFETIME, authority.certificate.not_valid_after_utc)
+    if ends <= begins:
+        raise TorrentdistError("certificate_refused", detail="the CA's own certificate has expired")
+    names = [x509.UniformResourceIdentifier(identity.uri), *map(_general_name, checked_addresses(addresses))]
+    purposes = [ExtendedKeyUsageOID.CLIENT_AUTH, *([ExtendedKeyUsageOID.SERVER_AUTH] if identity.is_host else [])]
+    subject = _name(identity.id[:_LONGEST_NAME], identity.cluster)
+    issuer_key = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key())
+    return (
+        _builder(subject, authority.certificate.subject, public_key, begins, ends)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
+        .add_extension(issuer_key, critical=False)
+        .sign(authority.key, hashes.SHA256())
+    )
+
+
+def checked_addresses(addresses: Sequence[str]) -> tuple[str, ...]:
+    """Returns the addresses in their usual spelling, sorted. Raises `invalid_address`."""
+    if len(addresses) > MOST_ADDRESSES:
+        raise TorrentdistError("too_large", what="the list of addresses", size=len(addresses), limit=MOST_ADDRESSES)
+    return tuple(sorted({_checked_address(text) for text in addresses}))
+
+
+def _checked_address(text: str) -> str:
+    bare = text.removeprefix("[").removesuffix("]")
+    try:
+        address = ipaddress.ip_address(bare)
+    except ValueError:
+        if len(text) <= 253 and _HOST_NAME.fullmatch(text) and not text.rpartition(".")[2].isdigit():
+            return text.lower()
+        raise TorrentdistError("invalid_address", text=text[:200]) from None
+    if address.is_unspecified or address.is_multicast or (address.version == 6 and address.scope_id):
+        raise TorrentdistError("invalid_address", text=text[:200])
+    return str(address)
+
+
+def _general_name(address: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(address))
+    except ValueError:
+        return x509.DNSName(address)
+
+
+def facts_of(certificate: x509.Certificate) -> CertificateFacts:
+    """Returns what a certificate says."""
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        names = x509.SubjectAlternativeName([])
+    addresses = [str(address) for address in names.get_values_for_type(x509.IPAddress)]
+    return CertificateFacts(
+        identity_in(names.get_values_for_type(x509.UniformResourceIdentifier)),
+        tuple(sorted([*addresses, *names.get_values_for_type(x509.DNSName)])),
+        serial_text(certificate.serial_number),
+        certificate.not_valid_before_utc.timestamp(),
+        certificate.not_valid_after_utc.timestamp(),
+    )
+
+
+def serial_text(number: int) -> str:
+    text = f"{number:X}"
+    return text if len(text) % 2 == 0 else f"0{text}"
+
+
+def cluster_of(authority_certificate: x509.Certificate) -> str:
+    """Returns the cluster that a CA of ours is for. Empty: it is no CA of ours."""
+    names = authority_certificate.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
+    return str(names[0].value) if len(names) == 1 else ""
+
+
+def fingerprint(certificate: x509.Certificate) -> str:
+    """Returns the SHA-256 of a certificate in hex digits."""
+    return certificate.fingerprint(hashes.SHA256()).hex()
+
+
+def is_issued_by(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
+
+
+def has_key(certificate: x509.Certificate, key: Key) -> bool:
+    """Whether the certificate is about this key."""
+    return certificate.public_key() == key.public_key()
+
+
+def key_pem(key: Key) -> bytes:
+    pkcs8, plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    return key.private_bytes(serialization.Encoding.PEM, pkcs8, plain)
+
+
+def certificate_pem(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def public_key_pem(key: PublicKey) -> bytes:
+    info = serialization.PublicFormat.SubjectPublicKeyInfo
+    return key.public_bytes(serialization.Encoding.PEM, info)
+
+
+def parse_certificate(pem: bytes) -> x509.Certificate:
+    """Reads the first certificate of a PEM text. Raises ValueError."""
+    return x509.load_pem_x509_certificate(pem)
+
+
+def parse_key(pem: bytes) -> Key:
+    """Reads a private key. Raises ValueError."""
+    try:
+        key = serialization.load_pem_private_key(pem, password=None)
+    except TypeError as exc:
+        raise ValueError("the key is encrypted") from exc
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise ValueError("it is no ECDSA key")
+    return key
+
+
+def parse_public_key(pem: bytes) -> PublicKey:
+    """Reads a public key on P-256. Raises ValueError."""
+    key = serialization.load_pem_public_key(pem)
+    if not isinstance(key, PublicKey) or not isinstance(key.curve, ec.SECP256R1):
+        raise ValueError("it is no ECDSA key on P-256")
+    return key
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: PublicKey, begins: datetime, ends: datetime
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(begins)
+        .not_valid_after(ends)
+    )
+
+
+def _name(common: str, organization: str) -> x509.Name:
+    common_name = x509.NameAttribute(NameOID.COMMON_NAME, common)
+    return x509.Name([x509.NameAttribute(NameOID.ORGANIZATION_NAME, organization), common_name])
+
+
+def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _moment(seconds: float) -> datetime:
+    return datetime.fromtimestamp(int(seconds), UTC)
