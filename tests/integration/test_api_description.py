@@ -6,14 +6,17 @@ from __future__ import annotations
 
 import re
 import socket
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from torrentdist.host.http.operation import operations_of
 from torrentdist.master.daemon import Master
 from torrentdist.model.configuration.config import ApiConfig, Config, MasterConfig, ZooKeeperConfig
+from torrentdist.security.authorization import BOUND_ROLES
 
 pytestmark = pytest.mark.anyio
 
@@ -31,13 +34,9 @@ OF_ROLES = {
         "POST /v1/jobs/{}/rebalance",
         "DELETE /v1/jobs/{}",
     },
-    "host": {
-        "GET /announce/{}",
-        "GET /v1/snapshot",
-        "POST /v1/heartbeat",
-        "POST /v1/swarm",
-        "PUT /v1/metafiles/{}",
-    },
+    "host": {"GET /v1/snapshot", "POST /v1/heartbeat"},
+    "anyone": {"GET /livez", "GET /announce/{}"},
+    "reader": {"POST /v1/swarm", "PUT /v1/metafiles/{}"},
 }
 """Operations that are neither a read for everybody nor the operator's, by the role that they are
 meant for."""
@@ -50,8 +49,7 @@ LARGEST_REQUEST = 123_456
 
 
 @pytest.fixture
-async def operations(tmp_path: Path) -> dict[str, Any]:
-    """The operations that a master describes, by method and path."""
+async def master(tmp_path: Path) -> AsyncIterator[Master]:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         silent = f"127.0.0.1:{taken.getsockname()[1]}"
         config = Config(
@@ -62,10 +60,16 @@ async def operations(tmp_path: Path) -> dict[str, Any]:
         master = Master(config, repair_acls=False)
         await master.start()
         try:
-            async with httpx.AsyncClient(trust_env=False) as http:
-                described = (await http.get(f"{master.url()}/openapi.json")).json()
+            yield master
         finally:
             await master.stop()
+
+
+@pytest.fixture
+async def operations(master: Master) -> dict[str, Any]:
+    """The operations that a master describes, by method and path."""
+    async with httpx.AsyncClient(trust_env=False) as http:
+        described = (await http.get(f"{master.url()}/openapi.json")).json()
     return {
         f"{method.upper()} {unnamed(path)}": operation
         for path, methods in described["paths"].items()
@@ -105,6 +109,15 @@ async def test_every_operation_has_the_role_of_the_table(operations: dict[str, A
 async def test_the_protocol_page_names_every_operation_and_its_role(operations: dict[str, Any]) -> None:
     """A request that the page leaves out, or gives another role, misleads who writes a client."""
     assert documented() == {name: op["x-role"] for name, op in operations.items()}
+
+
+@pytest.mark.case("F5")
+async def test_every_operation_that_a_pattern_binds_names_its_bundle(master: Master) -> None:
+    """A token for one team's bundles could change those of another team by this operation."""
+    bound = [operation for operation in operations_of(*master._routers()) if operation.role in BOUND_ROLES]
+
+    assert OF_ROLES["uploader"] | OF_ROLES["submitter"] == {unnamed(operation.request) for operation in bound}
+    assert [] == [operation.request for operation in bound if operation.target is None]
 
 
 async def test_what_changes_records_takes_a_request_id(operations: dict[str, Any]) -> None:

@@ -6,11 +6,13 @@ import httpx
 import pytest
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from torrentdist.host.http.authentication import Authentication, authenticate, principal_of
-from torrentdist.host.http.operation import Operation, api_app, body_of
-from torrentdist.host.http.web import json_response
-from torrentdist.security.principal import LOCAL, STRANGER, TOKEN_HOLDER, Principal, Role
+from torrentdist.host.http.operation import Operation, api_app, body_of, open_prefixes
+from torrentdist.host.http.web import PRINCIPAL, json_response
+from torrentdist.model.ids import BundleId
+from torrentdist.security.principal import LOCAL, STRANGER, TOKEN_HOLDER, Principal, Proof, Role
 
 pytestmark = pytest.mark.anyio
 
@@ -26,15 +28,19 @@ async def measure(request: Request) -> Response:
     return json_response(len(await body_of(request)))
 
 
+async def etl(_: Request) -> list[BundleId]:
+    return [BundleId("etl-1")]
+
+
 OPERATIONS = [
     Operation("GET", "/v1/sender", tell, list[str], "the sender", Role.READER),
-    Operation("GET", "/open", tell, list[str], "the sender", Role.READER),
-    Operation("POST", "/v1/body", measure, int, "the length of the body", Role.UPLOADER, max_body=10),
+    Operation("GET", "/open", tell, list[str], "the sender", Role.ANYONE),
+    Operation("POST", "/v1/body", measure, int, "the length of the body", Role.UPLOADER, max_body=10, target=etl),
 ]
 
 
 def client(token: str | None) -> httpx.AsyncClient:
-    app = Authentication(api_app(OPERATIONS), token, ("/open",))
+    app = Authentication(api_app(OPERATIONS), token, open_prefixes(OPERATIONS))
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://daemon")
 
 
@@ -48,7 +54,8 @@ def told(principal: Principal) -> list[str]:
         ("", None, LOCAL),
         ("Bearer secret", TOKEN, TOKEN_HOLDER),
         ("Bearer secrets", TOKEN, None),
-        ("bearer secret", TOKEN, None),
+        ("bearer secret", TOKEN, TOKEN_HOLDER),
+        ("Basic secret", TOKEN, None),
         ("", TOKEN, None),
         ("Bearer s\u00e9cret", TOKEN, None),
     ],
@@ -99,3 +106,34 @@ async def test_a_method_that_no_operation_has_is_answered_with_those_that_exist(
 
     assert (405, "OPTIONS, POST") == (wrong.status_code, wrong.headers["allow"])
     assert (204, "OPTIONS, POST") == (asked.status_code, asked.headers["allow"])
+
+
+async def test_a_role_decides_before_the_handler_runs() -> None:
+    """F5: a reader's request would change the cluster before it is refused."""
+    reader = Principal("ann", Role.READER, Proof.TOKEN)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(sent_by(reader)), base_url="http://daemon") as http:
+        allowed, refused = await http.get("/v1/sender"), await http.post("/v1/body", content=b"x")
+
+    assert (200, 403) == (allowed.status_code, refused.status_code)
+    assert ("role_needed", "uploader") == (refused.json()["error"], refused.json()["fields"]["needed"])
+
+
+@pytest.mark.parametrize(("pattern", "expected"), [("*", 200), ("etl-*", 200), ("etl", 403), ("web-*", 403)])
+async def test_a_pattern_decides_before_the_handler_runs(pattern: str, expected: int) -> None:
+    """F5: a token for one team's bundles would change those of another team."""
+    uploader = Principal("ann", Role.UPLOADER, Proof.TOKEN, bundles=pattern)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(sent_by(uploader)), base_url="http://daemon") as http:
+        answer = await http.post("/v1/body", content=b"x")
+
+    assert expected == answer.status_code
+
+
+def sent_by(principal: Principal) -> ASGIApp:
+    """The operations, for requests of this sender."""
+    app = api_app(OPERATIONS)
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        scope[PRINCIPAL] = principal
+        await app(scope, receive, send)
+
+    return answer

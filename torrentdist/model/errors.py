@@ -39,6 +39,7 @@ ERRORS: Mapping[str, ErrorKind] = {
     # usage and config
     "usage": ErrorKind(2, 400, "{detail}", "See --help."),
     "invalid_id": ErrorKind(2, 400, "{kind} {text!r} is not valid", "Use 1 to 128 letters, digits, '.', '_' and '-', starting with a letter or digit."),
+    "invalid_pattern": ErrorKind(2, 400, "{text!r} is no pattern of bundle ids", "Use letters, digits, '.', '_', '-', '*' for any text and '?' for one character, as in 'etl-*'. Quote it for the shell."),
     "invalid_digest": ErrorKind(2, 400, "{text!r} is not a digest", "A digest is 64 lower-case hex digits, as `bundle show` prints it."),
     "invalid_request": ErrorKind(2, 400, "the request is not understood: {detail}", "docs/protocol.md and /openapi.json describe every request."),
     "invalid_metafile": ErrorKind(2, 400, "the metafile is refused: {detail}", "Make it with `torrentdist upload`; other v2 torrents lack the manifest."),
@@ -83,6 +84,11 @@ ERRORS: Mapping[str, ErrorKind] = {
     # not allowed
     "unauthorized": ErrorKind(4, 401, "the token is missing or wrong", "Put the cluster's token into a file and name it in client.token_file."),
     "forbidden": ErrorKind(4, 403, "{detail}", "Ask the operator of the cluster."),
+    "role_needed": ErrorKind(4, 403, "{name!r} has the role {role}, and {operation} needs the role {needed}", "Ask an operator for a token of that role: `torrentdist token create NAME --role {needed}`. `torrentdist whoami` shows what you have."),
+    "hosts_only": ErrorKind(4, 403, "{operation} is for the cluster's hosts, and {name!r} is none", "Only daemons need it: they prove themselves by the token of api.token_file."),
+    "pattern_mismatch": ErrorKind(4, 403, "{name!r} may change and run bundles that match {pattern!r}, and {id} does not match", "Choose an id that matches, or ask an operator for a token with another --bundles."),
+    "token_expired": ErrorKind(4, 401, "the token {name!r} has expired", "Ask an operator for a new one: `torrentdist token create`."),
+    "token_revoked": ErrorKind(4, 401, "the token {name!r} was revoked", "Ask an operator for a new one: `torrentdist token create`."),
     "job_refused": ErrorKind(4, 403, "job {id!r} is refused: {detail}", "The cluster's own rules (jobs.validator) say so: change the job, or ask the operator."),
     "issuing_elsewhere": ErrorKind(4, 403, "this cluster's certificates are not issued here: {detail}", "Get the certificate from where the CA's key is (cert-manager, SPIFFE, your corporate CA). docs/security.md says what it must carry."),
     "acl_mismatch": ErrorKind(4, 403, "ZooKeeper's {path} is open to others: {detail}", "Start a master once with --repair-acls."),
@@ -128,6 +134,7 @@ ERRORS: Mapping[str, ErrorKind] = {
     "not_a_report": ErrorKind(9, 409, "{path} is not a report's directory: it holds {found}", "Choose another --out: a directory that is empty, does not exist yet, or was made by an earlier report."),
     "dest_exists": ErrorKind(9, 409, "{path} exists and holds other content", "Choose another destination, or replace it with --force."),
     "tree_not_empty": ErrorKind(9, 409, "ZooKeeper's tree is not empty: it holds {path}", "A backup is restored only into a tree that holds nothing but what running daemons put there by themselves. Nothing was changed. If what is there is not wanted: stop the masters, delete the chroot, try again."),
+    "token_exists": ErrorKind(9, 409, "there is already a token {name!r}", "`torrentdist token revoke {name}` ends it; then the name is free. A token's text is shown once, when it is made."),
     "request_reused": ErrorKind(9, 409, "request id {id!r} was used before for other content", "Use a fresh request id for every mutation."),
     # partly
     "partly": ErrorKind(10, 200, "{detail}", "It goes on in the background; run the same command again to wait for it."),

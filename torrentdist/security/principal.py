@@ -14,10 +14,12 @@ from torrentdist.security.certificate_identity import CertificateIdentity
 
 
 class Role(StrEnum):
-    """The roles of the cluster. Each operation names the role that it is meant for."""
+    """The roles of the cluster. Each operation names the role that it needs."""
 
+    ANYONE = "anyone"
+    """Needs no proof: health checks, and the announce whose key is in its path."""
     READER = "reader"
-    """May read everything but backups and snapshots."""
+    """May read everything but backups and snapshots, and download."""
     UPLOADER = "uploader"
     """May also upload and distribute bundles."""
     SUBMITTER = "submitter"
@@ -33,10 +35,15 @@ class Proof(StrEnum):
 
     NONE = "none"
     TOKEN = "token"
+    """A token with a name, that an operator made."""
+    TOKEN_FILE = "token-file"
+    """The token that the daemons share."""
     CONNECTION = "connection"
     """The kernel names the user at the other end of a loopback connection."""
     CERTIFICATE = "certificate"
     """TLS verified a certificate of the cluster's CA that carries the name."""
+    METAFILE_PASS = "metafile-pass"
+    """A master sent it here for one metafile."""
 
 
 @dataclass(frozen=True)
@@ -48,14 +55,26 @@ class Principal:
     how: Proof
     certificate: CertificateIdentity | None = None
     """The holder of the certificate, where that is the proof."""
+    bundles: str = "*"
+    """The pattern that a bundle's id must match for its changes and its jobs."""
+    expires_at: float | None = None
+    """The time at which its token expires, by ZooKeeper's clock. None: never."""
+    speaks_for_hosts: bool = False
+    """Whether it may also do what only hosts do. The daemons' shared token is such a proof."""
+
+    @property
+    def is_host(self) -> bool:
+        return self.role is Role.HOST or self.speaks_for_hosts
 
 
-LOCAL = Principal("anonymous", Role.OPERATOR, Proof.NONE)
+LOCAL = Principal("anonymous", Role.OPERATOR, Proof.NONE, speaks_for_hosts=True)
 """A program on this machine: without a token, a daemon listens on loopback only."""
-STRANGER = Principal("anonymous", Role.READER, Proof.NONE)
-"""The sender of a request to a path that is open to everybody."""
-TOKEN_HOLDER = Principal("token", Role.OPERATOR, Proof.TOKEN)
-"""The sender of the cluster's token."""
+STRANGER = Principal("anonymous", Role.ANYONE, Proof.NONE)
+"""A sender without any proof, on a daemon that has a token."""
+VISITOR = Principal("anonymous", Role.READER, Proof.NONE)
+"""A user of this host whom the gateway lets see its health, and nothing else."""
+TOKEN_HOLDER = Principal("token", Role.OPERATOR, Proof.TOKEN_FILE, speaks_for_hosts=True)
+"""The sender of the token that the daemons share."""
 
 
 def host_user(user_id: int) -> Principal:

@@ -30,8 +30,9 @@ def authenticate(authorization: str, token: str | None) -> Principal | None:
     """Returns the principal of an Authorization header; None if it does not prove the token."""
     if token is None:
         return LOCAL
-    is_token = hmac.compare_digest(authorization.encode(), f"Bearer {token}".encode())
-    return TOKEN_HOLDER if is_token else None
+    scheme, _, given = authorization.partition(" ")
+    is_token = hmac.compare_digest(given.strip().encode(), token.encode())
+    return TOKEN_HOLDER if is_token and scheme.lower() == "bearer" else None
 
 
 def holder_of(scope: Scope) -> Principal | None:

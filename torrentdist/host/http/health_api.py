@@ -26,7 +26,7 @@ class HealthApi:
         self._metrics = metrics
 
     def operations(self) -> Iterator[Operation]:
-        yield Operation("GET", "/livez", self.livez, None, "the process answers", Role.READER)
+        yield Operation("GET", "/livez", self.livez, None, "the process answers", Role.ANYONE)
         summary = "whether it can do its work; failing checks by name"
         yield Operation("GET", "/readyz", self.readyz, HealthView, summary, Role.READER)
         yield Operation("GET", "/metrics", self.metrics, None, "Prometheus text", Role.READER)

@@ -1,8 +1,8 @@
 """One operation of an HTTP API: its route, its handler, and what the API description says about it.
 
-Always: masters and gateways build their routes from operations alone; a handler reads at most
-`max_body` bytes.
-Never: decide whether a sender may use an operation.
+Always: masters and gateways build their routes from operations alone. Before its handler runs, the
+sender's role and pattern are checked; a handler reads at most `max_body` bytes.
+Never: decide who may do what; security/authorization.py does.
 """
 
 from __future__ import annotations
@@ -16,15 +16,22 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from torrentdist.host.http.authentication import principal_of
 from torrentdist.host.http.web import on_http_error, on_torrentdist_error, on_unexpected_error, read_body
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import BundleId
+from torrentdist.security.authorization import ALL_BUNDLES, check_bundles, check_role
 from torrentdist.security.principal import Role
 
 Handler = Callable[[Request], Awaitable[Response]]
 OnError = Callable[[Request, Exception], Awaitable[Response]]
+Target = Callable[[Request], Awaitable[Iterable[BundleId]]]
+"""Returns the ids of the bundle that a request is about. The same content may have several."""
 
 _OPERATION: Final = "torrentdist.operation"
 """The key of the operation in a request's scope."""
+_BODY: Final = "torrentdist.body"
+"""The key of a body that was read before."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +43,7 @@ class Operation:
     """Type of the JSON answer; None: the answer is not JSON."""
     summary: str
     role: Role
-    """The lowest role of a person that may use it, or `host`."""
+    """The lowest role of a person that may use it, `anyone`, or `host`."""
     body: Any = None
     """Type of the JSON body; None: the body is not JSON, or there is none."""
     max_body: int = 0
@@ -47,11 +54,18 @@ class Operation:
     If so, a retry under the same request id gets the first answer."""
     paged: bool = False
     """Whether the answer is a list that `after` and `limit` cut into pages."""
+    target: Target | None = None
+    """The bundle that an operation of uploaders and submitters changes or runs."""
 
     @property
     def name(self) -> str:
         """The name of the handler."""
         return str(getattr(self.handler, "__name__", ""))
+
+    @property
+    def request(self) -> str:
+        """Its method and path, as people are told of it."""
+        return f"{self.method} {self.path}"
 
 
 class Router(Protocol):
@@ -69,7 +83,10 @@ async def body_of(request: Request) -> bytes:
     """Returns the body of the request, or raises `too_large` if its operation allows less."""
     operation = request.scope[_OPERATION]
     assert isinstance(operation, Operation)
-    return await read_body(request, operation.max_body)
+    if _BODY not in request.scope:
+        request.scope[_BODY] = await read_body(request, operation.max_body)
+    body: bytes = request.scope[_BODY]
+    return body
 
 
 def unchanged(handler: Handler) -> Handler:
@@ -100,6 +117,15 @@ def api_app(
 def _endpoint(operation: Operation, handler: Handler) -> Handler:
     async def answer(request: Request) -> Response:
         request.scope[_OPERATION] = operation
+        principal = principal_of(request)
+        check_role(principal, operation.role, operation.request)
+        if operation.target is not None and principal.bundles != ALL_BUNDLES:
+            check_bundles(principal, await operation.target(request))
         return await handler(request)
 
     return answer
+
+
+def open_prefixes(operations: Iterable[Operation]) -> tuple[str, ...]:
+    """Returns how the paths of operations begin that need no proof."""
+    return tuple(op.path.partition("{")[0] for op in operations if op.role is Role.ANYONE)

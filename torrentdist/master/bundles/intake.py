@@ -72,14 +72,15 @@ class Intake:
 
         A digest that no bundle names any more does not count.
         """
-        return frozenset(digest for digest in self._appends if self._bundles_of(digest))
+        return frozenset(digest for digest in self._appends if self.bundles_of(digest))
 
     def is_active(self, digest: Digest, within: float) -> bool:
         """Whether its uploader was heard in the last `within` seconds."""
         append = self._appends.get(digest)
         return append is not None and append.heard >= time.monotonic() - within
 
-    def _bundles_of(self, digest: Digest) -> list[BundleId]:
+    def bundles_of(self, digest: Digest) -> list[BundleId]:
+        """Returns the ids under which this content was uploaded, removed ones too."""
         self._index.follow(self._mirror.snapshot)
         return self._index.bundles_of(digest)
 
@@ -159,7 +160,7 @@ class Intake:
         return await self._operations.finish_upload(mutation, bundle)
 
     def _bundle_of(self, digest: Digest) -> BundleId:
-        for bundle in self._bundles_of(digest):
+        for bundle in self.bundles_of(digest):
             if self._mirror.snapshot.bundles[bundle].record.state is not BundleState.REMOVED:
                 return bundle
         raise TorrentdistError("not_found", what=f"an opened upload of {digest}")

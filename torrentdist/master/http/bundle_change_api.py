@@ -16,7 +16,7 @@ from torrentdist.host.http.operation import Operation, body_of
 from torrentdist.host.http.web import decode_body, number_parameter
 from torrentdist.master.bundles.bundle_operations import BundleOperations, targets
 from torrentdist.master.bundles.bundle_views import fleet_view
-from torrentdist.master.http.mutation_requests import LONGEST_WAIT, answered, bundle_of, mutation_of
+from torrentdist.master.http.mutation_requests import LONGEST_WAIT, answered, bundle_of, bundle_target, mutation_of
 from torrentdist.master.jobs.job_service import JobService
 from torrentdist.master.leading.leadership import Leadership
 from torrentdist.master.swarm.swarms import Swarms
@@ -56,6 +56,7 @@ class BundleChangeApi:
             body=DistributeBody,
             max_body=self._max_body,
             changes=True,
+            target=bundle_target,
         )
         summary = "remove the bundles that nobody uses"
         yield Operation("POST", "/v1/prune", self.prune, UnusedView, summary, Role.OPERATOR, changes=True)

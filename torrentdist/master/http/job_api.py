@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from starlette.requests import Request
 from starlette.responses import Response
 
-from torrentdist.host.http.operation import Operation, body_of
+from torrentdist.host.http.operation import Handler, Operation, body_of
 from torrentdist.host.http.web import decode_body, json_response, number_parameter
 from torrentdist.master.http.mutation_requests import LONGEST_WAIT, MAX_JSON_BYTES, answered, mutation_of, page_of
 from torrentdist.master.jobs.job_operations import find_job
@@ -20,6 +20,7 @@ from torrentdist.master.jobs.lifecycle import Activate, Deactivate, Kill, Rebala
 from torrentdist.master.leading.leadership import Leadership
 from torrentdist.master.reads.saved_records import Records
 from torrentdist.model import ids
+from torrentdist.model.ids import BundleId
 from torrentdist.model.wire.job_messages import JobView, SubmitBody
 from torrentdist.security.principal import Role
 
@@ -45,15 +46,28 @@ class JobApi:
             body=SubmitBody,
             max_body=MAX_JSON_BYTES,
             changes=True,
+            target=self._submitted,
         )
         summary = "let its workers run"
-        yield Operation("POST", f"{one}/activate", self.activate, JobView, summary, Role.SUBMITTER, changes=True)
+        yield self._steering("POST", f"{one}/activate", self.activate, summary)
         summary = "stop its workers and keep their places"
-        yield Operation("POST", f"{one}/deactivate", self.deactivate, JobView, summary, Role.SUBMITTER, changes=True)
+        yield self._steering("POST", f"{one}/deactivate", self.deactivate, summary)
         summary = "spread it anew after ?wait= with ?workers="
-        yield Operation("POST", f"{one}/rebalance", self.rebalance, JobView, summary, Role.SUBMITTER, changes=True)
+        yield self._steering("POST", f"{one}/rebalance", self.rebalance, summary)
         summary = "deactivate now, remove after ?wait="
-        yield Operation("DELETE", one, self.kill, JobView, summary, Role.SUBMITTER, changes=True)
+        yield self._steering("DELETE", one, self.kill, summary)
+
+    def _steering(self, method: str, path: str, handler: Handler, summary: str) -> Operation:
+        role = Role.SUBMITTER
+        return Operation(method, path, handler, JobView, summary, role, changes=True, target=self._bundle_of_job)
+
+    async def _submitted(self, request: Request) -> tuple[BundleId]:
+        self._leadership.fence()  # refuse before the body is read
+        return (ids.bundle_id(decode_body(await body_of(request), SubmitBody).bundle),)
+
+    async def _bundle_of_job(self, request: Request) -> tuple[BundleId]:
+        self._leadership.fence()
+        return (find_job(self._records.snapshot(), self._name(request)).record.bundle,)
 
     async def jobs(self, request: Request) -> Response:
         self._only_leader_unless_any(request)

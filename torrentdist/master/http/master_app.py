@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 
 from torrentdist.cluster.records.mirror import Mirror
 from torrentdist.host.http.authentication import Authentication
-from torrentdist.host.http.operation import Operation, Router, api_app, operations_of
+from torrentdist.host.http.operation import Operation, Router, api_app, open_prefixes, operations_of
 from torrentdist.host.http.web import json_response, on_torrentdist_error
 from torrentdist.master.http.openapi import openapi_document
 from torrentdist.master.leading.leadership import Leadership
@@ -24,10 +24,6 @@ from torrentdist.master.reads.answer_freshness import Fresh, confirmed
 from torrentdist.master.reads.saved_records import Records
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.security.principal import Role
-
-OPEN_PREFIXES = ("/livez", "/announce/")
-"""Paths that need no token: a health check, and the announce of stock BitTorrent clients, whose key
-is in the path."""
 
 
 def master_app(
@@ -44,7 +40,7 @@ def master_app(
         around=lambda handler: confirmed(handler, mirror, records),
         on_error=_error_answer(records),
     )
-    return Authentication(Fresh(app, mirror, records, leadership.is_leader), token, OPEN_PREFIXES)
+    return Authentication(Fresh(app, mirror, records, leadership.is_leader), token, open_prefixes(operations))
 
 
 def _error_answer(records: Records) -> Callable[[Request, Exception], Awaitable[Response]]:

@@ -59,7 +59,7 @@ class MetafileApi:
         yield Operation("GET", of_bundle, self.metafile, None, "the BitTorrent v2 metafile", Role.READER)
         yield Operation("GET", of_digest, self.metafile_by_digest, None, "the metafile of a digest", Role.READER)
         summary = "a metafile that the masters have lost"
-        yield Operation("PUT", of_digest, self.restore_metafile, None, summary, Role.HOST, max_body=self._max_body)
+        yield Operation("PUT", of_digest, self.restore_metafile, None, summary, Role.READER, max_body=self._max_body)
         summary = "what the plug-in's upload() made"
         yield Operation("GET", f"{of_digest}/plugin", self.plugin_metafile, None, summary, Role.READER)
 

@@ -29,6 +29,11 @@ def bundle_of(request: Request) -> BundleId:
     return ids.bundle_id(request.path_params["id"])
 
 
+async def bundle_target(request: Request) -> tuple[BundleId]:
+    """Returns the bundle that the path names, for the check of the sender's pattern."""
+    return (bundle_of(request),)
+
+
 def digest_of(request: Request) -> Digest:
     """Returns the digest that the path names."""
     return ids.digest(request.path_params["digest"])

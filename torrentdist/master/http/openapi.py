@@ -16,6 +16,7 @@ from torrentdist import __version__
 from torrentdist.host.http.operation import Operation
 from torrentdist.master.reads.paging import MOST
 from torrentdist.model.wire.headers import REQUEST_ID, ZXID
+from torrentdist.security.principal import Role
 
 _REF = "#/components/schemas/{name}"
 _ZXID = {"type": "integer", "minimum": 0}
@@ -41,7 +42,10 @@ _PAGE = [
 
 
 def openapi_document(operations: Sequence[Operation]) -> dict[str, Any]:
-    """Returns the document that describes these operations; `x-role` names the role of each."""
+    """Returns the document that describes these operations.
+
+    `x-role` names the role that each needs, and `x-roles` is the whole table.
+    """
     types = [t for op in operations for t in (op.answer, op.body) if t is not None]
     schemas, components = msgspec.json.schema_components(types, ref_template=_REF)
     by_type = {repr(t): s for t, s in zip(types, schemas, strict=True)}
@@ -55,6 +59,7 @@ def openapi_document(operations: Sequence[Operation]) -> dict[str, Any]:
         "paths": paths,
         "components": {"schemas": components, "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
         "security": [{"token": []}, {}],
+        "x-roles": {role.value: [op.request for op in operations if op.role is role] for role in Role},
     }
 
 

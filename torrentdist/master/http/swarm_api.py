@@ -33,11 +33,11 @@ class SwarmApi:
             self.swarm,
             SwarmAnswer,
             "a peer tells which swarms it is in",
-            Role.HOST,
+            Role.READER,
             body=SwarmAnnounce,
             max_body=MAX_ANNOUNCE_BYTES,
         )
-        yield Operation("GET", "/announce/{key}", self.tracker, None, "the BitTorrent announce", Role.HOST)
+        yield Operation("GET", "/announce/{key}", self.tracker, None, "the BitTorrent announce", Role.ANYONE)
         summary = "whether this master can connect back to a port of the sender"
         yield Operation("GET", "/v1/dial", self.dial, DialView, summary, Role.READER)
 

@@ -15,8 +15,9 @@ from torrentdist.host.http.operation import Operation, body_of
 from torrentdist.host.http.web import json_response, number_parameter
 from torrentdist.host.process.heavy_work import in_heavy_thread
 from torrentdist.master.bundles.intake import Intake
-from torrentdist.master.http.mutation_requests import answered, bundle_of, digest_of, mutation_of
+from torrentdist.master.http.mutation_requests import answered, bundle_of, bundle_target, digest_of, mutation_of
 from torrentdist.master.leading.leadership import Leadership
+from torrentdist.model.ids import BundleId
 from torrentdist.model.wire.bundle_messages import BundleView, UploadOffset
 from torrentdist.security.principal import Role
 
@@ -39,6 +40,7 @@ class UploadApi:
             Role.UPLOADER,
             max_body=self._max_body,
             changes=True,
+            target=bundle_target,
         )
         yield Operation(
             "PUT",
@@ -48,6 +50,7 @@ class UploadApi:
             "append bytes at an offset",
             Role.UPLOADER,
             max_body=self._max_body,
+            target=self._uploaded,
         )
         yield Operation("GET", "/v1/uploads/{digest}", self.upload_offset, UploadOffset, "where to go on", Role.READER)
         yield Operation(
@@ -58,7 +61,12 @@ class UploadApi:
             "verify and publish",
             Role.UPLOADER,
             changes=True,
+            target=self._uploaded,
         )
+
+    async def _uploaded(self, request: Request) -> list[BundleId]:
+        self._leadership.fence()
+        return self._intake.bundles_of(digest_of(request))
 
     async def open_upload(self, request: Request) -> Response:
         bundle = bundle_of(request)

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from torrentdist.host.http.web import PRINCIPAL, json_response
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.security.principal import STRANGER, host_user
+from torrentdist.security.principal import VISITOR, host_user
 
 Address = tuple[str, int]
 OPEN_PATHS = ("/livez", "/readyz", "/metrics")
@@ -70,7 +70,7 @@ class OnlyUsers:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._users and scope["type"] == "http" and scope["path"] in OPEN_PATHS:
-            scope[PRINCIPAL] = STRANGER
+            scope[PRINCIPAL] = VISITOR
         elif self._users and scope["type"] == "http":
             client, server = tuple(scope["client"]), tuple(scope["server"])
             user = await asyncio.to_thread(lambda: user_of(client, server, _tables()))

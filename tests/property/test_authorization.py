@@ -1,0 +1,89 @@
+"""Authorization as a table: what each role may use, and on which bundles."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.security.authorization import BOUND_ROLES, check_bundles, check_role, may_change, may_use
+from torrentdist.security.principal import STRANGER, Principal, Proof, Role
+
+pytestmark = pytest.mark.case("F5")
+
+PEOPLE = (Role.ANYONE, Role.READER, Role.UPLOADER, Role.SUBMITTER, Role.OPERATOR)
+"""The roles of people, the weakest first."""
+IDS = st.text("ab-.1", min_size=1, max_size=8)
+PATTERNS = st.text("ab-.1*?", min_size=1, max_size=8)
+
+
+def principal(role: Role, bundles: str = "*", *, speaks_for_hosts: bool = False) -> Principal:
+    return Principal("ann", role, Proof.TOKEN, bundles=bundles, speaks_for_hosts=speaks_for_hosts)
+
+
+@given(st.sampled_from(PEOPLE), st.sampled_from(PEOPLE), PATTERNS)
+def test_a_person_may_use_what_the_own_role_or_a_lower_one_needs(role: Role, needed: Role, pattern: str) -> None:
+    """A reader could submit jobs, or an operator could not read."""
+    assert (PEOPLE.index(role) >= PEOPLE.index(needed)) == may_use(principal(role, pattern), needed)
+
+
+@given(st.sampled_from(Role), st.booleans())
+def test_only_hosts_may_use_what_hosts_need(role: Role, speaks_for_hosts: bool) -> None:
+    """An operator's own token would be enough to pose as every host of the cluster."""
+    sender = principal(role, speaks_for_hosts=speaks_for_hosts)
+
+    assert (role is Role.HOST or speaks_for_hosts) == may_use(sender, Role.HOST)
+
+
+@given(st.sampled_from(PEOPLE[2:]))
+def test_a_host_reads_and_changes_nothing(needed: Role) -> None:
+    """A stolen host certificate would be enough to upload, or to submit a job."""
+    host = principal(Role.HOST)
+
+    assert (True, False) == (may_use(host, Role.READER), may_use(host, needed))
+
+
+@given(st.sampled_from(Role), PATTERNS, st.lists(IDS, max_size=3))
+def test_a_pattern_binds_uploaders_and_submitters_alone(role: Role, pattern: str, ids: list[str]) -> None:
+    """A token for one team's bundles could change those of another team."""
+    allowed = role not in BOUND_ROLES or pattern == "*" or any(fnmatchcase(id_, pattern) for id_ in ids)
+
+    assert allowed == may_change(principal(role, pattern), ids)
+
+
+@given(st.sampled_from(Role), st.sampled_from(Role))
+def test_a_refusal_names_the_role_that_is_missing(role: Role, needed: Role) -> None:
+    """A user who is refused could not tell what to ask for."""
+    sender = STRANGER if role is Role.ANYONE else principal(role)
+    if may_use(sender, needed):
+        check_role(sender, needed, "POST /v1/jobs")
+        return
+    with pytest.raises(TorrentdistError) as caught:
+        check_role(sender, needed, "POST /v1/jobs")
+
+    if sender == STRANGER:
+        assert "unauthorized" == caught.value.code
+    elif needed is Role.HOST:
+        assert "hosts_only" == caught.value.code
+    else:
+        assert ("role_needed", needed) == (caught.value.code, caught.value.fields["needed"])
+        assert f"--role {needed}" in caught.value.hint
+
+
+@given(st.sampled_from(BOUND_ROLES), PATTERNS.filter(lambda text: text != "*"), IDS)
+def test_a_refusal_names_the_pattern_that_does_not_match(role: Role, pattern: str, bundle: str) -> None:
+    """A user who is refused would not know which ids are allowed."""
+    if fnmatchcase(bundle, pattern):
+        check_bundles(principal(role, pattern), [bundle])
+        return
+    with pytest.raises(TorrentdistError) as caught:
+        check_bundles(principal(role, pattern), [bundle])
+
+    assert ("pattern_mismatch", True, True) == (
+        caught.value.code,
+        repr(pattern) in caught.value.message,
+        bundle in caught.value.message,
+    )

@@ -1,0 +1,63 @@
+"""Decides whether a principal may use an operation, and on which bundles.
+
+Always: what is not allowed here is refused. A role includes the roles below it; the role of hosts
+is apart, and includes reading.
+Pure: no I/O and no clock.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from typing import Final
+
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import MAX_ID_LENGTH
+from torrentdist.security.principal import STRANGER, Principal, Role
+
+ALL_BUNDLES: Final = "*"
+_RANK: Final = {Role.ANYONE: 0, Role.HOST: 1, Role.READER: 1, Role.UPLOADER: 2, Role.SUBMITTER: 3, Role.OPERATOR: 4}
+BOUND_ROLES: Final = (Role.UPLOADER, Role.SUBMITTER)
+"""The roles that a pattern binds. Each operation of theirs names the bundles that it is about."""
+_PATTERN: Final = re.compile(r"[A-Za-z0-9._*?-]+", re.ASCII)
+
+
+def may_use(principal: Principal, needed: Role) -> bool:
+    """Whether the principal may use operations that need this role."""
+    if needed is Role.HOST:
+        return principal.is_host
+    return _RANK[principal.role] >= _RANK[needed]
+
+
+def may_change(principal: Principal, bundles: Iterable[str]) -> bool:
+    """Whether the principal's pattern allows one of the ids under which this content is known."""
+    if principal.role not in BOUND_ROLES or principal.bundles == ALL_BUNDLES:
+        return True
+    return any(fnmatchcase(bundle, principal.bundles) for bundle in bundles)
+
+
+def check_role(principal: Principal, needed: Role, operation: str) -> None:
+    """Raises the error that says which role is missing."""
+    if may_use(principal, needed):
+        return
+    if principal == STRANGER:
+        raise TorrentdistError("unauthorized")
+    if needed is Role.HOST:
+        raise TorrentdistError("hosts_only", name=principal.name, operation=operation)
+    raise TorrentdistError("role_needed", name=principal.name, role=principal.role, needed=needed, operation=operation)
+
+
+def check_bundles(principal: Principal, bundles: Iterable[str]) -> None:
+    """Raises the error that names the pattern that none of these ids matches."""
+    bundles = sorted(bundles)
+    if not may_change(principal, bundles):
+        named = ", ".join(bundles) or "an unknown bundle"
+        raise TorrentdistError("pattern_mismatch", name=principal.name, pattern=principal.bundles, id=named)
+
+
+def checked_pattern(text: str) -> str:
+    """Returns a pattern of bundle ids, or raises the error that says what it may hold."""
+    if len(text) > MAX_ID_LENGTH or not _PATTERN.fullmatch(text):
+        raise TorrentdistError("invalid_pattern", text=text[:200])
+    return text
