@@ -20,7 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 LIST = ROOT / "scripts" / "breaks.toml"
 TEST_SECS = 600.0
-COPIED = ("torrentdist", "cli", "tests", "bench", "scripts", "docs", "pyproject.toml")
+COPIED = ("torrentdist", "cli", "tests", "bench", "scripts", "docs", "examples", "pyproject.toml")
 
 
 @dataclass(frozen=True)

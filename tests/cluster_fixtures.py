@@ -20,13 +20,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import httpx
 import msgspec
 import pytest
+from forked_programs import PROGRAM, ForkedProgram, begin, begin_daemon
 
-from torrentdist.dev.dev_cluster import DevCluster, DevSpec
+from torrentdist.dev.dev_cluster import ChildProcess, DevCluster, DevSpec
 from torrentdist.dev.dev_processes import is_alive
 from torrentdist.testing.sample_trees import some_bytes, write_tree
 
@@ -83,6 +84,17 @@ def picture(top: Path) -> dict[str, tuple[str, bytes, bool]]:
     return found
 
 
+def part_bytes(parent: Path) -> int:
+    """Bytes on disk of an unfinished download in this directory."""
+    files = [path for part in parent.glob(".*part") for path in part.rglob("*.bin")]
+    return sum(path.stat().st_blocks * 512 for path in files)
+
+
+def disk_bytes(top: Path) -> int:
+    """Bytes that the files below `top` take on disk; holes take none."""
+    return sum(path.stat().st_blocks * 512 for path in top.rglob("*") if path.is_file())
+
+
 @dataclass(frozen=True)
 class Ran:
     """A command line that has ended."""
@@ -106,7 +118,7 @@ class Ran:
 class Running:
     """A command line that is under way; killed with its cluster at the latest."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
+    def __init__(self, process: ForkedProgram) -> None:
         self.process = process
         self._began = time.monotonic()
 
@@ -116,7 +128,7 @@ class Running:
         except subprocess.TimeoutExpired:
             self.kill()
             pytest.fail(f"still running after {timeout:g} s: {self.process.args!r}")
-        return Ran(self.process.returncode, stdout, stderr, time.monotonic() - self._began)
+        return Ran(self.process.wait(), stdout, stderr, time.monotonic() - self._began)
 
     def running(self) -> bool:
         return self.process.poll() is None
@@ -128,7 +140,7 @@ class Running:
 
 class ProgramCluster(DevCluster):
     """A DevCluster whose members may be other programs than `torrentdist`: files beside this one,
-    by member."""
+    by member. Members that are `torrentdist` start as forks."""
 
     def __init__(self, spec: DevSpec) -> None:
         super().__init__(spec)
@@ -138,6 +150,12 @@ class ProgramCluster(DevCluster):
         python, _, _, *rest = command = super().command(name)
         program = self.programs.get(name)
         return [python, str(Path(__file__).with_name(program)), *rest] if program else command
+
+    def spawn(self, command: list[str], env: dict[str, str], log: IO[bytes]) -> ChildProcess:
+        python, option, program, *arguments = command
+        if (python, option, program) == (sys.executable, "-m", PROGRAM):
+            return begin_daemon(arguments, env, self.dir, log)
+        return super().spawn(command, env, log)
 
 
 class Cluster:
@@ -165,12 +183,8 @@ class Cluster:
         env |= {"XDG_CACHE_HOME": str(self._work / "cache"), "XDG_CONFIG_HOME": str(self._work / "config")}
         settings = {**{f"swarm__{key}": value for key, value in NO_COURTESY.items()}, **settings}
         env |= {f"TORRENTDIST_{key.replace('__', '_').upper()}": str(value) for key, value in settings.items()}
-        command = [sys.executable, "-m", "torrentdist_cli", "--config", self.dir / "client.toml", *args, "-o", "json"]
-        process = subprocess.Popen(
-            [os.fspath(part) if isinstance(part, Path) else str(part) for part in command],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env, text=True,
-        )  # fmt: skip
-        running = Running(process)
+        command = ["--config", self.dir / "client.toml", *args, "-o", "json"]
+        running = Running(begin([str(part) for part in command], env))
         self._commands.append(running)
         return running
 

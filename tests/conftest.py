@@ -25,6 +25,7 @@ pytest_plugins = [
     "masters_in_process",
     "cluster_by_script",
     "quick_callbacks",
+    "contenders",
 ]
 
 

@@ -12,7 +12,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
@@ -21,6 +20,7 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
+from forked_programs import ForkedProgram, begin_daemon
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -122,7 +122,7 @@ class JobHost:
         self.zk = zk
         self.masters = Masters()
         self._servers, self._chroot = servers, chroot
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: ForkedProgram | None = None
         self.launcher: subprocess.Popen[bytes] | None = None
         self._generation = 0
         self.oracle: Oracle
@@ -143,7 +143,10 @@ class JobHost:
         await self.start()
 
     async def close(self) -> None:
-        for process in filter(None, (self._process, self.launcher)):
+        started: list[ForkedProgram | subprocess.Popen[bytes] | None] = [self._process, self.launcher]
+        for process in started:
+            if process is None:
+                continue
             with contextlib.suppress(ProcessLookupError):
                 process.send_signal(signal.SIGCONT)
             process.kill()
@@ -196,9 +199,9 @@ class JobHost:
     def _launched(self) -> dict[str, str]:
         return {} if self.launcher is None else {"launcher": str(self.launcher_socket)}
 
-    def _spawn(self, config: Path) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "torrentdist_cli", "--config", str(config), "supervisor"]
-        return self._run(command, self.dir / "log")
+    def _spawn(self, config: Path) -> ForkedProgram:
+        with (self.dir / "log").open("ab") as log:
+            return begin_daemon(["--config", str(config), "supervisor"], os.environ, Path.cwd(), log)
 
     def _run(self, command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
         with log.open("ab") as out:

@@ -12,7 +12,6 @@ import contextlib
 import os
 import re
 import shutil
-import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -71,7 +70,7 @@ class LinkedCluster(DevCluster):
         return [*within, python, str(PROGRAM), *rest]
 
     def returncode(self, name: str) -> int | None:
-        child: subprocess.Popen[bytes] | None = self._children.get(self.member(name).pid)
+        child = self._children.get(self.member(name).pid)
         return child.wait(5.0) if child else None  # its first thread is gone; the others follow
 
 

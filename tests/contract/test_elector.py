@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from functools import partial
 
 import pytest
+from contenders import master_record
 from zookeeper_fixtures import Connect, eventually, eventually_async
 
 from torrentdist.cluster.election.elector import Elector, LeaderElector
 from torrentdist.cluster.records.registration import Registration
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.ids import MasterId, StoreId
-from torrentdist.model.records import MasterRecord
+from torrentdist.model.ids import MasterId
 from torrentdist.testing.memory_elector import MemoryElection, MemoryElector
 
 pytestmark = pytest.mark.anyio
@@ -60,7 +60,7 @@ async def polls(request: pytest.FixtureRequest, connect: Connect) -> AsyncIterat
 
         async def make(name: str, gate: Gate) -> LeaderElector:
             zk = await connect()
-            registration = Registration(zk, _record(name))
+            registration = Registration(zk, master_record(name))
             await registration.start()
             registrations.append(registration)
             return Elector(zk, MasterId(name), gate, pause_secs=0.05)
@@ -71,19 +71,6 @@ async def polls(request: pytest.FixtureRequest, connect: Connect) -> AsyncIterat
         await elector.leave_queue()
     for registration in registrations:
         await registration.close()
-
-
-def _record(name: str) -> MasterRecord:
-    return MasterRecord(
-        id=MasterId(name),
-        host="h",
-        port=1,
-        url="http://h",
-        swarm_port=2,
-        store=StoreId(f"store-{name}"),
-        version="0",
-        started_at=0.0,
-    )
 
 
 async def queue_is(elector: LeaderElector, names: list[str]) -> bool:

@@ -81,20 +81,19 @@ def test_what_is_downloaded_is_what_was_uploaded(cluster: Cluster, tmp_path: Pat
     assert 0 == cluster.run("bundle", "verify", bundle, tmp_path / "as-peer").code
 
 
-def test_ten_thousand_small_files(new_cluster: NewCluster, tmp_path: Path) -> None:
+def test_thousands_of_small_files(new_cluster: NewCluster, tmp_path: Path) -> None:
     """Broken, a bundle of many small files would take forever, or lose some."""
     cluster = new_cluster(masters=1, supervisors=0)
-    source = tmp_path / "source"
-    for number in range(10_000):
+    source, count = tmp_path / "source", 2500  # the benchmark takes four times as many
+    for number in range(count):
         file = source / f"{number % 100:02}" / f"{number:05}.bin"
-        if number < 100:
-            file.parent.mkdir(parents=True)
+        file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(number.to_bytes(4, "big") * 16)
 
-    uploaded = cluster.upload(source, "ten-thousand", replicas=1)
-    cluster.run("download", "ten-thousand", tmp_path / "dest").ok()
+    uploaded = cluster.upload(source, "thousands", replicas=1)
+    cluster.run("download", "thousands", tmp_path / "dest").ok()
 
-    assert (10_000, 1) == (uploaded["files"], uploaded["replicas"])
+    assert (count, 1) == (uploaded["files"], uploaded["replicas"])
     assert picture(source) == picture(tmp_path / "dest")
 
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from cluster_fixtures import Cluster, NewCluster, make_source, picture, until
+from cluster_fixtures import Cluster, NewCluster, make_source, part_bytes, picture, until
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
@@ -34,11 +34,6 @@ def records_of(cluster: Cluster) -> Iterator[KazooClient]:
     finally:
         client.stop()
         client.close()
-
-
-def part_bytes(parent: Path) -> int:
-    files = [path for part in parent.glob(".*part") for path in part.rglob("*.bin")]
-    return sum(path.stat().st_blocks * 512 for path in files)
 
 
 def test_a_replica_record_means_bytes_on_disk(battered: Cluster, tmp_path: Path) -> None:

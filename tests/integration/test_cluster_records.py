@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from cluster_fixtures import Cluster, NewCluster, make_source, picture, throughout, until
+from cluster_fixtures import Cluster, NewCluster, make_source, part_bytes, picture, throughout, until
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
@@ -49,11 +49,6 @@ def delete_all(zookeeper: KazooClient, path: str) -> None:
         return all(result is True for result in transaction.commit())
 
     until(deleted, f"{path} is deleted")
-
-
-def part_bytes(parent: Path) -> int:
-    files = [path for part in parent.glob(".*part") for path in part.rglob("*.bin")]
-    return sum(path.stat().st_blocks * 512 for path in files)
 
 
 @pytest.fixture

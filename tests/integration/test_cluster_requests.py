@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from cluster_fixtures import Cluster, Ran, make_source, picture, until
+from cluster_fixtures import Cluster, Ran, make_source, part_bytes, picture, until
 
 from torrentdist.bundle.metafile_maker import make_metafile
 
@@ -170,7 +170,7 @@ def test_a_download_that_was_killed_goes_on(cluster: Cluster, tmp_path: Path) ->
     cluster.upload(source, "resumed")
     dest = tmp_path / "dest"
     slow = cluster.begin("download", "resumed", dest, "--no-supervisor", swarm__download_limit=2_000_000)
-    until(lambda: arrived(tmp_path) > 3_000_000, "something has arrived")
+    until(lambda: part_bytes(tmp_path) > 3_000_000, "something has arrived")
     slow.kill()
     assert not dest.exists()
 
@@ -179,12 +179,6 @@ def test_a_download_that_was_killed_goes_on(cluster: Cluster, tmp_path: Path) ->
     assert picture(source) == picture(dest)
     assert rest["sources"]["masters"] + rest["sources"]["peers"] <= rest["size"] - 2_000_000
     assert {"source", "dest"} == {path.name for path in tmp_path.iterdir()}
-
-
-def arrived(parent: Path) -> int:
-    """Bytes on disk of an unfinished download in this directory."""
-    files = [path for part in parent.glob(".*part") for path in part.rglob("*.bin")]
-    return sum(path.stat().st_blocks * 512 for path in files)
 
 
 def test_a_download_that_cannot_be_done_in_time_says_so(cluster: Cluster, tmp_path: Path) -> None:

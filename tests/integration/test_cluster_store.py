@@ -10,7 +10,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from cluster_fixtures import Cluster, picture, until
+from cluster_fixtures import Cluster, disk_bytes, picture, until
 
 from torrentdist.testing.sample_trees import some_bytes, write_tree
 
@@ -168,10 +168,6 @@ def test_a_worker_does_not_start_over_a_changed_bundle(cluster: Cluster, tmp_pat
 
     assert "published" in printed
     assert "changed by somebody" not in printed
-
-
-def disk_bytes(top: Path) -> int:
-    return sum(path.stat().st_blocks * 512 for path in top.rglob("*") if path.is_file())
 
 
 def test_a_sparse_file_keeps_its_holes_everywhere(cluster: Cluster, tmp_path: Path) -> None:

@@ -5,83 +5,23 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
 import pytest
+from contenders import Contend
 from zookeeper_fixtures import SHORT, Connect, TcpProxy, eventually, eventually_async, expire
 
 from torrentdist.cluster import paths
 from torrentdist.cluster.election.elector import Elector
 from torrentdist.cluster.election.fence import Fence
-from torrentdist.cluster.election.term import HISTORY, ElectionPhase, Term
-from torrentdist.cluster.records.registration import Registration
+from torrentdist.cluster.election.term import HISTORY, ElectionPhase
 from torrentdist.cluster.session.znode_operations import Create, Op, Stat, TransactionFailed
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.ids import MasterId, StoreId
-from torrentdist.model.records import FailoverRecord, MasterRecord, decode, encode
+from torrentdist.model.ids import MasterId
+from torrentdist.model.records import FailoverRecord, decode, encode
 
 pytestmark = pytest.mark.anyio
-
-
-@dataclass
-class Contender:
-    zk: ZooKeeper
-    elector: Elector
-    registration: Registration
-    ready: bool = True
-    asked: int = 0
-    gained: list[Term] = field(default_factory=list)
-    lost: list[Term] = field(default_factory=list)
-
-    async def is_ready(self) -> bool:
-        self.asked += 1
-        return self.ready
-
-    async def leads(self) -> None:
-        await eventually(self.elector.is_leader)
-
-
-Contend = Callable[..., Awaitable[Contender]]
-
-
-@pytest.fixture
-async def contend(connect: Connect) -> AsyncIterator[Contend]:
-    """Registered masters that queue for leadership."""
-    contenders: list[Contender] = []
-
-    async def make(name: str, zk: ZooKeeper | None = None, ready: bool = True, store: str = "") -> Contender:
-        zk = zk or await connect()
-        record = MasterRecord(
-            id=MasterId(name),
-            host="h",
-            port=1,
-            url="http://h",
-            swarm_port=2,
-            store=StoreId(store or f"store-{name}"),
-            version="0",
-            started_at=0.0,
-        )
-        contender = Contender.__new__(Contender)
-        elector = Elector(
-            zk,
-            MasterId(name),
-            lambda: contender.is_ready(),
-            on_gained=lambda term: contender.gained.append(term),
-            on_lost=lambda term: contender.lost.append(term),
-            pause_secs=0.1,
-        )
-        contender.__init__(zk, elector, Registration(zk, record), ready)  # type: ignore[misc]
-        contenders.append(contender)
-        await contender.registration.start()
-        await elector.queue_up()
-        return contender
-
-    yield make
-    for contender in contenders:
-        await contender.elector.leave_queue()
-        await contender.registration.close()
 
 
 async def failovers(zk: ZooKeeper) -> list[FailoverRecord]:

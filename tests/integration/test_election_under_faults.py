@@ -10,6 +10,7 @@ import time
 from contextlib import suppress
 
 import pytest
+from contenders import master_record
 from zookeeper_fixtures import Connect, TcpProxy, expire
 
 from torrentdist.cluster import paths
@@ -19,8 +20,7 @@ from torrentdist.cluster.session.znode_operations import Create, TransactionFail
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
 from torrentdist.dev.embedded_zookeeper import EmbeddedZooKeeper
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.ids import MasterId, StoreId
-from torrentdist.model.records import MasterRecord
+from torrentdist.model.ids import MasterId
 
 pytestmark = pytest.mark.anyio
 
@@ -56,7 +56,7 @@ async def test_no_act_of_an_old_epoch(zookeeper: EmbeddedZooKeeper, connect: Con
         await proxy.start()
         zk = await connect(servers=[proxy.address], session_timeout_secs=1.0)
         name = f"m{n}"
-        registration = Registration(zk, _record(name))
+        registration = Registration(zk, master_record(name))
         await registration.start()
         elector = Elector(zk, MasterId(name), lambda: asyncio.sleep(0, rng.random() < 0.8), pause_secs=0.05)
         await elector.queue_up()
@@ -116,16 +116,3 @@ async def _acts(observer: ZooKeeper) -> list[tuple[int, str]]:
     found = [await observer.get(f"/acts/{name}") for name in names]
     pairs = [node[0].decode().split(" ") for node in found if node]
     return [(int(epoch), name) for epoch, name in pairs]
-
-
-def _record(name: str) -> MasterRecord:
-    return MasterRecord(
-        id=MasterId(name),
-        host="h",
-        port=1,
-        url="http://h",
-        swarm_port=2,
-        store=StoreId(f"store-{name}"),
-        version="0",
-        started_at=0.0,
-    )

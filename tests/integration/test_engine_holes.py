@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from cluster_fixtures import disk_bytes
 from engines_in_process import MiB, run
 
 from torrentdist.bundle.content_check import finish_content, verify_content
@@ -18,10 +19,6 @@ from torrentdist.swarm.engine.engine import Engine, EngineConfig
 from torrentdist.swarm.engine.preparation import ready_to_fetch
 
 SIZE = 256 * MiB
-
-
-def disk_bytes(top: Path) -> int:
-    return sum(path.stat().st_blocks * 512 for path in top.rglob("*") if path.is_file())
 
 
 def sparse_bundle(top: Path, data: bytes, *, dense: bytes = b"") -> Metafile:

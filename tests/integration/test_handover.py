@@ -2,68 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
 
 import pytest
-from zookeeper_fixtures import Connect, eventually, eventually_async
+from contenders import Contend, Contender
+from zookeeper_fixtures import eventually, eventually_async
 
 from torrentdist.cluster import paths
-from torrentdist.cluster.election.elector import Elector
 from torrentdist.cluster.election.epoch import place_of
-from torrentdist.cluster.records.registration import Registration
-from torrentdist.cluster.session.zookeeper_session import ZooKeeper
-from torrentdist.model.ids import MasterId, StoreId
-from torrentdist.model.records import FailoverRecord, MasterRecord, decode
+from torrentdist.model.ids import MasterId
+from torrentdist.model.records import FailoverRecord, decode
 
 pytestmark = pytest.mark.anyio
 
 
-@dataclass
-class Contender:
-    zk: ZooKeeper
-    elector: Elector
-    registration: Registration
-
-    async def in_the_queue(self) -> bool:
-        return self.registration.record.id in await self.elector.candidates()
-
-    async def stop(self) -> None:
-        await self.elector.leave_queue()
-        await self.registration.close()
-
-
-Contend = Callable[..., Awaitable[Contender]]
-
-
-@pytest.fixture
-async def contend(connect: Connect) -> AsyncIterator[Contend]:
-    contenders: list[Contender] = []
-
-    async def make(name: str, *, ready: bool = True) -> Contender:
-        zk = await connect()
-        record = MasterRecord(
-            id=MasterId(name),
-            host="h",
-            port=1,
-            url="http://h",
-            swarm_port=2,
-            store=StoreId(f"store-{name}"),
-            version="0",
-            started_at=0.0,
-        )
-        elector = Elector(zk, MasterId(name), lambda: asyncio.sleep(0, ready), pause_secs=0.2)
-        contender = Contender(zk, elector, Registration(zk, record))
-        contenders.append(contender)
-        await contender.registration.start()
-        await elector.queue_up()
-        await eventually_async(contender.in_the_queue)
-        return contender
-
-    yield make
-    await asyncio.gather(*(contender.stop() for contender in contenders))
+async def queued(contend: Contend, name: str, *, ready: bool = True) -> Contender:
+    contender = await contend(name, ready=ready)
+    await eventually_async(contender.in_the_queue)
+    return contender
 
 
 async def hand_over(leader: Contender, target: str) -> None:
@@ -78,7 +34,7 @@ async def hand_over(leader: Contender, target: str) -> None:
 async def test_the_named_master_leads_within_a_second_though_others_stand_before_it(contend: Contend) -> None:
     """If this fails, an operator who drains a host cannot say where leadership goes, or waits for
     it."""
-    first, *others = [await contend(f"m{n}") for n in range(6)]
+    first, *others = [await queued(contend, f"m{n}") for n in range(6)]
     began = time.monotonic()
     await hand_over(first, "m5")
     await eventually(others[-1].elector.is_leader)
@@ -97,8 +53,12 @@ async def test_the_named_master_leads_within_a_second_though_others_stand_before
 @pytest.mark.case("D12")
 async def test_a_successor_that_dies_or_is_not_ready_keeps_nobody_from_leading(contend: Contend) -> None:
     """If this fails, a hand-over to a dying master leaves the cluster without a leader."""
-    first = await contend("m0")
-    second, unready, third = await contend("m1"), await contend("m2", ready=False), await contend("m3")
+    first = await queued(contend, "m0")
+    second, unready, third = (
+        await queued(contend, "m1"),
+        await queued(contend, "m2", ready=False),
+        await queued(contend, "m3"),
+    )
     await hand_over(first, "m2")
     await eventually(lambda: any(c.elector.is_leader() for c in (first, second, third)))
     leader = next(c for c in (first, second, third) if c.elector.is_leader())

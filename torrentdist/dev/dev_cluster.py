@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import IO, Protocol
 
 import httpx
 import msgspec
@@ -76,12 +77,22 @@ def default_dir() -> Path:
     return Path(base) / "torrentdist" / "dev"
 
 
+class ChildProcess(Protocol):
+    """What a cluster needs of a Popen."""
+
+    pid: int
+
+    def poll(self) -> int | None: ...
+
+    def wait(self, timeout: float | None = None) -> int: ...
+
+
 class DevCluster:
     def __init__(self, spec: DevSpec) -> None:
         self.spec = msgspec.structs.replace(spec, dir=spec.dir.absolute())
         self.dir = self.spec.dir
         self.state = DevState(dir=str(self.dir), zookeeper=spec.zookeeper, processes=[])
-        self._children: dict[int, subprocess.Popen[bytes]] = {}
+        self._children: dict[int, ChildProcess] = {}
         self._zookeeper: EmbeddedZooKeeper | None = None
 
     # life
@@ -231,17 +242,21 @@ class DevCluster:
         log = self.dir / f"{name}.log"
         mark, _, value = variable_of(self.state.mark, name).partition("=")
         with log.open("ab") as out:
-            child = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-                cwd=self.dir,
-                env={**os.environ, mark: value},
-                start_new_session=True,
-            )
+            child = self.spawn(command, {**os.environ, mark: value}, out)
         self._children[child.pid] = child
         self._remember(name.partition("-")[0], name, child.pid, "", log)
+
+    def spawn(self, command: list[str], env: dict[str, str], log: IO[bytes]) -> ChildProcess:
+        """Starts a process in a session of its own, with both outputs in `log`."""
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=self.dir,
+            env=env,
+            start_new_session=True,
+        )
 
     def command(self, name: str) -> list[str]:
         """Returns the command line of a member."""
