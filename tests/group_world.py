@@ -167,7 +167,7 @@ class World:
             self.last_fence[resource] = (fence, process.name)
 
     def _follow_lead(self, process: Process) -> None:
-        name = process.member.tenure.name if process.member.first else None
+        name = process.member.ownership.name if process.member.first else None
         current = process.coordinator
         if current is not None and (current.me != name or current.deposed):
             process.coordinator = current = None
@@ -181,7 +181,7 @@ class World:
         before = process.coordinator
         process.coordinator = c = coordination.proceed(before, self.now)
         if c.busy is not None and c.serial != before.serial:
-            session = process.member.tenure.session
+            session = process.member.ownership.session
             process.sent.append(Sent(c.me, c.serial, session, c.busy.request, self.now))
 
     # requests, answers, watches, callbacks

@@ -82,7 +82,7 @@ async def test_a_supervisor_that_runs_ends_them_too(host: JobHost) -> None:
     """A daemon that is not restarted would join the new cluster with the old one's workers."""
     await with_a_worker(host)
     wipe(host)
-    await eventually(lambda: "not registered any more" in host.log or "waiting for a cluster" in host.log, 20.0)
+    await eventually(lambda: "no longer registered" in host.log or "waiting for a cluster" in host.log, 20.0)
     before = await host.zk.children("/")
     waiting = host.gateway("/readyz")
     await found_cluster(host.zk)

@@ -51,8 +51,8 @@ class Life:
 
     def delete_its_place(self, process: Process) -> None:
         """Somebody deletes the znode of a member that is well."""
-        if process.member.tenure.name is not None:
-            self.world.tree.commit(0, (Delete(process.member.tenure.path),))
+        if process.member.ownership.name is not None:
+            self.world.tree.commit(0, (Delete(process.member.ownership.path),))
 
     def pause(self, process: Process) -> None:
         process.paused = True

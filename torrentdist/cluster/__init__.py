@@ -1,4 +1,4 @@
-"""ZooKeeper: sessions, election, records and resource groups. kazoo is imported in one file only.
+"""ZooKeeper: sessions, election, records and resource groups. Only one file imports kazoo.
 
-Only paths.py lies here; the rooms below use it.
+The only module here is paths.py, which all folders below use.
 """

@@ -1,4 +1,4 @@
-"""Spells every ZooKeeper path below the chroot. No other module spells one.
+"""Builds every ZooKeeper path below the chroot. No other module builds one.
 
 Always: an id is checked before it becomes part of a path.
 """
@@ -29,7 +29,7 @@ RESTORING = "/restoring"
 """Exists while a backup is being restored, and names that backup."""
 
 PARENTS = (MASTERS, SUPERVISORS, ELECTION, FAILOVERS, BUNDLES, ASSIGNMENTS)
-"""Znodes that must exist before anything else can be written."""
+"""Parents that must exist before any record can be written."""
 
 _SEQUENCE_DIGITS = 10
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
@@ -73,7 +73,7 @@ def request_buckets() -> list[str]:
 
 
 def request(id_: RequestId) -> str:
-    """Returns the path of a request. Its id chooses one of 256 buckets, so no lookup lists
+    """Returns the path of a request. The id determines one of 256 buckets, so a lookup never lists
     children."""
     bucket = hashlib.sha256(ids.request_id(id_).encode()).hexdigest()[:2]
     return f"{request_bucket(bucket)}/{id_}"
@@ -166,14 +166,15 @@ class GroupPaths:
 
 
 JOB_GROUP = GroupPaths("jobs")
-"""The group with the barriers of all workers. It has no coordinator: the leader assigns workers."""
+"""The group that holds the barriers of all workers. It has no coordinator: the leader assigns
+workers."""
 
 
 def free_group(name: str) -> GroupPaths:
-    """Returns the paths of a user's group. Refuses the group whose barriers guard the workers of
+    """Returns the paths of a user's group. Refuses the group whose barriers protect the workers of
     jobs."""
     if name == JOB_GROUP.name:
-        raise TorrentdistError("forbidden", detail=f"the group {name!r} belongs to the workers of jobs")
+        raise TorrentdistError("forbidden", detail=f"the group {name!r} is reserved for the workers of jobs")
     return GroupPaths(name)
 
 
@@ -181,7 +182,7 @@ _LONGEST_PLAIN_JOB = 100
 
 
 def worker_resource(id_: JobId, worker: int) -> str:
-    """Returns the resource that stands for a worker in the jobs' group. No two workers share
+    """Returns the resource that represents a worker in the jobs' group. No two workers share
     one."""
     plain = ids.job_id(id_)
     if len(plain) > _LONGEST_PLAIN_JOB:
@@ -190,7 +191,7 @@ def worker_resource(id_: JobId, worker: int) -> str:
 
 
 def stopped_name(znode: str, generation: int) -> str:
-    """Returns the name of the znode by which a member says that it has stopped for a generation."""
+    """Returns the name of the znode that reports that a member has stopped for a generation."""
     return f"{znode}.{generation}"
 
 

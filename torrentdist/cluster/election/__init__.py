@@ -1,1 +1,2 @@
-"""Which master leads, for how long it may act, and the fence around what it changes."""
+"""Leader election: which master leads, for how long it may act, and the fence around its
+changes."""

@@ -1,7 +1,8 @@
-"""Queues for leadership in ZooKeeper, and says truthfully whether this master leads.
+"""Queues for leadership in ZooKeeper, and knows whether this master leads.
 
-Always: is_leader() is true only in the epoch that this master raised, while its lease lasts by its
-own clock, and only after `ready` has agreed. Never: decide (term.py does), or block in a callback.
+Always: is_leader() is true only in the epoch that this master raised, while its lease is valid by
+its own clock, and only after `ready` has agreed.
+Never: decide (term.py does), or block in a callback.
 Longer than most files: the five operations and the loop behind them share one state.
 """
 
@@ -56,22 +57,22 @@ OnTerm = Callable[[Term], None]
 _FAILURES = (TorrentdistError, ZNodeError, TransactionFailed)
 _FIRST_BREATH_SECS = 0.02
 _LONGEST_BREATH_SECS = 0.2
-"""Longest pause within a lease, where every moment counts."""
+"""Longest pause during a lease, when time is short."""
 READY_SECS = 30.0
-"""Seconds that an elected master has to become ready before it gives way."""
+"""How long an elected master may take to become ready before it gives way."""
 _LONGEST_PAUSE = 10
-"""The longest pause after failures in a row, as a multiple of the first."""
+"""The longest pause after repeated failures, as a multiple of the first."""
 
 
 class LeaderElector(Protocol):
     """The five operations of a leader elector."""
 
     async def queue_up(self) -> None:
-        """Joins the queue unless in it. Returns at once; ask is_leader() before every act of a
+        """Joins the queue if not in it. Returns at once: ask is_leader() before every act of a
         leader."""
 
     async def leave_queue(self) -> None:
-        """Leaves the queue and gives up leadership, if in it."""
+        """Leaves the queue, and gives up leadership."""
 
     def is_leader(self) -> bool: ...
 
@@ -117,7 +118,7 @@ class Elector:
         self.phase = ElectionPhase.OUT
         self.term: Term | None = None
 
-    # the five operations, and what goes with them
+    # the five operations, and related ones
 
     async def queue_up(self) -> None:
         self._again.set()
@@ -128,8 +129,8 @@ class Elector:
             self._task = asyncio.create_task(self._run(), name="elector")
 
     async def leave_queue(self, reason: str = "stopped", successor: str = "") -> None:
-        """Leaves the queue. `successor`: the znode in the queue to hand leadership to, if not the
-        next one."""
+        """Leaves the queue. `successor` is the znode in the queue that should lead next; empty for
+        the next in line."""
         task, self._task = self._task, None
         if task is None:
             return
@@ -139,8 +140,8 @@ class Elector:
             await task
         own, self._successor = self._own, successor
         if not await self._resign(reason) and own is not None:
-            # Left in a session that lives on, the znode would be first one day, and nobody would
-            # lead.
+            # If the session lives on, a znode left behind would be first one day, and nobody
+            # would lead.
             self._cleaning = asyncio.create_task(self._clean(own), name="elector-cleaning")
         self._enter(ElectionPhase.OUT)
 
@@ -169,7 +170,7 @@ class Elector:
         return [MasterId(node[0].decode(errors="replace")) for node in found if node is not None]
 
     def fence(self) -> Fence:
-        """Returns the fence of this term. Raises `not_leader` if this master doesn't lead."""
+        """Returns the fence of this term. Raises `not_leader` if this master does not lead."""
         term = self.term
         if term is None or not self.is_leader():
             raise TorrentdistError("not_leader")
@@ -179,7 +180,7 @@ class Elector:
         """Returns a fence for the few changes that an elected master may make before it is ready.
 
         The first in the queue stays first while its znode exists. The fence checks the last
-        leader's epoch, so nobody has led since.
+        leader's epoch, so no other master has led since.
         """
         own, found = self._own, await self._zk.get(paths.EPOCH)
         if self.phase is not ElectionPhase.ELECTED or own is None or found is None:
@@ -217,7 +218,7 @@ class Elector:
             try:
                 await self._contend()
             except Displaced:
-                log.info("nothing stands for us in the election, queueing anew", master=self._master)
+                log.info("our election znode is gone, queueing again", master=self._master)
             except Exception as exc:
                 if self._trouble.failed(kind_of(exc)):
                     expected = isinstance(exc, _FAILURES)
@@ -232,7 +233,8 @@ class Elector:
                     await self._again.wait()
 
     async def _contend(self) -> None:
-        """Queues, leads and returns when this master gives way. Raises whatever else ends it."""
+        """Queues, leads, and returns when this master gives way. Raises any other reason for its
+        end."""
         self._yielding, self._successor = None, ""
         self._own = await self._place()
         self._enter(ElectionPhase.QUEUED)
@@ -259,9 +261,9 @@ class Elector:
                         return
 
     async def _watch(self, name: str) -> bool:
-        """Watches for the deletion of that znode. Returns False if it is gone already.
+        """Watches for the deletion of a znode. Returns False if it no longer exists.
 
-        Its data changes with every keep-alive, so changes of data are ignored.
+        Ignores changes of its data, which every keep-alive causes.
         """
         if name in self._watched:
             return True
@@ -282,19 +284,19 @@ class Elector:
         except TimeoutError:
             log.warning("not ready in time", seconds=READY_SECS)
         except TorrentdistError as error:
-            log.info("whether this master is ready cannot be told", reason=error.message)
+            log.info("cannot tell whether this master is ready", reason=error.message)
         except Exception:
-            log.exception("asking whether this master is ready failed")
+            log.exception("the check whether this master is ready failed")
         return False
 
-    # the znode that stands for us
+    # our election znode
 
     async def _place(self) -> OwnNode:
         """Returns our znode of this session, and creates it if it is missing. Never creates a
         second one."""
         await self._zk.ensure(paths.ELECTION)
         while True:
-            await self._zk.sync()  # shows a create whose answer was lost
+            await self._zk.sync()  # This reveals a znode whose creation was not acknowledged.
             for name in queue(await self._zk.children(paths.ELECTION) or ()):
                 own = await self._own_or_removed(name)
                 if own is not None:
@@ -307,8 +309,8 @@ class Elector:
                     raise
 
     async def _own_or_removed(self, name: str) -> OwnNode | None:
-        """Returns this znode if it is ours in this session. Removes it if it is ours from an older
-        one."""
+        """Returns this znode if it belongs to our current session. Removes it if it belongs to an
+        older session of ours."""
         path = paths.election_node(name)
         found = await self._zk.get(path)
         if found is None or found[0].decode(errors="replace") != self._master:
@@ -318,13 +320,13 @@ class Elector:
             return OwnNode(name, owner)
         registered = await self._zk.exists(paths.master(self._master))
         if registered is not None and registered.ephemeral_owner == self._zk.session_id:
-            log.info("removing what stood for this master in an earlier session", znode=name)
+            log.info("removing this master's election znode of an earlier session", znode=name)
             with contextlib.suppress(NoNode):
                 await self._zk.delete(path)
         return None
 
     async def _resign(self, reason: str) -> bool:
-        """Stops acting, then frees our place. A leader records why in the same transaction.
+        """Stops acting, then frees our place. A leader records the reason in the same transaction.
 
         Returns False if it is not certain that the place is free.
         """
@@ -337,21 +339,22 @@ class Elector:
         try:
             if term is not None and term.election == path:
                 left = TermRecord(leader=self._master, election=own.name, left=reason, successor=self._successor)
-                with contextlib.suppress(TransactionFailed):  # another master has raised the epoch, or deposed us
+                # Another master has raised the epoch, or deposed us.
+                with contextlib.suppress(TransactionFailed):
                     await self._zk.commit([Delete(path), Set(paths.EPOCH, encode(left), term.epoch)])
                     return True
             with contextlib.suppress(NoNode):
                 await self._zk.delete(path)
         except TorrentdistError as exc:
-            log.info("the place in the queue could not be freed", reason=exc.message)
+            log.info("cannot remove our election znode", reason=exc.message)
             return False
         return True
 
     # leading
 
     async def _lead(self, own: OwnNode) -> None:
-        """Raises the epoch and keeps the lease, until it ends, our znode is gone, or another master
-        is to lead."""
+        """Raises the epoch and renews the lease, until the lease ends, our znode disappears, or
+        another master is to lead."""
         term = await raise_epoch(self._zk, own, self._master)
         if not self._gain(term):
             return
@@ -366,10 +369,10 @@ class Elector:
             self._lose()
 
     async def _renew(self, own: OwnNode) -> bool:
-        """Sends one keep-alive when it is due, or sooner when woken. Returns False if our znode is
-        gone.
+        """Sends one keep-alive when it is due, or earlier when woken. Returns False if our znode
+        has disappeared.
 
-        An outage ends nothing: there is time to try again until the lease is over.
+        An outage alone does not end the term: the keep-alive can be repeated until the lease ends.
         """
         try:
             async with asyncio.timeout_at(_loop_time(self._lease_end())):
@@ -379,12 +382,12 @@ class Elector:
                 await self._zk.set(paths.election_node(own.name), self._master.encode())
                 self._no_keepalive.succeeded()
         except TimeoutError:
-            log.warning("the lease is over", master=self._master)
+            log.warning("the lease has ended", master=self._master)
         except (NoNode, SessionExpired):
             return False
         except TorrentdistError as exc:
             if self._no_keepalive.failed(exc.code):
-                log.info("no keep-alive", reason=exc.message)
+                log.info("the keep-alive failed", reason=exc.message)
             await asyncio.sleep(self._no_keepalive.pause_secs)
         return True
 
@@ -410,7 +413,7 @@ class Elector:
         term, self.term = self.term, None
         if term is not None:
             self._enter(ElectionPhase.PAUSED if self._gives_way() else ElectionPhase.QUEUED)
-            log.info("this master does not lead any more", master=self._master, epoch=term.epoch)
+            log.info("this master no longer leads", master=self._master, epoch=term.epoch)
             self._on_lost(term)
 
     def _enter(self, phase: ElectionPhase) -> None:

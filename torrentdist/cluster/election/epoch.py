@@ -1,10 +1,10 @@
-"""Taking office and handing it over: what a master writes to /epoch and to the election queue.
+"""Takes office and hands it over: what a master writes to /epoch and to the election queue.
 
-The epoch is raised and the failover recorded in one transaction. A leader that hands over names its
-successor's znode in /epoch, and each master before that one steps to the end of the queue. Always:
-the epoch is raised only by a master whose election znode exists at that moment, and from the value
-that it has seen. A successor that dies or cannot become ready stops nobody. Never: ask whether the
-master is ready (the elector has), or touch another session's znode.
+One transaction raises the epoch and records the failover. A leader that hands over names its
+successor's znode in /epoch, and each master ahead of that znode moves to the end of the queue.
+Always: only a master whose election znode exists at that moment raises the epoch, and only from the
+value that it has read. A successor that dies or cannot become ready blocks nobody.
+Never: ask whether the master is ready (the elector has done so), or touch another session's znode.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class Displaced(Exception):
 
 
 async def raise_epoch(zk: ZooKeeper, own: OwnNode, master: MasterId) -> Term:
-    """Raises the epoch and returns the new term. Raises Displaced if our znode is gone.
+    """Raises the epoch and returns the new term. Raises Displaced if our znode has disappeared.
 
-    Tries again while others raise it too; the queue decides between them.
+    Repeats the attempt if others raise it too: the queue decides between them.
     """
     path = paths.election_node(own.name)
     await zk.ensure(paths.FAILOVERS)
@@ -77,7 +77,7 @@ async def _failover(zk: ZooKeeper, previous: TermRecord | None, master: MasterId
     record = FailoverRecord(
         previous=previous.leader if previous else None,
         current=master,
-        at=time.time(),  # shown to people only
+        at=time.time(),  # For display only.
         reason=failover_reason(previous, master, registered),
     )
     return Create(paths.failover_prefix(), encode(record), sequential=True)
@@ -104,9 +104,10 @@ async def place_of(zk: ZooKeeper, master: MasterId) -> str | None:
 
 
 async def step_aside(zk: ZooKeeper, own: OwnNode, master: MasterId, prefix: str) -> OwnNode | None:
-    """Moves our znode to the end of the queue if the last leader named another master there.
+    """Moves our znode to the end of the queue if the last leader named another master there as its
+    successor.
 
-    Returns the new place, or None if there is nothing to do.
+    Returns our new place, or None if there is nothing to do.
     """
     found = await zk.get(paths.EPOCH)
     children = await zk.children(paths.ELECTION) or ()

@@ -1,7 +1,7 @@
 """The only way in which a leader, or an elected master that may not lead yet, changes ZooKeeper.
 
 Always: a commit happens in the epoch of the fence and while the master's own election znode exists,
-or not at all. Once the fence is lost nothing is sent. Each commit is logged with its epoch, as a
+or not at all. After the fence is lost, nothing is sent. Each commit is logged with its epoch, as a
 record of which master acted as leader.
 """
 
@@ -31,8 +31,8 @@ class Fence:
         return self._term.epoch
 
     async def commit(self, ops: Sequence[Op]) -> list[Result]:
-        """Commits all of `ops` in this term. Raises `leadership_lost`, or TransactionFailed if one
-        is refused."""
+        """Commits all of `ops` in this term. Raises `leadership_lost`, or TransactionFailed if an
+        operation is refused."""
         if not self._held():
             raise TorrentdistError("leadership_lost")
         guards: list[Op] = [Check(paths.EPOCH, self._term.epoch), Check(self._term.election)]

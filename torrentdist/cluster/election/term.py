@@ -1,7 +1,7 @@
-"""Decides an election: which master is first, which znode to wait for, how long a lease lasts.
+"""Decides an election: which master is first, which znode to wait for, and how long a lease lasts.
 
 Always: the lowest sequence number is first, and only a znode of our current session counts as ours.
-Pure: no I/O, no clock.
+Pure: no I/O and no clock.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from torrentdist.model.ids import MasterId
 from torrentdist.model.records import Record, decode
 
 KEEPALIVE_SHARE = 1 / 3
-"""A leader writes once per this share of the session's timeout."""
+"""A leader writes once per this share of the session timeout."""
 
 LEASE_SHARE = 2 / 3
-"""The part of the session timeout for which a write proves the session. Less than all of it: a
-ZooKeeper follower forwards a write without touching the session at its leader, which may have heard
-of it one keep-alive earlier."""
+"""The share of the session timeout for which a write proves the session. It is less than 1 because
+a ZooKeeper follower forwards a write without renewing the session at its leader, which may last
+have heard of the session one keep-alive earlier."""
 
 HISTORY = 100
 """Number of failover records that are kept."""
@@ -29,11 +29,11 @@ HISTORY = 100
 
 class ElectionPhase(StrEnum):
     OUT = "out"
-    """Not in the queue, and not trying to be."""
+    """Not in the queue, and not trying to join it."""
     QUEUED = "queued"
-    """In the queue; watches only its predecessor, and fetches the bundles that it lacks."""
+    """In the queue: watches only its predecessor, and fetches the bundles that it lacks."""
     ELECTED = "elected"
-    """First in the queue, but not known to be ready. Acts on nothing."""
+    """First in the queue, but not known to be ready. Changes nothing."""
     LEADING = "leading"
     """Has raised the epoch, and acts while its lease lasts."""
     PAUSED = "paused"
@@ -69,12 +69,12 @@ class TermRecord(Record, frozen=True, kw_only=True):
     leader: MasterId
     election: str
     left: str = ""
-    """Why the leader gave up its term; empty while it hasn't."""
+    """Why the leader gave up its term; empty while it has not."""
     successor: str = ""
-    """The election znode that leadership was handed to; empty if to none."""
+    """The election znode that the leader handed over to; empty if it named none."""
 
     def leader_among(self, names: Collection[str]) -> MasterId | None:
-        """Returns the leader while its election znode is among `names`, else None."""
+        """Returns the leader if its election znode is among `names`, else None."""
         return self.leader if not self.left and self.election in names else None
 
 
@@ -84,7 +84,7 @@ class Term:
 
     epoch: int
     election: str
-    """The path of its election znode."""
+    """Path of the leader's election znode."""
     session: int
 
 
@@ -92,7 +92,7 @@ class Term:
 class OwnNode:
     name: str
     owner: int
-    """The session that owns it, according to ZooKeeper."""
+    """The session that owns the znode, according to ZooKeeper."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class MustQueue:
 
 @dataclass(frozen=True)
 class Ghost:
-    """Our znode belongs to an older session and would keep our place after we are gone."""
+    """Our znode belongs to an older session and would outlive us in the queue."""
 
     name: str
 
@@ -137,11 +137,10 @@ def standing(children: Iterable[str], own: OwnNode | None, session: int | None) 
 
 
 def left_to(record: TermRecord | None, own: str, children: Iterable[str]) -> str | None:
-    """Returns the znode that the last leader handed over to, while it is in the queue and not our
-    own.
+    """Returns the znode that the last leader handed over to, if it is in the queue and not our own.
 
-    The first master in the queue then steps behind it. A place belongs to one session, so the queue
-    goes on whatever happens to the successor.
+    The first master in the queue then moves behind it. Places belong to sessions, so the queue
+    continues whatever happens to the successor.
     """
     if record is None or not record.left or record.successor == own or record.successor not in queue(children):
         return None
@@ -149,13 +148,13 @@ def left_to(record: TermRecord | None, own: str, children: Iterable[str]) -> str
 
 
 def lease_end(acknowledged: float | None, negotiated_timeout: float) -> float:
-    """Returns until when a leader may act, from when its last acknowledged write was *sent*."""
+    """Returns until when a leader may act, given when its last acknowledged write was *sent*."""
     return float("-inf") if acknowledged is None else acknowledged + LEASE_SHARE * negotiated_timeout
 
 
 def read_term(data: bytes) -> TermRecord | None:
-    """Reads /epoch. Returns None if nobody has raised it or it cannot be read; a new leader then
-    goes on."""
+    """Reads /epoch. Returns None if no master has raised it yet or if it cannot be read; neither
+    stops a new leader."""
     try:
         return decode(data, TermRecord, path=paths.EPOCH) if data else None
     except TorrentdistError:
@@ -163,8 +162,8 @@ def read_term(data: bytes) -> TermRecord | None:
 
 
 def failover_reason(previous: TermRecord | None, me: MasterId, registered: bool) -> str:
-    """Says why `previous` no longer leads, as far as the tree shows. `registered`: its master is in
-    /masters."""
+    """Explains why `previous` no longer leads, as far as the tree shows. `registered` tells whether
+    its master is in /masters."""
     if previous is None:
         return "first leader"
     if previous.left:

@@ -1,7 +1,7 @@
-"""Resource groups: members share resources among them, each resource has one member, and never two.
+"""Resource groups: members divide resources among themselves, and no resource ever has two members.
 
-`join` a group and be told what to work on; an administrator adds and removes resources.
-docs/groups.md says more.
+`join` a group to be given resources to work on. An administrator adds and removes resources. See
+docs/groups.md.
 """
 
 from torrentdist.cluster.rebalance.group_administration import (

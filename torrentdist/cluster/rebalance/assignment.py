@@ -1,7 +1,8 @@
-"""Decides which member gets which resource: as evenly as possible, moving as little as possible.
+"""Assigns resources to members: as evenly as possible, moving as few as possible.
 
 Always: every resource has one member, loads differ by at most one, and no other plan with such
-loads moves fewer resources. Pure: the result depends on the arguments alone.
+loads moves fewer resources.
+Pure: the result depends only on the arguments.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 Assignment = Mapping[str, tuple[str, ...]]
-"""Members with their resources, in order. Members without resources are missing."""
+"""Each member's resources, in order. Members without resources are absent."""
 
 
 def assign(members: Sequence[str], resources: Collection[str], previous: Assignment) -> dict[str, tuple[str, ...]]:
@@ -19,7 +20,7 @@ def assign(members: Sequence[str], resources: Collection[str], previous: Assignm
     wanted = set(resources)
     kept = {member: [r for r in sorted(previous.get(member, ())) if r in wanted] for member in members}
     share, left_over = divmod(len(wanted), len(members))
-    # Those with the most keep one more, so that the fewest have to move.
+    # Members with the most resources keep the extra one, so that the fewest move.
     richest = sorted(members, key=lambda member: (-len(kept[member]), members.index(member)))
     limits = {member: share + (place < left_over) for place, member in enumerate(richest)}
     for member in members:
@@ -31,6 +32,6 @@ def assign(members: Sequence[str], resources: Collection[str], previous: Assignm
 
 
 def moved(before: Assignment, after: Assignment) -> int:
-    """Counts the resources that have another member than before, or one for the first time."""
+    """Counts the resources that get a new member, including resources that get their first."""
     owner = {r: member for member, held in before.items() for r in held}
     return sum(owner.get(r) != member for member, held in after.items() for r in held)

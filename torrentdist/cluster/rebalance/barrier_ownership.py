@@ -1,10 +1,10 @@
-"""Owns a member's place in a group and its barriers, as a pure state machine.
+"""A member's place in a group and the barriers that it owns, as a pure state machine.
 
-It says which request is next, and what the answer means.
-Always: every write goes in one transaction with the member's own znode at a known version. So it
-renews the lease, happens at most once, and never happens after the place or the session is lost. A
-barrier is deleted only while the session that owns it lives.
-Never: know what the barriers are for, or when work starts.
+It chooses the next request, and interprets the answer.
+Always: every write shares a transaction with a write to the member's own znode at a known version.
+So it renews the lease, happens at most once, and never happens after the place or the session is
+lost. A barrier is deleted only while the session that owns it is alive.
+Never: know what the barriers protect, or when work starts.
 Longer than most files: place and barriers change in the same transactions.
 """
 
@@ -33,13 +33,13 @@ from torrentdist.cluster.rebalance.group_requests import (
 from torrentdist.cluster.session.znode_operations import BadVersion, Create, Delete, NodeExists, NoNode, Op, Set
 
 RENEWAL_SHARE = 1 / 4
-"""A member writes once per this share of the session timeout if it has nothing else to write."""
+"""A member writes at least once per this share of the session timeout."""
 
 STOP_SHARE = 1 / 6
-"""The share of the session timeout that `on_stop` may take by default."""
+"""The default share of the session timeout that `on_stop` may take."""
 
 BATCH = 500
-"""Barriers in one transaction: ZooKeeper takes no more than a megabyte."""
+"""Most barriers in one transaction: ZooKeeper accepts at most a megabyte."""
 
 _SESSION_BITS = 2**64 - 1
 NEVER = float("-inf")
@@ -47,7 +47,7 @@ NEVER = float("-inf")
 
 @dataclass(frozen=True)
 class BarrierLease:
-    """How long the last acknowledged write proves the session."""
+    """How long the session is certain to live, from the last acknowledged write."""
 
     sent: float = NEVER
     timeout: float = 0.0
@@ -55,12 +55,12 @@ class BarrierLease:
 
     @property
     def end(self) -> float:
-        """When the session may be over at the earliest."""
+        """The earliest time at which the session may have expired."""
         return self.sent + LEASE_SHARE * self.timeout
 
     @property
     def stop(self) -> float:
-        """When work must begin to stop, to have stopped at the end."""
+        """When work must begin to stop, in order to have stopped at `end`."""
         return self.end - (self.timeout * STOP_SHARE if self.stop_secs is None else self.stop_secs)
 
     @property
@@ -72,42 +72,43 @@ class BarrierLease:
 class BarrierOwnership:
     group: GroupPaths
     unique: str
-    """The prefix of our znodes' names. Nobody else uses it."""
+    """Prefix of our znodes' names. No other process uses it."""
     data: bytes = b""
     session: int | None = None
     lease: BarrierLease = BarrierLease()
     name: str | None = None
-    """The name of our znode, once it is known to be there."""
+    """The name of our znode, once it is known to exist."""
     version: int | None = None
-    """The version of our znode. None after anything that may have changed it."""
+    """The version of our znode. None after any request that may have changed it."""
     prepared: bool = False
     looked: bool = False
-    """Whether we have looked for a znode of ours that we don't know of."""
+    """Whether we have looked for a znode of ours whose creation was not confirmed."""
     entering: bool = False
-    """Whether a create is under way, so that there may be one."""
+    """Whether a create has been sent, so that our znode may exist."""
     doubtful: bool = False
-    """Whether a write whose answer was lost may still arrive. The next write ends that doubt."""
+    """Whether a write whose answer was lost may still be executed. The next write rules that
+    out."""
     owned: Mapping[str, int] = field(default_factory=dict)
     """Our barriers with their fencing numbers."""
     unclear: frozenset[str] = frozenset()
-    """Resources whose barriers may be ours; that has to be found out."""
+    """Resources whose barriers may be ours. We have to read them to know."""
     blocked: frozenset[str] = frozenset()
-    """Resources whose barriers others own. A watch tells when they go."""
+    """Resources whose barriers others own. A watch reports when such a barrier disappears."""
     taken: frozenset[str] | None = None
-    """Missing resources whose barriers somebody has, as far as is known. None: look."""
+    """Resources known to have a barrier. None: list the barriers first."""
 
     # events
 
     def in_session(self, session: int | None) -> BarrierOwnership:
-        """Enters a new session, or none. Nothing of ours is left from the old one."""
+        """Enters a new session, or none. Nothing of ours survives from the old one."""
         if session == self.session:
             return self
         fresh = BarrierOwnership(self.group, self.unique, self.data, session)
         return replace(fresh, lease=replace(self.lease, sent=NEVER))
 
     def displaced(self) -> BarrierOwnership:
-        """Notes that our znode is gone while the session lives. Barriers that are left are still
-        ours."""
+        """Records that our znode has disappeared while the session lives. The remaining barriers
+        are still ours."""
         fresh = self.in_session(None).in_session(self.session)
         return replace(fresh, lease=self.lease, unclear=self.unclear | self.owned.keys())
 
@@ -123,13 +124,13 @@ class BarrierOwnership:
 
     @property
     def clean(self) -> bool:
-        """Whether nothing of ours is in ZooKeeper, as far as this session knows."""
+        """Whether ZooKeeper holds nothing of ours, as far as this session knows."""
         return self.session is None or (self.name is None and not self.entering and not self.owned and not self.unclear)
 
     @property
     def prefix(self) -> str:
-        """The prefix of our znodes of this session. A lingering one of an older session isn't
-        ours."""
+        """Prefix of our znodes in this session. It excludes znodes left over from an older
+        session."""
         assert self.session is not None
         return f"{self.unique}.{self.session & _SESSION_BITS:x}-"
 
@@ -139,16 +140,16 @@ class BarrierOwnership:
         return self.group.member(self.name)
 
     def guarded(self, *ops: Op) -> Commit:
-        """Returns a transaction that succeeds only while our znode is there as we know it."""
+        """Returns a transaction that succeeds only if our znode exists at its known version."""
         assert self.version is not None
         return Commit((Set(self.path, self.data, self.version), *ops))
 
-    # what is next
+    # choosing the next request
 
     def upkeep(self, now: float, *, entering: bool) -> Errand | None:
-        """Returns the request that keeps our place; it comes before everything else.
+        """Returns the request that maintains our place. It takes precedence over all others.
 
-        `entering`: take a place if there is none.
+        `entering` tells whether to take a place if there is none.
         """
         if self.session is None:
             return None
@@ -164,7 +165,7 @@ class BarrierOwnership:
         return None
 
     def _entrance(self, entering: bool) -> Errand | None:
-        # A place is also needed to clean up what an earlier one has left.
+        # A place is also needed to clean up after an earlier one.
         if not (entering or self.entering or self.unclear):
             return None
         if not self.prepared:
@@ -177,7 +178,7 @@ class BarrierOwnership:
         )
 
     def surrender(self, wanted: frozenset[str], in_use: frozenset[str]) -> Errand | None:
-        """Returns a request that releases what is ours, not wanted and not worked on."""
+        """Returns a request that releases barriers of ours that are neither wanted nor in use."""
         surplus = sorted(self.owned.keys() - wanted - in_use)[:BATCH]
         if not surplus or not self.placed:
             return None
@@ -185,8 +186,8 @@ class BarrierOwnership:
         return Errand(RequestKind.RELEASE, self.guarded(*ops), tuple(surplus))
 
     def acquisition(self, wanted: frozenset[str], now: float) -> Errand | None:
-        """Returns a request that takes what is wanted and free, or looks for the holders of the
-        rest."""
+        """Returns a request that takes wanted, free barriers, or that finds the holders of the
+        others."""
         missing = wanted - self.owned.keys() - self.blocked
         if not missing or not self.placed or now >= self.lease.stop:
             return None
@@ -206,7 +207,7 @@ class BarrierOwnership:
         assert self.version is not None
         return Errand(RequestKind.LEAVE, Commit((Delete(self.path, self.version),)))
 
-    # what an answer means
+    # interpreting an answer
 
     def answered(self, errand: Errand, answer: Answer) -> BarrierOwnership:
         match errand.kind, answer:
@@ -244,7 +245,7 @@ class BarrierOwnership:
         match answer:
             case Done(results):
                 name = paths.name(str(results[0]))
-                # Read it before it counts: only ZooKeeper knows which session it belongs to.
+                # It counts only after a read, which tells which session it belongs to.
                 return replace(self, name=name, version=None, entering=True)
             case Refused():
                 return replace(self, prepared=False, looked=False)
@@ -258,7 +259,8 @@ class BarrierOwnership:
             return replace(clear, taken=None if self.taken is None else self.taken - {resource})
         if owner == self.session:
             return replace(clear, owned={**self.owned, resource: created})
-        if not (isinstance(errand.request, Get) and errand.request.watch):  # there is no watch: look once more
+        # No watch was set: read it again with one.
+        if not (isinstance(errand.request, Get) and errand.request.watch):
             return replace(clear, taken=None if self.taken is None else self.taken | {resource})
         return replace(clear, blocked=self.blocked | {resource})
 
@@ -296,8 +298,8 @@ class BarrierOwnership:
         if errand.kind is RequestKind.TAKE and isinstance(reason, NodeExists):
             return replace(self, taken=(self.taken or frozenset()) | {errand.subject[index - 1]})
         if errand.kind in (RequestKind.TAKE, RequestKind.REPORT) and index == 1 and isinstance(reason, NoNode):
-            return self.displaced()  # the folder is gone: enter again, which creates it
-        if errand.kind is RequestKind.RELEASE:  # somebody else has deleted it
+            return self.displaced()  # The parent is missing. Entering again creates it.
+        if errand.kind is RequestKind.RELEASE:  # Another process has deleted it.
             return self._without((errand.subject[index - 1],))
         return self
 

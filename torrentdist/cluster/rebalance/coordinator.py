@@ -1,9 +1,11 @@
-"""Coordinates a resource group, as a pure state machine: when to rebalance, and what to write.
+"""The coordinator of a resource group as a pure state machine: when to rebalance, and what to
+write.
 
-Always: every write checks the coordinator's epoch, its own member znode and the versions of what it
-read. With the global barrier nothing is assigned before every member has stopped for that
-generation. A new coordinator goes on where it finds things; if nothing has to move it writes
-nothing. Never: do I/O, or look at a clock.
+Always: every write checks the coordinator's epoch, its own member znode, and the versions of
+everything that it read. With the global barrier, resources are assigned only after every member has
+stopped for that generation. A new coordinator continues where the last one stopped, and writes
+nothing if no resource has to move.
+Never: do I/O, or look at a clock.
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ class Coordinator:
     epoch_seen: int | None = None
     """The version of the epoch that we are about to raise."""
     deposed: bool = False
-    """Another member has raised the epoch, or our znode is gone."""
+    """Another member has raised the epoch, or our znode has disappeared."""
     stale: frozenset[RequestKind] = frozenset()
     members: tuple[str, ...] = ()
     resources: frozenset[str] = frozenset()
@@ -65,11 +67,11 @@ class Coordinator:
     server_ahead: float = 0.0
     """ZooKeeper's clock minus ours, in seconds."""
     rebalancings: int = 0
-    """Number of rebalancings that we have begun."""
+    """Number of rebalancings that we have started."""
     busy: Errand | None = None
     serial: int = 0
     missed: tuple[str, ...] = ()
-    """Paths that changed since the request under way was sent."""
+    """Paths that changed after the current request was sent."""
 
     @property
     def waiting_for(self) -> frozenset[str]:
@@ -114,11 +116,12 @@ def _understood(c: Coordinator, errand: Errand, answer: Answer, now: float) -> C
         case RequestKind.STATUS, Content(data, stat):
             status = read(data, StatusRecord, c.group.status)
             return _watching(replace(c, status=status, status_version=stat.version))
-    return replace(c, deposed=True)  # a part of the group's tree is gone: take office again, which creates it
+    # A part of the group's tree is missing. Taking office again creates it.
+    return replace(c, deposed=True)
 
 
 def changed(c: Coordinator, path: str) -> Coordinator:
-    if c.busy is not None:  # the change may precede the answer under way, so it counts after it
+    if c.busy is not None:  # The change may have happened before the answer that we wait for.
         return replace(c, missed=(*c.missed, path))
     kinds = {
         c.group.members: RequestKind.MEMBERS,
@@ -132,8 +135,7 @@ def changed(c: Coordinator, path: str) -> Coordinator:
 
 
 def proceed(c: Coordinator, now: float) -> Coordinator:
-    """Returns the state with the next request in `busy`, if one is due, under a new serial
-    number."""
+    """Returns the state with the next due request in `busy`, under a new serial number."""
     if c.busy is not None or c.deposed:
         return c
     errand = _next_errand(c, now)
@@ -144,7 +146,7 @@ def proceed(c: Coordinator, now: float) -> Coordinator:
 
 
 def wake_at(c: Coordinator, now: float) -> float | None:
-    """Returns when a pending rebalancing may begin."""
+    """Returns when a pending rebalancing may start."""
     due = c.rebalanced_at + c.min_interval_secs
     return due if due > now else None
 
@@ -155,7 +157,7 @@ def wake_at(c: Coordinator, now: float) -> float | None:
 def _office(c: Coordinator, kind: RequestKind, answer: Answer, now: float) -> Coordinator:
     match kind, answer:
         case RequestKind.EPOCH, Content(data, stat):
-            if data == c.me.encode():  # raised by us; the answer was lost
+            if data == c.me.encode():  # We raised it; only the answer was lost.
                 return _elected(c, stat.version, stat.mtime - now)
             return replace(c, epoch_seen=stat.version)
         case RequestKind.RAISE, Done():
@@ -168,7 +170,7 @@ def _office(c: Coordinator, kind: RequestKind, answer: Answer, now: float) -> Co
 
 
 def _elected(c: Coordinator, epoch: int, server_ahead: float) -> Coordinator:
-    # Everything is read after the epoch was raised, so nothing that an earlier coordinator did is
+    # Everything is read after the epoch was raised, so that no change of an earlier coordinator is
     # missed.
     kinds = {RequestKind.MEMBERS, RequestKind.RESOURCES, RequestKind.PLAN}
     kinds |= {RequestKind.STATUS} if c.algorithm is Algorithm.GLOBAL_BARRIER else set()
@@ -252,7 +254,7 @@ def _wrote(c: Coordinator, op: Set, result: object) -> Coordinator:
 
 
 def _watching(c: Coordinator) -> Coordinator:
-    """Watches which members have stopped, while everybody has to stop."""
+    """Watches which members have stopped, while all members have to stop."""
     if c.status.status is not GroupStatus.STOP_ACTIVITY:
         return c
     return replace(c, stale=c.stale | {RequestKind.STOPPED})

@@ -1,8 +1,8 @@
-"""Lets an administrator see a resource group, add resources and remove them.
+"""Lets an administrator inspect a resource group, and add and remove resources.
 
-Always: only children of /resources are created and deleted, so no write of a coordinator meets
-another version. A resource that is removed while somebody works on it stays exclusive until it is
-released. Needs no member and no master.
+Always: only children of /resources are created and deleted, so that no write of a coordinator fails
+on a changed version. A removed resource that a member works on stays exclusive until the member
+releases it. Needs no member and no master.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ T = TypeVar("T")
 
 LOOK_SECS = 1.2
 GOODBYE_SECS = 0.6
-"""Seconds kept back for one request and the end of the session, out of two seconds."""
+"""Seconds reserved for one request and the end of the session, out of two seconds."""
 
 
 async def connected(config: ZooKeeperConfig, work: Callable[[ZooKeeper], Awaitable[T]]) -> T:
-    """Does the work in a session of its own."""
+    """Runs `work` in a session of its own."""
     zk = ZooKeeper(config)
     try:
         await zk.start(config.session_timeout_secs)
@@ -53,7 +53,7 @@ async def connected(config: ZooKeeperConfig, work: Callable[[ZooKeeper], Awaitab
 
 
 async def looked(config: ZooKeeperConfig, work: Callable[[ZooKeeper], Awaitable[T]]) -> T:
-    """Does work that only reads, and fails after two seconds, including the end of the session."""
+    """Runs `work`, which only reads. Fails after two seconds, including the end of the session."""
     hasty = msgspec.structs.replace(config, operation_timeout_secs=min(config.operation_timeout_secs, GOODBYE_SECS))
     try:
         async with asyncio.timeout(LOOK_SECS):
@@ -111,7 +111,7 @@ async def show_group(zk: ZooKeeper, name: str) -> GroupView:
 
 
 async def add_resource(zk: ZooKeeper, group: str, resource: str) -> bool:
-    """Adds a resource. Returns False if it is there already.
+    """Adds a resource. Returns False if it exists already.
 
     Creates the group if there is none; its first member chooses the algorithm.
     """

@@ -1,7 +1,7 @@
 """The contents of a resource group's znodes.
 
-Always: what cannot be read gives nobody an order.
-Never: hold anything that grows with time.
+Always: an unreadable record gives no member an order.
+Never: store anything that grows over time.
 """
 
 from __future__ import annotations
@@ -15,34 +15,33 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.records import Record, decode
 
 MAX_RESOURCES = 5000
-"""Resources of one group at most: its plan is one znode of at most a megabyte."""
+"""Most resources of one group: its plan is one znode of at most a megabyte."""
 
 
 class Algorithm(StrEnum):
     RESOURCE_BARRIER = "resource_barrier"
-    """A barrier for each resource. Only members that gain or lose something stop."""
+    """Each resource has a barrier. Only members that gain or lose a resource stop."""
     GLOBAL_BARRIER = "global_barrier"
-    """Everybody stops before anything moves. The number of requests doesn't depend on the number of
-    resources.
-    """
+    """Every member stops before any resource moves. The number of requests does not depend on the
+    number of resources."""
 
 
 class GroupRecord(Record, frozen=True, kw_only=True):
-    """/groups/<group>"""
+    """The record at /groups/<group>."""
 
     algorithm: Algorithm | None = None
-    """The algorithm of every member, set by the first one that joins."""
+    """The algorithm of every member. The first member to join sets it."""
 
 
 class MemberRecord(Record, frozen=True, kw_only=True):
-    """/groups/<group>/members/<unique>-<seq>, ephemeral"""
+    """The record at /groups/<group>/members/<unique>-<seq>, which is ephemeral."""
 
     id: str
-    """A name for people. The znode's name identifies the member."""
+    """A name for display. The znode's name identifies the member."""
 
 
 class PlanRecord(Record, frozen=True, kw_only=True):
-    """/groups/<group>/plan: which member gets what."""
+    """The record at /groups/<group>/plan: which member gets which resources."""
 
     generation: int = 0
     members: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
@@ -54,7 +53,7 @@ class GroupStatus(StrEnum):
 
 
 class StatusRecord(Record, frozen=True, kw_only=True):
-    """/groups/<group>/status: how far the global barrier is."""
+    """The record at /groups/<group>/status: the progress of the global barrier."""
 
     status: GroupStatus = GroupStatus.RESOURCES_ASSIGNED
     generation: int = 0
@@ -64,8 +63,8 @@ R = TypeVar("R", bound=Record)
 
 
 def read(data: bytes, kind: type[R], path: str) -> R:
-    """Reads a record. Returns an empty one if it is missing or unreadable, so that nobody gets an
-    order."""
+    """Reads a record. Returns an empty record if it is missing or unreadable, so that no member
+    gets an order."""
     try:
         return decode(data, kind, path=path) if data else kind()
     except TorrentdistError:

@@ -1,8 +1,9 @@
-"""Requests and answers between the pure machines and ZooKeeper: one request at a time.
+"""Requests and answers between the pure machines and ZooKeeper. Each machine has at most one
+request in progress.
 
 Always: a request is a value, so that a model of ZooKeeper can answer it like the real one.
-Never: leave open what an answer proves. `Unsure` proves nothing: the request may have been carried
-out, or may be yet.
+Never: leave open what an answer proves. `Unsure` proves nothing: the request may have been
+executed, or may still be.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class Children:
     path: str
     watch: bool = False
     fresh: bool = False
-    """Whether the answer must be at least as new as everything acknowledged to anybody before."""
+    """Whether the answer must include everything acknowledged to any client before."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class Content:
 
 @dataclass(frozen=True)
 class Absent:
-    """The znode doesn't exist, and no watch was left."""
+    """The znode does not exist, and no watch was set."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ class Done:
 
 @dataclass(frozen=True)
 class Refused:
-    """Nothing was done, because of operation number `index`."""
+    """Nothing was changed, because operation number `index` was refused."""
 
     index: int
     reason: ZNodeError
@@ -94,7 +95,7 @@ Answer = Names | Content | Absent | Done | Refused | Unsure
 class RequestKind(StrEnum):
     """The purpose of a request."""
 
-    # a place in the group, and barriers
+    # the place in the group, and barriers
     PREPARE = "prepare"
     FIND = "find"
     ENTER = "enter"
@@ -135,9 +136,10 @@ def trouble_of_asking() -> Retry:
 async def ask(
     zk: ZooKeeper, session: int | None, request: Request, changed: Callable[[str], None], trouble: Retry
 ) -> Answer:
-    """Sends one request to ZooKeeper in that session.
+    """Sends one request to ZooKeeper in the given session.
 
-    `changed` is called with the path when a watch fires. `trouble` keeps this asker's failures.
+    `changed` is called with the path when a watch fires. `trouble` counts the failures of this
+    caller.
     """
     if session is None or session != zk.session_id:
         return Unsure()

@@ -1,5 +1,5 @@
-"""Joins a resource group. All members use one algorithm, or one could start what another has not
-stopped.
+"""Joins a resource group. All members must use the same algorithm: otherwise one could start work
+on a resource that another has not stopped using.
 
 Always: a join that fails or is cancelled leaves nothing behind.
 """
@@ -31,9 +31,9 @@ async def join(
 ) -> ResourceGroup:
     """Makes this process a member until `leave()`.
 
-    `on_start(resources)` begins work on exactly these, and returns. It is cancelled if that is no
-    longer wanted. `on_stop()` ends all work, including what a failed `on_start` began: when it
-    returns or raises, nothing runs.
+    `on_start(resources)` begins work on exactly these resources, and returns. It is cancelled when
+    the resources are no longer ours. `on_stop()` ends all work, including what a failed `on_start`
+    began: when it returns or raises, nothing runs.
     """
     await agree_on(zk, free_group(group), algorithm)
     member = ResourceGroup(
@@ -54,9 +54,8 @@ async def join(
 
 
 async def agree_on(zk: ZooKeeper, group: GroupPaths, algorithm: Algorithm | None) -> GroupRecord:
-    """Returns the group's record, and creates it if there is none. The first to name an algorithm
-    chooses it for all.
-    """
+    """Returns the group's record, and creates it if there is none. The first member that names an
+    algorithm sets it for all members."""
     await zk.ensure(paths.GROUPS)
     while True:
         found = await zk.get(group.root)

@@ -1,9 +1,11 @@
-"""A member of a resource group as a pure state machine: one event in, next state and actions out.
+"""A member of a resource group as a pure state machine: an event goes in, the next state and
+actions come out.
 
-Always: work runs only on what the plan gives this member and, with resource barriers, on what it
-owns the barrier of. It is told to stop before its lease ends. A barrier is released, or a stop
-reported, only after `on_stop`. At most one request and one callback are under way. Never: do I/O,
-or look at a clock. Longer than most files: it is one machine, and its transitions belong together.
+Always: work runs only on resources that the plan gives this member and, with resource barriers,
+whose barrier it owns. Work is told to stop before the lease ends. A barrier is released, or a stop
+reported, only after `on_stop`. At most one request and one callback are in progress.
+Never: do I/O, or look at a clock.
+Longer than most files: its transitions form one machine.
 """
 
 from __future__ import annotations
@@ -54,48 +56,48 @@ FIRST_BACKOFF_SECS = 0.5
 
 @dataclass(frozen=True)
 class MemberMachine:
-    tenure: BarrierOwnership
+    ownership: BarrierOwnership
     algorithm: Algorithm
     patience_secs: float = 0.5
-    """Seconds to wait for the other resources before work starts on those that are there."""
+    """How long to wait for missing resources before work starts on those that are available."""
     max_backoff_secs: float = 30.0
     work: Work = Work.IDLE
     running: Mapping[str, int] = field(default_factory=dict)
-    """What `on_start` was called with, until `on_stop` is done."""
+    """The argument of `on_start`, until `on_stop` is done."""
     cancelled: bool = False
     """Whether `on_start` was cancelled."""
     broken: bool = False
-    """Whether `on_start` ended without success, so that what it started must be stopped."""
+    """Whether `on_start` failed, so that whatever it started must be stopped."""
     gained_at: float = NEVER
-    """When we gained resources that work has not started on."""
+    """When we gained resources that work has not started on yet."""
     order: Order = field(default_factory=Order)
     announced: int | None = None
-    """A generation whose plan has to be read."""
+    """Generation of a plan that has to be read."""
     stale: frozenset[RequestKind] = frozenset()
-    """What has to be read again."""
+    """The reads that have to be repeated."""
     reported: int = -1
-    """The last generation for which others may know that we stopped."""
+    """The last generation for which other members may know that we stopped."""
     confirmed: int = -1
-    """The last generation for which they certainly know."""
+    """The last generation for which other members certainly know that we stopped."""
     stop_nodes: frozenset[str] = frozenset()
-    """Our znodes that report a stop and may be there."""
+    """Our znodes that report a stop and may exist."""
     predecessor: str | None = None
     watched: frozenset[str] = frozenset()
     """Members whose znodes we watch."""
     first: bool = False
     departing: bool = False
     ailing: bool = False
-    """`on_start` failed, so others are to have our resources."""
+    """`on_start` failed, so other members should get our resources."""
     failures: int = 0
     rejoin_at: float = NEVER
     busy: Errand | None = None
     serial: int = 0
     missed: tuple[str, ...] = ()
-    """Paths that changed since the request under way was sent."""
+    """Paths that changed after the current request was sent."""
 
     @property
     def group(self) -> GroupPaths:
-        return self.tenure.group
+        return self.ownership.group
 
     @property
     def wanted(self) -> frozenset[str]:
@@ -110,21 +112,21 @@ class MemberMachine:
 
     @property
     def may_run(self) -> Mapping[str, int]:
-        if self.tenure.name is None:
+        if self.ownership.name is None:
             return {}
         if self.algorithm is Algorithm.RESOURCE_BARRIER:
-            return {r: fence for r, fence in sorted(self.tenure.owned.items()) if r in self.wanted}
+            return {r: fence for r, fence in sorted(self.ownership.owned.items()) if r in self.wanted}
         if self.order.generation < self.reported:
             return {}
         return dict.fromkeys(sorted(self.wanted), self.order.zxid)
 
     @property
     def gone(self) -> bool:
-        """Whether nothing runs here and nothing of ours is in ZooKeeper."""
-        return self.departing and self.work is Work.IDLE and self.tenure.clean
+        """Whether no work runs here and ZooKeeper holds nothing of ours."""
+        return self.departing and self.work is Work.IDLE and self.ownership.clean
 
     def held(self) -> Mapping[str, int]:
-        """Resources that work may act on while the lease lasts."""
+        """Returns the resources that work may use while the lease is valid."""
         return self.running if self.work in (Work.STARTING, Work.RUNNING) else {}
 
 
@@ -135,36 +137,38 @@ def step(member: MemberMachine, event: Event, now: float) -> tuple[MemberMachine
         errand = _next_errand(member, now)
         if errand is not None:
             member = _sent(member, errand)
-            actions.append(AskZooKeeper(member.serial, member.tenure.session, errand.request))
+            actions.append(AskZooKeeper(member.serial, member.ownership.session, errand.request))
     return member, actions
 
 
 def wake_at(member: MemberMachine, now: float) -> float:
     """Returns when to send a Tick if nothing else happens."""
-    lease = member.tenure.lease
+    lease = member.ownership.lease
     moments = [lease.renewal, lease.end]
     if member.work in (Work.STARTING, Work.RUNNING):
         moments.append(lease.stop)
     if member.gained_at != NEVER:
         moments.append(member.gained_at + member.patience_secs)
-    if member.tenure.name is None:
+    if member.ownership.name is None:
         moments.append(member.rejoin_at)
     return min((moment for moment in moments if moment > now), default=now + 1.0)
 
 
-# what has happened
+# handling events
 
 
 def _absorb(m: MemberMachine, event: Event, now: float) -> MemberMachine:
     match event:
-        case InSession(session) if session != m.tenure.session:
-            return _rejoining(_placeless(replace(m, tenure=m.tenure.in_session(session), busy=None, missed=())), now)
+        case InSession(session) if session != m.ownership.session:
+            return _rejoining(
+                _without_place(replace(m, ownership=m.ownership.in_session(session), busy=None, missed=())), now
+            )
         case Answered(serial, answer, lease) if serial == m.serial and m.busy is not None:
             m, missed = _answered(replace(m, busy=None, missed=()), m.busy, answer, lease, now), m.missed
             return reduce(_changed, missed, m)
         case Changed(path) if m.busy is not None:
-            # The change may precede the answer under way: it counts after what was read
-            # before it.
+            # The change may have happened before the answer that we wait for, so apply it after
+            # that answer.
             return replace(m, missed=(*m.missed, path))
         case Changed(path):
             return _changed(m, path)
@@ -180,8 +184,8 @@ def _absorb(m: MemberMachine, event: Event, now: float) -> MemberMachine:
     return m
 
 
-def _placeless(m: MemberMachine) -> MemberMachine:
-    """Returns the member without everything that depended on its place."""
+def _without_place(m: MemberMachine) -> MemberMachine:
+    """Returns the member without any state that depended on its place in the group."""
     return replace(
         m,
         order=Order(),
@@ -204,22 +208,22 @@ def _changed(m: MemberMachine, path: str) -> MemberMachine:
     if folder == m.group.members and name in m.watched:
         return _without(replace(m, watched=m.watched - {name}), name)
     if folder == m.group.barriers:
-        return replace(m, tenure=m.tenure.barrier_changed(name))
+        return replace(m, ownership=m.ownership.barrier_changed(name))
     return m
 
 
 def _without(m: MemberMachine, name: str) -> MemberMachine:
-    """Notes that another member seems to be gone."""
-    if name == m.tenure.name:
-        return replace(m, tenure=replace(m.tenure, version=None))
+    """Records that another member seems to have left."""
+    if name == m.ownership.name:
+        return replace(m, ownership=replace(m.ownership, version=None))
     if name == m.predecessor:
         return replace(m, predecessor=None, stale=m.stale | {RequestKind.QUEUE})
     return m
 
 
 def _answered(m: MemberMachine, errand: Errand, answer: Answer, lease: BarrierLease, now: float) -> MemberMachine:
-    before = m.tenure
-    m = replace(m, tenure=replace(before, lease=lease))
+    before = m.ownership
+    m = replace(m, ownership=replace(before, lease=lease))
     match errand.kind, answer:
         case RequestKind.QUEUE, Names(names):
             return _queued(m, names)
@@ -235,20 +239,22 @@ def _answered(m: MemberMachine, errand: Errand, answer: Answer, lease: BarrierLe
             m = _reported(m, errand, answer)
         case RequestKind.CLEAR, _:
             m = _cleared(m, answer)
-    return _tenured(m, before, errand, answer, now)
+    return _with_answer(m, before, errand, answer, now)
 
 
-def _tenured(m: MemberMachine, before: BarrierOwnership, errand: Errand, answer: Answer, now: float) -> MemberMachine:
-    """Applies the part of an answer that concerns the place and the barriers."""
-    tenure = m.tenure.answered(errand, answer)
-    m = replace(m, tenure=tenure)
-    if before.name is None and tenure.name is not None:
+def _with_answer(
+    m: MemberMachine, before: BarrierOwnership, errand: Errand, answer: Answer, now: float
+) -> MemberMachine:
+    """Applies the part of an answer that concerns our place and barriers."""
+    ownership = m.ownership.answered(errand, answer)
+    m = replace(m, ownership=ownership)
+    if before.name is None and ownership.name is not None:
         first_order = RequestKind.PLAN if m.algorithm is Algorithm.RESOURCE_BARRIER else RequestKind.STATUS
-        return replace(_placeless(m), stale=frozenset({RequestKind.QUEUE, first_order}))
-    if before.name is not None and tenure.name is None:
-        return _rejoining(_placeless(m), now)
-    gained = tenure.owned.keys() - before.owned.keys()
-    # Further ones that arrive soon count from the first.
+        return replace(_without_place(m), stale=frozenset({RequestKind.QUEUE, first_order}))
+    if before.name is not None and ownership.name is None:
+        return _rejoining(_without_place(m), now)
+    gained = ownership.owned.keys() - before.owned.keys()
+    # Resources that arrive later count from the first one's time.
     return replace(m, gained_at=now) if gained and now >= m.gained_at + m.patience_secs else m
 
 
@@ -260,9 +266,9 @@ def _rejoining(m: MemberMachine, now: float) -> MemberMachine:
 
 def _queued(m: MemberMachine, names: tuple[str, ...]) -> MemberMachine:
     order = queue(names)
-    if m.tenure.name not in order:
-        return replace(m, tenure=replace(m.tenure, version=None))
-    place = order.index(m.tenure.name)
+    if m.ownership.name not in order:
+        return replace(m, ownership=replace(m.ownership, version=None))
+    place = order.index(m.ownership.name)
     predecessor = order[place - 1] if place else None
     return replace(m, first=place == 0, predecessor=predecessor, stale=m.stale - {RequestKind.QUEUE})
 
@@ -278,11 +284,11 @@ def _told(m: MemberMachine, status: StatusRecord) -> MemberMachine:
 def _planned(m: MemberMachine, plan: PlanRecord, zxid: int, now: float) -> MemberMachine:
     m = replace(m, stale=m.stale - {RequestKind.PLAN})
     if m.algorithm is Algorithm.GLOBAL_BARRIER and plan.generation != m.announced:
-        return m  # the status has moved on, and its watch says so
-    mine = frozenset(plan.members.get(m.tenure.name or "", ()))
-    gained_at = now if mine - m.tenure.owned.keys() else NEVER
+        return m  # The status has advanced, and its watch reports that.
+    mine = frozenset(plan.members.get(m.ownership.name or "", ()))
+    gained_at = now if mine - m.ownership.owned.keys() else NEVER
     order = Order(plan.generation, mine, zxid=zxid)
-    return replace(m, order=order, announced=None, gained_at=gained_at, tenure=m.tenure.wants_changed())
+    return replace(m, order=order, announced=None, gained_at=gained_at, ownership=m.ownership.wants_changed())
 
 
 def _reported(m: MemberMachine, errand: Errand, answer: Answer) -> MemberMachine:
@@ -290,7 +296,7 @@ def _reported(m: MemberMachine, errand: Errand, answer: Answer) -> MemberMachine
     match answer:
         case Done():
             return replace(m, stop_nodes=frozenset({node}), confirmed=m.reported)
-        case Refused(_, NodeExists()):  # ours; the answer was lost
+        case Refused(_, NodeExists()):  # The znode is ours: the answer that reported its creation was lost.
             return replace(m, confirmed=m.reported)
         case Refused(_, NoNode(path=path)):
             return replace(m, stop_nodes=m.stop_nodes - {path.rpartition("/")[2]})
@@ -306,7 +312,7 @@ def _cleared(m: MemberMachine, answer: Answer) -> MemberMachine:
     return m
 
 
-# what is next
+# choosing the next request
 
 
 def _worked(m: MemberMachine, work: Work) -> MemberMachine:
@@ -315,7 +321,7 @@ def _worked(m: MemberMachine, work: Work) -> MemberMachine:
 
 
 def _decide_work(m: MemberMachine, now: float, actions: list[Action]) -> MemberMachine:
-    target = dict(m.may_run) if now < m.tenure.lease.stop else {}
+    target = dict(m.may_run) if now < m.ownership.lease.stop else {}
     settled = target.keys() == m.wanted or now >= m.gained_at + m.patience_secs
     fits = m.running.keys() <= target.keys()
     match m.work:
@@ -338,31 +344,31 @@ def _decide_work(m: MemberMachine, now: float, actions: list[Action]) -> MemberM
 def _sent(m: MemberMachine, errand: Errand) -> MemberMachine:
     m = replace(m, busy=errand, serial=m.serial + 1)
     if errand.kind is RequestKind.REPORT:
-        # Others may act on it from the moment of sending.
+        # Others may act on it as soon as it is sent.
         return replace(m, reported=m.order.generation, stop_nodes=m.stop_nodes | {errand.subject[0]})
     if errand.kind is RequestKind.ENTER:
-        return replace(m, tenure=replace(m.tenure, entering=True))
+        return replace(m, ownership=replace(m.ownership, entering=True))
     return m
 
 
 def _next_errand(m: MemberMachine, now: float) -> Errand | None:
-    tenure = m.tenure
+    ownership = m.ownership
     entering = not m.departing and m.work is Work.IDLE and now >= m.rejoin_at
-    errand = tenure.upkeep(now, entering=entering)
-    if errand is not None or not tenure.placed:
+    errand = ownership.upkeep(now, entering=entering)
+    if errand is not None or not ownership.placed:
         return errand
-    errand = tenure.surrender(m.wanted, frozenset(m.running))
+    errand = ownership.surrender(m.wanted, frozenset(m.running))
     if errand is not None:
         return errand
     if m.departing or m.ailing:
         return _leave(m)
-    return _read(m) or _declare(m) or tenure.acquisition(m.barriers_wanted, now)
+    return _read(m) or _declare(m) or ownership.acquisition(m.barriers_wanted, now)
 
 
 def _leave(m: MemberMachine) -> Errand | None:
     if m.work is not Work.IDLE:
         return None
-    return _clear(m) if m.stop_nodes else m.tenure.departure()
+    return _clear(m) if m.stop_nodes else m.ownership.departure()
 
 
 def _read(m: MemberMachine) -> Errand | None:
@@ -372,8 +378,8 @@ def _read(m: MemberMachine) -> Errand | None:
         return Errand(RequestKind.PLAN, Get(m.group.plan, watch=m.algorithm is Algorithm.RESOURCE_BARRIER))
     if RequestKind.QUEUE in m.stale:
         return Errand(RequestKind.QUEUE, Children(m.group.members))
-    for name in (m.predecessor, m.tenure.name):
-        # Children: a watch on the data would fire with every keep-alive.
+    for name in (m.predecessor, m.ownership.name):
+        # Watch the children: a watch on the data would fire with every keep-alive.
         if name is not None and name not in m.watched:
             return Errand(RequestKind.WATCH, Children(m.group.member(name), watch=True), (name,))
     return None
@@ -387,12 +393,12 @@ def _declare(m: MemberMachine) -> Errand | None:
 
 
 def _report(m: MemberMachine) -> Errand:
-    node = stopped_name(m.tenure.name or "", m.order.generation)
+    node = stopped_name(m.ownership.name or "", m.order.generation)
     older: list[Op] = [Delete(f"{m.group.stopped}/{name}") for name in sorted(m.stop_nodes - {node})]
     create = Create(f"{m.group.stopped}/{node}", ephemeral=True)
-    return Errand(RequestKind.REPORT, m.tenure.guarded(create, *older), (node,))
+    return Errand(RequestKind.REPORT, m.ownership.guarded(create, *older), (node,))
 
 
 def _clear(m: MemberMachine) -> Errand:
     nodes = sorted(m.stop_nodes)
-    return Errand(RequestKind.CLEAR, m.tenure.guarded(*(Delete(f"{m.group.stopped}/{name}") for name in nodes)))
+    return Errand(RequestKind.CLEAR, m.ownership.guarded(*(Delete(f"{m.group.stopped}/{name}") for name in nodes)))

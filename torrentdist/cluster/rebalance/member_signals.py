@@ -1,6 +1,5 @@
-"""Events, orders and work of a member of a resource group: the values that its state machine takes
-and gives.
-"""
+"""The values that the state machine of a group member takes and returns: events, orders and phases
+of work."""
 
 from __future__ import annotations
 
@@ -25,18 +24,18 @@ NEXT_WORK: Mapping[Work, frozenset[Work]] = {
     Work.RUNNING: frozenset({Work.STOPPING}),
     Work.STOPPING: frozenset({Work.IDLE}),
 }
-"""The allowed changes of work. Whatever was started, even by half, is stopped before anything else.
-"""
+"""The allowed transitions of work. Whatever was started, even partly, is stopped before anything
+else starts."""
 
 
 @dataclass(frozen=True)
 class Order:
-    """The plan's order to this member."""
+    """What the plan tells this member to do."""
 
     generation: int = 0
     mine: frozenset[str] = frozenset()
     stop: bool = False
-    """Whether everybody has to stop and report it."""
+    """Whether every member must stop and report it."""
     zxid: int = 0
     """zxid of the transaction that wrote the plan."""
 
@@ -55,7 +54,7 @@ class Answered:
 
 @dataclass(frozen=True)
 class Changed:
-    """A watch fired: read again."""
+    """A watch fired: the path has to be read again."""
 
     path: str
 
@@ -67,17 +66,17 @@ class WorkStarted:
 
 @dataclass(frozen=True)
 class StartFailed:
-    """`on_start` raised, or was cancelled as told."""
+    """`on_start` raised an error, or was cancelled as requested."""
 
 
 @dataclass(frozen=True)
 class Stopped:
-    """`on_stop` has returned or raised. By its contract nothing runs any more."""
+    """`on_stop` has returned or raised an error. By its contract no work runs any more."""
 
 
 @dataclass(frozen=True)
 class Depart:
-    """Leave the group for good."""
+    """Leave the group permanently."""
 
 
 @dataclass(frozen=True)

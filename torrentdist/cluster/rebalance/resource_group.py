@@ -1,8 +1,8 @@
-"""Runs a member of a resource group: carries the machines' requests to ZooKeeper and calls the
-callbacks.
+"""Runs a member of a resource group: sends the state machines' requests to ZooKeeper and calls the
+user's callbacks.
 
-Always: `holds` is true only while the lease lasts by this host's clock, whatever the machines have
-noticed.
+Always: `holds` is true only while the lease is valid by this host's clock, whether or not the
+machines have noticed its end.
 Never: decide (member_machine.py and coordinator.py do).
 Longer than most files: one shell around two machines, their timers and callbacks.
 """
@@ -50,8 +50,7 @@ from torrentdist.model.records import encode
 log = get_logger()
 
 Resources = Mapping[str, int]
-"""Resources with the fencing number of each grant, which is larger than that of any earlier holder.
-"""
+"""Resources with the fencing number of each grant. It exceeds that of every earlier holder."""
 OnStart = Callable[[Resources], Awaitable[None]]
 OnStop = Callable[[], Awaitable[None]]
 
@@ -60,7 +59,7 @@ _AGAIN_SECS = 0.2
 
 @dataclass(frozen=True)
 class Callbacks:
-    """The member's own code: begins work on resources, and ends all of it."""
+    """The user's code: `on_start` begins work on resources, and `on_stop` ends all work."""
 
     on_start: OnStart
     on_stop: OnStop
@@ -69,15 +68,15 @@ class Callbacks:
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     min_interval_secs: float = 2.0
-    """Seconds between two rebalancings that this member begins as the coordinator."""
+    """Shortest interval between two rebalancings that this member starts as the coordinator."""
     patience_secs: float = 0.5
-    """Seconds to wait for the other resources before work starts on those that are there."""
+    """How long to wait for missing resources before work starts on those that are available."""
     stop_secs: float | None = None
-    """Seconds before the end of the lease at which `on_stop` is called. None: a sixth of the
-    session timeout.
-    """
+    """How long before the end of the lease `on_stop` is called. None: a sixth of the session
+    timeout."""
     max_backoff_secs: float = 30.0
-    """Seconds that a member stays away at most when `on_start` fails again and again."""
+    """Longest time for which a member stays out of the group after repeated failures of
+    `on_start`."""
 
 
 @dataclass(frozen=True)
@@ -88,13 +87,15 @@ class Statistics:
     work: Work
     resources: Resources
     waiting_for: frozenset[str]
-    """Resources still to come and, with the global barrier, members that everybody waits for."""
+    """Resources that have not arrived and, with the global barrier, members that everyone waits
+    for."""
     start_failures: int
     rebalancings: int
 
 
 class ResourceGroup:
-    """A member, made by `join`. Leave it before the ZooKeeper client is closed."""
+    """A member of a group, created by `join`. Leave the group before you close the ZooKeeper
+    client."""
 
     def __init__(
         self,
@@ -126,19 +127,19 @@ class ResourceGroup:
         self._closed = False
         self._rebalancings = 0
 
-    # what a user asks
+    # the user's interface
 
     @property
     def name(self) -> str:
         return self._paths.name
 
     def holds(self, resource: str) -> bool:
-        """Whether this member may act on the resource now. Ask before each act."""
+        """Whether this member may use the resource now. Ask before each use."""
         return resource in self._member.held() and time.monotonic() < self._lease().end
 
     @property
     def resources(self) -> Resources:
-        """The resources that this member may act on now, with fencing numbers."""
+        """Returns the resources that this member may use now, with their fencing numbers."""
         return dict(self._member.held()) if time.monotonic() < self._lease().end else {}
 
     def is_coordinator(self) -> bool:
@@ -147,9 +148,9 @@ class ResourceGroup:
 
     def statistics(self) -> Statistics:
         m, c = self._member, self._coordinator
-        awaited = m.barriers_wanted - m.tenure.owned.keys()
+        awaited = m.barriers_wanted - m.ownership.owned.keys()
         return Statistics(
-            member=m.tenure.name,
+            member=m.ownership.name,
             coordinator=self.is_coordinator(),
             generation=m.order.generation,
             work=m.work,
@@ -160,13 +161,13 @@ class ResourceGroup:
         )
 
     async def wait_joined(self, timeout: float) -> None:
-        await self._until(lambda: self._member.tenure.placed, timeout, f"joining the group {self.name}")
+        await self._until(lambda: self._member.ownership.placed, timeout, f"joining the group {self.name}")
 
     async def leave(self, timeout: float = 30.0) -> None:
         """Stops the work, then releases the barriers and the place. Raises `timed_out` if work
         still runs.
 
-        If ZooKeeper doesn't answer, the session's end does the rest.
+        If ZooKeeper does not answer, the end of the session releases them.
         """
         self._feed(Depart())
         try:
@@ -184,7 +185,7 @@ class ResourceGroup:
     ) -> None:
         await self.leave()
 
-    # the machines
+    # running the machines
 
     def start(self) -> None:
         self._zk.on_state.append(self._on_state)
@@ -202,13 +203,13 @@ class ResourceGroup:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _lease(self) -> BarrierLease:
-        zk, session = self._zk, self._member.tenure.session
+        zk, session = self._zk, self._member.ownership.session
         sent = zk.last_write_acknowledged if session is not None and session == zk.session_id else None
         return BarrierLease(NEVER if sent is None else sent, zk.negotiated_timeout, self._settings.stop_secs)
 
     def _on_state(self, state: SessionState) -> None:
         over = state in (SessionState.CLOSED, SessionState.LOST)
-        if over or self._zk.session_id != self._member.tenure.session:
+        if over or self._zk.session_id != self._member.ownership.session:
             self._feed(InSession(None if over else self._zk.session_id))
 
     def _feed(self, event: Event) -> None:
@@ -222,8 +223,8 @@ class ResourceGroup:
                     self._spawn(self._ask_as_member(serial, session, request))
                 case CallStart(resources):
                     self._callback = self._spawn(self._call_start(resources))
-                    # Not in the task itself: a task that is cancelled before it began reports
-                    # nothing.
+                    # Done in a callback, because a task that is cancelled before it starts runs
+                    # none of its own code.
                     self._callback.add_done_callback(self._start_ended)
                 case CancelStart() if self._callback is not None:
                     self._callback.cancel()
@@ -241,14 +242,14 @@ class ResourceGroup:
             moments.append(coordination.wake_at(self._coordinator, now) or moments[0])
         if self._timer is not None:
             self._timer.cancel()
-        # A little late rather than too early, or it would have to wait again.
+        # Slightly late rather than early: an early timer would have to wait again.
         self._timer = asyncio.get_running_loop().call_later(min(moments) - now + 0.001, self._feed, Tick())
 
     async def _ask_as_member(self, serial: int, session: int | None, request: Request) -> None:
         answer = await ask(self._zk, session, request, lambda path: self._feed(Changed(path)), self._trouble)
         self._feed(Answered(serial, answer, self._lease()))
 
-    # the callbacks
+    # calling the callbacks
 
     async def _call_start(self, resources: Resources) -> None:
         log.info("starting", group=self.name, resources=len(resources))
@@ -271,16 +272,16 @@ class ResourceGroup:
     # coordinating
 
     def _follow_lead(self) -> None:
-        name = self._member.tenure.name if self._member.first else None
+        name = self._member.ownership.name if self._member.first else None
         current = self._coordinator
         if current is not None and (current.me != name or current.deposed):
             self._rebalancings += current.rebalancings
             self._coordinator = None
-            log.info("coordinates no more", group=self.name, member=current.me)
+            log.info("no longer the coordinator", group=self.name, member=current.me)
             asyncio.get_running_loop().call_later(_AGAIN_SECS, self._feed, Tick())
             return
         if name is not None and current is None:
-            log.info("coordinates", group=self.name, member=name)
+            log.info("became the coordinator", group=self.name, member=name)
             member, interval = self._member, self._settings.min_interval_secs
             self._coordinator = Coordinator(self._paths, member.algorithm, name, interval)
         self._proceed()
@@ -291,7 +292,7 @@ class ResourceGroup:
         before = self._coordinator
         self._coordinator = c = coordination.proceed(before, time.monotonic())
         if c.busy is not None and c.serial != before.serial:
-            self._spawn(self._ask_as_coordinator(c.me, c.serial, self._member.tenure.session, c.busy.request))
+            self._spawn(self._ask_as_coordinator(c.me, c.serial, self._member.ownership.session, c.busy.request))
 
     async def _ask_as_coordinator(self, me: str, serial: int, session: int | None, request: Request) -> None:
         answer = await ask(self._zk, session, request, lambda path: self._coordinator_changed(me, path), self._trouble)

@@ -1,1 +1,1 @@
-"""The cluster's records: mirrored in memory, registered, backed up and restored."""
+"""The cluster's records: registering them, mirroring them in memory, backup and restore."""

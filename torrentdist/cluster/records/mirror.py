@@ -1,7 +1,8 @@
-"""Keeps a copy of ZooKeeper's records in memory by watches, and hands out immutable snapshots.
+"""Keeps a copy of ZooKeeper's records in memory by means of watches, and hands out immutable
+snapshots.
 
-Always: a znode is read and watched by one request, so no change falls between. After a lost
-connection everything is read again. A broken record doesn't stop the mirror.
+Always: one request reads a znode and sets its watch, so no change is missed. After a lost
+connection everything is read again. A broken record does not stop the mirror.
 Never: write.
 Longer than most files: rounds, watches and snapshots share one state.
 """
@@ -32,17 +33,15 @@ _LONGEST_PAUSE_SECS = 10.0
 
 @dataclass(frozen=True)
 class MirrorPlan:
-    """The part of the tree that is mirrored."""
+    """The part of the tree to mirror."""
 
     records: frozenset[str]
     lists: Mapping[str, int]
-    """Parents, with the number of levels to read below them: 1 for their children's records, 2 for
-    the grandchildren's too.
-    """
+    """Parents, with the number of levels to read below them: 1 for the records of their children, 2
+    for those of the grandchildren too."""
     unwatched: frozenset[str] = frozenset()
-    """Paths that are read, with everything below them, but not watched. They are read again when
-    somebody calls look_again().
-    """
+    """Paths that are read, with everything below them, but not watched. They are read again on
+    look_again()."""
 
     def roots(self) -> list[Look]:
         return [Look(path, Aspect.DATA) for path in self.records] + [Look(p, Aspect.CHILDREN) for p in self.lists]
@@ -54,7 +53,7 @@ class MirrorPlan:
         return path not in self.unwatched and paths.parent(path) not in self.unwatched
 
     def below(self, parent: str, name: str) -> list[Look]:
-        """Returns what to read when a child was found."""
+        """Returns what to read about a new child."""
         child = f"{parent}/{name}"
         looks = [Look(child, Aspect.DATA)]
         return [*looks, Look(child, Aspect.CHILDREN)] if self.lists.get(parent, 0) > 1 else looks
@@ -67,7 +66,8 @@ class Aspect(Enum):
 
 @dataclass(frozen=True)
 class Look:
-    """Something to read again. The two aspects of a znode are watched and read separately."""
+    """A part of a znode to read again. Its data and its children are read and watched
+    separately."""
 
     path: str
     aspect: Aspect
@@ -80,7 +80,7 @@ WHOLE_CLUSTER = MirrorPlan(
 
 
 def of_supervisor(id_: SupervisorId) -> MirrorPlan:
-    """The plan of a supervisor: it watches its assignment, and reads where the masters are."""
+    """Returns the plan of a supervisor: watch its own assignment, and read the masters' records."""
     records = frozenset({paths.CLUSTER, paths.assignment(id_)})
     return MirrorPlan(records, {paths.MASTERS: 1}, frozenset({paths.CLUSTER, paths.MASTERS}))
 
@@ -92,13 +92,13 @@ class Mirror:
         self._tree = ReadTree()
         self._stale: set[Look] = set()
         self._again: set[Look] = set()
-        """Stale looks whose watch is in place."""
+        """Stale looks whose watch is already set."""
         self._touched: set[str] = set()
         self._vanished: set[str] = set()
-        """Paths that were listed but gone when they were read."""
+        """Paths that were listed but had disappeared when they were read."""
         self._marks = 0
-        """Number of times that something was found stale. A round covers all that happened before
-        it began."""
+        """Counts how often something was marked stale. A round covers all marks made before it
+        began."""
         self._dealt_with = -1
         self._wake = asyncio.Event()
         self._advanced = asyncio.Event()
@@ -107,7 +107,7 @@ class Mirror:
         self._again_after = Retry(_FIRST_PAUSE_SECS, _LONGEST_PAUSE_SECS)
         self.snapshot = ClusterSnapshot()
         self.applied_zxid = 0
-        """zxid up to which the snapshot shows every transaction."""
+        """The snapshot includes every transaction up to this zxid."""
 
     @property
     def connected(self) -> bool:
@@ -119,7 +119,7 @@ class Mirror:
         return self.connected and self._dealt_with >= self._marks
 
     async def start(self, timeout: float) -> ClusterSnapshot:
-        """Reads everything once and follows it from then on."""
+        """Reads everything once, and follows changes from then on."""
         if self._task is None:
             self._zk.on_state.append(self._on_state)
             self._mark(self._plan.roots())
@@ -144,7 +144,7 @@ class Mirror:
     async def wait_for(
         self, predicate: Callable[[ClusterSnapshot], bool], timeout: float, what: str = "a change in the cluster"
     ) -> ClusterSnapshot:
-        """Waits for a snapshot that fulfils `predicate`. Raises `timed_out`."""
+        """Waits for a snapshot that satisfies `predicate`. Raises `timed_out`."""
         try:
             async with asyncio.timeout(timeout):
                 while not predicate(self.snapshot):
@@ -154,7 +154,8 @@ class Mirror:
         return self.snapshot
 
     async def sync(self, timeout: float) -> ClusterSnapshot:
-        """Returns a snapshot that shows everything acknowledged to anybody before this call."""
+        """Returns a snapshot that includes everything acknowledged to any client before this
+        call."""
         try:
             async with asyncio.timeout(timeout):
                 zxid = await self._zk.sync()
@@ -165,12 +166,12 @@ class Mirror:
         return self.snapshot
 
     async def sync_to(self, zxid: int, timeout: float) -> ClusterSnapshot:
-        """Returns a snapshot that shows transaction `zxid`. Asks ZooKeeper only if the current one
-        doesn't."""
+        """Returns a snapshot that includes transaction `zxid`. Asks ZooKeeper only if the current
+        one does not."""
         return self.snapshot if self.fresh and self.applied_zxid >= zxid else await self.sync(timeout)
 
     async def incomplete(self) -> TorrentdistError | None:
-        """Says why a record that is not in the tree may exist elsewhere. None if the tree is
+        """Returns why a record that is missing here may exist elsewhere, or None if the tree is
         complete."""
         if await self._zk.exists(paths.RESTORING) is not None:
             return TorrentdistError("not_ready", detail="a backup is being restored")
@@ -188,7 +189,8 @@ class Mirror:
         return [*self._plan.roots(), *known]
 
     async def look_again(self, timeout: float) -> None:
-        """Reads everything again: what isn't watched, and the rest in case a watch was lost."""
+        """Reads everything again: paths that are not watched, and the others in case a watch was
+        lost."""
         looks = [look for look in self._everything() if look not in self._stale]
         self._mark(looks)
         self._again.update(looks)
@@ -223,7 +225,8 @@ class Mirror:
         await self._zk.pause(self._again_after.pause_secs)
 
     async def _round(self) -> None:
-        """Reads what is stale and what that leads to, then hands out one new snapshot."""
+        """Reads everything stale and all children that this reveals, then publishes one new
+        snapshot."""
         marks = self._marks
         room = asyncio.Semaphore(_IN_FLIGHT)
         work, self._stale = self._stale, set()
@@ -255,7 +258,7 @@ class Mirror:
 
     async def _read_data(self, look: Look) -> None:
         path = look.path
-        # A leader's keep-alive writes its election znode all the time without changing it.
+        # A leader's keep-alive rewrites its election znode all the time with the same data.
         watch = None if paths.parent(path) == paths.ELECTION else self._watch(look)
         node = await self._zk.get(path, watch)
         while node is None and self._plan.is_root(look):
@@ -291,8 +294,8 @@ class Mirror:
         else:
             self._tree.children[path] = now
             self._vanished.discard(path)
-        # Includes one that was gone when it was looked at: it has come back, and
-        # nothing watches it.
+        # Include children that had disappeared when they were read: they are back, and not
+        # watched.
         again = {paths.name(gone) for gone in self._vanished if paths.parent(gone) == path} & now
         return [
             look
@@ -306,7 +309,8 @@ class Mirror:
         return look.path in (self._tree.nodes if look.aspect is Aspect.DATA else self._tree.children)
 
     def _watch(self, look: Look) -> Callable[[], None] | None:
-        """Returns the watch callback for a look, or None if it needs none or has one in place."""
+        """Returns the callback that watches a look, or None if no watch is needed or it is already
+        set."""
         if look in self._again or not self._plan.watches(look.path):
             self._again.discard(look)
             return None
@@ -316,7 +320,7 @@ class Mirror:
         touched, self._touched, before = self._touched, set(), self.snapshot
         self.snapshot = updated(before, self._tree, touched, self._complain)
         if self.snapshot.present and not before.present:
-            self._zk.stir()  # end the pauses of those that wait for a cluster
+            self._zk.stir()  # This ends the pauses of callers that wait for a cluster.
         if self.snapshot.present:
             self._zk.write_in(self.snapshot.schema)
 

@@ -1,7 +1,7 @@
-"""Answers questions about the records that would otherwise need a walk over all of them.
+"""Indexes the records, to answer questions that would otherwise require walking all of them.
 
-Always: an answer equals that of a walk over the snapshot followed last. Following the next snapshot
-costs as much as what changed in between.
+Always: an answer equals that of a walk over the last snapshot followed. The cost of following a
+snapshot depends only on the number of changes.
 Never: decide anything, or do I/O.
 """
 
@@ -21,7 +21,7 @@ PREFIX = 40
 
 
 class Follower:
-    """Reports what changed since it was asked last."""
+    """Reports what changed since its last call."""
 
     def __init__(self) -> None:
         self._version = -1
@@ -33,7 +33,7 @@ class Follower:
 
 
 class PerBundle(Generic[V]):
-    """A value per bundle, derived from its record and its live holders alone."""
+    """A value per bundle that depends only on the bundle's record and its live holders."""
 
     def __init__(self, derive: Callable[[ClusterSnapshot, BundleId], V | None]) -> None:
         self._derive = derive
@@ -54,7 +54,7 @@ class PerBundle(Generic[V]):
 
 
 class _Reverse(Generic[K, V]):
-    """Maps a value to the keys that name it, where a key names several values."""
+    """An inverted index: maps each value to the keys whose records name it."""
 
     def __init__(self) -> None:
         self._named: dict[K, frozenset[V]] = {}
@@ -118,15 +118,14 @@ class RecordIndex:
         return sorted(self._digests.namers(digest))
 
     def hosts_of(self, bundle: BundleId) -> list[SupervisorId]:
-        """Returns the registered supervisors that are told to keep a bundle, in the order in which
-        their assignments were written.
-        """
+        """Returns the registered supervisors that should keep a bundle, in the order in which their
+        assignments were written."""
         assignments = self._snapshot.assignments
         hosts = self._hosts.namers(bundle) & self._snapshot.supervisors.keys()
         return sorted(hosts, key=lambda id_: (assignments[id_].mtime, id_))
 
     def running(self, job: JobId) -> list[SupervisorId]:
-        """Returns the supervisors that a job's workers are assigned to."""
+        """Returns the supervisors to which a job's workers are assigned."""
         return sorted(self._running.namers(job))
 
     def live_jobs_of(self, bundle: BundleId) -> list[JobId]:

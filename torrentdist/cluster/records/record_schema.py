@@ -1,9 +1,9 @@
-"""Writes records in the schema that the cluster has agreed on, which its /cluster record names.
+"""Converts records to the schema that the cluster uses, which its /cluster record names.
 
-Always: while a daemon of the previous release is registered, everything is written as that release
-would write it. Only the leader raises the schema (master/leading/schema_upgrade.py).
-Pure: no I/O, no clock.
-Never: know the types of the records.
+Always: while a daemon of the previous release is registered, records are written as that release
+would write them. Only the leader raises the schema (master/leading/schema_upgrade.py).
+Pure: no I/O and no clock.
+Never: depend on the record types.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from torrentdist.model.records import MasterRecord, SupervisorRecord
 ADDED: dict[str, dict[str, int]] = {"/jobs/*": {"ended_on": 2}}
 """Fields that each schema added, by the shape of the path, such as `/code-distributor/*`.
 
-Every field has a default. Its value must not be relied on before the cluster's schema has it.
-"""
+Every field has a default. Do not rely on its value before the cluster uses the field's schema."""
 
 
 def shape(path: str) -> str:
@@ -29,7 +28,7 @@ def shape(path: str) -> str:
 
 
 def spoken(path: str, data: bytes, schema: int) -> bytes:
-    """Returns a record in that schema. The cluster's own record names its schema itself."""
+    """Returns a record as `schema` writes it. The record /cluster states its schema itself."""
     if schema >= records.SCHEMA or path == paths.CLUSTER or not data.startswith(b"{"):
         return data
     document = msgspec.json.decode(data)
@@ -40,5 +39,5 @@ def spoken(path: str, data: bytes, schema: int) -> bytes:
 
 
 def newest_for_all(masters: Iterable[MasterRecord], supervisors: Iterable[SupervisorRecord]) -> int:
-    """Returns the newest schema that every registered daemon reads."""
+    """Returns the newest schema that every registered daemon can read."""
     return min([records.SCHEMA, *(m.speaks for m in masters), *(s.speaks for s in supervisors)])

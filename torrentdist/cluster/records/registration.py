@@ -1,8 +1,9 @@
-"""Keeps a daemon's ephemeral record in /masters or /supervisors, in every session that it has.
+"""Keeps a daemon's ephemeral record in /masters or /supervisors, through every change of session.
 
-Always: one id, one daemon. A record with our store's id is our own from before a crash, since the
-store's lock admits one process. Where a cluster is named, the daemon registers in that one only.
-Never: take over the record of another store.
+Always: at most one daemon has an id. A record with our store's id is our own from before a crash,
+since the store's lock admits one process. If a cluster id is given, the daemon registers in that
+cluster only.
+Never: replace the record of another store.
 Longer than most files: one small state machine with its ZooKeeper calls.
 """
 
@@ -39,9 +40,8 @@ log = get_logger()
 _LONGEST_PAUSE_SECS = 10.0
 _LOOK_AGAIN_SECS = 0.2
 _PATIENCE = 1.75
-"""Session timeouts to wait for another session's end: ZooKeeper ends sessions at its ticks, and a
-tick may be half a timeout.
-"""
+"""How many session timeouts to wait for the end of another session. ZooKeeper ends sessions at its
+ticks, and a tick may be half a timeout."""
 _DIAL_SECS = 1.0
 
 
@@ -50,15 +50,15 @@ class RegistrationStep(Enum):
     KEEP = auto()
     """The record belongs to this session."""
     REPLACE = auto()
-    """The record is ours, left over from a session that ZooKeeper has not given up yet."""
+    """The record is ours, left over from a session that ZooKeeper has not expired yet."""
     TAKEN = auto()
 
 
 def claim(owner: int | None, store: StoreId | None, session: int | None, own_store: StoreId) -> RegistrationStep:
-    """Decides what to do about the znode of our id.
+    """Decides what to do about the znode with our id.
 
-    `owner` is the session that owns it, None if the znode doesn't exist; `store` is that of its
-    record.
+    `owner` is the session that owns it, or None if the znode does not exist. `store` is the store
+    id in its record.
     """
     if owner is None:
         return RegistrationStep.CREATE
@@ -68,7 +68,7 @@ def claim(owner: int | None, store: StoreId | None, session: int | None, own_sto
 
 
 class OtherCluster(Exception):
-    """The tree holds another cluster than the one to register in."""
+    """The tree holds a different cluster from the one to register in."""
 
 
 class Registration:
@@ -80,9 +80,10 @@ class Registration:
         look_secs: float | None = None,
         cluster: str | None = None,
     ) -> None:
-        """`look_secs`: mean time between two looks at the record; None watches it.
+        """`look_secs` is the average interval between checks of the record; None watches it
+        instead.
 
-        `cluster`: the id of the only cluster to register in; None allows any.
+        `cluster` is the id of the only cluster to register in; None allows any.
         """
         self._cluster = cluster
         self._zk = zk
@@ -101,8 +102,8 @@ class Registration:
     async def start(self) -> None:
         """Registers, waiting through outages. Raises `id_taken` or OtherCluster.
 
-        Registers again whenever the record is gone. The record of another store may be our own from
-        before the disk was replaced; it goes with its session.
+        From then on, registers again whenever the record disappears. A record of another store may
+        be our own from before the disk was replaced; it disappears with its session.
         """
         clock = asyncio.get_running_loop().time
         deadline = clock() + self._zk.negotiated_timeout * _PATIENCE
@@ -125,16 +126,17 @@ class Registration:
         self._task = asyncio.create_task(self._run(), name="registration")
 
     async def _answers(self) -> bool:
-        """Whether another process listens where the record says, so that the record will not go
-        away."""
+        """Whether another process listens at the recorded address. Then its record will not
+        disappear."""
         with contextlib.suppress(TorrentdistError):
             found = await self._zk.get(self.path)
-            there = None if found is None else _door(decode(found[0], type(self.record), path=self.path))
-            return there is not None and there != _door(self.record) and await _opens(*there)
+            there = None if found is None else _address(decode(found[0], type(self.record), path=self.path))
+            return there is not None and there != _address(self.record) and await _opens(*there)
         return False
 
     async def abandon(self) -> bool:
-        """Leaves the record to the session, and to the process that takes it over.
+        """Stops maintaining the record but leaves it in place, for a process that takes over the
+        session.
 
         Returns False if nothing was started.
         """
@@ -150,7 +152,7 @@ class Registration:
         return True
 
     async def close(self) -> None:
-        """Deletes the record now instead of with the session."""
+        """Deletes the record now instead of leaving it to the session's end."""
         if await self.abandon():
             await self._withdraw()
 
@@ -193,20 +195,21 @@ class Registration:
         await self._zk.pause(self._again.pause_secs)
 
     def look_again(self) -> None:
-        """Checks soon whether the record is still there."""
+        """Checks soon that the record still exists."""
         self._wake.set()
 
     async def _register(self) -> None:
-        """Makes the record ours, and watches it if that is how it is kept."""
+        """Makes the record ours and, unless it is polled, watches it."""
         while True:
             found = await self._look()
-            await self._require_cluster()  # after the look: an earlier record is in the same cluster
+            # Checked after the read: any record found earlier belongs to the same cluster.
+            await self._require_cluster()
             owner = None if found is None else found[1].ephemeral_owner
             match claim(owner, None if found is None else self._store_of(found[0]), self._zk.session_id, self._store):
                 case RegistrationStep.KEEP:
                     assert found is not None
-                    # Written by the process whose session we took over, or in an older schema;
-                    # or ZooKeeper's clock is unknown yet.
+                    # The process whose session we took over wrote it, or it has an older schema, or
+                    # we do not know ZooKeeper's clock yet.
                     spoken = self._zk.spoken(self.path, encode(self.record))
                     if found[0] != spoken or self._zk.server_now() is None:
                         await self._rewrite(found[1].version)
@@ -231,8 +234,8 @@ class Registration:
             raise OtherCluster
 
     async def _look(self) -> tuple[bytes, Stat] | None:
-        # One watch at a time, however often this is called. It may fire before the answer that
-        # placed it is looked at.
+        # At most one watch exists, however often this is called. It may fire before we see the
+        # answer that set it.
         if self._watch is not None or self._look_secs is not None:
             return await self._zk.get(self.path)
         self._watch = watch = object()
@@ -245,7 +248,7 @@ class Registration:
         return found
 
     async def _rewrite(self, version: int) -> None:
-        """Tries to replace the record; the next look shows whether it worked."""
+        """Tries to replace the record. The next check shows whether it worked."""
         try:
             await self._zk.set(self.path, encode(self.record), version)
         except (BadVersion, NoNode):
@@ -255,7 +258,7 @@ class Registration:
                 raise
 
     async def _make(self, before: list[Delete]) -> None:
-        """Tries to create the record; the next look shows whether it worked."""
+        """Tries to create the record. The next check shows whether it worked."""
         try:
             await self._zk.commit([*before, Create(self.path, encode(self.record), ephemeral=True)])
         except TransactionFailed as exc:
@@ -279,13 +282,13 @@ class Registration:
     def _tell(self, registered: bool) -> None:
         if registered is not self.registered:
             self.registered = registered
-            log.info("registered" if registered else "not registered any more", path=self.path)
+            log.info("registered" if registered else "no longer registered", path=self.path)
             for callback in list(self.on_change):
                 callback(registered)
 
 
-def _door(record: MasterRecord | SupervisorRecord) -> tuple[str, int] | None:
-    """Returns the address that the daemon listens on."""
+def _address(record: MasterRecord | SupervisorRecord) -> tuple[str, int] | None:
+    """Returns the address on which the daemon listens."""
     url = urlsplit(record.url if isinstance(record, MasterRecord) else record.gateway)
     return (url.hostname, url.port) if url.hostname and url.port else None
 

@@ -1,9 +1,10 @@
-"""The cluster's records as one immutable value, and how the next one follows from what was read.
+"""The cluster's records as one immutable value, and how to derive the next snapshot from what was
+read.
 
-Always: a replica counts only while a registered master runs with that very store. An unreadable
-record counts as absent and hurts no other.
-Pure: no I/O, no clock.
-Longer than most files: the value and the rule by which the next one follows belong together.
+Always: a replica counts only while a registered master runs with exactly that store. An unreadable
+record counts as absent and affects no other record.
+Pure: no I/O and no clock.
+Longer than most files: the value and the rule that derives the next one belong together.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class BundleEntry:
     mtime: float
     """ZooKeeper's time of the record's last write."""
     replicas: Mapping[MasterId, ReplicaRecord]
-    """Replica records as written. holders() says which of them count."""
+    """Replica records as written. holders() returns those that count."""
 
 
 @dataclass(frozen=True)
@@ -63,31 +64,32 @@ class JobEntry:
 
 @dataclass(frozen=True)
 class Changes:
-    """Ids of records that differ between two snapshots, or may differ."""
+    """Ids of the records that differ, or may differ, between two snapshots."""
 
     bundles: frozenset[BundleId] = frozenset()
     jobs: frozenset[JobId] = frozenset()
     assignments: frozenset[SupervisorId] = frozenset()
     masters: bool = False
-    """A master came, went or registered again, so any replica may count differently."""
+    """A master registered, registered again, or left. The holders of any bundle may have
+    changed."""
     supervisors: bool = False
     cluster: bool = False
-    """The cluster's own record changed: the tree may have appeared or gone."""
+    """The cluster's own record changed: the tree may have appeared or disappeared."""
 
     @property
     def any_bundle(self) -> bool:
-        """Whether bundles whose records did not change may be judged differently now."""
+        """Whether the status of bundles whose own records did not change may differ."""
         return self.masters or self.cluster
 
 
 RECENT = 256
-"""Number of steps remembered. A reader that is further behind looks at everything."""
+"""Number of steps remembered. A reader that is further behind examines everything."""
 
 
 @dataclass(frozen=True)
 class ClusterSnapshot:
     version: int = 0
-    """Grows with every change that this process has seen."""
+    """Increases with every change that this process observes."""
     cluster: ClusterRecord | None = None
     masters: Mapping[MasterId, MasterRecord] = field(default_factory=dict)
     supervisors: Mapping[SupervisorId, SupervisorRecord] = field(default_factory=dict)
@@ -95,19 +97,17 @@ class ClusterSnapshot:
     assignments: Mapping[SupervisorId, AssignmentEntry] = field(default_factory=dict)
     jobs: Mapping[JobId, JobEntry] = field(default_factory=dict)
     election: tuple[MasterId, ...] = ()
-    """Masters in the election queue, in order. The first is elected, but leads only once it has
-    raised the epoch.
-    """
+    """Masters in the election queue, in order. The first is elected, but leads only after it has
+    raised the epoch."""
     leader: MasterId | None = None
     epoch: int = 0
     leader_since: float = 0.0
-    """ZooKeeper's time of the last epoch change."""
+    """Time of the last epoch change, on ZooKeeper's clock."""
     recent: tuple[Changes, ...] = field(default=(), compare=False, repr=False)
     """The latest steps that led to this version, the newest last."""
 
     def changes_since(self, version: int) -> Changes | None:
-        """Returns what changed after an earlier version. None if unknown: everything may have
-        changed."""
+        """Returns what changed after an earlier version, or None if everything may have changed."""
         steps = self.version - version
         if version < 0 or not 0 <= steps <= len(self.recent):
             return Changes() if steps == 0 else None
@@ -123,18 +123,17 @@ class ClusterSnapshot:
 
     @property
     def present(self) -> bool:
-        """Whether this is a cluster's tree at all. A missing or wiped tree is evidence of
-        nothing."""
+        """Whether the tree belongs to a cluster. A missing or wiped tree is evidence of nothing."""
         return self.cluster is not None
 
     @property
     def schema(self) -> int:
-        """The schema that all records are written in."""
+        """The schema in which all records are written."""
         return records.OLDEST_READABLE if self.cluster is None else self.cluster.schema
 
     def holders(self, bundle: BundleId) -> tuple[MasterId, ...]:
-        """Returns the live masters that hold a verified copy in the store that they run with
-        now."""
+        """Returns the live masters that hold a verified copy in the store that they currently
+        use."""
         entry = self.bundles.get(bundle)
         if entry is None:
             return ()
@@ -147,7 +146,7 @@ class ClusterSnapshot:
 
 @dataclass
 class ReadTree:
-    """The data read so far, with stats, and names of children, by path."""
+    """Everything read so far: data and stats, and names of children, by path."""
 
     nodes: dict[str, tuple[bytes, Stat]] = field(default_factory=dict)
     children: dict[str, frozenset[str]] = field(default_factory=dict)
@@ -206,7 +205,7 @@ def updated(old: ClusterSnapshot, tree: ReadTree, touched: Iterable[str], on_bad
 
 
 def _same_heads(old: ClusterSnapshot, new: ClusterSnapshot) -> bool:
-    """Whether two snapshots agree in everything except the lists of records."""
+    """Whether two snapshots agree in everything except the collections of records."""
     heads = [(s.election, s.leader, s.epoch, s.leader_since) for s in (old, new)]
     return heads[0] == heads[1]
 
@@ -228,14 +227,14 @@ def _with_leader(snapshot: ClusterSnapshot, read: _Reader) -> ClusterSnapshot:
 def _rebuilt(
     current: Mapping[K, V], touched: Collection[str], build: Callable[[K], V | None]
 ) -> tuple[Mapping[K, V], frozenset[K]]:
-    """Returns `current` with the touched entries rebuilt, and which of them changed.
+    """Returns `current` with the touched entries rebuilt, and the keys that changed.
 
-    Returns the same mapping object if none did.
+    Returns the same mapping object if no entry changed.
     """
     changed: dict[K, V | None] = {}
     for name in touched:
         key: K = name  # type: ignore[assignment]  # ids are strings
-        value = build(key) if name else None  # the list itself has no name
+        value = build(key) if name else None  # an empty name stands for the list itself
         if value != current.get(key):
             changed[key] = value
     if not changed:
@@ -265,7 +264,8 @@ class _Reader:
             return None
 
     def named(self, path: str, kind: type[R], key: str) -> R | None:
-        """Reads a record that names its own place. Elsewhere it counts as absent."""
+        """Reads a record that contains its own id. A record stored under a different name counts as
+        absent."""
         record = self.record(path, kind)
         said = getattr(record, key, None)
         if record is not None and said != paths.name(path):

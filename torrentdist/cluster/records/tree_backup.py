@@ -1,9 +1,9 @@
 """Reads every persistent record from ZooKeeper, and restores a backup into an empty tree.
 
-Always: the epoch of a restored tree is above every epoch of the backup's cluster, so that no former
-leader can change it. A leader elected meanwhile is deposed by the transaction that completes the
-restore. An interrupted restore leaves its marker in the tree and can simply be run again.
-Never: overwrite somebody else's record.
+Always: the epoch of a restored tree exceeds every epoch of the original cluster, so that no former
+leader can change the tree. The transaction that completes the restore deposes any leader elected
+meanwhile. An interrupted restore leaves its marker in the tree and can be repeated.
+Never: overwrite the records of others.
 """
 
 from __future__ import annotations
@@ -35,14 +35,13 @@ from torrentdist.model.wire.ha_views import RestoreView
 _IN_FLIGHT = 64
 _RAISES = 500
 _LATER_EPOCHS = 1000
-"""Epochs that the lost cluster may have had since the backup. Fencing numbers of workers must not
-go back.
-"""
+"""How many epochs the lost cluster may have had since the backup. Workers' fencing numbers must
+never decrease."""
 _ATTEMPTS = 20
 
 
 async def read_records(zk: ZooKeeper) -> tuple[dict[str, bytes], int]:
-    """Returns every persistent record by path, and the epoch."""
+    """Returns every persistent record by its path, and the epoch."""
     found: dict[str, bytes] = {}
     epoch = 0
     room = asyncio.Semaphore(_IN_FLIGHT)
@@ -71,17 +70,16 @@ async def make_backup(zk: ZooKeeper) -> Backup:
     zxid = await zk.sync()
     found, epoch = await read_records(zk)
     if paths.CLUSTER not in found:
-        raise TorrentdistError("not_ready", detail="there is no cluster's record to back up")
+        raise TorrentdistError("not_ready", detail="the tree holds no cluster to back up")
     cluster = decode(found[paths.CLUSTER], ClusterRecord, path=paths.CLUSTER)
     return Backup(cluster=cluster.id, epoch=epoch, zxid=zxid, made_at=time.time(), nodes=sorted_nodes(found))
 
 
 async def restore(zk: ZooKeeper, backup: Backup) -> RestoreView:
-    """Restores a backup. Raises `tree_not_empty` unless the tree holds only what daemons write by
-    themselves, or what an interrupted run of the same backup wrote.
-    """
+    """Restores a backup. Raises `tree_not_empty` unless the tree holds only records that daemons
+    write by themselves, or records of an interrupted run of the same backup."""
     began = time.monotonic()
-    zk.write_in(records.SCHEMA)  # write them as they were
+    zk.write_in(records.SCHEMA)  # Write the backup's records unchanged.
     with zk.without_cluster():
         epoch = await _restore(zk, backup)
     return RestoreView(
@@ -102,7 +100,7 @@ async def _restore(zk: ZooKeeper, backup: Backup) -> int:
 
 
 async def _begin(zk: ZooKeeper, backup: Backup) -> None:
-    """Puts the marker of this backup into the tree, or finds it there."""
+    """Puts this backup's marker into the tree, or finds it there."""
     while (found := await zk.get(paths.RESTORING)) is None:
         there, _ = await read_records(zk)
         strange = occupant(there, backup)
@@ -138,11 +136,11 @@ async def _complete(zk: ZooKeeper, backup: Backup) -> int:
     """Writes history, cluster and epoch in one transaction, which deposes any leader. Returns the
     epoch.
 
-    A master may be elected at any moment, which raises the epoch too; then it is tried again.
+    Repeats the transaction if the election of a master raises the epoch meanwhile.
     """
     for _ in range(_ATTEMPTS):
         with contextlib.suppress(TransactionFailed):
-            if await zk.exists(paths.RESTORING) is None:  # another run of this backup was faster
+            if await zk.exists(paths.RESTORING) is None:  # Another run of this backup was faster.
                 return (await read_records(zk))[1]
             version = await _raise_to(zk, backup.epoch + _LATER_EPOCHS)
             ops: list[Op] = [Set(paths.EPOCH, left_record(backup), version)]
@@ -154,11 +152,11 @@ async def _complete(zk: ZooKeeper, backup: Backup) -> int:
             ops += [Delete(paths.election_node(name)) for name in await zk.children(paths.ELECTION) or ()]
             await zk.commit(ops)
             return version + 1
-    raise TorrentdistError("not_ready", detail="the masters elect leaders faster than the tree can be completed")
+    raise TorrentdistError("not_ready", detail="masters are elected faster than the restore can be completed")
 
 
 async def _raise_to(zk: ZooKeeper, epoch: int) -> int:
-    """Raises the version of /epoch to `epoch` at least, by counting up. Returns it."""
+    """Raises the version of /epoch to at least `epoch`, one step at a time. Returns the version."""
     while (found := await zk.exists(paths.EPOCH)) is None:
         with contextlib.suppress(NodeExists):
             await zk.create(paths.EPOCH)
@@ -171,9 +169,9 @@ async def _raise_to(zk: ZooKeeper, epoch: int) -> int:
 
 
 async def _history(zk: ZooKeeper, backup: Backup) -> list[Op]:
-    """Returns operations that write the backup's failovers before later ones.
+    """Returns operations that order the backup's failovers before later ones.
 
-    ZooKeeper numbers these records, so all are written again.
+    ZooKeeper numbers these records, so all of them are written again.
     """
     names = sorted(await zk.children(paths.FAILOVERS) or (), key=lambda name: paths.sequence_of(name) or 0)
     since = [node[0] for name in names if (node := await zk.get(paths.failover(name))) is not None]

@@ -1,10 +1,10 @@
-"""Plans how a backup's records return to an empty tree, as bounded transactions.
+"""Plans the transactions that write a backup's records into an empty tree.
 
-Always: only a tree is filled that holds nothing but what daemons write by themselves, or what an
-interrupted run of the same backup wrote, as its marker says. A bundle comes with all its replica
-records in one transaction, or a master would see it without holders. Nobody else's record is
-overwritten.
-Pure: no I/O, no clock.
+Always: a tree is filled only if it holds nothing but records that daemons write by themselves, or
+records of an interrupted run of the same backup, as its marker shows. A bundle is written together
+with all its replica records, because a master would otherwise see it without holders. Records of
+others are never overwritten.
+Pure: no I/O and no clock.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.records import ClusterRecord, decode, encode
 
 PASSING = frozenset({paths.MASTERS, paths.SUPERVISORS, paths.ELECTION, paths.REQUESTS, paths.RESTORING})
-"""Parents of records that daemons write by themselves or that are of no use later. Never in a
-backup."""
+"""Parents of short-lived records: daemons write them again, or nobody needs them later. A backup
+never contains them."""
 LAST = frozenset({paths.CLUSTER, paths.EPOCH})
 MAX_OPS = 1000
 MAX_BYTES = 400_000
@@ -33,9 +33,8 @@ def section(path: str) -> str:
 
 
 def passing(path: str) -> bool:
-    """Whether a path describes only current activity: in a resource group, everything but its
-    record and its resources.
-    """
+    """Whether a path describes only current activity. In a resource group that is everything except
+    the group's record and its resources."""
     _, first, *rest = path.split("/")
     return "/" + first in PASSING or ("/" + first == paths.GROUPS and len(rest) > 1 and rest[1] != "resources")
 
@@ -45,19 +44,19 @@ def _group(path: str) -> tuple[str, ...]:
 
 
 def marker(backup: Backup) -> bytes:
-    """Returns the content of /restoring, which names the backup that is being restored."""
+    """Returns the content of /restoring, which identifies the backup being restored."""
     return digest_of(backup).encode()
 
 
 def occupant(there: Mapping[str, bytes], backup: Backup) -> str | None:
-    """Returns the record that keeps a tree from counting as empty, or None."""
+    """Returns a record that prevents the tree from counting as empty, or None."""
     if there.get(paths.CLUSTER) is not None and _cluster_id(there[paths.CLUSTER]) == backup.cluster:
         return f"the cluster of this backup itself ({paths.CLUSTER})"
     return stranger(there)
 
 
 def stranger(there: Iterable[str]) -> str | None:
-    """Returns a path that daemons don't create by themselves, or None."""
+    """Returns a path that daemons do not create by themselves, or None."""
     return next((path for path in sorted(there) if not _of_daemons(path)), None)
 
 
@@ -76,7 +75,7 @@ def _of_daemons(path: str) -> bool:
 
 
 def obstacle(there: Mapping[str, bytes], backup: Backup) -> str | None:
-    """Returns a record that comes neither from daemons nor from an interrupted run of this
+    """Returns a record that was written neither by a daemon nor by an interrupted run of this
     backup."""
     wanted = {node.path: node.data for node in backup.nodes}
     for path, data in sorted(there.items()):
@@ -88,8 +87,8 @@ def obstacle(there: Mapping[str, bytes], backup: Backup) -> str | None:
 
 
 def creations(backup: Backup, there: Iterable[str]) -> Iterator[list[Create]]:
-    """Yields transactions that write what is missing, except epoch, cluster and history, which come
-    last."""
+    """Yields transactions that write the missing records, except epoch, cluster and history, which
+    are written last."""
     present = set(there)
     missing = [
         Create(node.path, node.data)
@@ -101,8 +100,8 @@ def creations(backup: Backup, there: Iterable[str]) -> Iterator[list[Create]]:
         groups.setdefault(_group(op.path), []).append(op)
     batch: list[Create] = []
     for _, group in sorted(groups.items(), key=lambda item: (len(item[0]), item[0])):
-        # A group that fits goes in one transaction; a larger one record by
-        # record.
+        # A group goes in one transaction if it fits; otherwise its records are written one
+        # by one.
         for part in [group] if _fits(group) else [[op] for op in group]:
             if batch and not _fits([*batch, *part]):
                 yield batch
@@ -127,7 +126,8 @@ def cluster_record(backup: Backup) -> bytes:
 
 
 def left_record(backup: Backup) -> bytes:
-    """Returns the content of /epoch until somebody leads: the backup's term, and why it is over."""
+    """Returns the content of /epoch until there is a leader: the backup's term, and why it
+    ended."""
     last = read_term(_data(backup, paths.EPOCH))
     return encode(TermRecord(leader=last.leader, election="", left=RESTORED)) if last is not None else b""
 

@@ -1,2 +1,2 @@
-"""A ZooKeeper session on asyncio: the kazoo client, operations, access rights, arrival in a
-cluster."""
+"""A ZooKeeper session on asyncio: the kazoo client, operations, access control, and a daemon's
+first steps."""

@@ -1,4 +1,4 @@
-"""Access rights of our znodes: the owner may do everything, others nothing.
+"""Access control of our znodes: their owner has all permissions, everyone else none.
 
 A process that can write here can run code on every host.
 Always: either the whole tree has our ACL, or the first znode that differs is named.
@@ -57,8 +57,8 @@ def read_credentials(auth_file: str) -> Credentials:
 
 
 def digest_acl(credentials: Credentials) -> Acl:
-    """Returns an ACL of ZooKeeper's digest scheme: the user's name and a hash (SHA-1, by its
-    protocol)."""
+    """Returns an ACL of ZooKeeper's digest scheme: the user's name and a hash (SHA-1, as its
+    protocol requires)."""
     hashed = hashlib.sha1(f"{credentials.user}:{credentials.password}".encode(), usedforsecurity=False).digest()
     return Acl("digest", f"{credentials.user}:{base64.b64encode(hashed).decode()}")
 
@@ -68,7 +68,7 @@ def sasl_acl(credentials: Credentials) -> Acl:
 
 
 def flaw(found: Sequence[Acl], wanted: Acl) -> str | None:
-    """Says in words how a znode's ACL differs from ours, or returns None if it doesn't."""
+    """Describes how a znode's ACL differs from ours, or returns None if it does not."""
     if list(found) == [wanted]:
         return None
     others = [acl for acl in found if (acl.scheme, acl.identity) != (wanted.scheme, wanted.identity)]
@@ -78,7 +78,7 @@ def flaw(found: Sequence[Acl], wanted: Acl) -> str | None:
 
 
 async def check_tree(tree: AclTree) -> None:
-    """Raises `acl_mismatch` with the first path whose ACL isn't ours. Does nothing in an open
+    """Raises `acl_mismatch` with the first path whose ACL is not ours. Does nothing in an open
     tree."""
     if tree.acl == OPEN:
         return
@@ -92,7 +92,7 @@ async def check_tree(tree: AclTree) -> None:
 
 
 async def repair_tree(tree: AclTree) -> int:
-    """Gives every znode our ACL. Returns how many had another one."""
+    """Sets our ACL on every znode. Returns the number of znodes that had a different one."""
     mended: list[str] = []
 
     async def repair(path: str) -> None:
@@ -110,7 +110,7 @@ async def _flaw_at(tree: AclTree, path: str) -> str | None:
 
 
 async def _walk(tree: AclTree, visit: Callable[[str], Awaitable[None]]) -> None:
-    """Visits every znode, parents before children, a bounded number at a time."""
+    """Visits every znode, parents before children, a limited number at a time."""
     level = ["/"]
     room = asyncio.Semaphore(_IN_FLIGHT)
 
@@ -123,7 +123,7 @@ async def _walk(tree: AclTree, visit: Callable[[str], Awaitable[None]]) -> None:
     while level:
         tasks = [asyncio.ensure_future(step(path)) for path in level]
         try:
-            found = [await task for task in tasks]  # in order, so that the first path is named
+            found = [await task for task in tasks]  # Await them in order, so that the first path is named.
         finally:
             for task in tasks:
                 task.cancel()

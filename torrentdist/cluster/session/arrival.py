@@ -1,8 +1,8 @@
-"""A daemon's first steps: a ZooKeeper session, a tree that this release can read, and a cluster in
-it.
+"""A daemon's first steps in ZooKeeper: get a session, check that this release can read the tree,
+and find a cluster in it.
 
-Each step waits for as long as it takes.
-Never: write, or give up on an ensemble that doesn't answer yet.
+Always: each step waits as long as necessary.
+Never: write, or give up on an ensemble that does not answer yet.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 async def answered(zk: ZooKeeper, work: Callable[[], Awaitable[T]]) -> T:
-    """Returns what `work` returns. Tries again for as long as ZooKeeper doesn't answer."""
+    """Returns the result of `work`. Repeats it for as long as ZooKeeper does not answer."""
     again = Retry(FIRST_PAUSE_SECS, LONGEST_PAUSE_SECS)
     while True:
         try:
@@ -69,7 +69,7 @@ def lacks_cluster(mirror: Mirror) -> bool:
 
 
 async def until_founded(mirror: Mirror) -> None:
-    """Waits until the tree holds a cluster. Only `ha init` and `ha restore` put one there."""
+    """Waits until the tree holds a cluster. Only `ha init` and `ha restore` create one."""
     snapshot = mirror.snapshot
     if not snapshot.present:
         log.warning("waiting for a cluster: `torrentdist ha init` founds one, `ha restore` brings one back")

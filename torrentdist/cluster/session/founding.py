@@ -1,7 +1,8 @@
-"""Founds a cluster: creates the record `/cluster` and the parents of everything else.
+"""Founds a cluster: creates the record `/cluster` and the parents of all other records.
 
-Always: one transaction does it, so that a tree holds a whole cluster or none. Never: found one in a
-tree that holds records. They may belong to a cluster that a backup can restore.
+Always: one transaction creates everything, so that a tree holds a complete cluster or none.
+Never: found a cluster in a tree that holds records, because they may belong to a cluster that a
+backup can restore.
 """
 
 from __future__ import annotations
@@ -40,11 +41,11 @@ async def found_cluster(zk: ZooKeeper) -> FoundedView:
         record = ClusterRecord(schema=SCHEMA, id=secrets.token_hex(8), announce_key=secrets.token_hex(16))
         if await _founded(zk, record):
             return FoundedView(cluster=record.id, founded=True)
-    raise TorrentdistError("zookeeper_unavailable", detail="others write into this tree all the time")
+    raise TorrentdistError("zookeeper_unavailable", detail="other clients keep writing to this tree")
 
 
 async def _founded(zk: ZooKeeper, record: ClusterRecord) -> bool:
-    """Tries to found a cluster. Returns False if somebody else created a part of it meanwhile."""
+    """Tries to found a cluster. Returns False if another process created a part of it meanwhile."""
     found, _ = await read_records(zk)
     strange = paths.RESTORING if await zk.exists(paths.RESTORING) is not None else stranger(found)
     if strange is not None:

@@ -2,9 +2,10 @@
 traps.
 
 Always: answers and watches reach the loop in the order in which ZooKeeper sent them. Values and
-errors are those of znode_operations.py, or CutOff. Never: use kazoo's recipes or retries, keep
-deadlines (zookeeper_session.py does), or block the loop. Longer than most files, since kazoo may be
-known in one place only.
+errors are those of znode_operations.py, or CutOff.
+Never: use kazoo's recipes or retries, enforce deadlines (zookeeper_session.py does), or block the
+loop.
+Longer than most files, since only one file may know kazoo.
 """
 
 from __future__ import annotations
@@ -65,12 +66,12 @@ _ROLLED_BACK = (kazoo_errors.RolledBackError, kazoo_errors.RuntimeInconsistency)
 _ABANDON_SECS = 2.0
 _RECONNECT: dict[str, Any] = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_jitter": 0.4, "max_delay": 0.4}
 """Quick reconnects: after an outage a host has 3 s to take its barriers again before its workers
-end."""
+have to end."""
 _HANDSHAKE_SHARE = 1 / 8
 
 
 class CutOff(Exception):
-    """The connection was lost. Whether the request was carried out is unknown."""
+    """The connection was lost. Whether the request was executed is unknown."""
 
 
 @dataclass(frozen=True)
@@ -86,8 +87,8 @@ class Suspended:
 
 @dataclass(frozen=True)
 class Lost:
-    """The session is over. `ended`: the client is over too; otherwise it opens a new session by
-    itself."""
+    """The session is over. With `ended` the client has stopped too; otherwise it opens a new
+    session by itself."""
 
     ended: bool
 
@@ -99,7 +100,7 @@ class _InOrder(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo is un
     """Runs completions and watches on kazoo's connection thread, so that neither overtakes the
     other.
 
-    kazoo's own handler uses a thread for each, and an answer can then overtake an earlier change.
+    kazoo's own handler uses separate threads, and an answer could then overtake an earlier change.
     """
 
     def __init__(self, connect_timeout: float, tls: ssl.SSLContext | None) -> None:
@@ -115,7 +116,7 @@ class _InOrder(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo is un
         callback.func(*callback.args)
 
     def create_connection(self, address: tuple[str, int], hostname: str, timeout: float, **_: Any) -> Any:
-        # kazoo would give one dead host the whole session's time, and so lose the session.
+        # kazoo would spend the whole session timeout on one dead host, and so lose the session.
         sock = super().create_connection(address, timeout=min(timeout, self._connect_timeout))
         if self._tls is None:
             return sock
@@ -128,22 +129,22 @@ class _InOrder(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo is un
 
 
 class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo is untyped
-    """A connection that numbers its requests per session and leaves a silent server.
+    """A connection that numbers its requests per session, and leaves a silent server.
 
-    kazoo numbers from 1 on each connection. A server matches commits by session and number, so a
-    late commit of the previous connection could pass for the answer to a new request. kazoo also
-    looks for silence only while it sends nothing, so a client that asks every second would wait for
-    a frozen server for ever. A server that is starting accepts connections and never answers; kazoo
-    would wait for a whole session.
+    kazoo restarts numbering on each connection. A server matches commits by session and number, so
+    a late commit of the previous connection could pass for the answer to a new request. kazoo also
+    detects silence only while it has nothing to send, so that a client that asks every second would
+    wait for a frozen server forever. A starting server accepts connections and never answers; kazoo
+    would wait for a whole session timeout.
     """
 
     granted = 0.0
     """The session timeout that the server granted at the last handshake, in seconds."""
     _patience = _HANDSHAKE_SHARE
-    """The part of the session timeout that the next handshake may take."""
+    """The share of the session timeout that the next handshake may take."""
     _count = 0
     _heard = 0.0
-    """When the server last sent something."""
+    """When the server last sent anything."""
 
     @property
     def _xid(self) -> int:
@@ -164,7 +165,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo is untyped
         try:
             answer = super()._invoke(min(timeout, self._patience * request.time_out / 1000), request, xid)
         except self.handler.timeout_exception:
-            self._patience *= 2  # it may be slow instead
+            self._patience *= 2  # The server may only be slow.
             raise
         self._patience, self.granted = _HANDSHAKE_SHARE, answer[0].time_out / 1000
         return answer
@@ -180,7 +181,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo is untyped
         super()._send_request(read_timeout, connect_timeout)
 
     def _read_response(self, header: Any, buffer: Any, offset: Any) -> Any:
-        """Drops an answer that nobody waits for. It would end kazoo's thread, and with it the
+        """Drops an answer to no pending request. It would end kazoo's thread, and with it the
         session."""
         waiting = self.client._pending
         if not waiting or waiting[0][2] != header.xid:
@@ -189,7 +190,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]  # kazoo is untyped
 
 
 class AsyncKazoo:
-    """One kazoo client. `on_event` is called on the loop. Paths include the chroot. `resume`: a
+    """One kazoo client. `on_event` is called on the loop. Paths include the chroot. `resume` is a
     session to take over."""
 
     def __init__(
@@ -209,29 +210,28 @@ class AsyncKazoo:
         """zxid of the last answer that reached the loop."""
 
     def start(self) -> None:
-        """Starts connecting on a thread of its own. Events report the rest."""
+        """Starts to connect on a thread of its own. Events report the progress."""
         self._client.start_async()
 
     def end(self) -> None:
-        """Ends the session. Blocks for up to a session timeout when nobody answers, so call it in a
+        """Ends the session. Blocks for up to a session timeout if no server answers: call it in a
         thread."""
-        with contextlib.suppress(Exception):  # kazoo raises when its thread is slow to end
+        with contextlib.suppress(Exception):  # kazoo raises if its thread ends slowly.
             self._client.stop()
             self._client.close()
 
     def abandon(self) -> None:
-        """Closes the connection without ending the session, so that another process can take it
-        over."""
+        """Closes the connection but keeps the session, so that another process can take it over."""
         self._client._stopped.set()
-        with contextlib.suppress(Exception):  # kazoo closes its socket on its own thread
+        with contextlib.suppress(Exception):  # kazoo closes its socket on its own thread.
             self._client._connection._socket.shutdown(socket.SHUT_RDWR)
         with contextlib.suppress(Exception):
             self._client._connection.stop(_ABANDON_SECS)
             self._client.close()
 
     def forget_zxid(self) -> None:
-        """Forgets the newest zxid. A wiped ensemble refuses clients that have seen a later one than
-        its own."""
+        """Forgets the newest zxid. A wiped ensemble refuses clients that have seen a later zxid
+        than its own."""
         self._client.last_zxid = 0
 
     async def get(self, path: str, watch: Callable[[], None] | None) -> tuple[bytes, Stat]:
@@ -296,7 +296,7 @@ class AsyncKazoo:
         failed = done.exception
         if failed is None or isinstance(failed, tuple(_NODE_ERRORS)):
             self.last_zxid = zxid
-        if answer.done():  # the caller has given up
+        if answer.done():  # The caller has given up.
             return
         if failed is None:
             answer.set_result(done.value)
@@ -342,8 +342,8 @@ def _kazoo_client(config: ZooKeeperConfig, credentials: Credentials | None, resu
         client_id=None if resume is None else (resume.id, resume.password),
         **options,
     )
-    client._connection.__class__ = _Connection  # kazoo creates it and accepts no other
-    if resume is not None:  # the previous process numbered requests too, and may have left some under way
+    client._connection.__class__ = _Connection  # kazoo creates the connection and accepts no other.
+    if resume is not None:  # The previous process numbered requests too, and some may still be in progress.
         client._connection._xid = 1 + secrets.randbelow(2**30)
     return client
 

@@ -1,8 +1,8 @@
-"""Values that go into and come out of ZooKeeper: operations, stats, session states and errors of
-znodes.
+"""The values that pass between us and ZooKeeper: operations, stats, session states, and errors
+about znodes.
 
-Outcomes that a caller decides by are small exceptions of their own. Errors that a user meets are
-TorrentdistErrors.
+Always: an outcome that a caller reacts to has its own small exception. An error that a user meets
+is a TorrentdistError.
 Never: know kazoo.
 """
 
@@ -16,16 +16,16 @@ from torrentdist.model.errors import TorrentdistError
 
 ANY_VERSION = -1
 MAX_REQUEST_BYTES = 900_000
-"""Largest transaction that we send. ZooKeeper drops connections that send more than 1 MiB; that
-looks like an outage, and the request would be retried for ever."""
+"""Largest transaction that we send. ZooKeeper drops a connection that sends more than 1 MiB. That
+looks like an outage, and the request would be repeated forever."""
 
 
 class SessionState(StrEnum):
     CONNECTING = "connecting"
-    """No session yet."""
+    """There is no session yet."""
     CONNECTED = "connected"
     SUSPENDED = "suspended"
-    """Cut off. The session may be over already; ZooKeeper cannot tell us."""
+    """The connection is lost. The session may have expired already; ZooKeeper cannot tell us."""
     LOST = "lost"
     """The session and its ephemeral znodes are gone. A new session follows by itself."""
     CLOSED = "closed"
@@ -33,7 +33,7 @@ class SessionState(StrEnum):
 
 @dataclass(frozen=True)
 class SessionId:
-    """Id and password of a session. Any process that has both can take it over or end it."""
+    """Id and password of a session. A process that has both can take over or end the session."""
 
     id: int
     password: bytes
@@ -43,9 +43,9 @@ class SessionId:
 class Stat:
     version: int
     ephemeral_owner: int
-    """The session that owns an ephemeral znode. 0 for a persistent one."""
+    """The session that owns an ephemeral znode; 0 for a persistent one."""
     mtime: float
-    """ZooKeeper's clock at the last write, in seconds."""
+    """Time of the last write on ZooKeeper's clock, in seconds."""
     created_zxid: int
     modified_zxid: int
     children_zxid: int = 0
@@ -75,7 +75,7 @@ class Delete:
 
 @dataclass(frozen=True)
 class Check:
-    """Requires that the znode exists and has this version, if one is given."""
+    """Requires that the znode exists and, if a version is given, has that version."""
 
     path: str
     version: int = ANY_VERSION
@@ -111,7 +111,7 @@ class NotEmpty(ZNodeError):
 
 
 class TransactionFailed(Exception):
-    """The transaction was refused as a whole because of `ops[index]`."""
+    """The whole transaction was refused because of `ops[index]`."""
 
     def __init__(self, ops: Sequence[Op], index: int, reason: ZNodeError) -> None:
         self.ops = tuple(ops)
@@ -125,14 +125,14 @@ class TransactionFailed(Exception):
 
 
 def within(failed: TransactionFailed, ops: Sequence[Op], ahead: int) -> TransactionFailed:
-    """Returns the failure in terms of the caller's operations. `ahead` operations were sent before
+    """Returns the failure with an index into the caller's operations. `ahead` operations preceded
     them."""
     index = failed.index - ahead
     return TransactionFailed(ops, index, type(failed.reason)(ops[index].path))
 
 
 class SessionExpired(TorrentdistError):
-    """The request was not carried out: the session was over when it reached ZooKeeper."""
+    """The request was not executed: the session had expired when it reached ZooKeeper."""
 
     def __init__(self) -> None:
         super().__init__("zookeeper_unavailable", detail="the session is over")
@@ -140,7 +140,7 @@ class SessionExpired(TorrentdistError):
 
 def request_size(ops: Sequence[Op]) -> int:
     """Returns an upper bound for the size of these operations on the wire, in bytes."""
-    overhead = 256  # version, flags, and an ACL with a name of sensible length
+    overhead = 256  # Version, flags, and an ACL with a name of sensible length.
     return sum(overhead + len(op.path.encode()) + len(getattr(op, "data", b"")) for op in ops)
 
 

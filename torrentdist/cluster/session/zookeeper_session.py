@@ -1,9 +1,9 @@
 """ZooKeeper for asyncio: one session after another with an ensemble, below the configured chroot.
 
-Always: no call outlives its deadline, connected or not. No write is repeated, or sent in another
-session than the one in which it was decided. Nothing is created or set in a tree without a cluster,
-except by the code that founds or restores one. Never: know kazoo (kazoo_client.py does), or guess
-that a session is over.
+Always: no call outlives its deadline, connected or not. No write is repeated, or sent in a
+different session from the one in which it was decided. Nothing is created or set in a tree without
+a cluster, except by the code that founds or restores one.
+Never: know kazoo (kazoo_client.py does), or guess that a session has expired.
 Longer than most files: every call shares the session's state and deadlines.
 """
 
@@ -58,8 +58,8 @@ log = get_logger()
 T = TypeVar("T")
 
 Watch = Callable[[], None]
-"""Called once on the loop when the value read has changed or the connection was lost: read again.
-"""
+"""Called once on the loop when the value has changed or the connection was lost: read the value
+again."""
 
 _FIRST_REVIVAL_SECS = 1.0
 _LONGEST_REVIVAL_SECS = 30.0
@@ -67,8 +67,8 @@ _LONGEST_REVIVAL_SECS = 30.0
 
 class ZooKeeper:
     def __init__(self, config: ZooKeeperConfig, resume: SessionId | None = None) -> None:
-        """`resume`: the session of an earlier process, taken over with its ephemeral znodes if it
-        still lives."""
+        """`resume` is a session of an earlier process to take over, with its ephemeral znodes, if
+        it is still alive."""
         self._config = config
         self._resume = resume
         self._root = _checked_chroot(config.chroot)
@@ -76,16 +76,16 @@ class ZooKeeper:
         self.acl = _own_acl(self._credentials, config)
         self.state = SessionState.CONNECTING
         self.generation = 0
-        """Grows with each new session."""
+        """Increases with each new session."""
         self.session: SessionId | None = resume
-        """Our session as far as we know. Before the first connection, the one to take over."""
+        """Our session as far as we know. Before the first connection, the session to take over."""
         self.negotiated_timeout = config.session_timeout_secs
         self.last_write_acknowledged: float | None = None
-        """time.monotonic() when the last write that this session had acknowledged was sent."""
+        """When the last acknowledged write of this session was sent (monotonic)."""
         self.on_state: list[Callable[[SessionState], None]] = []
         self.on_schema: list[Callable[[], None]] = []
         self._schema = records.OLDEST_READABLE
-        """The schema that records are written in; the oldest readable one until the cluster's is
+        """The schema in which records are written; the oldest readable one until the cluster's is
         known."""
         self._guards: tuple[Op, ...] = (Check(paths.CLUSTER),)
         self._clock: tuple[float, float] | None = None
@@ -98,11 +98,11 @@ class ZooKeeper:
     def chroot(self) -> str:
         return self._root
 
-    # the session
+    # session
 
     @property
     def asked_timeout(self) -> float:
-        """The session timeout in seconds that the configuration asks for."""
+        """The session timeout that the configuration requests, in seconds."""
         return self._config.session_timeout_secs
 
     @property
@@ -110,16 +110,16 @@ class ZooKeeper:
         return None if self.session is None else self.session.id
 
     async def start(self, timeout: float) -> None:
-        """Connects. Raises `zookeeper_unavailable` when time is up, and goes on connecting; call it
-        again."""
+        """Connects. Raises `zookeeper_unavailable` after `timeout`, and keeps trying to connect;
+        call it again."""
         deadline = asyncio.get_running_loop().time() + timeout
         if self._driver is None and self.state is not SessionState.CLOSED:
             self._launch()
         await self._until_connected(deadline)
 
     async def close(self) -> None:
-        """Ends the session and removes its ephemeral znodes. Takes a bounded time even if nobody
-        answers."""
+        """Ends the session, which removes its ephemeral znodes. Takes a bounded time even if no
+        server answers."""
         driver, self._driver = self._driver, None
         connected = self.state is SessionState.CONNECTED
         self._enter(SessionState.CLOSED)
@@ -128,13 +128,13 @@ class ZooKeeper:
         ended = asyncio.Event()
         loop = asyncio.get_running_loop()
         threading.Thread(target=_end, args=(driver, loop, ended), daemon=True).start()
-        if connected:  # otherwise the thread ends by itself
+        if connected:  # Otherwise the thread ends by itself.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._config.operation_timeout_secs):
                     await ended.wait()
 
     async def abandon(self) -> None:
-        """Leaves without ending the session. A process that takes it over in time finds its
+        """Disconnects without ending the session. A process that takes it over in time keeps its
         ephemeral znodes."""
         driver, self._driver = self._driver, None
         self._enter(SessionState.CLOSED)
@@ -145,7 +145,7 @@ class ZooKeeper:
         await self._until_connected(asyncio.get_running_loop().time() + timeout)
 
     async def pause(self, seconds: float) -> None:
-        """Waits before a retry. A change of the session's state or `stir` ends the wait, since the
+        """Waits before a retry. A change of the session's state, or `stir`, ends the wait, since a
         retry may succeed now."""
         changed = self._changed
         with contextlib.suppress(TimeoutError):
@@ -159,17 +159,18 @@ class ZooKeeper:
 
     @property
     def last_zxid(self) -> int:
-        """zxid of the last answer. Everything up to it has been seen, watches included."""
+        """zxid of the last answer. We have seen everything up to it, including watches."""
         return self._driver.last_zxid if self._driver else 0
 
     def server_now(self) -> float | None:
-        """ZooKeeper's clock now, from our last acknowledged `set`. None before the first."""
+        """The current time on ZooKeeper's clock, derived from our last acknowledged `set`; None
+        before the first."""
         return None if self._clock is None else self._clock[0] + time.monotonic() - self._clock[1]
 
     # reading
 
     async def get(self, path: str, watch: Watch | None = None) -> tuple[bytes, Stat] | None:
-        """Returns data and stat, or None (and sets no watch) if the znode doesn't exist."""
+        """Returns data and stat. Returns None, and sets no watch, if the znode does not exist."""
         try:
             return await self._read(path, lambda d, p: d.get(p, watch))
         except NoNode:
@@ -180,7 +181,8 @@ class ZooKeeper:
         return await self._read(path, lambda d, p: d.exists(p, watch))
 
     async def children(self, path: str, watch: Watch | None = None) -> list[str] | None:
-        """Returns the names of children, or None (and sets no watch) if the znode doesn't exist.
+        """Returns the names of children. Returns None, and sets no watch, if the znode does not
+        exist.
 
         The watch also fires when the znode is deleted.
         """
@@ -190,8 +192,8 @@ class ZooKeeper:
             return None
 
     async def sync(self) -> int:
-        """Makes later reads at least as new as everything acknowledged to anybody so far. Returns
-        the zxid."""
+        """Makes later reads at least as new as everything acknowledged to any client so far.
+        Returns the zxid."""
         await self._read(paths.ROOT, lambda d, p: d.sync(p))
         return self.last_zxid
 
@@ -211,12 +213,12 @@ class ZooKeeper:
                 callback()
 
     def spoken(self, path: str, data: bytes) -> bytes:
-        """Returns a record in the schema that is written now."""
+        """Returns a record in the schema in which records are written."""
         return spoken(path, data, self._schema)
 
     @contextlib.contextmanager
     def without_cluster(self) -> Iterator[None]:
-        """Allows writes in a tree without a cluster, to found or restore one."""
+        """Allows writes in a tree without a cluster, in order to found or restore one."""
         guards, self._guards = self._guards, ()
         try:
             yield
@@ -251,7 +253,7 @@ class ZooKeeper:
                     await self.create(path[:end])
 
     async def make_chroot(self) -> None:
-        """Creates the chroot itself. Daemons never do that."""
+        """Creates the chroot itself. Daemons never do this."""
         for end in range(2, len(self._root) + 1):
             if end == len(self._root) or self._root[end] == "/":
                 await self._make_above(self._root[:end])
@@ -264,7 +266,7 @@ class ZooKeeper:
         """Commits all operations or none.
 
         Raises TransactionFailed with the operation that was refused, or `no_cluster` in a tree
-        without one.
+        without a cluster.
         """
         if not ops:
             return []
@@ -279,14 +281,14 @@ class ZooKeeper:
         return [self._inner(result) if isinstance(result, str) else result for result in results[ahead:]]
 
     async def secure(self, path: str) -> None:
-        """Gives an existing znode our ACL."""
+        """Sets our ACL on an existing znode."""
         with contextlib.suppress(NoNode):
             await self._write(path, lambda d, p: d.set_acl(p))
 
-    # one request
+    # sending one request
 
     async def _read(self, path: str, ask: Callable[[AsyncKazoo, str], Awaitable[T]]) -> T:
-        """Reads, and reads again after a lost connection, until the deadline."""
+        """Reads, and repeats the read after a lost connection, until the deadline."""
         deadline = self._deadline()
         while True:
             driver = await self._until_connected(deadline)
@@ -294,12 +296,12 @@ class ZooKeeper:
                 async with asyncio.timeout_at(deadline):
                     return await ask(driver, self._full(path))
             except CutOff:
-                await asyncio.sleep(0)  # let the matching state change arrive first
+                await asyncio.sleep(0)  # Let the matching state change arrive first.
             except TimeoutError:
                 raise _unavailable(f"no answer about {path}") from None
 
     async def _write(self, path: str, ask: Callable[[AsyncKazoo, str], Awaitable[T]]) -> T:
-        """Writes once, and only in the session in which the caller decided to."""
+        """Writes once, and only in the session in which the caller decided to write."""
         deadline, session = self._deadline(), self.session_id
         driver = await self._until_connected(deadline)
         if session is not None and session != self.session_id:
@@ -340,10 +342,10 @@ class ZooKeeper:
     def _inner(self, full: str) -> str:
         return full[len(self._root) :] or paths.ROOT
 
-    # events of the client
+    # the client's events
 
     def _launch(self) -> None:
-        # Only once: a client that is started again later has its reasons.
+        # Report it only once: a caller that starts the client again has seen the reason.
         resume, self._resume = self._resume, None
         self._driver = AsyncKazoo(self._config, self._credentials, self.acl, self._on_event, resume)
         self._driver.start()
@@ -367,7 +369,7 @@ class ZooKeeper:
             case Lost(ended):
                 self.session, self.last_write_acknowledged = None, None
                 self._enter(SessionState.LOST)
-                if ended:  # refused, or a bug in the client: its thread is gone
+                if ended:  # The session was refused, or the client has a bug: its thread has ended.
                     if time.monotonic() - self._connected_at > _LONGEST_REVIVAL_SECS:
                         self._revival.succeeded()
                     if self._revival.failed("ended"):
@@ -396,13 +398,13 @@ class ZooKeeper:
 
 def _end(driver: AsyncKazoo, loop: asyncio.AbstractEventLoop, ended: asyncio.Event) -> None:
     driver.end()
-    with contextlib.suppress(RuntimeError):  # the loop is closed
+    with contextlib.suppress(RuntimeError):  # The loop is closed.
         loop.call_soon_threadsafe(ended.set)
 
 
 def _checked_chroot(chroot: str) -> str:
-    """Returns a chroot like `/name` or `/name/name`. The ensemble's root is shared with others, so
-    it is refused."""
+    """Returns a chroot like `/name` or `/name/name`. Refuses the ensemble's root, which others
+    share."""
     names = chroot.split("/")[1:]
     if not chroot.startswith("/") or not all(paths.is_name(name) for name in names):
         raise TorrentdistError(
