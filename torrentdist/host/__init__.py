@@ -1,2 +1,2 @@
-"""What a master and a supervisor share: a host's store, engine and agent at work, the HTTP shell,
-logs, signals."""
+"""The parts that a master and a supervisor share: store, engine and agent, HTTP, logs and
+signals."""

@@ -1,8 +1,8 @@
-"""Fetches of bundles through the plug-in: from the reservation of room to the publication.
+"""Fetches bundles through the plug-in: reserves room, downloads, verifies, publishes and seeds.
 
-Always: a bundle is published only after every byte of it was verified, by the engine or by reading
-it all, and what is published is seeded. There is one fetch for each digest, however many callers
-ask. Never: decide which bundles this host wants; that is the daemon's plan.
+Always: a bundle is published only after every byte was verified, by the engine or by reading it. A
+published bundle is seeded. Each digest has at most one fetch, however many callers ask for it.
+Never: decide which bundles this host wants. The daemon's plan does.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torrentdist.bundle.store.store import StoredBundle
 from torrentdist.distributor.protocol import CodeDistributor
 from torrentdist.host.host_parts import HostParts
 from torrentdist.host.swarm_transfers import SwarmTransfers
-from torrentdist.host.telemetry.download_story import Download, told
+from torrentdist.host.telemetry.download_story import Download, reported_download
 from torrentdist.log import get_logger
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
@@ -29,9 +29,9 @@ from torrentdist.model.wording import os_sentence
 log = get_logger()
 
 MAX_FETCHES = 64
-"""Number of fetches that may be under way at once. Each holds a thread while its plug-in works."""
+"""Most concurrent fetches. Each occupies a thread while its plug-in works."""
 STOP_SECS = 5.0
-"""How long to wait for the end of a fetch that is cancelled."""
+"""How long to wait for a cancelled fetch to end."""
 
 
 class Fetches:
@@ -46,27 +46,27 @@ class Fetches:
         self._by_plugin: dict[Digest, int] = {}
         self._failures: dict[Digest, tuple[int, TorrentdistError]] = {}
         self._begun = asyncio.Event()
-        """Set when the next fetch has reserved its room; each fetch replaces it."""
+        """Set when a fetch has reserved its room, and then replaced."""
         self._threads = ThreadPoolExecutor(MAX_FETCHES, thread_name_prefix="fetch")
 
     def under_way(self) -> set[Digest]:
         return set(self._tasks)
 
     def failure(self, digest: Digest) -> TorrentdistError | None:
-        """What the last fetch failed with. None: it did not fail."""
+        """Returns the error of the last fetch, or None if it did not fail."""
         return self._failures[digest][1] if digest in self._failures else None
 
     def failures(self) -> dict[Digest, tuple[int, TorrentdistError]]:
-        """The size of each bundle whose last fetch failed, with what it failed with."""
+        """Returns each digest whose last fetch failed, with the bundle's size and the error."""
         return dict(self._failures)
 
     def brought_by_plugin(self, digest: Digest) -> int:
-        """Bytes that came by another way than the swarm since this process began."""
+        """Returns the bytes that arrived by other means than the swarm since this process began."""
         return self._by_plugin.get(digest, 0)
 
     async def fetch(self, bundle_id: BundleId, meta: Metafile, *, plugin_metafile: bytes | None = None) -> StoredBundle:
-        """Returns when the bundle is published here, fetching it unless it is. Raises what went
-        wrong."""
+        """Fetches the bundle unless it is here. Returns once it is published, or raises the error
+        of the fetch."""
         task = self._tasks.get(meta.digest)
         if task is None:
             task = asyncio.create_task(self._fetch(bundle_id, meta, plugin_metafile), name=f"fetch {bundle_id}")
@@ -93,7 +93,7 @@ class Fetches:
         stored = self._store.get(meta.digest)
         if stored is not None:
             return stored
-        async with self._told(bundle_id, meta) as download:
+        async with self._reported(bundle_id, meta) as download:
             home = await self._store.begin(meta)
             self._begun.set()
             self._begun = asyncio.Event()
@@ -107,8 +107,8 @@ class Fetches:
         log.info("bundle published", bundle=bundle_id, digest=meta.digest, size=meta.size)
         return stored
 
-    def _told(self, bundle_id: BundleId, meta: Metafile) -> AbstractAsyncContextManager[Download]:
-        return told(self._events, bundle_id, meta, lambda: self._engine.transfer(meta.digest))
+    def _reported(self, bundle_id: BundleId, meta: Metafile) -> AbstractAsyncContextManager[Download]:
+        return reported_download(self._events, bundle_id, meta, lambda: self._engine.transfer(meta.digest))
 
     async def _run_plugin(self, bundle_id: BundleId, home: Path, plugin_metafile: bytes | None) -> None:
         metafile_path = home / "metafile"
@@ -130,26 +130,28 @@ class Fetches:
             ) from exc
 
     async def fetch_from_uploader(self, bundle_id: BundleId, meta: Metafile) -> StoredBundle:
-        """Fetches a bundle from its uploader's swarm and hands it to a plug-in that does not have
+        """Fetches a bundle from its uploader's swarm, and gives it to a plug-in that does not have
         it yet."""
-        async with self._told(bundle_id, meta) as download:
+        async with self._reported(bundle_id, meta) as download:
             home = await self._store.begin(meta)
             download.prepared()
             await self._transfers.fetch(meta, home)
             download.fetched()
-            await asyncio.to_thread(finish_content, meta, home / "content")  # the plug-in sees empty files too
+            # The plug-in must see the empty files too.
+            await asyncio.to_thread(finish_content, meta, home / "content")
             await self._hand_to_plugin(bundle_id, home)
             stored = await self.publish(meta)
         await self._store.bind(bundle_id, meta.digest)
         return stored
 
     async def _hand_to_plugin(self, bundle_id: BundleId, home: Path) -> None:
-        """Lets the plug-in upload complete content, and keeps the metafile that it makes."""
+        """Lets the plug-in upload complete content, and keeps the metafile that the plug-in
+        makes."""
         made = await asyncio.to_thread(self._plugin.upload, home / "content", bundle_id)
         await asyncio.to_thread(_copy_durably, made, home / "distributor-metafile")
 
     async def publish(self, meta: Metafile) -> StoredBundle:
-        """Verifies what nobody has verified yet, then publishes and seeds the bundle."""
+        """Verifies the content unless the engine has, then publishes and seeds the bundle."""
         content = self._store.object_dir(meta.digest) / "content"
         if not self._transfers.is_verified(meta.digest):
             await asyncio.to_thread(finish_content, meta, content)
@@ -162,7 +164,7 @@ class Fetches:
         return stored
 
     async def raw_metafile(self, digest: Digest, within: float) -> bytes | None:
-        """The metafile as soon as it is here; None if it does not come `within` so many seconds."""
+        """Returns the metafile as soon as it is here, or None after `within` seconds."""
         until = time.monotonic() + within
         while True:
             begun = self._begun
@@ -174,7 +176,7 @@ class Fetches:
                     await begun.wait()
 
     async def clean_up(self, bundle_id: BundleId) -> None:
-        """Lets the plug-in forget a bundle that was removed."""
+        """Lets the plug-in forget a removed bundle."""
         await asyncio.to_thread(self._plugin.cleanup, bundle_id)
 
     def cancel(self, digest: Digest) -> asyncio.Task[StoredBundle] | None:
@@ -185,14 +187,14 @@ class Fetches:
         return task
 
     async def stop(self, digest: Digest) -> None:
-        """Ends a fetch; what has arrived stays."""
+        """Ends a fetch. The content that has arrived stays."""
         task = self.cancel(digest)
         if task is not None:
-            await asyncio.wait({task}, timeout=STOP_SECS)  # until then it may still begin what is to end
+            await asyncio.wait({task}, timeout=STOP_SECS)  # Until then it may still start a transfer.
         await self._engine.remove(digest)
 
     def forget(self, digest: Digest) -> None:
-        """Forgets how the last fetch of this digest went."""
+        """Forgets the result of this digest's last fetch."""
         self._failures.pop(digest, None)
         self._by_plugin.pop(digest, None)
 

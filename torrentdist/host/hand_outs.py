@@ -1,10 +1,10 @@
-"""The one door through which readers get content of the store; it checks that the content is as it
-was published.
+"""Gives out content of the store, after checking that it is as it was published. Every reader gets
+content through here.
 
-Always: a bundle that is not as it was published is set aside at once, for the daemon to fetch
+Always: a bundle that is not as it was published is set aside at once, and the daemon fetches it
 again. A bundle is also checked when a peer leaves its swarm, because peers leave a host that sends
-them wrong bytes, and when its own transfer cannot read it. Never: fetch, or check one bundle on
-behalf of peers more than once in PAUSE_SECS.
+wrong bytes, and when its own transfer fails to read it.
+Never: fetch, or check a bundle for peers more than once per PAUSE_SECS.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from torrentdist.model.wire.transfer_messages import TransferPhase
 log = get_logger()
 
 PAUSE_SECS = 2.0
-"""How long a check waits after a peer has left: many peers leave at once when a swarm is done, and
-one check does."""
+"""How long a check waits after a peer has left. Many peers leave at once when a swarm is done, and
+one check serves them all."""
 
 
 class HandOuts:
     def __init__(self, runtime: HostRuntime, on_damage: Callable[[], None]) -> None:
-        """`on_damage` is called when a bundle was set aside: the daemon's plan may want it
+        """`on_damage` is called after a bundle was set aside, since the daemon's plan may want it
         again."""
         self._runtime = runtime
         self._store = runtime.store
@@ -41,12 +41,12 @@ class HandOuts:
         runtime.events.subscribe(self._hear)
 
     async def checked(self, digest: Digest, paths: Collection[str] | None = None) -> StoredBundle | None:
-        """Returns a published bundle whose files `paths` (None: all) are as they were published;
+        """Returns a published bundle if its files `paths` (None: all) are as they were published,
         otherwise None."""
         if await self._damage(digest, paths):
             async with self._rejecting:
-                # Another caller may have set it aside meanwhile, and it may be whole again: look
-                # once more.
+                # Check again: another caller may have set it aside meanwhile, and it may be
+                # complete by now.
                 damage = await self._damage(digest, paths)
                 if damage:
                     await self._runtime.set_aside(digest, f"{damage[0].path}: {damage[0].reason}")
@@ -55,7 +55,7 @@ class HandOuts:
         return self._store.get(digest)
 
     async def _damage(self, digest: Digest, paths: Collection[str] | None) -> list[Damage]:
-        """What is damaged; nothing, if the bundle is not published."""
+        """Returns the damage; none if the bundle is not published."""
         if self._store.get(digest) is None:
             return []
         try:
@@ -63,14 +63,14 @@ class HandOuts:
         except TorrentdistError as error:
             if error.code != "not_found":
                 raise
-            return []  # it was removed meanwhile
+            return []  # The bundle was removed meanwhile.
 
     async def file(self, digest: Digest, relative: str) -> str | None:
-        """Returns the path, within the bundle's content, of the file that `relative` names, with
-        symlinks followed.
+        """Follows the symlinks of `relative`. Returns the path of the file that it leads to within
+        the bundle's content.
 
-        None: the file is not here as it was published. Raises `not_found` if the bundle has no such
-        file.
+        Returns None if the file here is not as it was published. Raises `not_found` if the bundle
+        has no such file.
         """
         store = self._store
         stored = store.get(digest)
@@ -78,7 +78,7 @@ class HandOuts:
             return None
         path: str | None = relative
         if not await store.is_file(digest, relative):
-            if await self.checked(digest, [relative]) is None:  # the symlinks are not what they were
+            if await self.checked(digest, [relative]) is None:  # The symlinks have changed.
                 return None
             path = await asyncio.to_thread(confined_path, stored.content, relative)
             if path is None or not await store.is_file(digest, path):
@@ -98,7 +98,7 @@ class HandOuts:
                 self._doubts[digest] = asyncio.create_task(self._settle(digest), name=f"doubt of {digest}")
 
     async def _settle(self, digest: Digest) -> None:
-        """Checks a bundle after a pause, for all peers that have left it by then."""
+        """Checks a bundle once after a pause, for all peers that have left it by then."""
         try:
             await asyncio.sleep(PAUSE_SECS)
         finally:
@@ -107,9 +107,10 @@ class HandOuts:
             transfer = self._runtime.engine.transfer(digest)
             if transfer is None or transfer.phase is not TransferPhase.FAILED:
                 await self.checked(digest)
-            elif await self._runtime.verify(digest):  # its own reads fail, however its files look
+            # Its transfer fails to read it, although its files look right.
+            elif await self._runtime.verify(digest):
                 self._on_damage()
             elif self._store.get(digest) is not None:
                 await self._runtime.transfers.seed(digest)
         except TorrentdistError as error:
-            log.warning("cannot check what peers got", digest=digest, error=error.message)
+            log.warning("cannot check a bundle that peers have left", digest=digest, error=error.message)

@@ -1,5 +1,5 @@
-"""What all parts of a host's runtime share: its store, its engine, its log of events, and the way
-to tell masters."""
+"""The parts that everything in a host's runtime uses: store, engine, event log, and a way to
+announce."""
 
 from __future__ import annotations
 
@@ -17,4 +17,4 @@ class HostParts:
     engine: Engine
     events: EventLog
     tell_masters: Callable[[], None]
-    """Announces this host's swarms to the masters at once, because something changed."""
+    """Announces this host's swarms to the masters at once, because something has changed."""

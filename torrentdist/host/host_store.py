@@ -1,9 +1,9 @@
-"""The store of a host for its event loop: questions are answered from memory, everything else goes
-through a thread.
+"""A host's store for use on the event loop: queries are answered from memory, everything else runs
+in threads.
 
-Always: a method that may wait for the disk is a coroutine, so that the loop cannot be blocked by
-mistake. Metafiles are parsed by the few threads for heavy work. Never: decide anything. `Store`
-does the work.
+Always: a method that may wait for the disk is a coroutine, so that nobody can block the loop by
+mistake. Metafiles are parsed by the few threads for heavy work.
+Never: decide anything. `Store` does the work.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from torrentdist.model.ids import BundleId, Digest
 
 
 class HostStore(StoreView):
-    """Each coroutine is the method of the same name of `Store`."""
+    """Each coroutine runs the method of the same name of `Store`."""
 
     def __init__(self, store: Store, claims: Claims = claim_everything, make_room: MakeRoom = keep_everything) -> None:
-        """`claims` tells why a bundle must stay when room is needed; `make_room` removes what can
-        be made anew."""
+        """`claims` returns why a bundle must stay when room is needed. `make_room` removes data
+        that can be recreated."""
         super().__init__(store.memory)
         self._store = store
         self._claims = claims

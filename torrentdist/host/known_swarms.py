@@ -1,8 +1,8 @@
-"""What this host knows of the swarms it is in, from the masters' answers, and whom its engine may
+"""What the masters' last answer says about this host's swarms, and which addresses the engine may
 talk to.
 
-Always: the last answer stands for as long as no newer one comes, so that transfers go on without
-masters. Never: ask a master. The agent does, and hands its picture to `apply`.
+Always: the last answer stands until a newer one comes, so that transfers continue without masters.
+Never: ask a master. The agent does, and passes its picture to `apply`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class KnownSwarms:
         self._pictured = asyncio.Event()
 
     def apply(self, picture: SwarmPicture) -> None:
-        """Takes over what the masters say: addresses, plans and peers go to the engine."""
+        """Adopts the masters' answer: passes addresses, plans and peers to the engine."""
         self._picture = picture
         self._pictured.set()
         self._pictured.clear()
@@ -39,28 +39,28 @@ class KnownSwarms:
                     transfer.add_peers(swarm.peers)
 
     async def next_picture(self) -> None:
-        """Returns when the masters' next answer has been taken over."""
+        """Returns when the masters' next answer has been adopted."""
         await self._pictured.wait()
 
     def allow_also(self, addresses: Iterable[str]) -> None:
-        """Lets the engine talk to these addresses, besides those that the last picture named."""
+        """Lets the engine talk to these addresses, besides those in the last picture."""
         allowed = self._picture.addresses.union(addresses)
         if allowed != self._allowed:
             self._allowed = allowed
             self._engine.allow(allowed)
 
     def peers(self, digest: Digest) -> list[PeerAddress]:
-        """The peers of a swarm that the last picture named."""
+        """Returns the peers of a swarm in the last picture."""
         swarm = self._swarm(digest)
         return list(swarm.peers) if swarm else []
 
     def place(self, digest: Digest) -> SwarmPlace | None:
-        """This host's place in the plan of a swarm."""
+        """Returns this host's place in the plan of a swarm."""
         swarm = self._swarm(digest)
         return swarm.place if swarm else None
 
     def replicas_elsewhere(self, digest: Digest) -> int | None:
-        """How many live masters hold the bundle. None: no master has said."""
+        """Returns how many live masters hold the bundle, or None if no master has said."""
         swarm = self._swarm(digest)
         return swarm.replicas if swarm else None
 

@@ -1,7 +1,7 @@
-"""A daemon's way to the masters for what any of them may answer: metafiles.
+"""A daemon's client for what any master can answer: metafiles, and the holders of a bundle.
 
-Always holds: a dead or slow master delays by its own short deadline and no more; the answer's
-digest is checked before it is believed, and after a damaged one the next master is asked.
+Always: a dead or slow master delays a request by its own short deadline only. A metafile is checked
+against its digest before it is used; after a wrong one the next master is asked.
 """
 
 from __future__ import annotations
@@ -32,17 +32,18 @@ T = TypeVar("T")
 CONNECT_SECS = 1.0
 ANSWER_SECS = 10.0
 GIVER_SECS = 3.0
-"""A host that a master has named may be gone: it is given this long to begin, or to go on."""
+"""How long a host that a master named may take to start its answer, or to continue it: the host may
+be gone."""
 
 
 def http_client(token: str | None) -> Http:
-    """Returns the one pool for everything that a daemon asks of masters."""
+    """Returns the connection pool for all of a daemon's requests to masters."""
     return Http(access=with_token(token), connect_secs=CONNECT_SECS, silence_secs=ANSWER_SECS)
 
 
 class MasterLinks:
-    """`me`: who asks. Each host asks the masters in its own order, so that no master has all of the
-    questions."""
+    """Asks the masters. `me` is this host's id: each host asks in its own order, which spreads the
+    requests over the masters."""
 
     def __init__(self, http: Http, urls: Callable[[], Sequence[str]], me: str) -> None:
         self._http = http
@@ -50,9 +51,12 @@ class MasterLinks:
         self._urls: Callable[[], list[str]] = lambda: rendezvous(urls(), me)
 
     async def metafile(self, bundle: BundleId) -> Metafile:
-        """The metafile of a bundle that is available; `bundle_not_found` as soon as one master says
-        so. A master that many ask sends us to another host; if that doesn't have it in time, the
-        master must give it."""
+        """Returns the metafile of an available bundle. Raises `bundle_not_found` as soon as one
+        master says so.
+
+        A busy master sends us to another host. If that host does not deliver in time, a master
+        must.
+        """
         path = f"/v1/bundles/{bundle}/metafile"
         told = await self._answer(f"{path}?for={self._me}", self._urls(), _metafile_or_where)
         if isinstance(told, Metafile):
@@ -68,7 +72,7 @@ class MasterLinks:
         return None
 
     async def metafile_of(self, digest: Digest, first: Iterable[str] = ()) -> Metafile:
-        """The metafile of this very content, from whoever has it, `first` before the others."""
+        """Returns the metafile with this digest from any master. Asks the URLs in `first` first."""
         urls = list(dict.fromkeys([*first, *self._urls()]))
         return await self._answer(f"/v1/metafiles/{digest}", urls, lambda told: metafile_of(told.content, digest))
 
@@ -77,13 +81,13 @@ class MasterLinks:
         return await self._first(f"/v1/metafiles/{digest}/plugin", urls)
 
     async def offer_metafile(self, digest: Digest, raw: bytes) -> None:
-        """Give every master a metafile that they have lost; who has it already doesn't mind."""
+        """Sends a metafile to every master, for masters that have lost it."""
         for url in self._urls():
             with contextlib.suppress(HttpError):
                 await self._http.request("PUT", f"{url}/v1/metafiles/{digest}", content=raw)
 
     async def holders(self, bundle: BundleId) -> list[Holder]:
-        """The live masters that hold it, as any master knows them."""
+        """Returns the live masters that hold a bundle, according to any one master."""
         view = msgspec.json.decode(await self._first(f"/v1/bundles/{bundle}", self._urls()), type=BundleView)
         cluster = msgspec.json.decode(await self._first("/v1/cluster", self._urls()), type=ClusterView)
         return [Holder(m.id, m.url) for m in cluster.masters if m.id in view.holders]
@@ -92,7 +96,7 @@ class MasterLinks:
         return await self._answer(path, urls, lambda told: told.content)
 
     async def _answer(self, path: str, urls: Sequence[str], read: Callable[[Answer], T]) -> T:
-        """Returns the first answer that `read` finds sound. A thread reads it, because a metafile
+        """Returns the first answer that `read` accepts. `read` runs in a thread, because a metafile
         may be large."""
         return await first_sound(self._http, urls, path, lambda answer: in_heavy_thread(read, answer))
 
@@ -106,5 +110,5 @@ def _metafile_in(response: Answer) -> Metafile:
 
 
 def _digest(response: Answer) -> str:
-    """Returns the digest of the metafile that a master means to give."""
+    """Returns the digest that a master's answer names."""
     return str(response.headers.get(DIGEST, ""))

@@ -1,7 +1,6 @@
-"""The last few metafiles of the store in their parsed form, for readers that ask for the same ones
-again and again.
+"""Caches the most recently used metafiles of the store in parsed form.
 
-Always: a metafile is parsed once, however many ask at once.
+Always: a metafile is parsed once, however many callers ask for it at once.
 Never: hold more than KEPT metafiles, or remember a failure.
 """
 
@@ -23,7 +22,7 @@ class ParsedMetafiles:
         """`read` returns the parsed metafile, or None if there is none."""
         self._read = read
         self._parsed: OrderedDict[Digest, asyncio.Task[Metafile | None]] = OrderedDict()
-        """In the order in which they were last asked for."""
+        """Ordered by last use, the oldest first."""
 
     async def get(self, digest: Digest) -> Metafile | None:
         task = self._parsed.get(digest)

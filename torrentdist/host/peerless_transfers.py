@@ -1,7 +1,7 @@
-"""Tells which transfers have been without a peer for long enough to be called stuck.
+"""Reports which transfers have had no peer for so long that they count as stuck.
 
-Always: a transfer that has only just begun is not stuck, and one that met a peer begins anew.
-Never: read a clock; the moment is passed in.
+Always: a transfer that has just begun is not stuck. Meeting a peer restarts the count.
+Never: read a clock. The caller passes the time.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 from torrentdist.model.ids import Digest
 
 PATIENCE_SECS = 3.0
-"""Peers are dialled within milliseconds, and again with each announce."""
+"""Time without a peer after which a transfer counts as stuck. Dialling a peer takes milliseconds,
+and every announce repeats it."""
 
 
 class Peerless:
@@ -17,7 +18,7 @@ class Peerless:
         self._since: dict[Digest, float] = {}
 
     def problem(self, digest: Digest, *, peers: int, now: float) -> str:
-        """Why a transfer that is not complete doesn't get on; empty while that is not known yet."""
+        """Returns why an incomplete transfer makes no progress; empty if it may still."""
         if peers:
             self._since.pop(digest, None)
             return ""

@@ -1,8 +1,8 @@
-"""The services that a host offers its plug-in: blocking calls from the plug-in's threads into the
+"""The services that a host offers its plug-in: blocking calls from the plug-in's threads to the
 daemon's event loop.
 
-Always: a call ends after its deadline, so that a stuck loop or swarm never holds a thread for ever.
-Never: run in the event loop itself.
+Always: a call ends after its deadline, so that a stuck loop or swarm never blocks a thread forever.
+Never: call these in the event loop itself.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class BundleSources:
-    """Where a plug-in learns about bundles."""
+    """Where a plug-in gets information about bundles."""
 
     holders: Callable[[BundleId], Coroutine[Any, Any, list[Holder]]]
-    """Names the live masters that hold a bundle."""
+    """Returns the live masters that hold a bundle."""
     raw_metafile: Callable[[BundleId], Coroutine[Any, Any, bytes]]
 
 
@@ -48,7 +48,7 @@ class LoopServices:
         loop: asyncio.AbstractEventLoop,
         token: str | None,
     ) -> None:
-        """`token` goes along with the plug-in's requests over `http`."""
+        """The plug-in's requests over `http` carry `token`."""
         self._transfers = transfers
         self._sources = sources
         self._loop = loop
@@ -74,8 +74,8 @@ class LoopServices:
         return self._call(self._sources.holders(BundleId(bundle_id)), f"listing the holders of {bundle_id}")
 
     def http(self) -> httpx.Client:
-        """The client is made when the plug-in first asks, in its thread: reading the trusted roots
-        takes time."""
+        """Returns the HTTP client. It is created at the first use, in the plug-in's thread, because
+        loading the trusted roots takes time."""
         with self._opening:
             if self._http is None:
                 self._http = httpx.Client(
@@ -91,7 +91,7 @@ class LoopServices:
 
     def fetch_by_swarm(self, metafile: Metafile | bytes, dest_dir: Path, *, stall_secs: float) -> None:
         work = self._transfers.fetch(as_parsed(metafile), dest_dir.parent, stall_secs=stall_secs)
-        self._call(work, "the transfer", None)  # it ends by itself when it stalls
+        self._call(work, "the transfer", None)  # The transfer ends by itself when it stalls.
 
     def seed(self, metafile: Metafile | bytes, content_dir: Path) -> None:
         meta = as_parsed(metafile)

@@ -1,8 +1,8 @@
-"""A host's bundles at work: its store, its transfers and its fetches, as one thing that a daemon
-steers.
+"""A host's bundles: its store, its transfers and its fetches, under one interface for the daemon.
 
-Always: what is damaged is set aside before anybody gets it. A swarm entry says `complete` only of a
-published bundle. Never: decide which bundles this host wants; that is the daemon's plan.
+Always: a damaged bundle is set aside before any reader gets it. A swarm entry says `complete` only
+for a published bundle.
+Never: decide which bundles this host wants. The daemon's plan does.
 """
 
 from __future__ import annotations
@@ -38,14 +38,13 @@ class HostRuntime:
         self._peerless = Peerless()
 
     async def start(self) -> None:
-        """Seeds what the store has. A bundle that sizes and times show to be damaged is set aside
-        instead."""
+        """Seeds the bundles in the store. Sets aside a bundle whose sizes and times show damage."""
         for digest in self.store.published():
             damage = await self.store.check_quick(digest)
             try:
                 if not damage:
                     await self.transfers.seed(digest)
-            except TorrentdistError as error:  # its metafile is damaged
+            except TorrentdistError as error:  # Its metafile is damaged.
                 await self.set_aside(digest, error.message)
             else:
                 if damage:
@@ -55,10 +54,10 @@ class HostRuntime:
         await self.fetches.close()
         await self.engine.close()
 
-    # what others are told
+    # announcing
 
     def swarm_entries(self, known: Set[Digest] = frozenset()) -> list[SwarmEntry]:
-        """What this host says of its swarms, without those in `known`."""
+        """Returns the announcements of this host's swarms, except those in `known`."""
         entries = [self._entry(self._with_plugin(t.view())) for t in self.engine.transfers(known)]
         named = {entry.digest for entry in entries}
         joining = self.transfers.joining
@@ -72,8 +71,8 @@ class HostRuntime:
         return entries
 
     def _entry(self, view: TransferView) -> SwarmEntry:
-        """`complete` is said of published bundles only: a client that waits for this host must not
-        be told sooner."""
+        """Returns the announcement of one swarm. It says `complete` only for a published bundle,
+        because clients rely on that."""
         return SwarmEntry(
             digest=view.digest,
             complete=view.phase is TransferPhase.SEEDING and self.store.get(view.digest) is not None,
@@ -91,7 +90,7 @@ class HostRuntime:
         return None if transfer is None else self._with_plugin(transfer.view())
 
     def _with_plugin(self, view: TransferView) -> TransferView:
-        """The engine counts as local what a plug-in has put on disk; here it counts as fetched."""
+        """Counts bytes that a plug-in put on disk as fetched; the engine counts them as local."""
         brought = min(self.fetches.brought_by_plugin(view.digest), view.sources.local)
         if not brought:
             return view
@@ -104,10 +103,10 @@ class HostRuntime:
             return ""
         return self._peerless.problem(view.digest, peers=view.peers, now=time.monotonic())
 
-    # letting go
+    # removing and checking
 
     async def drop(self, digest: Digest) -> None:
-        """Leaves the swarm and deletes the bundle, whatever state it is in."""
+        """Leaves the swarm and deletes the bundle, whatever its state."""
         self.fetches.cancel(digest)
         await self.engine.remove(digest)
         self.fetches.forget(digest)
@@ -119,9 +118,9 @@ class HostRuntime:
         self._tell_masters()
 
     async def verify(self, digest: Digest) -> list[str]:
-        """Reads every byte of a published bundle and returns the paths that are damaged.
+        """Reads every byte of a published bundle. Returns the paths that are damaged.
 
-        A damaged bundle is set aside at once; the daemon's plan fetches it again.
+        A damaged bundle is set aside at once. The daemon's plan fetches it again.
         """
         if self.store.get(digest) is None:
             return []
@@ -131,11 +130,12 @@ class HostRuntime:
         return [item.path for item in damage]
 
     async def set_aside(self, digest: Digest, reason: str) -> None:
-        """Unpublishes a damaged bundle. It is arriving again, and only what is damaged is
+        """Unpublishes a damaged bundle. It counts as arriving again, and only its damaged parts are
         fetched."""
         log.warning("damaged bundle set aside", digest=digest, reason=reason)
         try:
-            await self.engine.remove(digest)  # first: a fetch would take what is seeded for verified
+            # Done first, because a fetch would count a seeding transfer as verified.
+            await self.engine.remove(digest)
         finally:
             await self.store.set_aside(digest, reason)
         self._tell_masters()

@@ -1,8 +1,8 @@
-"""Reads every published bundle again, slowly, to find what the disk has damaged before a peer or a
-job does.
+"""Rereads every published bundle slowly, to find damage on the disk before a peer or a job meets
+it.
 
-Always: one bundle at a time, with a rest as long as the reading took, so that serving goes on
-undisturbed.
+Always: one bundle at a time, followed by a rest as long as the reading took, so that serving is not
+disturbed.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from torrentdist.model.errors import TorrentdistError
 log = get_logger()
 
 SETTLE_SECS = 2.0
-"""Pause after a start, when the host has more urgent things to read."""
+"""Pause after the start, when the host has more urgent data to read."""
 
 
 async def scrub(runtime: HostRuntime, period: float, on_damage: Callable[[], None]) -> None:
-    """Verifies every published bundle after the start and, if `period` is not 0, again after each
+    """Verifies every published bundle after the start and, if `period` is not 0, after each
     period."""
     await asyncio.sleep(SETTLE_SECS)
     while True:
@@ -32,6 +32,6 @@ async def scrub(runtime: HostRuntime, period: float, on_damage: Callable[[], Non
                 if await runtime.verify(digest):
                     on_damage()
             except TorrentdistError as error:
-                log.warning("cannot verify", digest=digest, error=error.message)
+                log.warning("cannot verify a bundle", digest=digest, error=error.message)
             await asyncio.sleep(time.monotonic() - began)
         await asyncio.sleep(period if period > 0 else 365 * 86400)

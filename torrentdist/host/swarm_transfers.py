@@ -1,9 +1,9 @@
-"""Fetching and seeding by BitTorrent: one transfer in the engine for each bundle that is arriving
-or published.
+"""Fetches and seeds by BitTorrent: the engine has one transfer per bundle that is arriving or
+published.
 
-Always: every byte of a finished fetch was verified by the engine. A transfer for which nothing
-arrives any more ends with `timed_out`, and what has arrived stays on disk. Never: publish, or
-decide what this host wants.
+Always: the engine has verified every byte of a finished fetch. A stalled transfer ends with
+`timed_out`, and the content that has arrived stays on disk.
+Never: publish, or decide what this host wants.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from torrentdist.swarm.engine.preparation import ReadyTorrent, ready_to_fetch, r
 
 STALL_SECS = 60.0
 FIRST_PEERS_SECS = 0.3
-"""How long a fetch waits for its first peers. Those that are given with a torrent are dialled at
-once, later ones with the engine's next tick."""
+"""How long a fetch waits for its first peers. Peers passed with a torrent are dialled at once,
+later ones at the engine's next tick."""
 
 
 class SwarmTransfers:
     def __init__(
         self, parts: HostParts, known: KnownSwarms, peers_at_hand: Callable[[Digest], list[PeerAddress]]
     ) -> None:
-        """`peers_at_hand` names the peers of a swarm without asking anybody."""
+        """`peers_at_hand` returns the peers of a swarm that are known already."""
         self._store = parts.store
         self._engine = parts.engine
         self._tell_masters = parts.tell_masters
@@ -56,17 +56,17 @@ class SwarmTransfers:
         self._verified.discard(digest)
 
     def share_limit(self, digests: Collection[Digest], rate: int) -> None:
-        """Limits these bundles together to `rate` bytes per second; 0 means no limit. Nothing else
-        is limited."""
+        """Limits these bundles together to `rate` bytes per second, or removes the limit if `rate`
+        is 0. All other bundles are unlimited."""
         self._limits = {digest: max(1, rate // len(digests)) for digest in digests} if rate else {}
         for transfer in self._engine.transfers():
             if transfer.active:
                 transfer.limit(self._limits.get(transfer.digest, 0))
 
     async def fetch(self, meta: Metafile, home: Path, *, stall_secs: float = STALL_SECS) -> None:
-        """Returns when every byte is verified and in its file below `home`.
+        """Returns once every byte is verified and in its file below `home`.
 
-        Raises `timed_out` once nothing has arrived for `stall_secs`; what has arrived stays.
+        Raises `timed_out` if nothing arrives for `stall_secs`. The content that has arrived stays.
         """
         transfer = self._engine.transfer(meta.digest)
         if transfer is None:
@@ -96,10 +96,12 @@ class SwarmTransfers:
             del self._joining[meta.digest]
 
     async def seed(self, digest: Digest) -> Transfer | None:
-        """Offers a published bundle. None: its metafile is not here."""
+        """Seeds a published bundle. Returns None if its metafile is missing."""
         transfer = self._engine.transfer(digest)
         if transfer is not None and transfer.phase is not TransferPhase.SEEDING:
-            await self._engine.remove(digest)  # a fetch that something else has overtaken: it lacks what is here
+            # The fetch was overtaken by another way to get the bundle, and lacks content that is
+            # here.
+            await self._engine.remove(digest)
             transfer = None
         if transfer is None:
             meta = await self._store.metafile(digest)
@@ -110,7 +112,7 @@ class SwarmTransfers:
         return transfer
 
     def seed_in_place(self, meta: Metafile, directory: Path, ready: ReadyTorrent) -> None:
-        """Offers content of a plug-in where it lies, unless the bundle is in a transfer already."""
+        """Seeds a plug-in's content where it is, unless the bundle already has a transfer."""
         if self._engine.transfer(meta.digest) is None:
             self._engine.seed(meta, directory, ready)
             self._tell_masters()

@@ -1,1 +1,1 @@
-"""The life of a daemon process: start, loops, watchdog, logs, stop."""
+"""Running a daemon process: start, loops, watchdog, logs, and stop."""

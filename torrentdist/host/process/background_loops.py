@@ -1,7 +1,8 @@
-"""The loops of a daemon: started by name, watched, ended together.
+"""The background loops of a daemon: starts them by name, notices when one ends, and stops them
+together.
 
-Always holds: a loop that ends, for whatever reason, is noticed by `failed`; the daemon doesn't limp
-on without it.
+Always: `failed` returns or raises when any loop ends, so that the daemon does not run on without
+it.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ class Background:
         task.add_done_callback(lambda _: self._ended.set())
 
     def once(self, name: str, work: Coroutine[Any, Any, None]) -> None:
-        """A piece of work that ends by itself; its failure is not the daemon's."""
+        """Runs a task that ends by itself. Its failure does not stop the daemon."""
         task = asyncio.create_task(work, name=name)
         self._passing.add(task)
         task.add_done_callback(self._passing.discard)
 
     async def failed(self) -> None:
-        """Return when some loop has ended, raising what it ended with."""
+        """Returns when a loop has ended, or raises the loop's error."""
         await self._ended.wait()
         for task in self._tasks:
             if task.done() and not task.cancelled():

@@ -1,8 +1,8 @@
-"""Where a daemon can be reached, as a file in its data directory: for whoever started it, and for
-people.
+"""Writes the daemon's address to a file in its data directory, for the program that started it and
+for people.
 
-Always holds: it is written when the daemon answers, and removed when it stops cleanly; with pid, so
-that a leftover of a crash can be told.
+Always: the file is written once the daemon answers, and removed when it stops cleanly. It contains
+the pid, so that a leftover file after a crash can be recognized.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class DaemonAddress(msgspec.Struct, frozen=True, kw_only=True):
     role: str
     id: str
     url: str
-    """The API of a master, the gateway of a supervisor."""
+    """The API of a master, or the gateway of a supervisor."""
     swarm_port: int
     pid: int = msgspec.field(default_factory=os.getpid)
 
@@ -42,15 +42,15 @@ def announce_address(data_dir: Path, address: DaemonAddress) -> None:
 
 
 async def announced(data_dir: Path, address: DaemonAddress) -> None:
-    """Return when it is written. A full disk keeps nobody from serving what is on it, so this waits
-    for room."""
+    """Returns once the file is written. Waits for room if the disk is full, because a full disk
+    must not prevent a daemon from serving what is on it."""
     again = Retry(FIRST_PAUSE_SECS, LONGEST_PAUSE_SECS)
     while True:
         try:
             return await asyncio.to_thread(announce_address, data_dir, address)
         except TorrentdistError as error:
             if again.failed(error.code):
-                log.warning("where this daemon can be reached is not written yet", reason=error.message)
+                log.warning("cannot write this daemon's address yet", reason=error.message)
             await asyncio.sleep(again.pause_secs)
 
 

@@ -1,9 +1,9 @@
-"""The life of a daemon process: start, run until told to stop, stop within a limit.
+"""Runs a daemon process: starts the daemon, waits for a signal, and stops within a time limit.
 
-Always holds: the first SIGTERM or SIGINT stops cleanly; a second one, or `shutdown_secs` without an
-end, forces the exit. A disk without room for the start ends nothing: it is tried again until there
-is room. A part of the daemon that dies takes the whole process down with its error, and so does a
-loop that is stuck: nothing limps on half alive.
+Always: the first SIGTERM or SIGINT stops cleanly; a second one, or `shutdown_secs` without an end,
+forces the exit. If the disk has no room for the start, the start is repeated until it has. If a
+part of the daemon fails or its event loop is stuck, the whole process ends: it never runs on with a
+part missing.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class Daemon(Protocol):
     async def start(self) -> None: ...
 
     async def failed(self) -> None:
-        """Return, or raise, when a part that must run has ended."""
+        """Returns or raises when a required part of the daemon has ended."""
 
     async def stop(self) -> None: ...
 
 
 class _NoRoom(Exception):
-    """Its cause says where."""
+    """The start failed for lack of disk space. The cause names the place."""
 
 
 async def _live(make: Callable[[], Daemon], shutdown_secs: float) -> None:
@@ -71,7 +71,7 @@ def _told_to_stop(shutdown_secs: float) -> asyncio.Event:
             os._exit(FORCED)
         log.info("stopping", signal=signal.Signals(number).name)
         told.set()
-        # A thread: it fires even when the event loop itself hangs.
+        # Use a thread: it works even if the event loop hangs.
         watchdog = threading.Timer(shutdown_secs, os._exit, (FORCED,))
         watchdog.daemon = True
         watchdog.start()
@@ -82,7 +82,8 @@ def _told_to_stop(shutdown_secs: float) -> asyncio.Event:
 
 
 async def _live_once(daemon: Daemon, told: asyncio.Task[bool]) -> None:
-    """Until it is told to stop, or fails; _NoRoom if it could not start for want of it."""
+    """Runs one daemon until a signal arrives or the daemon fails. Raises _NoRoom if it could not
+    start for lack of disk space."""
     stuck = Watchdog()
     starting = asyncio.create_task(daemon.start())
     try:
@@ -115,8 +116,8 @@ def _lacks_room(exc: TorrentdistError | OSError) -> bool:
 
 
 def run_daemon(make: Callable[[], Daemon], *, shutdown_secs: float) -> None:
-    """Run until a signal; raises what the daemon failed with. `make`: for each attempt to start, a
-    new one."""
+    """Runs until a signal arrives, or raises the daemon's failure. Each attempt to start calls
+    `make` for a new daemon."""
     try:
         with watched_if_asked():
             asyncio.run(_live(make, shutdown_secs))

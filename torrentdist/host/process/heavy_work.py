@@ -1,9 +1,9 @@
-"""Threads for work that takes much processor time: parsing metafiles, compressing, making many
+"""Threads for work that needs much processor time: parsing metafiles, compressing, making many
 headers.
 
-Always: so few run at once that the event loop gets its turn, and that short work in asyncio's own
-threads never waits behind them. Never: work that waits for a network, another process or a lock; it
-would keep the others out.
+Always: few of these threads run at once, so that the event loop gets its turn and short work in
+asyncio's own threads does not wait.
+Never: wait here for a network, another process or a lock, which would block other heavy work.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 AT_ONCE = 2
-"""More would not be faster, since they share one interpreter, and the event loop would wait longer
-for its turn."""
+"""More threads would not be faster, since they share one interpreter, and would delay the event
+loop."""
 _THREADS = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="heavy")
 
 

@@ -1,10 +1,10 @@
-"""What a master and a supervisor have in common: the parts that they open at start and close at the
-end.
+"""The parts that a master and a supervisor share, opened at the start and closed at the end.
 
-A daemon binds its ports, opens a `HostDaemon`, makes its own parts, and then lets the host seed,
-serve and announce. Always: the store is locked before anything else is opened, and everything is
-closed in the opposite order, also when the start fails in the middle. Never: decide. What differs
-between the two daemons is asked of the `DaemonRole`.
+A daemon binds its ports, opens a `HostDaemon`, creates its own parts, and then lets the host seed,
+serve and announce.
+Always: the store is locked before anything else is opened. Everything is closed in the opposite
+order, even if the start fails midway.
+Never: decide. Where the two daemons differ, the `DaemonRole` decides.
 Longer than most files: opening and closing mirror each other.
 """
 
@@ -55,9 +55,9 @@ from torrentdist.swarm.engine.session_settings import engine_config
 from torrentdist.swarm.swarm_picture import SwarmPicture
 
 BLOCKED_SPACING_SECS = 0.5
-"""Shortest time between two announces that unknown addresses cause by dialling this host."""
+"""Shortest interval between announces caused by unknown addresses that connect to this host."""
 MEASURE_SECS = 5.0
-"""How often the free room of the disk is measured."""
+"""Interval between measurements of the free disk space."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,52 +70,53 @@ class HostIdentity:
 
 
 class DaemonRole(Protocol):
-    """What a host asks the daemon that runs on it."""
+    """The questions that a host asks its daemon, a master or a supervisor."""
 
     def masters(self) -> Sequence[str]:
-        """The URLs of all masters to announce to."""
+        """Returns the URLs of all masters to announce to."""
         ...
 
     def other_masters(self) -> Sequence[str]:
-        """The URLs of the masters to ask, without this daemon."""
+        """Returns the URLs of the masters to ask, without this daemon."""
         ...
 
     def swarm_entries(self) -> list[SwarmEntry]:
-        """What to announce about this host's swarms."""
+        """Returns what to announce about this host's swarms."""
         ...
 
     def hear_picture(self, picture: SwarmPicture) -> None:
-        """Called with each new picture of the swarms, after the engine has got it."""
+        """Called with each new picture of the swarms, after the engine has received it."""
         ...
 
     def peers_at_hand(self, digest: Digest) -> list[PeerAddress]:
-        """The peers of a swarm that are known without asking anybody."""
+        """Returns the peers of a swarm that are known already."""
         ...
 
     def claims(self, digest: Digest) -> Collection[KeepReason]:
-        """Why a bundle must stay when room is needed, besides what the store knows. Called in
-        threads."""
+        """Returns the reasons why a bundle must stay when room is needed, besides the store's own.
+        Called in threads."""
         ...
 
     def make_room(self, size: int, usage: StoreUsage) -> None:
-        """Removes what can be made anew, for a bundle of this size. Called in threads."""
+        """Removes data that can be recreated, to make room for a bundle of this size. Called in
+        threads."""
         ...
 
     def on_damage(self) -> None:
-        """Called when a damaged bundle was set aside."""
+        """Called after a damaged bundle was set aside."""
         ...
 
     async def holders(self, bundle: BundleId) -> list[Holder]:
-        """The live masters that hold a bundle."""
+        """Returns the live masters that hold a bundle."""
         ...
 
     async def metafile_for_plugin(self, bundle: BundleId) -> bytes:
-        """The metafile of a bundle, for the plug-in."""
+        """Returns the metafile of a bundle, for the plug-in."""
         ...
 
 
 def token_of(config: Config) -> str | None:
-    """The cluster's bearer token; refuses to listen beyond loopback without one."""
+    """Returns the cluster's bearer token. Refuses to listen beyond loopback without a token."""
     if config.api.token_file:
         return read_secret(config.api.token_file)
     if not is_loopback(config.api.listen):
@@ -125,24 +126,24 @@ def token_of(config: Config) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What a host has to itself before its parts are made."""
+    """The resources that a host acquires before its parts are created."""
 
     sockets: Sequence[socket.socket]
     """The listening sockets, in the order of `bind`."""
     store: Store
     zookeeper: ZooKeeper
-    """The session, which is not connected yet."""
+    """The ZooKeeper client, not connected yet."""
     token: str | None
     """The cluster's bearer token."""
 
 
 def no_session(_: Path) -> SessionId | None:
-    """There is no ZooKeeper session to resume."""
+    """Returns None: there is no ZooKeeper session to resume."""
     return None
 
 
 class HostDaemon:
-    """Use `HostDaemon.open`."""
+    """The shared parts of a running daemon. Create it with `HostDaemon.open`."""
 
     def __init__(self, config: Config, identity: HostIdentity, role: DaemonRole, taken: Taken) -> None:
         self._config = config
@@ -185,12 +186,13 @@ class HostDaemon:
         bind: Callable[[], Sequence[socket.socket]],
         resume: Callable[[Path], SessionId | None] = no_session,
     ) -> HostDaemon:
-        """Takes the ports (`bind`) and the store, starts the engine, and lets nobody in yet.
+        """Binds the ports (`bind`), locks the store, and starts the engine without accepting any
+        peer yet.
 
-        `resume` reads the ZooKeeper session that the process before left in the data directory, in
-        a thread.
+        `resume` reads the ZooKeeper session of the previous process from the data directory. It
+        runs in a thread.
         """
-        token = token_of(config)  # refuses a dangerous configuration before a port is open
+        token = token_of(config)  # This refuses an insecure configuration before a port is open.
         async with contextlib.AsyncExitStack() as closing:
             sockets = tuple(bind())
             for sock in sockets:
@@ -202,7 +204,7 @@ class HostDaemon:
             host = cls(config, identity, role, taken)
             host._close_parts_in(closing)
             await host.runtime.engine.start()
-            host.runtime.engine.allow(())  # nobody is known yet
+            host.runtime.engine.allow(())  # No peer is known yet.
             host._closing = closing.pop_all()
         return host
 
@@ -215,7 +217,7 @@ class HostDaemon:
         closing.callback(self._plugin.close)
 
     def close_later(self, close: Callable[[], Awaitable[None]]) -> None:
-        """Calls `close` at the end, before everything that is open now is closed."""
+        """Calls `close` at the end, before everything opened so far is closed."""
         self._closing.push_async_callback(close)
 
     async def serve(self, app: ASGIApp, sock: socket.socket) -> WebServer:
@@ -226,8 +228,7 @@ class HostDaemon:
         return web
 
     def announce(self, url: str) -> None:
-        """Starts the host's own loops, and tells where the daemon answers: `url`, for the file in
-        its directory."""
+        """Starts the host's own loops, and writes the daemon's address, `url`, to its file."""
         identity, data_dir, runtime = self._identity, self.runtime.store.data_dir, self.runtime
         self._closing.callback(withdraw_address, data_dir)
         runtime.events.emit(DaemonStarted(host=identity.address, port=self.swarm_port, version=__version__))
@@ -240,8 +241,7 @@ class HostDaemon:
         self.background.spawn("scrub", scrub(runtime, period, self._role.on_damage))
 
     async def close(self, *, keep_session: bool = False) -> None:
-        """Closes everything that is open. A session that is kept lasts until its timeout, for the
-        next process."""
+        """Closes everything. A kept session lives until its timeout, for the next process."""
         await self._closing.aclose()
         await (self.zookeeper.abandon() if keep_session else self.zookeeper.close())
 
@@ -251,12 +251,13 @@ class HostDaemon:
 
     async def _measure(self) -> None:
         while True:
-            with contextlib.suppress(TorrentdistError):  # the last figure stands
+            with contextlib.suppress(TorrentdistError):  # Keep the last value.
                 await self.runtime.store.measure()
             await asyncio.sleep(MEASURE_SECS)
 
     def _on_blocked(self, _: str) -> None:
-        """An unknown address dialled this host. It may be new, so the masters are asked."""
+        """Announces again when an unknown address connects: it may be a new peer that the masters
+        know."""
         now = time.monotonic()
         if now - self._blocked_at > BLOCKED_SPACING_SECS:
             self._blocked_at = now
@@ -279,7 +280,7 @@ def _open_events(config: Config, identity: HostIdentity, taken: Taken) -> EventL
 
 
 def _open_plugin(config: Config, data_dir: Path, services: HostServices) -> CodeDistributor:
-    """The plug-in that the configuration names, prepared."""
+    """Loads and prepares the plug-in that the configuration names."""
     plugin_dir = data_dir / "distributor"
     plugin_dir.mkdir(exist_ok=True)
     conf = {"options": config.codedistributor.options, "data_dir": str(plugin_dir), "host": services}

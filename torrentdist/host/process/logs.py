@@ -1,7 +1,8 @@
-"""Structured logs: readable on a terminal, JSON otherwise, always to stderr.
+"""Structured logs on stderr: readable on a terminal, JSON otherwise.
 
-Always: a line that cannot be written, because the disk is full or the reader is behind, is dropped
-and counted. Never: print a secret. Keys that look like one are masked whatever their value is.
+Always: a line that cannot be written, because the disk is full or the reader is slow, is dropped
+and counted.
+Never: print a secret. A value is masked if its key looks like that of a secret.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def _mask(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[st
 
 
 def _make_printable(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """For a terminal; JSON escapes on its own."""
+    """Escapes control characters for a terminal. JSON does so by itself."""
     for key, value in event.items():
         if isinstance(value, str):
             event[key] = printable(value, keep="\n" if key in ("event", "exception") else "")
@@ -36,7 +37,7 @@ def _make_printable(_: Any, __: str, event: MutableMapping[str, Any]) -> Mutable
 
 
 def configure_logs(config: LogConfig, **bound: str) -> None:
-    """Set up the process's logs; `bound` stands on every line (role, id)."""
+    """Configures the process's logs. Every line contains `bound` (role, id)."""
     protect_streams()
     console = config.format == "console" or (config.format == "auto" and sys.stderr.isatty())
     level = logging.getLevelNamesMapping()[config.level.upper()]
@@ -54,7 +55,8 @@ def configure_logs(config: LogConfig, **bound: str) -> None:
     structlog.configure(
         processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.WriteLoggerFactory(sys.stderr),  # one write a line, so that lines can be counted
+        # One write per line, so that lines can be counted.
+        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )
     structlog.contextvars.clear_contextvars()
@@ -62,12 +64,12 @@ def configure_logs(config: LogConfig, **bound: str) -> None:
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s %(message)s")
     output = lossy_stderr()
     if output is not None:
-        output.patience_ms = 0  # the event loop never waits
+        output.patience_ms = 0  # The event loop never waits.
         output.notice = lambda lines: _rendered(processors, lines)
 
 
 def dropped_lines() -> int:
-    """Lines of the log that could not be written since the process began."""
+    """Returns the number of log lines that could not be written since the process began."""
     output = lossy_stderr()
     return 0 if output is None else output.dropped
 

@@ -1,8 +1,9 @@
-"""Finds what holds up an event loop: callbacks that take more processor time than they may.
+"""Finds callbacks that block an event loop by using too much processor time.
 
-Always: a callback is measured by the processor time of its own thread, so that a loaded machine
-accuses nobody. Never: on by default; a daemon is watched when TORRENTDIST_SLOW_CALLBACKS_SECS is
-set, a test when it asks for it.
+Always: a callback is measured by its thread's own processor time, so that a busy machine causes no
+false reports.
+Never: measure by default. A daemon is measured if TORRENTDIST_SLOW_CALLBACKS_SECS is set, a test if
+it asks for it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ log = get_logger()
 
 LIMIT_SECS = 0.05
 FRAMES = 8
-"""How many of the innermost frames are told."""
+"""Number of innermost frames to report."""
 
 
 @dataclass(frozen=True)
@@ -32,11 +33,11 @@ class SlowCallback:
     secs: float
     callback: str
     stack: str
-    """Where it was when it was looked at; empty if it was never seen at work."""
+    """The stack while the callback ran; empty if no sample caught it."""
 
 
 class _Sampler:
-    """Looks at callbacks that run for long, from a thread of its own."""
+    """Samples the stacks of long-running callbacks from a thread of its own."""
 
     def __init__(self, limit_secs: float) -> None:
         self._limit_secs = limit_secs
@@ -71,7 +72,7 @@ class _Sampler:
 
 @contextlib.contextmanager
 def watched_callbacks(tell: Callable[[SlowCallback], None], limit_secs: float = LIMIT_SECS) -> Iterator[None]:
-    """Every callback of every event loop of this process is measured meanwhile."""
+    """Measures every callback of every event loop in this process, inside the `with` block."""
     original, sampler = asyncio.Handle._run, _Sampler(limit_secs)
 
     def measured(handle: asyncio.Handle) -> None:
@@ -94,7 +95,7 @@ def watched_callbacks(tell: Callable[[SlowCallback], None], limit_secs: float = 
 
 @contextlib.contextmanager
 def watched_if_asked() -> Iterator[None]:
-    """Logs slow callbacks where the environment says so."""
+    """Logs slow callbacks if the environment asks for it."""
     text = os.environ.get(SLOW_CALLBACKS, "")
     if not text:
         yield

@@ -1,9 +1,9 @@
-"""Ends a daemon whose event loop is stuck: its ZooKeeper session is kept alive by another thread,
-and with it places that nobody fills any more.
+"""Ends a daemon whose event loop is stuck. Otherwise another thread would keep its ZooKeeper
+session alive, and other daemons would count on it.
 
-Always holds: only time in which this process could run counts, so that one which was suspended is
-not blamed for it. Must not do: clean up. Workers end or run on under their guardians, and a service
-manager starts the daemon again.
+Always: only time in which this process could run counts, so that a suspended process is not ended.
+Never: clean up. Workers go on or end under their guardians, and a service manager restarts the
+daemon.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ log = get_logger()
 
 LOOK_SECS = 1.0
 PATIENCE = 20
-"""Looks in a row without a sign of life."""
+"""Number of consecutive checks without a reaction of the loop before the daemon ends."""
 
 
 def give_up() -> None:
-    """With what every thread was doing, for whoever has to find out why."""
+    """Ends the process after printing the stack of every thread."""
     log.error("the event loop is stuck, so this daemon ends", looks=PATIENCE)
     sys.stderr.flush()
     faulthandler.dump_traceback(all_threads=True)
@@ -34,7 +34,7 @@ def give_up() -> None:
 
 
 class Watchdog:
-    """Over the running loop, on a thread of its own."""
+    """Watches the running loop from a thread of its own."""
 
     def __init__(
         self, patience: int | None = None, look_secs: float = LOOK_SECS, end: Callable[[], None] = give_up
@@ -64,6 +64,6 @@ class Watchdog:
                 self._lives.clear()
                 try:
                     self._loop.call_soon_threadsafe(self._lives.set)
-                except RuntimeError:  # it is closed
+                except RuntimeError:  # The loop is closed.
                     return None
         return None

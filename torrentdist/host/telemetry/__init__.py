@@ -1,1 +1,1 @@
-"""What a host tells about itself: events, metrics, the story of each download."""
+"""What a host reports about itself: events, metrics, and the course of each download."""

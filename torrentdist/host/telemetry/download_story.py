@@ -1,7 +1,8 @@
-"""The story of one download, told as events: begun, how far, ended, with the time of each phase.
+"""Reports a download as events: its start, its progress, and its end with the duration of each
+phase.
 
-Always holds: every download that is told to have started is told to have ended, however it ends.
-Must not do: change anything about the download.
+Always: a download that was reported as started is also reported as ended, however it ends.
+Never: change anything about the download.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ from torrentdist.swarm.engine.engine import Transfer
 
 LOOK_SECS = 0.5
 STEADY_LOOK_SECS = 1.0
-"""Once something has come, and there is only how far it is to be seen."""
+"""Interval between readings of the transfer once bytes have arrived."""
 MOST_SOURCES = 256
 Tell = Callable[[Fact], None]
 
 
 class Download:
-    """The moments of its phases, and what was seen of its transfer."""
+    """When each phase of a download began, and the latest state of its transfer."""
 
     def __init__(self, bundle: BundleId, meta: Metafile, find: Callable[[], Transfer | None]) -> None:
         self.bundle = bundle
@@ -112,7 +113,7 @@ class Download:
 
 
 @contextlib.asynccontextmanager
-async def told(
+async def reported_download(
     events: EventLog, bundle: BundleId, meta: Metafile, find: Callable[[], Transfer | None]
 ) -> AsyncIterator[Download]:
     download, tell = Download(bundle, meta, find), events.emit
@@ -147,5 +148,5 @@ def _why(exc: BaseException) -> tuple[str, str]:
     if isinstance(exc, TorrentdistError):
         return exc.code, exc.message
     if isinstance(exc, asyncio.CancelledError):
-        return "stopped", "it is not wanted any more"
+        return "stopped", "it is no longer wanted"
     return "internal", cause_text(exc) or type(exc).__name__

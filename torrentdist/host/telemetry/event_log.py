@@ -1,9 +1,10 @@
-"""The events of this host, as files of JSON lines that Spark or any other reader can read while the
-daemon runs.
+"""Writes this host's events to files of JSON lines, which Spark or any other reader can read while
+the daemon runs.
 
-Always: a file that is still being written has a name that starts with `_`. It is renamed when it is
-closed or, after a crash, at the next start. Size and age of what is kept are bounded. Never: fail,
-or make the daemon wait. An event that cannot be written is lost, and the daemon's log says so.
+Always: the name of an unfinished file starts with `_`. The file is renamed when it is closed or,
+after a crash, at the next start. Age and total size of the files are bounded.
+Never: fail, or make the daemon wait. An event that cannot be written is lost, and the daemon's log
+reports it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ log = get_logger()
 
 LOOK_SECS = 1.0
 MAX_PER_SECOND = 2000
-"""Events that are written in one second at most. More of them would push out what explains them."""
+"""Most events written per second. More would push out the events that explain them."""
 COMPLAIN_SECS = 60.0
 OPEN = "_"
 PREFIX, SUFFIX = "events-", ".jsonl"
@@ -37,7 +38,7 @@ class _Closed(NamedTuple):
 
 
 class EventLog:
-    """Open it once the store is locked. All methods are called in one event loop."""
+    """Open it once the store is locked. Call all methods in the same event loop."""
 
     def __init__(
         self,
@@ -46,7 +47,7 @@ class EventLog:
         writer: Writer,
         clock: Callable[[], float | None],
     ) -> None:
-        """`clock` tells ZooKeeper's time, or None while it is not known."""
+        """`clock` returns ZooKeeper's time, or None while it is not known."""
         self._dir = directory
         self._config = config
         self._server_now = clock
@@ -67,7 +68,7 @@ class EventLog:
         return self._config.progress_secs
 
     def subscribe(self, listener: Callable[[Fact], None]) -> None:
-        """Calls `listener` with every fact from now on, also with those that are not written."""
+        """Calls `listener` with every event from now on, including events that are not written."""
         self._listeners.append(listener)
 
     def emit(self, fact: Fact) -> None:
@@ -80,7 +81,7 @@ class EventLog:
             listener(fact)
 
     async def run(self) -> None:
-        """Closes files that are large or old enough, and deletes those that are kept no longer."""
+        """Closes files that are large or old enough, and deletes expired ones."""
         while True:
             await asyncio.sleep(LOOK_SECS)
             if self._fd is not None and self._is_due():
@@ -112,7 +113,7 @@ class EventLog:
             if self._fd is None:
                 self._open()
             assert self._fd is not None
-            # One write for each line: a crash tears the last line at most.
+            # Write each line separately: then a crash can truncate only the last one.
             self._size += os.write(self._fd, line)
         except OSError as exc:
             self._complain(exc)
@@ -138,8 +139,8 @@ class EventLog:
         self._trim()
 
     def _recover(self) -> None:
-        """Publishes the files that a crashed process had open. Readers skip a last line that is
-        torn."""
+        """Publishes the files that a crashed process left open. Readers skip a truncated last
+        line."""
         for path in sorted(self._dir.glob(f"{OPEN}{PREFIX}*{SUFFIX}")):
             _publish(path)
         self._trim()
@@ -147,7 +148,7 @@ class EventLog:
     def _trim(self) -> None:
         closed = []
         for path in self._dir.glob(f"{PREFIX}*{SUFFIX}"):
-            with contextlib.suppress(FileNotFoundError):  # another program may move files away
+            with contextlib.suppress(FileNotFoundError):  # Another program may move files away.
                 status = path.stat()
                 closed.append(_Closed(path, status.st_size, status.st_mtime))
         for path in surplus(closed, time.time(), self._config):
@@ -166,7 +167,7 @@ class EventLog:
 
 
 def surplus(closed: list[_Closed], now: float, config: EventsConfig) -> list[Path]:
-    """Returns the files to delete: the oldest ones, until the rest is within the limits of age and
+    """Returns the files to delete: the oldest ones, until the rest are within the limits of age and
     size."""
     room = config.keep_bytes
     going = []

@@ -1,6 +1,6 @@
-"""The metrics of every host: its store, its engine, its transfers, its log.
+"""The metrics of every host: its store, engine, transfers and log.
 
-Always: figures come from memory, so that a scrape never waits for the disk.
+Always: values come from memory, so that a scrape never waits for the disk.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Prometheus metrics, read from snapshots at the moment of the scrape: no counter is kept twice."""
+"""Prometheus metrics, read from the daemon's state at each scrape. There are no separate counters
+to keep in step."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from prometheus_client.registry import Collector
 
 @dataclass(frozen=True)
 class Sample:
-    """One figure: `name` ends in _total for what only grows."""
+    """One value of a metric. The `name` of a counter ends in _total."""
 
     name: str
     help: str
@@ -27,7 +28,7 @@ class Metrics(Collector):
         self._registry.register(self)
 
     def describe(self) -> list[Metric]:
-        return []  # names are known at the scrape only
+        return []  # Names are known only at the scrape.
 
     def collect(self) -> Iterator[Metric]:
         families: dict[str, Metric] = {}
