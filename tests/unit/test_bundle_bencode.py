@@ -77,19 +77,48 @@ def test_the_number_of_values_is_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
         bencode.decode(b"l" + b"le" * 10 + b"e")
 
 
+def test_a_reader_says_how_many_values_and_levels_it_wants() -> None:
+    """A list of numbers could hold lists of lists, each of which takes thirty times its bytes."""
+    flat, nested = b"li1ei2ee", b"lleleleee"
+
+    assert [1, 2] == bencode.decode(flat, most=3, depth=2)
+    with pytest.raises(BencodeError, match="more than 2"):
+        bencode.decode(flat, most=2)
+    with pytest.raises(BencodeError, match="deeper"):
+        bencode.decode(nested, depth=1)
+
+
 def test_the_parts_of_a_dictionary_come_as_they_stand() -> None:
     """The digest would be made from other bytes than those of the info dictionary."""
-    value, parts = bencode.decode_dict(b"d1:ad1:xi1ee1:bl1:ye1:c0:e")
+    data = b"xd1:ad1:xi1ee1:bl1:ye1:c0:1:dd0:d6:lengthi0eeee"
+    parts, end = bencode.spans(data, 1)
 
-    assert (
-        value,
-        parts,
-    ) == ({b"a": {b"x": 1}, b"b": [b"y"], b"c": b""}, {b"a": b"d1:xi1ee", b"b": b"l1:ye", b"c": b"0:"})
+    assert len(data) == end
+    assert {
+        b"a": b"d1:xi1ee",
+        b"b": b"l1:ye",
+        b"c": b"0:",
+        b"d": b"d0:d6:lengthi0eee",
+    } == {key: data[start:stop] for key, (start, stop) in parts.items()}
 
 
-@pytest.mark.parametrize("data", [b"le", b"i1e", b"", b"dee"])
+@pytest.mark.parametrize(
+    "data",
+    [b"le", b"i1e", b"", b"d", b"d1:a", b"d1:ae", b"d1:ai1e1:ai2ee", b"d1:bi1e1:ai2ee", b"d1:a9:xe", b"d1:al", b"d1:axe"],
+)
 def test_only_a_dictionary_is_taken_apart(data: bytes) -> None:
     """Something that is no torrent would raise a stray error."""
 
     with pytest.raises(BencodeError):
-        bencode.decode_dict(data)
+        bencode.spans(data)
+
+
+def test_passing_over_values_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A metafile of brackets would keep a thread busy for as long as its bytes last."""
+    with pytest.raises(BencodeError, match="deeper"):
+        bencode.spans(b"d1:a" + b"l" * 1000)
+    monkeypatch.setattr(bencode, "MAX_PASSED", 10)
+    with pytest.raises(BencodeError, match="more than 10"):
+        bencode.spans(b"d1:ad" + b"0:" * 20 + b"ee")
+    with pytest.raises(BencodeError, match="more than 10"):
+        bencode.spans(b"d1:alee")

@@ -2,18 +2,32 @@
 
 Always: a value has exactly one encoding, and only that one is decoded: sorted unique keys, no
 leading zeros, nothing after the end. So equal bytes and equal values are the same thing.
-Never: recurse or allocate without a bound, since the bytes come from outside.
+Always: a reader of bytes from outside says how many values it wants and how deep; `spans` finds the
+parts of a dictionary without making any of them.
+Never: recurse or allocate without a bound.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from typing import Final
 
 Value = int | bytes | list["Value"] | dict[bytes, "Value"]
 
 MAX_DEPTH = 100
 """libtorrent's default: a stock client reads everything that we accept."""
-MAX_TOKENS = 10_000_000
+MAX_TOKENS = 1_000_000
+"""Values that are decoded at once, unless the caller says otherwise. A million take about a second
+and 100 MB."""
+MAX_PASSED = 4_000_000
+"""Values that `spans` passes over: a name for each file, a name and a dictionary for each
+directory, and room for the rest. They take no memory."""
+_LIST_COST = 1000
+"""Values that a list counts for: a metafile has three, and one more for each tracker."""
+LEAF: Final = re.compile(rb"d0:d6:lengthi(0|[1-9][0-9]{0,18})e(?:11:pieces root32:([\s\S]{32}))?ee")
+"""A file in a file tree, in its one form: its length, and its root if it has one."""
+_STRING: Final = re.compile(rb"(0|[1-9][0-9]{0,9}):")
 _LENGTH_DIGITS = 10
 _INT_DIGITS = 20
 
@@ -23,15 +37,15 @@ class BencodeError(ValueError):
 
 
 class _Budget:
-    __slots__ = ("left",)
+    __slots__ = ("left", "most")
 
-    def __init__(self, left: int) -> None:
-        self.left = left
+    def __init__(self, most: int) -> None:
+        self.left = self.most = most
 
-    def spend(self) -> None:
-        self.left -= 1
+    def spend(self, cost: int = 1) -> None:
+        self.left -= cost
         if self.left < 0:
-            raise BencodeError(f"it has more than {MAX_TOKENS} values")
+            raise BencodeError(f"it has more than {self.most} values")
 
 
 def encode(value: Value) -> bytes:
@@ -63,22 +77,64 @@ def _encode_into(value: Value, parts: list[bytes]) -> None:
         parts.append(b"i%de" % value)
 
 
-def decode(data: bytes) -> Value:
-    value, end = _value(data, 0, 1, _Budget(MAX_TOKENS))
+def decode(data: bytes, *, most: int | None = None, depth: int = MAX_DEPTH) -> Value:
+    """Decodes one value. `most`: values in it, itself and keys included; `depth`: levels of it."""
+    value, end = decode_at(data, 0, most=most, depth=depth)
     if end != len(data):
         raise BencodeError(f"{len(data) - end} bytes follow its end")
     return value
 
 
-def decode_dict(data: bytes) -> tuple[dict[bytes, Value], dict[bytes, bytes]]:
-    """Decodes a dict; also returns each of its values as encoded in `data`."""
-    if data[:1] != b"d":
+def decode_at(data: bytes, pos: int, *, most: int | None = None, depth: int = MAX_DEPTH) -> tuple[Value, int]:
+    """Decodes the value at `pos`; also returns where it ends."""
+    return _value(data, pos, MAX_DEPTH + 1 - depth, _Budget(MAX_TOKENS if most is None else most))
+
+
+def spans(data: bytes, start: int = 0) -> tuple[dict[bytes, tuple[int, int]], int]:
+    """Returns where the values of the dictionary at `start` begin and end, and where it ends.
+
+    It checks the keys of this dictionary. The values are passed over: whoever decodes them checks
+    them.
+    """
+    if data[start : start + 1] != b"d":
         raise BencodeError("it is no dictionary")
-    spans: dict[bytes, tuple[int, int]] = {}
-    value, end = _dict(data, 0, 1, _Budget(MAX_TOKENS), spans)
-    if end != len(data):
-        raise BencodeError(f"{len(data) - end} bytes follow its end")
-    return value, {key: data[start:stop] for key, (start, stop) in spans.items()}
+    found: dict[bytes, tuple[int, int]] = {}
+    last: bytes | None = None
+    pos, budget = start + 1, _Budget(MAX_PASSED)
+    while data[pos : pos + 1] != b"e":
+        budget.spend()
+        key, begin = read_string(data, pos)
+        if last is not None and key <= last:
+            raise BencodeError(f"the keys of a dictionary are not sorted and unique at byte {pos}")
+        pos = _end_of(data, begin, budget)
+        found[key], last = (begin, pos), key
+    return found, pos + 1
+
+
+def _end_of(data: bytes, pos: int, budget: _Budget) -> int:
+    """Returns where the value at `pos` ends."""
+    depth = 0
+    while True:
+        budget.spend()
+        kind = data[pos : pos + 1]
+        if string := _STRING.match(data, pos):
+            pos = string.end() + int(string[1])
+            if pos > len(data):
+                raise BencodeError(f"the string at byte {string.start()} is longer than what follows")
+        elif leaf := LEAF.match(data, pos):
+            pos = leaf.end()
+        elif kind == b"i":
+            pos = _int(data, pos)[1]
+        elif kind in (b"d", b"l") and depth < MAX_DEPTH:
+            budget.spend(_LIST_COST if kind == b"l" else 0)
+            depth, pos = depth + 1, pos + 1
+        elif kind == b"e" and depth:
+            depth, pos = depth - 1, pos + 1
+        else:
+            deep = f"it is nested deeper than {MAX_DEPTH} levels"
+            raise BencodeError(deep if kind in (b"d", b"l") else f"no value starts at byte {pos}")
+        if not depth:
+            return pos
 
 
 def _value(data: bytes, pos: int, depth: int, budget: _Budget) -> tuple[Value, int]:
@@ -87,9 +143,9 @@ def _value(data: bytes, pos: int, depth: int, budget: _Budget) -> tuple[Value, i
         raise BencodeError(f"it is nested deeper than {MAX_DEPTH} levels")
     kind = data[pos : pos + 1]
     if kind.isdigit():
-        return _string(data, pos)
+        return read_string(data, pos)
     if kind == b"d":
-        return _dict(data, pos, depth, budget, None)
+        return _dict(data, pos, depth, budget)
     if kind == b"i":
         return _int(data, pos)
     if kind == b"l":
@@ -102,25 +158,22 @@ def _value(data: bytes, pos: int, depth: int, budget: _Budget) -> tuple[Value, i
     raise BencodeError(f"no value starts at byte {pos}")
 
 
-def _dict(
-    data: bytes, pos: int, depth: int, budget: _Budget, spans: dict[bytes, tuple[int, int]] | None
-) -> tuple[dict[bytes, Value], int]:
+def _dict(data: bytes, pos: int, depth: int, budget: _Budget) -> tuple[dict[bytes, Value], int]:
     result: dict[bytes, Value] = {}
     last: bytes | None = None
     pos += 1
     while data[pos : pos + 1] != b"e":
         budget.spend()
-        key, start = _string(data, pos)
+        key, start = read_string(data, pos)
         if last is not None and key <= last:
             raise BencodeError(f"the keys of a dictionary are not sorted and unique at byte {pos}")
         last = key
         result[key], pos = _value(data, start, depth + 1, budget)
-        if spans is not None:
-            spans[key] = (start, pos)
     return result, pos + 1
 
 
-def _string(data: bytes, pos: int) -> tuple[bytes, int]:
+def read_string(data: bytes, pos: int) -> tuple[bytes, int]:
+    """Returns the string at `pos`, and where it ends."""
     colon = data.find(b":", pos, pos + _LENGTH_DIGITS + 1)
     digits = data[pos:colon] if colon > 0 else b""
     if not digits.isdigit() or (digits[0] == 0x30 and len(digits) > 1):

@@ -1,6 +1,8 @@
 """The metafile: a BitTorrent v2 torrent whose info dict also covers our manifest, as a value.
 
 Longer than most, since it is one format: each key is parsed and checked by one function.
+Always: what a key may hold bounds how much of it is decoded. A key that is not listed is refused:
+a web seed, a tracker or a node would have hosts connect to strangers.
 Always: a Metafile exists only if every path, count, size, hash and symlink in it was checked, so
 its users trust it.
 Never: touch a disk, or raise anything but `invalid_metafile` for bytes from outside.
@@ -11,11 +13,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from typing import Final
 
 import msgspec
 
 from torrentdist.bundle import bencode, merkle, safe_paths
 from torrentdist.bundle.bencode import Value
+from torrentdist.bundle.file_tree import MAX_PIECE_LENGTH, MAX_PIECES, read_tree, refused, shown
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest
 
@@ -26,10 +30,10 @@ MIN_PIECE_LENGTH = 2 * merkle.BLOCK
 """Two blocks. With pieces of one block, libtorrent 2.1.1 (hash_picker::hashes_rejected) writes past
 its memory when a peer sends a wrong byte of a file that fits into one piece. One damaged disk would
 end every downloader."""
-MAX_PIECE_LENGTH = 16 * 1024 * 1024
-MAX_PIECES = 1 << 21
-"""libtorrent's own default limit."""
 MAX_METAFILE_BYTES = 64 * 1024 * 1024
+_TOP_KEYS = frozenset({b"info", b"piece layers"})
+_TRACKER_KEYS: Final = (b"announce", b"announce-list")
+"""Keys that `with_trackers` adds for stock clients. No metafile comes in with them."""
 _INFO_KEYS = frozenset({b"file tree", b"meta version", b"name", b"piece length", b"private", b"torrentdist"})
 _MANIFEST_KEYS = frozenset({b"empty dirs", b"executable", b"schema", b"single file", b"symlinks"})
 _V1_KEYS = frozenset({b"pieces", b"files", b"length"})
@@ -100,27 +104,32 @@ def metafile_of(raw: bytes, digest: str) -> Metafile:
 def parse_metafile(raw: bytes) -> Metafile:
     """Parses a metafile and checks every claim in it; `invalid_metafile` says which is false."""
     if len(raw) > MAX_METAFILE_BYTES:
-        raise _refused(f"it has {len(raw)} bytes, more than {MAX_METAFILE_BYTES}")
+        raise refused(f"it has {len(raw)} bytes, more than {MAX_METAFILE_BYTES}")
     try:
-        top, encoded = bencode.decode_dict(raw)
+        return _parsed(raw)
     except bencode.BencodeError as exc:
-        raise _refused(f"it is not canonical bencode: {exc}") from None
-    info = _info(top)
-    manifest = _manifest(info)
-    piece_length = _piece_length(info)
-    executable = _indexes(manifest.get(b"executable"))
-    files = tuple(_files(_as_dict(info.get(b"file tree"), "the file tree"), executable))
+        raise refused(f"it is not canonical bencode: {exc}") from None
+
+
+def _parsed(raw: bytes) -> Metafile:
+    top = _top(raw)
+    encoded = top.get(b"info", b"")
+    info = _info(encoded)
+    manifest = _manifest(info[b"torrentdist"])
+    piece_length = _piece_length(info.get(b"piece length"))
+    executable = _indexes(manifest[b"executable"])
+    files = tuple(_files(info.get(b"file tree", b""), executable))
     if not executable.issubset(range(len(files))):
-        raise _refused("the manifest calls a file executable that is not there")
+        raise refused("the manifest calls a file executable that is not there")
     metafile = Metafile(
-        digest=Digest(hashlib.sha256(encoded[b"info"]).hexdigest()),
+        digest=Digest(hashlib.sha256(encoded).hexdigest()),
         name=_text(info.get(b"name"), "the name"),
         piece_length=piece_length,
-        single_file=_as_flag(manifest.get(b"single file")),
+        single_file=_as_flag(manifest[b"single file"]),
         files=files,
-        symlinks=tuple(_symlinks(manifest.get(b"symlinks"))),
-        empty_dirs=tuple(_empty_dirs(manifest.get(b"empty dirs"))),
-        piece_layers=_piece_layers(top, files, piece_length),
+        symlinks=tuple(_symlinks(manifest[b"symlinks"])),
+        empty_dirs=tuple(_empty_dirs(manifest[b"empty dirs"])),
+        piece_layers=_piece_layers(top.get(b"piece layers"), files, piece_length),
         raw=raw,
     )
     _check_whole(metafile)
@@ -130,176 +139,165 @@ def parse_metafile(raw: bytes) -> Metafile:
 def with_trackers(raw: bytes, urls: Sequence[str]) -> bytes:
     """Adds trackers for stock clients. The info dict, and so the digest, stays as it is."""
     try:
-        _, encoded = bencode.decode_dict(raw)
+        encoded = {key: part for key, part in _parts(raw).items() if key not in _TRACKER_KEYS}
     except bencode.BencodeError as exc:
-        raise _refused(f"it is not canonical bencode: {exc}") from None
-    encoded.pop(b"announce", None)
-    encoded.pop(b"announce-list", None)
+        raise refused(f"it is not canonical bencode: {exc}") from None
     if urls:
         encoded[b"announce"] = bencode.encode(urls[0].encode())
         encoded[b"announce-list"] = bencode.encode([[url.encode()] for url in urls])
     return bencode.encode_dict_of_encoded(encoded)
 
 
-def _refused(detail: str) -> TorrentdistError:
-    return TorrentdistError("invalid_metafile", detail=detail)
-
-
 def _pieces(size: int, piece_length: int) -> int:
     return -(-size // piece_length)
 
 
-def _shown(text: bytes) -> str:
-    return repr(text[:200].decode("utf-8", "replace"))
+def _parts(data: bytes) -> dict[bytes, bytes]:
+    """Returns the values of an encoded dictionary, encoded."""
+    spans, end = bencode.spans(data)
+    if end != len(data):
+        raise bencode.BencodeError(f"{len(data) - end} bytes follow its end")
+    return {key: data[start:stop] for key, (start, stop) in spans.items()}
 
 
-def _as_dict(value: Value | None, what: str) -> dict[bytes, Value]:
-    if not isinstance(value, dict):
-        raise _refused(f"{what} is missing or no dictionary")
-    return value
+def _dict_parts(data: bytes, what: str) -> dict[bytes, bytes]:
+    if data[:1] != b"d":
+        raise refused(f"{what} is missing or no dictionary")
+    return _parts(data)
 
 
-def _as_flag(value: Value | None) -> bool:
+def _single(data: bytes | None) -> Value | None:
+    """Decodes a value that holds no others; None for a list or a dictionary."""
+    return None if data is None or data[:1] in (b"l", b"d") else bencode.decode(data, most=1)
+
+
+def _flat(data: bytes) -> Value:
+    """Decodes a list or a dictionary of values that hold no others."""
+    return bencode.decode(data, most=2 * safe_paths.MAX_ENTRIES, depth=2)
+
+
+def _as_flag(data: bytes) -> bool:
+    value = _single(data)
     if not isinstance(value, int) or value not in (0, 1):
-        raise _refused("a flag of the manifest is neither 0 nor 1")
+        raise refused("a flag of the manifest is neither 0 nor 1")
     return value == 1
 
 
-def _text(value: Value | None, what: str) -> str:
+def _text(data: bytes | None, what: str) -> str:
+    value = _single(data)
     if not isinstance(value, bytes):
-        raise _refused(f"{what} is missing or no string")
+        raise refused(f"{what} is missing or no string")
     if problem := safe_paths.name_problem(value):
-        raise _refused(f"{what} {_shown(value)} cannot be used: {problem}")
+        raise refused(f"{what} {shown(value)} cannot be used: {problem}")
     return value.decode()
 
 
-def _info(top: dict[bytes, Value]) -> dict[bytes, Value]:
-    info = _as_dict(top.get(b"info"), "the info dictionary")
+def _top(raw: bytes) -> dict[bytes, bytes]:
+    top = _parts(raw)
+    if unknown := top.keys() - _TOP_KEYS:
+        raise refused(f"it has the key {shown(min(unknown))}, and only an info dictionary and piece layers are read")
+    return top
+
+
+def _info(encoded: bytes) -> dict[bytes, bytes]:
+    info = _dict_parts(encoded, "the info dictionary")
     if _V1_KEYS & info.keys():
-        raise _refused("it is a v1 or hybrid torrent, and only v2 alone is used")
-    if info.get(b"meta version") != 2:
-        raise _refused("its meta version is not 2")
+        raise refused("it is a v1 or hybrid torrent, and only v2 alone is used")
+    if _single(info.get(b"meta version")) != 2:
+        raise refused("its meta version is not 2")
     if b"torrentdist" not in info:
-        raise _refused("it has no torrentdist manifest")
-    if info.get(b"private") != 1:
-        raise _refused("it is not marked private")
+        raise refused("it has no torrentdist manifest")
+    if _single(info.get(b"private")) != 1:
+        raise refused("it is not marked private")
     if unknown := info.keys() - _INFO_KEYS:
-        raise _refused(f"its info dictionary has the unknown key {_shown(min(unknown))}")
+        raise refused(f"its info dictionary has the unknown key {shown(min(unknown))}")
     return info
 
 
-def _manifest(info: dict[bytes, Value]) -> dict[bytes, Value]:
-    manifest = _as_dict(info.get(b"torrentdist"), "the manifest")
-    if (schema := manifest.get(b"schema")) != MANIFEST_SCHEMA:
-        shown = schema if isinstance(schema, int) else "no number"
-        raise _refused(f"its manifest has schema {shown}, and this release reads {MANIFEST_SCHEMA}")
+def _manifest(encoded: bytes) -> dict[bytes, bytes]:
+    manifest = _dict_parts(encoded, "the manifest")
+    if (schema := _single(manifest.get(b"schema"))) != MANIFEST_SCHEMA:
+        told = schema if isinstance(schema, int) else "no number"
+        raise refused(f"its manifest has schema {told}, and this release reads {MANIFEST_SCHEMA}")
     if manifest.keys() != _MANIFEST_KEYS:
-        raise _refused("its manifest has missing or unknown keys")
+        raise refused("its manifest has missing or unknown keys")
     return manifest
 
 
-def _piece_length(info: dict[bytes, Value]) -> int:
-    length = info.get(b"piece length")
+def _piece_length(encoded: bytes | None) -> int:
+    length = _single(encoded)
     if not isinstance(length, int) or not MIN_PIECE_LENGTH <= length <= MAX_PIECE_LENGTH or length & (length - 1):
-        raise _refused(f"its piece length is no power of two from {MIN_PIECE_LENGTH} to {MAX_PIECE_LENGTH}")
+        raise refused(f"its piece length is no power of two from {MIN_PIECE_LENGTH} to {MAX_PIECE_LENGTH}")
     return length
 
 
-def _indexes(value: Value | None) -> set[int]:
+def _indexes(encoded: bytes) -> set[int]:
     """Parses numbers of files, which must rise so that a set has one form only."""
+    value = _flat(encoded)
     if not isinstance(value, list):
-        raise _refused("the manifest's list of executable files is missing")
+        raise refused("the manifest's list of executable files is missing")
     last = -1
     result: set[int] = set()
     for item in value:
         if not isinstance(item, int) or item <= last:
-            raise _refused("the manifest's list of executable files is not in order")
+            raise refused("the manifest's list of executable files is not in order")
         last = item
         result.add(item)
     return result
 
 
-def _files(tree: dict[bytes, Value], executable: set[int]) -> Iterator[FileEntry]:
-    """Yields the files in the order of the tree. The decoder has bounded its depth."""
-    total = 0
-    for index, (path, leaf) in enumerate(_leaves(tree, b"")):
-        total += len(path)
-        if index >= safe_paths.MAX_ENTRIES or total > safe_paths.MAX_ALL_PATHS_BYTES:
-            raise _refused(f"it has more than {safe_paths.MAX_ENTRIES} files, or too long paths in total")
-        if problem := safe_paths.path_problem(path):
-            raise _refused(f"the path {_shown(path)} cannot be used: {problem}")
-        yield _file(path, leaf, index in executable)
+def _files(encoded: bytes, executable: set[int]) -> Iterator[FileEntry]:
+    """Yields the files in the order of the tree."""
+    for index, file in enumerate(read_tree(encoded)):
+        if index >= safe_paths.MAX_ENTRIES:
+            raise refused(f"it has more than {safe_paths.MAX_ENTRIES} files")
+        yield FileEntry(file.path.decode(), file.size, file.root, index in executable)
 
 
-def _leaves(tree: dict[bytes, Value], prefix: bytes) -> Iterator[tuple[bytes, dict[bytes, Value]]]:
-    if not tree:
-        raise _refused("the file tree has a directory without files")
-    for name, value in tree.items():
-        # Checked before names are joined: a name with '/' or a long chain must not become a path.
-        if problem := safe_paths.name_problem(name):
-            raise _refused(f"the name {_shown(name)} cannot be used: {problem}")
-        path = prefix + name
-        if len(path) > safe_paths.MAX_PATH_BYTES:
-            raise _refused(f"the path {_shown(path)} is longer than {safe_paths.MAX_PATH_BYTES} bytes")
-        node = _as_dict(value, "an entry of the file tree")
-        if b"" not in node:
-            yield from _leaves(node, path + b"/")
-        elif len(node) > 1:
-            raise _refused(f"{_shown(path)} is a file and a directory at once")
-        else:
-            yield path, _as_dict(node[b""], "a file of the file tree")
-
-
-def _file(path: bytes, leaf: dict[bytes, Value], executable: bool) -> FileEntry:
-    size = leaf.get(b"length")
-    if not isinstance(size, int) or not 0 <= size <= MAX_PIECES * MAX_PIECE_LENGTH:
-        raise _refused(f"the size of {_shown(path)} is missing or out of bounds")
-    root = leaf.get(b"pieces root", b"")
-    if not isinstance(root, bytes) or len(root) != (merkle.HASH if size else 0):
-        raise _refused(f"the pieces root of {_shown(path)} does not fit its size")
-    if len(leaf) != (2 if size else 1):
-        raise _refused(f"{_shown(path)} has unknown attributes")
-    return FileEntry(path.decode(), size, root, executable)
-
-
-def _symlinks(value: Value | None) -> Iterator[Symlink]:
-    for path, target in _as_dict(value, "the manifest's list of symlinks").items():
+def _symlinks(encoded: bytes) -> Iterator[Symlink]:
+    links = _flat(encoded)
+    if not isinstance(links, dict):
+        raise refused("the manifest's list of symlinks is missing or no dictionary")
+    for path, target in links.items():
         if not isinstance(target, bytes):
-            raise _refused(f"the symlink {_shown(path)} has no target")
+            raise refused(f"the symlink {shown(path)} has no target")
         if problem := safe_paths.path_problem(path) or safe_paths.target_problem(target):
-            raise _refused(f"the symlink {_shown(path)} cannot be used: {problem}")
+            raise refused(f"the symlink {shown(path)} cannot be used: {problem}")
         yield Symlink(path.decode(), target.decode())
 
 
-def _empty_dirs(value: Value | None) -> Iterator[str]:
+def _empty_dirs(encoded: bytes) -> Iterator[str]:
+    value = _flat(encoded)
     if not isinstance(value, list):
-        raise _refused("the manifest's list of empty directories is missing")
+        raise refused("the manifest's list of empty directories is missing")
     last = b""
     for path in value:
         if not isinstance(path, bytes) or path <= last:
-            raise _refused("the manifest's list of empty directories is not in order")
+            raise refused("the manifest's list of empty directories is not in order")
         last = path
         if problem := safe_paths.path_problem(path):
-            raise _refused(f"the directory {_shown(path)} cannot be used: {problem}")
+            raise refused(f"the directory {shown(path)} cannot be used: {problem}")
         yield path.decode()
 
 
-def _piece_layers(top: dict[bytes, Value], files: Sequence[FileEntry], piece_length: int) -> dict[bytes, bytes]:
+def _piece_layers(encoded: bytes | None, files: Sequence[FileEntry], piece_length: int) -> dict[bytes, bytes]:
     """Parses the layers of the files that have more than one piece.
 
     Each must hash to its file's root, and there must be no others.
     """
+    if encoded is None or encoded[:1] != b"d":
+        raise refused("the piece layers are missing or no dictionary")
     layers: dict[bytes, bytes] = {}
-    given = _as_dict(top.get(b"piece layers"), "the piece layers")
     expected = {file.root: _pieces(file.size, piece_length) for file in files if file.size > piece_length}
-    if given.keys() != expected.keys():
-        raise _refused("its piece layers are not those of its files")
+    given = bencode.decode(encoded, most=2 * len(expected) + 3, depth=2)
+    if not isinstance(given, dict) or given.keys() != expected.keys():
+        raise refused("its piece layers are not those of its files")
     for root, pieces in expected.items():
         layer = given[root]
         if not isinstance(layer, bytes) or len(layer) != pieces * merkle.HASH:
-            raise _refused("a piece layer does not fit the size of its file")
+            raise refused("a piece layer does not fit the size of its file")
         if merkle.root_of_layer(layer, piece_length) != root:
-            raise _refused("a piece layer does not hash to the root of its file")
+            raise refused("a piece layer does not hash to the root of its file")
         layers[root] = layer
     return layers
 
@@ -307,20 +305,20 @@ def _piece_layers(top: dict[bytes, Value], files: Sequence[FileEntry], piece_len
 def _check_whole(metafile: Metafile) -> None:
     """Checks what only the whole metafile shows."""
     if metafile.num_pieces > MAX_PIECES:
-        raise _refused(f"it has more than {MAX_PIECES} pieces")
+        raise refused(f"it has more than {MAX_PIECES} pieces")
     if metafile.size == 0:
-        raise _refused("it holds no bytes at all")
+        raise refused("it holds no bytes at all")
     if metafile.single_file:
         if [file.path for file in metafile.files] != [metafile.name] or metafile.symlinks or metafile.empty_dirs:
-            raise _refused("it claims to be a single file and is not")
+            raise refused("it claims to be a single file and is not")
     elif metafile.name != DIRECTORY_NAME:
-        raise _refused(f"it holds a directory and is not named {DIRECTORY_NAME!r}")
+        raise refused(f"it holds a directory and is not named {DIRECTORY_NAME!r}")
     roots: dict[bytes, int] = {}
     for file in metafile.files:
         if file.root and roots.setdefault(file.root, file.size) != file.size:
-            raise _refused("two files of different sizes have one root")
+            raise refused("two files of different sizes have one root")
     links = {link.path: link.target for link in metafile.symlinks}
     if problem := safe_paths.find_layout_problem((file.path for file in metafile.files), links, metafile.empty_dirs):
-        raise _refused(problem)
+        raise refused(problem)
     if fault := safe_paths.find_link_problem(links):
-        raise _refused(f"the symlink {fault.path[:200]!r} to {fault.target[:200]!r} {fault.fault}")
+        raise refused(f"the symlink {fault.path[:200]!r} to {fault.target[:200]!r} {fault.fault}")
