@@ -3,7 +3,7 @@
 PY := .venv/bin/python
 # Chaos first, since it mostly waits, and then the rings, the fastest first. What is marked `alone` (most of Spark, the
 # lab, whatever looks at a clock) comes after, one at a time.
-RINGS := $(addprefix tests/,chaos unit property contract spark integration)
+RINGS := $(addprefix tests/,chaos unit property contract security spark integration)
 SOURCES := torrentdist cli scripts tests $(if $(wildcard bench/*.py),bench)
 PYTEST_ARGS ?=
 DURATIONS := --durations=25 --durations-min=1

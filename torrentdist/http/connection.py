@@ -15,13 +15,16 @@ from typing import Final
 from torrentdist.http.answer_parsing import AnswerHead, chunk_size, expect_room, length_in, read_head, unpacked
 from torrentdist.http.http_errors import AnswerTimeout, HttpError
 from torrentdist.http.http_values import Answer, Headers, SentRequest
+from torrentdist.http.request_head import EXPECTS, WRITE_BYTES
 from torrentdist.model.wording import os_sentence
 
 IDLE_SECS: Final = 60.0
 """Longest time that an unused connection is kept. Our servers keep it longer."""
 READ_BYTES: Final = 256 * 1024
 """Number of bytes read at once. No head of an answer is larger."""
-WRITE_BYTES: Final = 64 * 1024
+ASKED_SECS: Final = 1.0
+"""Time for the server to ask for a body. Afterwards the body is sent unasked: it may not know how.
+"""
 MOST_HEADS: Final = 16
 """Provisional answers (status 1xx) that a server may send before the real one, and lines after the
 last chunk.
@@ -38,6 +41,8 @@ class Connection:
         self.is_over = False
         """Whether request and answer are complete, so that the next request may come."""
         self._reader = reader
+        self._early: AnswerHead | None = None
+        """The head of an answer that came instead of the wish for the body."""
 
     def is_usable(self) -> bool:
         fresh = time.monotonic() - self.used_at < IDLE_SECS
@@ -50,15 +55,28 @@ class Connection:
         connection is no error.
         """
         self.is_over = False
+        asks_first = EXPECTS in head
         try:
-            self.writer.write(head + content[:WRITE_BYTES])
+            self.writer.write(head if asks_first else head + content)
             await self._drain(secs)
-            for start in range(WRITE_BYTES, len(content), WRITE_BYTES):
+            if not asks_first or (await self._is_refused(min(secs, ASKED_SECS))):
+                self.is_over = not asks_first
+                return
+            for start in range(0, len(content), WRITE_BYTES):
                 self.writer.write(memoryview(content)[start : start + WRITE_BYTES])
                 await self._drain(secs)
         except OSError:
             return
         self.is_over = True
+
+    async def _is_refused(self, secs: float) -> bool:
+        """Waits until the server asks for the body, answers without it, or has let `secs` pass."""
+        try:
+            head = read_head(await self._until(b"\r\n\r\n", secs))
+        except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            return False  # a broken connection shows when it is used
+        self._early = head if head.status >= 200 else None
+        return self._early is not None
 
     async def _drain(self, secs: float) -> None:
         try:
@@ -70,7 +88,7 @@ class Connection:
     async def answer(self, asked: SentRequest, secs: float) -> Answer:
         """Reads the answer to the request that was just sent."""
         try:
-            head = await self._head(secs)
+            head, self._early = self._early or await self._head(secs), None
             self.is_over = self.is_over and head.lasting
             no_body = asked.method == "HEAD" or head.status in (204, 304)
             content = b"" if no_body else await self._body(head.headers, asked.most_bytes, secs)

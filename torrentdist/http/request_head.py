@@ -11,6 +11,11 @@ from urllib.parse import quote, urlsplit
 from torrentdist.http.http_errors import HttpError, InvalidUrl
 from torrentdist.http.http_values import SentRequest
 
+WRITE_BYTES: Final = 64 * 1024
+"""Number of bytes written at once. A longer body is sent when the server asks for it, so that it
+can refuse without reading it.
+"""
+EXPECTS: Final = b"\r\nexpect: 100-continue\r\n"
 _PORTS: Final = {"http": 80, "https": 443}
 _UNQUOTED: Final = "/%:@!$&'()*+,;=~?-._"
 
@@ -49,6 +54,8 @@ def head_of(asked: SentRequest, origin: Origin) -> bytes:
     headers = {"host": named if parts.port is None else f"{named}:{parts.port}", **asked.headers}
     if asked.content is not None or asked.method in ("POST", "PUT"):
         headers["content-length"] = str(len(asked.content or b""))
+        if asked.content is not None and len(asked.content) > WRITE_BYTES:
+            headers["expect"] = "100-continue"
     lines = [f"{asked.method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
     if any(sign in line for line in lines for sign in "\r\n\0"):
         raise HttpError("a header with a line break")

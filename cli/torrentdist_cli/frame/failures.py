@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import errno
 import os
-import sys
 from collections.abc import Iterator
 
 import click
 
 from torrentdist.model.errors import EXIT_BUG, EXIT_USAGE, TorrentdistError
 from torrentdist.model.wording import cause_text, os_sentence
-from torrentdist_cli.frame.terminal import say, say_help
+from torrentdist_cli.frame.terminal import say, say_all, say_help
 
 EXIT_INTERRUPTED = 130
 EXIT_TERMINATED = 143
@@ -111,4 +110,4 @@ def _bug_hint(verbose: bool) -> str:
 def _print_traceback(exc: BaseException) -> None:
     import traceback
 
-    traceback.print_exception(exc, file=sys.stderr)
+    say_all("".join(traceback.format_exception(exc)))

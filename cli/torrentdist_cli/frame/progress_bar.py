@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from torrentdist.client.bundles.transfer_progress import TransferProgress, TransferStage, UploadProgress
-from torrentdist.model.wording import counted
+from torrentdist.model.wording import counted, printable
 from torrentdist_cli.frame.invocation import Session
 from torrentdist_cli.frame.terminal import say
 from torrentdist_cli.frame.units import duration, percent, rate, size
@@ -105,7 +105,7 @@ def _bar() -> Iterator[Show]:
                 description=picture.phase.value,
                 completed=picture.done,
                 total=picture.size or None,
-                details=", ".join(details),
+                details=printable(", ".join(details)),
             )
 
         yield show

@@ -1,7 +1,7 @@
 """The one place that writes to stdout and stderr.
 
-Always: text from outside is made printable first, be it a file name, an id or a message. JSON goes
-out unchanged.
+Always: text from outside is made printable first, be it a file name, an id, a message or what a job
+prints. Data goes to programs and files unchanged; to a terminal without anything that steers it.
 Never: it decides what is said.
 """
 
@@ -25,8 +25,19 @@ def put(text: str) -> None:
 
 
 def put_data(data: bytes) -> None:
-    """Writes data for a program to stdout, unchanged."""
-    click.echo(data)
+    """Writes JSON to stdout; unchanged for a program. A terminal gets the same JSON in \\u escapes.
+    """
+    click.echo(_escaped(data.decode()) if sys.stdout.isatty() else data)
+
+
+def put_output(prefix: str, line: bytes) -> None:
+    """Writes a line that a job printed to stdout; unchanged for a program. A terminal shows its
+    escapes and does not obey them.
+    """
+    if sys.stdout.isatty():
+        click.echo(prefix + printable(line.decode(errors="backslashreplace"), keep="\t"))
+    else:
+        click.echo(prefix.encode() + line)
 
 
 def put_value(value: str) -> None:
@@ -44,6 +55,11 @@ def say(text: str, *, label: str = "", color: str = "") -> None:
     click.echo(f"{click.style(label, fg=color or None, bold=color == 'red')} {told}" if label else told, err=True)
 
 
+def say_all(text: str) -> None:
+    """Writes lines to stderr as they are laid out, such as a traceback."""
+    click.echo(printable(text, keep="\n"), err=True, nl=False)
+
+
 def say_help(text: str) -> None:
     """Writes one of our own help pages to stderr."""
     click.echo(text, err=True)
@@ -58,3 +74,15 @@ def width() -> int | None:
     named = os.environ.get("COLUMNS", "")
     found = int(named) if named.isascii() and named.isdigit() else os.get_terminal_size(sys.stdout.fileno()).columns
     return max(_NARROWEST, found or _USUAL)
+
+
+def _escaped(json: str) -> str:
+    """Returns the same JSON in printable characters."""
+    if json.isprintable():
+        return json
+    return "".join(char if char.isprintable() or char == "\n" else _escape(char) for char in json)
+
+
+def _escape(char: str) -> str:
+    units = char.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))

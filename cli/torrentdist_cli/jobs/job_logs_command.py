@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import click
@@ -15,7 +14,7 @@ from torrentdist_cli.frame.interruption import run
 from torrentdist_cli.frame.invocation import OutputFormat, Session
 from torrentdist_cli.frame.reads import masters
 from torrentdist_cli.frame.rendering import show_all
-from torrentdist_cli.frame.terminal import say
+from torrentdist_cli.frame.terminal import put_data, put_output, say
 
 
 @click.command(cls=Command)
@@ -40,9 +39,9 @@ def logs(
 
     def emit(line: LogLine) -> None:
         if session.output in (None, OutputFormat.TABLE):
-            _write(line.line if bare else _prefix(line) + line.line)
+            put_output("" if bare else _prefix(line), line.line)
         elif session.output is OutputFormat.JSONL or follow:
-            _write(msgspec.json.encode(_view(line)))
+            put_data(msgspec.json.encode(_view(line)))
         else:
             found.append(_view(line))
 
@@ -56,15 +55,10 @@ def logs(
         show_all(session, found, value=lambda line: line["line"], table=str)
 
 
-def _prefix(line: LogLine) -> bytes:
-    return (f"[{line.worker}] " if line.stream == STREAMS[0] else f"[{line.worker} {line.stream}] ").encode()
+def _prefix(line: LogLine) -> str:
+    return f"[{line.worker}] " if line.stream == STREAMS[0] else f"[{line.worker} {line.stream}] "
 
 
 def _view(line: LogLine) -> dict[str, Any]:
     text = line.line.decode(errors="replace")
     return {"worker": line.worker, "supervisor": line.supervisor, "stream": line.stream, "line": text}
-
-
-def _write(data: bytes) -> None:
-    sys.stdout.buffer.write(data + b"\n")
-    sys.stdout.buffer.flush()

@@ -1,7 +1,8 @@
 """uvicorn inside a daemon: on a socket that is bound already, in the event loop that runs already.
 
 Always: this is the only file that touches uvicorn's internals. tests/unit/test_uvicorn_adapter.py
-checks that they are there, and pyproject.toml bounds the version.
+checks that they are there, and pyproject.toml bounds the version. Always: a connection ends that
+sends no whole head or no body in time, and a body that nobody wants is not read.
 Never: handle signals, or log requests; the daemon does.
 """
 
@@ -12,9 +13,12 @@ import contextlib
 import socket
 import struct
 from collections.abc import Iterator
+from typing import Any
 
+import h11
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from torrentdist.log import get_logger
 from torrentdist.model.errors import TorrentdistError
@@ -23,6 +27,88 @@ log = get_logger()
 
 KEEP_ALIVE_SECS = 75
 """Longer than any announce period, so that the agents' connections stay open."""
+
+
+HEAD_SECS = 10.0
+"""Time for the whole head of a request, from the first connection or byte on."""
+BODY_SECS = 30.0
+"""Time without a byte of a body that is under way."""
+UNWANTED_BYTES = 64 * 1024
+"""A longer body that nobody has read when its answer is complete is left unread."""
+HANG_UP_SECS = 1.0
+"""Time for the client to read the answer before its connection is cut."""
+
+
+class BoundedConnection(H11Protocol):
+    """A connection whose client may neither be silent in the middle of a request, nor send what
+    nobody reads.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._limit: asyncio.TimerHandle | None = None
+        self._awaits: Any = None
+        """The client's state that `_limit` ends: IDLE or SEND_BODY of h11. None: there is none."""
+        self._heard_at = 0.0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)  # type: ignore[arg-type]
+        self._limit_silence()
+
+    def data_received(self, data: bytes) -> None:
+        self._heard_at = self.loop.time()
+        super().data_received(data)
+        self._limit_silence()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_limit()
+        super().connection_lost(exc)
+
+    def on_response_complete(self) -> None:
+        if self.conn.their_state is h11.SEND_BODY and self._body_is_long():
+            self._hang_up()
+        else:
+            super().on_response_complete()
+            self._limit_silence()
+
+    def _limit_silence(self) -> None:
+        """Starts, keeps or stops the limit, by what the client has to send next."""
+        begun = self.timeout_keep_alive_task is None  # else it may be silent until that task ends it
+        state = self.conn.their_state
+        awaits = state if state is h11.SEND_BODY or (state is h11.IDLE and begun) else None
+        if awaits is self._awaits or self.transport.is_closing():
+            return
+        self._stop_limit()
+        self._awaits, self._heard_at = awaits, self.loop.time()
+        if awaits is not None:
+            secs = BODY_SECS if awaits is h11.SEND_BODY else HEAD_SECS
+            self._limit = self.loop.call_later(secs, self._end_silent)
+
+    def _stop_limit(self) -> None:
+        self._awaits = None
+        if self._limit is not None:
+            self._limit.cancel()
+            self._limit = None
+
+    def _end_silent(self) -> None:
+        left = BODY_SECS if self.flow.read_paused else self._heard_at + BODY_SECS - self.loop.time()
+        if self._awaits is h11.SEND_BODY and left > 0:
+            self._limit = self.loop.call_later(left, self._end_silent)
+        else:
+            self.transport.abort()
+
+    def _body_is_long(self) -> bool:
+        declared = dict(self.headers).get(b"content-length", b"")
+        return not declared.isdigit() or int(declared) > UNWANTED_BYTES
+
+    def _hang_up(self) -> None:
+        """Ends the answer for the client, and reads no more. The client gets time to read it."""
+        self._stop_limit()
+        self.server_state.total_requests += 1
+        self.flow.pause_reading()
+        if self.transport.can_write_eof() and not self.transport.is_closing():
+            self.transport.write_eof()
+        self._limit = self.loop.call_later(HANG_UP_SECS, self.transport.abort)
 
 
 class _Embedded(uvicorn.Server):
@@ -57,6 +143,8 @@ class WebServer:
             log_config=None,
             access_log=False,
             lifespan="off",
+            http=BoundedConnection,
+            ws="none",
             server_header=False,
             date_header=False,
             backlog=1024,

@@ -1,0 +1,191 @@
+"""A stranger's connection costs a daemon a bounded time and a bounded number of bytes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+from starlette.requests import Request
+from starlette.responses import Response
+
+from torrentdist.host.http import uvicorn_adapter
+from torrentdist.host.http.authentication import Authentication
+from torrentdist.host.http.operation import Operation, api_app, body_of
+from torrentdist.host.http.uvicorn_adapter import WebServer
+from torrentdist.host.http.web import bind_socket, json_response
+from torrentdist.http.access import with_token
+from torrentdist.http.connection_pool import Http
+from torrentdist.security.principal import Role
+
+pytestmark = [pytest.mark.anyio, pytest.mark.case("F11")]
+
+TOKEN = "secret"
+LARGE = 61 * 1024 * 1024
+SHORT, LONG = 0.3, 30.0
+HEAD = b"POST /v1/body HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer secret\r\nX-Request-Id: a\r\n"
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+async def measure(request: Request) -> Response:
+    return json_response(len(await body_of(request)))
+
+
+async def hello(_: Request) -> Response:
+    return json_response("hello")
+
+
+OPERATIONS = [
+    Operation("POST", "/v1/body", measure, int, "the length of the body", Role.UPLOADER, max_body=2 * LARGE),
+    Operation("GET", "/livez", hello, str, "hello", Role.READER),
+]
+
+
+@contextlib.asynccontextmanager
+async def served() -> AsyncIterator[WebServer]:
+    app = Authentication(api_app(OPERATIONS), TOKEN, ("/livez",))
+    web = WebServer(app, bind_socket("127.0.0.1", 0, what="the test"), grace_secs=0.0)
+    await web.start()
+    try:
+        yield web
+    finally:
+        await web.stop()
+
+
+async def opened(web: WebServer, sent: bytes) -> Streams:
+    reader, writer = await asyncio.open_connection("127.0.0.1", web.port)
+    writer.write(sent)
+    await writer.drain()
+    return reader, writer
+
+
+async def ends(streams: Streams) -> bool:
+    """Whether the server ends the connection without a word before a long time is over."""
+    reader, writer = streams
+    try:
+        async with asyncio.timeout(LONG):
+            return await reader.read() == b""
+    except TimeoutError:
+        return False
+    except ConnectionResetError:
+        return True
+    finally:
+        writer.close()
+
+
+@pytest.fixture
+def short_head(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uvicorn_adapter, "HEAD_SECS", SHORT)
+
+
+@pytest.fixture
+def short_body(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uvicorn_adapter, "BODY_SECS", SHORT)
+
+
+def test_the_limits_are_those_that_the_page_names() -> None:
+    """An operator would read of other limits than those that hold."""
+    assert (10.0, 30.0) == (uvicorn_adapter.HEAD_SECS, uvicorn_adapter.BODY_SECS)
+
+
+async def test_half_open_connections_die(short_head: None) -> None:
+    """Three thousand half requests would hold three thousand sockets of a daemon for ever."""
+    async with served() as web:
+        beginnings = [b"", b"GET", b"GET / HTTP/1.1\r\n", b"GET / HTTP/1.1\r\nHost: a"]
+        held = [await opened(web, beginnings[number % 4]) for number in range(200)]
+
+        assert all(await asyncio.gather(*map(ends, held)))
+
+
+async def test_a_head_that_drips_is_not_awaited(short_head: None) -> None:
+    """One byte a second would keep a connection for ever."""
+    async with served() as web:
+        reader, writer = await opened(web, b"GET / HTTP/1.1\r\nX: ")
+
+        async def drip() -> None:
+            with contextlib.suppress(ConnectionError):
+                while True:
+                    writer.write(b"x")
+                    await writer.drain()
+                    await asyncio.sleep(SHORT / 10)
+
+        dripping = asyncio.create_task(drip())
+        ended = await ends((reader, writer))
+        dripping.cancel()
+
+        assert ended
+
+
+async def test_only_half_a_request_is_limited_on_a_kept_connection(short_head: None) -> None:
+    """An agent's connection would be lost between two announces, or half a request would live."""
+    asked = b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+    async with served() as web:
+        reader, writer = await opened(web, asked)
+        first = await reader.readuntil(b'"hello"')
+        await asyncio.sleep(SHORT * 2)
+        writer.write(asked)
+        second = await reader.readuntil(b'"hello"')
+        writer.write(asked[:20])
+
+        assert (first, True) == (second, await ends((reader, writer)))
+
+
+async def test_a_body_that_stops_coming_ends_its_connection(short_body: None) -> None:
+    """Uploads that stop in the middle would fill a daemon with half bodies."""
+    async with served() as web:
+        assert await ends(await opened(web, HEAD + b"Content-Length: 10\r\n\r\nhalf"))
+
+
+async def test_a_body_may_take_longer_than_its_pauses(short_body: None) -> None:
+    """An upload over a slow link would be cut off."""
+    async with served() as web:
+        reader, writer = await opened(web, HEAD + b"Content-Length: 30\r\n\r\n")
+        for _ in range(30):
+            writer.write(b"x")
+            await writer.drain()
+            await asyncio.sleep(SHORT / 15)
+
+        assert b"200" in await reader.readuntil(b"\r\n")
+        writer.close()
+
+
+async def test_what_is_sent_after_a_refusal_is_not_read() -> None:
+    """Strangers without a token would have a daemon read all that they send."""
+    async with served() as web:
+        refused = HEAD.replace(b"secret", b"guess") + b"Content-Length: %d\r\n\r\n" % LARGE
+        reader, writer = await opened(web, refused)
+        writer.transport.set_write_buffer_limits(0)
+        sent = 0
+        with contextlib.suppress(ConnectionError):
+            while sent < LARGE:
+                writer.write(bytes(1024 * 1024))
+                await writer.drain()
+                sent += 1024 * 1024
+        with contextlib.suppress(ConnectionError):
+            assert b"401" in await reader.readuntil(b"\r\n")
+
+        assert sent < LARGE / 4  # what the kernels of both sides hold
+        writer.close()
+
+
+@pytest.mark.parametrize("size", [10, LARGE])
+async def test_a_refused_client_reads_why(size: int) -> None:
+    """An upload with a wrong token would say that the connection broke, and be sent again."""
+    async with served() as web, Http(access=with_token("guess")) as ours:
+        url = f"http://127.0.0.1:{web.port}/v1/body"
+        others = await asyncio.to_thread(lambda: httpx.post(url, content=bytes(size), timeout=LONG))
+        answers = [await ours.post(url, content=bytes(size)), others]
+
+        assert [401, 401] == [answer.status_code for answer in answers]
+        assert all(b'"unauthorized"' in answer.content for answer in answers)
+
+
+@pytest.mark.parametrize("size", [0, 10, 64 * 1024 + 1, LARGE])
+async def test_a_wanted_body_is_read_whole(size: int) -> None:
+    """The bounds would cost an upload."""
+    async with served() as web, Http(access=with_token(TOKEN)) as client:
+        answer = await client.post(f"http://127.0.0.1:{web.port}/v1/body", content=bytes(size))
+
+        assert (200, b"%d" % size) == (answer.status_code, answer.content)
