@@ -104,7 +104,19 @@ def test_the_parts_of_a_dictionary_come_as_they_stand() -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"le", b"i1e", b"", b"d", b"d1:a", b"d1:ae", b"d1:ai1e1:ai2ee", b"d1:bi1e1:ai2ee", b"d1:a9:xe", b"d1:al", b"d1:axe"],
+    [
+        b"le",
+        b"i1e",
+        b"",
+        b"d",
+        b"d1:a",
+        b"d1:ae",
+        b"d1:ai1e1:ai2ee",
+        b"d1:bi1e1:ai2ee",
+        b"d1:a9:xe",
+        b"d1:al",
+        b"d1:axe",
+    ],
 )
 def test_only_a_dictionary_is_taken_apart(data: bytes) -> None:
     """Something that is no torrent would raise a stray error."""
