@@ -26,7 +26,7 @@ class OneJob(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         path = self.path.split("?")[0]
-        url = f"http://127.0.0.1:{self.server.server_address[1]}"
+        url = f"http://{self.headers['Host']}"
         host = {"host": "h", "gateway": "", "slots": 1, "slots_used": 0, "labels": {}, "bundles": 0, "version": "0"}
         counts = {"total": 0, "available": 0, "uploading": 0, "lost": 0, "under_replicated": 0}
         known: dict[str, Any] = {

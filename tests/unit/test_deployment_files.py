@@ -15,7 +15,7 @@ import click
 import pytest
 from deployment_site import COMPOSE, DOCKER, PAGE, ROOT, SERVICES, in_container, instructions, shell_blocks
 
-from torrentdist.bundle import metafile, safe_paths
+from torrentdist.bundle import file_tree, metafile, safe_paths
 from torrentdist.cluster.rebalance import group_records
 from torrentdist.cluster.session import znode_operations
 from torrentdist.launcher.launcher_server import arguments_of
@@ -209,7 +209,7 @@ def test_an_example_of_a_supervisor_has_what_a_closed_cluster_asks_for(page: str
     [
         safe_paths.MAX_NAME_BYTES, safe_paths.MAX_PATH_BYTES, safe_paths.MAX_DEPTH, safe_paths.MAX_TARGET_BYTES,
         safe_paths.MAX_LINK_HOPS,
-        safe_paths.MAX_ENTRIES, safe_paths.MAX_ALL_PATHS_BYTES, metafile.MAX_PIECES, metafile.MAX_METAFILE_BYTES,
+        safe_paths.MAX_ENTRIES, safe_paths.MAX_ALL_PATHS_BYTES, file_tree.MAX_PIECES, metafile.MAX_METAFILE_BYTES,
         ids.MAX_ID_LENGTH, znode_operations.MAX_REQUEST_BYTES, group_records.MAX_RESOURCES,
     ],
 )  # fmt: skip

@@ -25,7 +25,7 @@ def put(text: str) -> None:
 
 
 def put_data(data: bytes) -> None:
-    """Writes JSON to stdout: unchanged for a program, and in \\\\u escapes for a terminal."""
+    """Writes JSON to stdout: unchanged for a program, and in \\u escapes for a terminal."""
     click.echo(_escaped(data.decode()) if sys.stdout.isatty() else data)
 
 
