@@ -28,7 +28,7 @@ from bench.scale.simulation import World, crowd
 from bench.swarm.swarm_results import HERE
 from torrentdist.model.ids import Digest, PeerId
 from torrentdist.model.wire.swarm_messages import PeerRole, SwarmAnnounce, SwarmEntry
-from torrentdist.swarm.directory.announce_delta import brief
+from torrentdist.swarm.directory.announce_delta import shortened
 from torrentdist.swarm.directory.directory import Limits, Periods, SwarmDirectory
 from torrentdist.swarm.plan import conductor
 from torrentdist.swarm.plan.crowd import RENEW_SECS, RENEW_SECS_PER_PEER
@@ -169,7 +169,7 @@ def _answered(
         masters=["http://10.9.0.1:7060"] * MASTERS,
         registered_hosts=registered,
     )
-    answer = brief(answer, announce)
+    answer = shortened(answer, announce)
     said = len(msgspec.json.encode(answer))
     return answer.addresses_tag, said, time.process_time() - began
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torrentdist.model.ids import Digest, PeerId
 from torrentdist.model.swarm_place import SwarmPlace
 from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole, SwarmAnnounce, SwarmAnswer, SwarmPeers
-from torrentdist.swarm.directory.announce_delta import brief, whole
+from torrentdist.swarm.directory.announce_delta import completed, shortened
 
 DIGESTS = [Digest("a" * 64), Digest("b" * 64)]
 addresses = st.builds(
@@ -55,16 +55,16 @@ def test_whoever_is_told_the_rest_knows_all(said: list[SwarmAnswer], data: st.Da
             known=known.tag if known else "",
             addresses=known.addresses_tag if known else "",
         )
-        wire = msgspec.json.decode(msgspec.json.encode(brief(answer, heard)), type=SwarmAnswer)
-        known = whole(wire, known)
+        wire = msgspec.json.decode(msgspec.json.encode(shortened(answer, heard)), type=SwarmAnswer)
+        known = completed(wire, known)
         assert msgspec.structs.replace(answer, tag=known.tag) == known
 
 
 @given(answers())
 def test_what_is_known_is_not_said_again_in_whatever_order(answer: SwarmAnswer) -> None:
-    first = brief(answer, announce(""))
+    first = shortened(answer, announce(""))
     turned = {digest: msgspec.structs.replace(s, peers=s.peers[::-1]) for digest, s in answer.swarms.items()}
-    again = brief(msgspec.structs.replace(answer, swarms=turned, interval=7.0), announce(first.tag))
+    again = shortened(msgspec.structs.replace(answer, swarms=turned, interval=7.0), announce(first.tag))
 
     assert SwarmAnswer(interval=7.0, you=answer.you, addresses_tag=answer.addresses_tag, tag=first.tag) == again
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole
 from torrentdist.model.wire.transfer_messages import Sources
-from torrentdist.swarm.engine.traffic import SeenPeer, SourceLedger, ours_alone
+from torrentdist.swarm.engine.traffic import SeenPeer, SourceLedger, own_hosts
 
 MASTER = PeerAddress(host="10.0.0.1", port=7000, role=PeerRole.MASTER)
 SUPERVISOR = PeerAddress(host="10.0.0.2", port=7000, role=PeerRole.SUPERVISOR)
@@ -89,9 +89,9 @@ def test_whoever_shares_an_address_with_a_stock_client_is_not_parted_from() -> N
     )
     new = SeenPeer(("10.0.0.1", 40004), None, 0)
 
-    assert ours_alone([ours, beside], [ours, beside, stock, new]) == {"10.0.0.1"}
+    assert own_hosts([ours, beside], [ours, beside, stock, new]) == {"10.0.0.1"}
 
 
 def test_a_stock_client_that_has_got_nothing_yet_is_none_of_ours() -> None:
     """Its connection would be cut, and it would wait for a minute before it dials again."""
-    assert ours_alone([SeenPeer(("10.0.0.3", 5), None, 0, 0)], []) == set()
+    assert own_hosts([SeenPeer(("10.0.0.3", 5), None, 0, 0)], []) == set()

@@ -1,2 +1,2 @@
-"""BitTorrent: the engine, the conductor and the directory of swarms. libtorrent is imported here
-and nowhere else."""
+"""BitTorrent: the engine, the conductor and the directory of swarms. Only this package imports
+libtorrent."""

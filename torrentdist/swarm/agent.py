@@ -1,9 +1,9 @@
-"""Tells every live master which swarms this process is in, and learns of the other peers from the
+"""Announces this process's swarms to every live master, and learns of the other peers from the
 answers.
 
-Always: each master is told on its own, so a dead or stalled one delays nobody. A master is told
-what is true at that moment. Without a master the last picture stays.
-Never: touch the engine. The agent hands each new picture to `on_picture`, and decides nothing by
+Always: each master gets its own announces, so a dead or stalled one delays no other. An announce
+contains what is true at that moment. Without a master the last picture stays.
+Never: touch the engine. The agent passes each new picture to `on_picture`, and bases no decision on
 it.
 """
 
@@ -28,8 +28,8 @@ from torrentdist.http.http_values import Answer
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import PeerId
 from torrentdist.model.wire.swarm_messages import PeerRole, SwarmAnnounce, SwarmAnswer, SwarmEntry
-from torrentdist.swarm.announce_schedule import AnnounceSchedule, MasterContact, ToldMaster
-from torrentdist.swarm.directory.announce_delta import whole
+from torrentdist.swarm.announce_schedule import AnnouncedMaster, AnnounceSchedule, MasterContact
+from torrentdist.swarm.directory.announce_delta import completed
 from torrentdist.swarm.directory.peer_addresses import address_of
 from torrentdist.swarm.round_trip import round_trip
 from torrentdist.swarm.swarm_picture import SwarmPicture, merge
@@ -37,43 +37,44 @@ from torrentdist.swarm.swarm_picture import SwarmPicture, merge
 log = logging.getLogger(__name__)
 
 DEADLINE_SECS = 2.0
-"""For one request to one master: longer than a busy master needs, shorter than a person waits."""
+"""For one request to one master: longer than a busy master needs, shorter than a user waits."""
 LEAVE_SECS = 1.0
 ADDRESS_LINGER_SECS = 120.0
-"""How long an address stays known when no master names it any more. A master that has just started
-knows few."""
+"""How long an address stays known after the last master named it. A master that has just started
+knows few addresses."""
 LOOK_SECS = 5.0
-"""How soon a change of the configured masters is noticed without a poke."""
+"""Longest delay until a change of the configured masters is noticed without a poke."""
 _FAILURES = (HttpError, Broken, TimeoutError, OSError, TorrentdistError)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LocalPeer:
-    """This process as the masters are told of it. Functions are called before each announce."""
+    """How this process describes itself to the masters. Functions are called before each
+    announce."""
 
     id: PeerId
     role: PeerRole
     port: Callable[[], int]
     swarms: Callable[[], list[SwarmEntry]]
     host: str = ""
-    """Address or name under which others reach it. Empty: the address that a master sees."""
+    """Address or name at which others reach it. If empty, masters use the address that they see."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MasterAccess:
-    """The way to the masters."""
+    """How the agent reaches the masters."""
 
     http: Http
     """Carries the credentials and keeps the connections."""
     masters: Callable[[], Sequence[str]]
-    """The configured masters. Others are learned from answers."""
+    """The configured masters. Answers name others."""
     deadline_secs: float = DEADLINE_SECS
-    """Seconds that one announce to one master may take."""
+    """Timeout of one announce to one master, in seconds."""
 
 
 class SwarmAgent:
-    """`run` it for as long as the peer lives, `poke` it when something changed, `leave` at the
-    end."""
+    """Announces for this peer: `run` it while the peer lives, `poke` it after a change, `leave` at
+    the end."""
 
     def __init__(
         self,
@@ -89,13 +90,13 @@ class SwarmAgent:
         self._clock = clock
         self._address = address_of(peer.host)
         self._schedule = AnnounceSchedule()
-        self._telling: dict[str, asyncio.Task[None]] = {}
-        """The announces under way that `run` began, by master."""
+        self._announcing: dict[str, asyncio.Task[None]] = {}
+        """The current announces that `run` started, by master."""
         self._lingering: dict[str, float] = {}
         """When each known address was last named."""
         self._picture = SwarmPicture()
         self._nearest = math.inf
-        """Seconds to the nearest master and back."""
+        """Round-trip time to the nearest master in seconds."""
         self._wake = asyncio.Event()
         self._left = False
 
@@ -107,12 +108,12 @@ class SwarmAgent:
         return self._schedule.contacts(self._clock())
 
     def poke(self) -> None:
-        """Tells the masters at once that something changed. A dead master is left in peace."""
+        """Announces a change to the masters at once, except to dead ones."""
         self._schedule.poke()
         self._wake.set()
 
     async def run(self) -> None:
-        """Announces until `leave`. Raises only what one of the functions passed in raises."""
+        """Announces until `leave`. Raises only errors of the functions that were passed in."""
         try:
             while not self._left:
                 self._wake.clear()
@@ -120,32 +121,33 @@ class SwarmAgent:
                 now = self._clock()
                 self._know_masters(now)
                 for master in self._schedule.masters():
-                    if master.due <= now and master.url not in self._telling:
+                    if master.due <= now and master.url not in self._announcing:
                         task = asyncio.create_task(self._tell(master), name=f"announce to {master.url}")
                         task.add_done_callback(lambda _: self._wake.set())
-                        self._telling[master.url] = task
-                due = [master.due for master in self._schedule.masters() if master.url not in self._telling]
+                        self._announcing[master.url] = task
+                due = [master.due for master in self._schedule.masters() if master.url not in self._announcing]
                 await self._sleep_until(min([*due, now + LOOK_SECS]))
-            if self._telling:
-                await asyncio.wait(self._telling.values())  # a cancelled announce could arrive after the goodbye
+            if self._announcing:
+                # A cancelled announce could arrive after the final one.
+                await asyncio.wait(self._announcing.values())
         finally:
             await self._stop_telling()
 
     async def announce(self) -> SwarmPicture:
-        """Tells every master once, dead ones too. Returns when all have answered or their deadline
-        is over."""
+        """Announces to every master once, even to dead ones. Returns when all have answered or
+        timed out."""
         self._know_masters(self._clock())
         await asyncio.gather(*(self._tell(master) for master in self._schedule.masters()))
         return self._picture
 
     async def leave(self) -> None:
-        """Says goodbye to every master, for a second at most. Nothing is announced after that, and
-        `run` ends."""
+        """Tells every master that this peer leaves, within a second. Nothing is announced after
+        that, and `run` ends."""
         self._left = True
         self._wake.set()
         goodbye = SwarmAnnounce(peer=self._peer.id, role=self._peer.role, port=0, host=self._address, left=True)
 
-        async def say(master: ToldMaster) -> None:
+        async def say(master: AnnouncedMaster) -> None:
             async with master.turn:
                 with contextlib.suppress(*_FAILURES):
                     await self._post(master, goodbye)
@@ -160,21 +162,21 @@ class SwarmAgent:
                 await self._wake.wait()
 
     def _collect(self) -> None:
-        """Drops the announces that have ended. Raises what one of them raised."""
-        for url, task in list(self._telling.items()):
+        """Removes announces that have ended, and raises their errors."""
+        for url, task in list(self._announcing.items()):
             if task.done():
-                del self._telling[url]
+                del self._announcing[url]
                 task.result()
 
     async def _stop_telling(self) -> None:
-        for task in self._telling.values():
+        for task in self._announcing.values():
             task.cancel()
-        await asyncio.gather(*self._telling.values(), return_exceptions=True)
-        self._telling.clear()
+        await asyncio.gather(*self._announcing.values(), return_exceptions=True)
+        self._announcing.clear()
         for master in self._schedule.masters():
             master.due = self._clock()
 
-    async def _tell(self, master: ToldMaster) -> None:
+    async def _tell(self, master: AnnouncedMaster) -> None:
         async with master.turn:
             if self._left:
                 return
@@ -198,14 +200,14 @@ class SwarmAgent:
                 self._failed(master, exc)
             self._wake.set()
 
-    async def _post(self, master: ToldMaster, request: SwarmAnnounce) -> Answer:
+    async def _post(self, master: AnnouncedMaster, request: SwarmAnnounce) -> Answer:
         body = msgspec.json.encode(request)
         return await self._access.http.post(
             f"{master.url}/v1/swarm", content=body, headers={"content-type": "application/json"}
         )
 
     async def _own_address(self) -> str:
-        """The address to announce. A name is looked up until it is found once."""
+        """Returns the address to announce. A name is looked up until a lookup succeeds."""
         if self._peer.host and not self._address:
             loop = asyncio.get_running_loop()
             with contextlib.suppress(OSError, UnicodeError, TimeoutError):
@@ -214,15 +216,15 @@ class SwarmAgent:
                     self._address = address_of(str(found[0][4][0]))
         return self._address
 
-    def _answered(self, master: ToldMaster, answer: SwarmAnswer) -> None:
+    def _answered(self, master: AnnouncedMaster, answer: SwarmAnswer) -> None:
         now = self._clock()
-        answer = whole(answer, master.answer)
+        answer = completed(answer, master.answer)
         if master.problem:
             log.info("master %s answers announces again", master.url)
         master.answered(answer, now)
         self._redraw(now)
 
-    def _failed(self, master: ToldMaster, exc: Exception) -> None:
+    def _failed(self, master: AnnouncedMaster, exc: Exception) -> None:
         now = self._clock()
         problem = exc.code if isinstance(exc, TorrentdistError) else "unreachable"
         if problem != master.problem:
@@ -246,7 +248,7 @@ class SwarmAgent:
         self._on_picture(picture)
 
     def _know_masters(self, now: float) -> None:
-        self._schedule.know(self._access.masters(), self._picture.masters, now, being_told=self._telling.keys())
+        self._schedule.know(self._access.masters(), self._picture.masters, now, announcing=self._announcing.keys())
 
 
 def _answer_in(response: Answer) -> SwarmAnswer:

@@ -1,8 +1,8 @@
-"""Which masters a peer tells about itself, and when it tells each of them next.
+"""Decides to which masters a peer announces itself, and when it announces to each of them next.
 
-Always: each master has its own time, so a dead one delays nobody. A master that doesn't answer is
-told less and less often. Configured masters are told for ever; a learned one is forgotten when it
-has been dead for long and no master names it.
+Always: each master has its own schedule, so that a dead one delays no other. Announces to a master
+that does not answer become rarer. Configured masters stay forever; a learned one is forgotten when
+it has been dead for long and no master names it.
 Pure: no I/O and no clock.
 """
 
@@ -19,52 +19,52 @@ from torrentdist.model.backoff import pause_secs
 from torrentdist.model.wire.swarm_messages import SwarmAnswer
 
 POKE_SPACING_SECS: Final = 0.05
-"""Time between two announces to the same master, however much changes."""
+"""Shortest interval between two announces to the same master, however much changes."""
 FIRST_BACKOFF_SECS: Final = 0.5
 LONGEST_BACKOFF_SECS: Final = 15.0
 FORGET_SECS: Final = 300.0
-"""How long a learned master may be dead before it is told no more."""
+"""How long a learned master may be dead before announces to it end."""
 LONGEST_INTERVAL_SECS: Final = 3600.0
 MAX_LEARNED: Final = 64
 
 
 class MasterContact(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of the contact to one master, for people and metrics."""
+    """The contact with one master, for display and metrics."""
 
     url: str
     failures: int
-    """Failures in a row. 0: it answered when last asked."""
+    """Consecutive failures. 0 means that the last announce was answered."""
     problem: str
     next_in: float
-    """Seconds until it is told again. Infinite while it is being told."""
+    """Seconds until the next announce. Infinite while one is in progress."""
 
 
-class ToldMaster(msgspec.Struct, eq=False):
-    """One master that is told."""
+class AnnouncedMaster(msgspec.Struct, eq=False):
+    """One master that receives announces."""
 
     url: str
     due: float
-    """When it is told next. Infinite while it is being told."""
+    """When the next announce is due. Infinite while one is in progress."""
     alive_at: float
-    """When it last answered, or was first heard of."""
+    """When the master last answered, or was first heard of."""
     failures: int = 0
     problem: str = ""
-    told_at: float = float("-inf")
+    announced_at: float = float("-inf")
     answer: SwarmAnswer | None = None
-    """Its last answer. None after a failure."""
+    """The last answer. None after a failure."""
     turn: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
-    """Held during a request, so that there is one at a time."""
+    """Held during a request, so that there is only one at a time."""
 
     def begin(self, now: float) -> None:
-        """Notes that it is being told."""
-        self.told_at, self.due = now, math.inf
+        """Records that an announce starts."""
+        self.announced_at, self.due = now, math.inf
 
     def answered(self, answer: SwarmAnswer, now: float) -> None:
         self.failures, self.problem, self.alive_at, self.answer = 0, "", now, answer
         self.due = min(self.due, now + min(max(answer.interval, POKE_SPACING_SECS), LONGEST_INTERVAL_SECS))
 
     def failed(self, problem: str, now: float, chance: float) -> None:
-        """Notes a failure. `chance`, from 0 to 1, spreads the next attempts of many peers."""
+        """Records a failure. `chance`, from 0 to 1, spreads out the next attempts of many peers."""
         self.failures += 1
         self.answer = None
         self.problem = problem
@@ -72,18 +72,18 @@ class ToldMaster(msgspec.Struct, eq=False):
 
 
 class AnnounceSchedule:
-    """All masters that are told, by URL."""
+    """All masters that receive announces, by URL."""
 
     def __init__(self) -> None:
-        self._masters: dict[str, ToldMaster] = {}
+        self._masters: dict[str, AnnouncedMaster] = {}
         self._listed: frozenset[str] = frozenset()
         """Masters that the last picture named."""
 
-    def masters(self) -> list[ToldMaster]:
+    def masters(self) -> list[AnnouncedMaster]:
         return list(self._masters.values())
 
     def answers(self) -> dict[str, SwarmAnswer]:
-        """The last answers of the masters that answer."""
+        """Returns the last answers of the masters that answer."""
         return {url: master.answer for url, master in self._masters.items() if master.answer is not None}
 
     def contacts(self, now: float) -> tuple[MasterContact, ...]:
@@ -93,29 +93,29 @@ class AnnounceSchedule:
         )
 
     def poke(self) -> None:
-        """Makes the masters that answer due at once. Many pokes make one announce."""
+        """Makes an announce due now at every master that answers. Many pokes cause one announce."""
         for master in self._masters.values():
             if not master.failures:
-                master.due = min(master.due, master.told_at + POKE_SPACING_SECS)
+                master.due = min(master.due, master.announced_at + POKE_SPACING_SECS)
 
-    def know(self, configured: Iterable[str], named: Iterable[str], now: float, *, being_told: Set[str]) -> None:
-        """Takes in the configured masters and those that masters name, and forgets masters that are
-        gone.
+    def know(self, configured: Iterable[str], named: Iterable[str], now: float, *, announcing: Set[str]) -> None:
+        """Adopts the configured masters and those that other masters name, and forgets masters that
+        are gone.
 
-        A dead master that is named again is told at once: it has come back.
+        A dead master that is named again has come back, so its next announce is due now.
         """
         wanted = {url.rstrip("/") for url in configured}
         listed = frozenset(url.rstrip("/") for url in named if _is_url(url))
         room = MAX_LEARNED - sum(url not in wanted for url in self._masters)
         for url in [*wanted, *sorted(listed - wanted - self._masters.keys())[: max(0, room)]]:
-            self._masters.setdefault(url, ToldMaster(url, due=now, alive_at=now))
+            self._masters.setdefault(url, AnnouncedMaster(url, due=now, alive_at=now))
         for url in listed - self._listed:
             if url in self._masters and self._masters[url].failures:
                 self._masters[url].due = min(self._masters[url].due, now)
         self._listed = listed
         for url, master in list(self._masters.items()):
             dead = master.failures and now - master.alive_at > FORGET_SECS
-            if dead and url not in wanted and url not in listed and url not in being_told:
+            if dead and url not in wanted and url not in listed and url not in announcing:
                 del self._masters[url]
 
 

@@ -1,7 +1,7 @@
-"""Measures how far away a master is, from what the kernel's TCP has seen.
+"""Measures the network distance to a master, from the kernel's TCP statistics.
 
-Always: it is the network's time alone. The time until an answer comes is no measure of that: it
-includes the work of both ends, which on busy hosts is a hundred times the way.
+Always: only the network's time counts. The time until an answer arrives is no measure of it: it
+includes work at both ends, which on busy hosts takes a hundred times longer.
 Never: send anything.
 """
 
@@ -20,8 +20,8 @@ _UNKNOWN = 0xFFFFFFFF
 
 
 def round_trip(response: Answer) -> float:
-    """Seconds there and back of the quickest packet of the answer's connection. Infinite if
-    unknown."""
+    """Returns the round-trip time in seconds of the fastest packet on the answer's connection;
+    infinite if unknown."""
     connection = response.stream.get_extra_info("socket") if response.stream is not None else None
     option = getattr(socket, "TCP_INFO", None)
     if connection is None or option is None:

@@ -1,7 +1,7 @@
-"""One picture of the swarms, from what several masters answer to an announce.
+"""Combines the answers of several masters to an announce into one picture of the swarms.
 
-Always: a tombstone or a pin that any master names counts. Without an answer the last picture stays,
-because peers go on without masters. Of a swarm's plans, all members follow the same one.
+Always: a tombstone or a pin counts if any master reports it. Without an answer the last picture
+stays, because peers continue without masters. All members of a swarm follow the same master's plan.
 Pure: no I/O and no clock.
 """
 
@@ -25,22 +25,22 @@ class SwarmPicture(msgspec.Struct, frozen=True, kw_only=True):
     """What all masters together say."""
 
     masters: tuple[str, ...] = ()
-    """URLs of the masters that are registered."""
+    """URLs of the registered masters."""
     addresses: frozenset[str] = frozenset()
-    """Addresses that connections may come from."""
+    """Addresses from which peers may connect."""
     swarms: Mapping[Digest, SwarmPeers] = msgspec.field(default_factory=lambda: MappingProxyType({}))
     wanted: frozenset[Digest] = frozenset()
-    """Digests whose metafile a master wants to be given."""
+    """Digests whose metafile a master asks for."""
     interval: float = FIRST_INTERVAL_SECS
     """Seconds until the next announce."""
     answered: int = 0
-    """Masters that answered when last asked. With 0 the rest is what was known before."""
+    """Number of masters that answered the last announce. If it is 0, the other fields are older."""
     rtt: float = 0.0
-    """Seconds to the nearest master and back. 0: unknown."""
+    """Round-trip time to the nearest master in seconds; 0 if unknown."""
 
 
 def merge(by_master: Mapping[str, SwarmAnswer], before: SwarmPicture) -> SwarmPicture:
-    """One picture of the answers by master. Without any, it is `before`."""
+    """Returns one picture from the answers by master, or `before` if there are none."""
     if not by_master:
         return msgspec.structs.replace(before, answered=0)
     answers = list(by_master.values())
@@ -61,8 +61,8 @@ def merge(by_master: Mapping[str, SwarmAnswer], before: SwarmPicture) -> SwarmPi
 
 
 def _place(digest: Digest, by_master: Mapping[str, SwarmAnswer]) -> SwarmPlace | None:
-    """The place in the plan of the master that all members follow: the first, by rendezvous, that
-    has a plan."""
+    """Returns this peer's place in the plan that all members follow: the plan of the first master,
+    by rendezvous order, that has one."""
     said = (by_master[url].swarms.get(digest) for url in rendezvous(by_master, digest))
     return next((peers.place for peers in said if peers and peers.place), None)
 

@@ -20,7 +20,7 @@ from torrentdist.master.swarm.swarm_records import SwarmRecords
 from torrentdist.model.configuration.config import SwarmConfig
 from torrentdist.model.ids import Digest, PeerId
 from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole, SwarmAnnounce, SwarmAnswer, SwarmEntry
-from torrentdist.swarm.directory.announce_delta import brief
+from torrentdist.swarm.directory.announce_delta import shortened
 from torrentdist.swarm.directory.directory import Periods, SwarmDirectory, SwarmMember
 from torrentdist.swarm.directory.metafile_relay import MetafileRelay
 
@@ -137,7 +137,7 @@ class Swarms:
                 self._crowds.add(digest)
                 self._runtime.engine.crowd(digest, said.place.receivers)
         wanted = [entry.digest for entry in announce.swarms if entry.digest in self._wanted]
-        return brief(msgspec.structs.replace(answer, wanted=wanted), announce)
+        return shortened(msgspec.structs.replace(answer, wanted=wanted), announce)
 
     def hear_stock(self, query: bytes, key: str, source: str) -> bytes:
         """Hears the announce of a stock BitTorrent client, and returns the bencoded answer."""

@@ -1,1 +1,2 @@
-"""Which peers are in which swarm, as every master keeps it in memory, and what they are told."""
+"""The directory of swarms that every master keeps in memory: which peers are in which swarm, and
+what each peer is told."""

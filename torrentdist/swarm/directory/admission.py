@@ -1,7 +1,7 @@
-"""Decides whether an announce may be taken in as it is, and under which address the peer is known.
+"""Decides whether an announce is accepted, and under which address the peer is known.
 
-Always: every id, number, address and count is checked before anything is changed. A full directory
-first forgets the peers that have been silent.
+Always: every id, number, address and count is checked before anything changes. A full directory
+first forgets silent peers.
 Never: change the directory in any other way.
 """
 
@@ -26,7 +26,7 @@ MAX_COUNT: Final = 1 << 60
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """The most that hostile announces can make a master hold."""
+    """The most data that hostile announces can make a master store."""
 
     swarms_per_peer: int = 10_000
     peers_per_swarm: int = 50_000
@@ -41,21 +41,22 @@ class Admission:
     def __init__(
         self, members: Memberships, limits: Limits, *, own_host: str, expire: Callable[[float], object]
     ) -> None:
-        """`own_host` is the address of this host, for peers that came over loopback. `expire`
-        forgets the silent."""
+        """`own_host` is this host's address, for peers that connect over loopback. `expire` forgets
+        silent peers."""
         self._members = members
         self._limits = limits
         self._own_host = own_host
         self._expire = expire
 
     def check(self, request: SwarmAnnounce, source_host: str, now: float) -> str:
-        """The host under which the peer is known. Raises if the announce may not be taken in."""
+        """Returns the host under which the peer is known. Raises an error if the announce is not
+        acceptable."""
         peer_id(request.peer)
         host = self._host_of(request.host, source_host)
         if request.left:
             return host
         if not 0 <= request.port <= 65535:
-            raise TorrentdistError("invalid_request", detail=f"{request.port} is no port")
+            raise TorrentdistError("invalid_request", detail=f"{request.port} is not a port number")
         if len(request.swarms) > self._limits.swarms_per_peer:
             detail = f"{len(request.swarms)} swarms in one announce, more than {self._limits.swarms_per_peer}"
             raise TorrentdistError("invalid_request", detail=detail)
@@ -75,11 +76,11 @@ class Admission:
         return host
 
     def _host_of(self, said: str, source: str) -> str:
-        """The address where others reach the peer. A loopback address is of use on one machine
-        only."""
+        """Returns the address at which others reach the peer. A loopback address is valid on one
+        machine only."""
         hosts = [address_of(said), address_of(source), address_of(self._own_host)]
         if (said and not hosts[0]) or not (hosts[0] or hosts[1]):
-            raise TorrentdistError("invalid_request", detail=f"{(said or source)[:100]!r} is no address of a host")
+            raise TorrentdistError("invalid_request", detail=f"{(said or source)[:100]!r} is not a host address")
         usable = [host for host in hosts if host]
         return next((host for host in usable if not ip_address(host).is_loopback), usable[0])
 

@@ -1,9 +1,9 @@
 """Shortens announce answers: a peer that names the tag of its last answer is sent only what changed
 since.
 
-Always: `whole(brief(answer), before)` is `answer` again, for a peer that names the tags it heard
-last. Equal answers have equal tags, whatever the order of their peers.
-Never: leave out something that the peer may not know.
+Always: `completed(shortened(answer), before)` equals `answer` for a peer that names the tags of its
+last answer. Equal answers have equal tags, whatever the order of their peers.
+Never: omit anything that the peer may not know.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from msgspec.structs import replace
 from torrentdist.model.wire.swarm_messages import SwarmAnnounce, SwarmAnswer
 
 
-def brief(answer: SwarmAnswer, heard: SwarmAnnounce) -> SwarmAnswer:
-    """The answer without what the peer knows by the tags in `heard`. Only the interval is left if
-    nothing changed."""
+def shortened(answer: SwarmAnswer, heard: SwarmAnnounce) -> SwarmAnswer:
+    """Returns the answer without what the peer knows, according to the tags in `heard`. If nothing
+    changed, only the interval remains."""
     tag = _tag(answer)
     if heard.known == tag:
         return SwarmAnswer(interval=answer.interval, you=answer.you, addresses_tag=answer.addresses_tag, tag=tag)
@@ -27,8 +27,8 @@ def brief(answer: SwarmAnswer, heard: SwarmAnnounce) -> SwarmAnswer:
     return replace(answer, addresses=[] if told else answer.addresses, tag=tag)
 
 
-def whole(answer: SwarmAnswer, before: SwarmAnswer | None) -> SwarmAnswer:
-    """The complete answer, from a shortened one and the answer before it."""
+def completed(answer: SwarmAnswer, before: SwarmAnswer | None) -> SwarmAnswer:
+    """Returns the complete answer, from a shortened one and the previous complete one."""
     if before is None:
         return answer
     if answer.tag and answer.tag == before.tag:

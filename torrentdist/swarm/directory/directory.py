@@ -1,9 +1,9 @@
-"""Answers which peers are in a swarm: soft state of each master, which the peers refill by
-themselves.
+"""Tells peers which others are in their swarms. Each master keeps this soft state, and the peers
+refill it by themselves.
 
-Always: a peer that was silent for two of its own periods is handed out no more. A peer is never
+Always: a peer that is silent for two of its own intervals is no longer handed out. A peer is never
 handed out to itself. A refused announce changes nothing.
-Pure: no I/O and no clock. What looks random is a function of ids and time.
+Pure: no I/O and no clock. Seemingly random choices are functions of ids and time.
 """
 
 from __future__ import annotations
@@ -40,14 +40,16 @@ from torrentdist.swarm.directory.roster import Draw, Peer
 __all__ = ["MAX_PROBLEM_LENGTH", "Limits", "Periods", "SwarmDirectory", "SwarmFacts", "SwarmMember", "no_facts"]
 
 SEEDER_SPREAD = 0.2
-"""Idle seeders come back after 80 to 100 % of their period, each at its own share of it."""
+"""Idle seeders announce after 80 to 100 % of their interval, each at a fixed point of that
+range."""
 
 
 class SwarmDirectory:
-    """Every master has one. Call `expire` every second or so; handing out never waits for it."""
+    """The directory of one master. Call `expire` every second or so; handing out peers never waits
+    for it."""
 
     def __init__(self, *, own_host: str = "", periods: Periods | None = None, limits: Limits | None = None) -> None:
-        """`own_host` is the address where others reach this host, for peers that came over
+        """`own_host` is the address at which others reach this host, for peers that connect over
         loopback."""
         self._periods = periods or Periods()
         self._limits = limits or Limits()
@@ -57,7 +59,7 @@ class SwarmDirectory:
         self._refused = 0
         self._expired = 0
 
-    # What peers say.
+    # announces
 
     def announce(
         self,
@@ -69,8 +71,7 @@ class SwarmDirectory:
         masters: Sequence[str] = (),
         registered_hosts: Iterable[str] = (),
     ) -> SwarmAnswer:
-        """Takes in all that a peer says about itself, and answers which peers it may dial in its
-        swarms."""
+        """Applies a peer's announce, and returns the peers that it may dial in its swarms."""
         host, interval = self.hear(request, source_host=source_host, now=now)
         swarms: dict[Digest, SwarmPeers] = {}
         if not request.left:
@@ -103,8 +104,7 @@ class SwarmDirectory:
         )
 
     def hear(self, request: SwarmAnnounce, *, source_host: str, now: float) -> tuple[str, float]:
-        """Takes in what a peer says. Returns its host, and in how many seconds it is to come
-        again."""
+        """Applies an announce. Returns the peer's host, and the seconds until its next announce."""
         try:
             host = self._admission.check(request, source_host, now)
         except TorrentdistError:
@@ -123,32 +123,32 @@ class SwarmDirectory:
         self._members.forget(peer)
 
     def record(self, digest: Digest, holders: frozenset[PeerId]) -> None:
-        """Sets the masters that hold a bundle by the records.
+        """Sets the masters that hold a bundle according to the records.
 
-        They are in its swarm for as long as they come at all, and need not name it. Where they name
-        it themselves, that counts more.
+        They are in its swarm as long as they announce at all, and need not name it. If they do name
+        it, their own statement takes precedence.
         """
         self._members.record(digest, holders)
 
     def recorded(self, peer: PeerId) -> Set[Digest]:
-        """The bundles that a master holds by the records."""
+        """Returns the bundles that a master holds according to the records."""
         return self._members.recorded(peer)
 
     def expire(self, now: float) -> list[PeerId]:
-        """Forgets the peers that were silent for too long. Returns their ids."""
+        """Forgets the peers that have been silent for too long. Returns their ids."""
         gone = [peer.id for peer in self._members.peers.values() if peer.alive_until < now]
         for peer in gone:
             self.forget(peer)
         self._expired += len(gone)
         return gone
 
-    # What they are told.
+    # answers
 
     def handout(self, digest: Digest, asker: PeerId, *, now: float, wanted: int | None = None) -> list[PeerAddress]:
-        """The peers that an incomplete peer may dial: some master holders, then complete and
-        incomplete others.
+        """Returns the peers that an incomplete peer may dial: some holders among the masters, then
+        complete and incomplete others.
 
-        No address comes twice, and different askers get different peers.
+        No address appears twice, and different askers get different peers.
         """
         swarm = self._members.swarms.get(digest)
         room = self._limits.handout if wanted is None else max(0, min(wanted, self._limits.handout))
@@ -167,8 +167,8 @@ class SwarmDirectory:
         return chosen
 
     def lacking(self, digest: Digest, asker: PeerId, *, now: float, wanted: int | None = None) -> list[PeerAddress]:
-        """The incomplete peers, masters first, that a complete peer could dial to give them
-        pieces."""
+        """Returns the incomplete peers, masters first, that a complete peer could dial in order to
+        give them pieces."""
         swarm = self._members.swarms.get(digest)
         room = self._limits.handout if wanted is None else max(0, min(wanted, self._limits.handout))
         if swarm is None or not room:
@@ -178,8 +178,8 @@ class SwarmDirectory:
         return list(islice(Draw(self._members.peers.get(asker), now).addresses(peers, complete=False), room))
 
     def place(self, digest: Digest, asker: PeerId, *, now: float, expected: Iterable[PeerId] = ()) -> SwarmPlace | None:
-        """The asker's place in the conductor's plan. None if it lacks nothing, or has nobody to
-        share with."""
+        """Returns the asker's place in the conductor's plan. None if it lacks nothing, or there is
+        no other receiver to share with."""
         swarm = self._members.swarms.get(digest)
         if swarm is None or asker not in swarm.others[False]:
             return None
@@ -189,11 +189,11 @@ class SwarmDirectory:
         return SwarmPlace(number=place.number, receivers=place.receivers) if place else None
 
     def addresses(self, registered_hosts: Iterable[str] = ()) -> list[str]:
-        """Every address that a connection may come from: all peers and the registered hosts,
-        without names."""
+        """Returns every address from which peers may connect: those of all peers and of the
+        registered hosts. Host names are left out."""
         return self._members.hosts.addresses(frozenset(registered_hosts))
 
-    # For views and metrics.
+    # views and metrics
 
     def counts(self, digest: Digest) -> SwarmCounts:
         swarm = self._members.swarms.get(digest)
@@ -202,7 +202,7 @@ class SwarmDirectory:
         return SwarmCounts(swarm.count(complete=True), swarm.count(complete=False))
 
     def complete_bundles(self, peer: PeerId) -> int | None:
-        """The number of bundles that a peer has. None: the peer is unknown."""
+        """Returns the number of bundles that a peer has, or None if the peer is unknown."""
         known = self._members.peers.get(peer)
         return None if known is None else sum(entry.complete for entry in known.entries.values())
 
@@ -212,8 +212,8 @@ class SwarmDirectory:
         return known is not None and digest in known.entries
 
     def members(self, digest: Digest) -> list[SwarmMember]:
-        """What every peer of a swarm last said about it, by peer id. Silent peers stay until the
-        next `expire`."""
+        """Returns what every peer of a swarm last said about it, by peer id. Silent peers remain
+        until the next `expire`."""
         swarm = self._members.swarms.get(digest)
         if swarm is None:
             return []
@@ -242,10 +242,10 @@ class SwarmDirectory:
         return self._members.swarms[digest].crowd.is_settled(peer, now)
 
     def _to_dial(self, entry: SwarmEntry, peer: PeerId, role: PeerRole, now: float) -> list[PeerAddress]:
-        """The peers to dial for an incomplete peer. Of complete peers, only a client dials, and
-        only masters.
+        """Returns the peers to dial. A complete peer dials nobody, except that a client dials
+        masters.
 
-        An uploader is there for a moment, and may be where nobody can dial it.
+        An uploader stays only briefly, and other peers may be unable to dial it.
         """
         if not entry.complete:
             known, swarm = self._members.peers[peer], self._members.swarms[entry.digest]
@@ -257,7 +257,7 @@ class SwarmDirectory:
         return []
 
     def _period_of(self, peer: Peer) -> float:
-        """Seconds until this peer is to come again."""
+        """Returns the seconds until this peer's next announce."""
         if peer.role is PeerRole.STOCK:
             return self._periods.stock_secs
         if peer.fetching:

@@ -1,4 +1,5 @@
-"""The values that the directory of swarms takes and gives, and how often peers are asked to come.
+"""The values that the directory of swarms takes and returns, and the intervals at which peers
+announce.
 
 Always: they are immutable.
 Pure: no I/O and no clock.
@@ -17,40 +18,40 @@ from torrentdist.model.wire.swarm_messages import PeerRole, SwarmEntry
 
 @dataclass(frozen=True, kw_only=True)
 class Periods:
-    """How often peers are asked to come, in seconds."""
+    """The intervals at which peers are told to announce, in seconds."""
 
     fetching_secs: float = 1.0
     unsettled_secs: float = 0.25
-    """For a receiver that came by itself a moment ago: others come with it, and its place
+    """For a receiver that has just arrived unexpectedly: others arrive with it, and its place
     changes."""
     seeding_secs: float = 15.0
     stock_secs: float = 300.0
-    """libtorrent's own clients come no more often, whatever a tracker answers
+    """libtorrent's own clients announce no more often, whatever a tracker answers
     (`min_announce_interval`)."""
     few: int = 16
-    """Up to this many fetching peers come that often. More come less often, by the root of their
-    number."""
+    """Up to this many fetching peers announce every `fetching_secs`. With more, the interval grows
+    with the square root of their number."""
     fetching_per_sec: float = 500.0
-    """Fetching peers that may come in a second. They are spread further, so that a wave can't drown
-    a master."""
+    """Most announces of fetching peers per second. Their interval grows beyond that, so that a wave
+    of arrivals cannot overload a master."""
     grace_secs: float = 1.0
-    """How much later than asked a peer may come."""
+    """How much later than told a peer may announce."""
     rotate_secs: float = 60.0
-    """How long a peer is handed the same others, as long as they stay."""
+    """How long a peer is handed the same other peers, if these stay."""
 
     def fetching(self, peers: int) -> float:
-        """When each of `peers` fetching peers is to come again."""
+        """Returns the interval at which each of `peers` fetching peers announces."""
         return max(self.fetching_secs * max(1.0, math.sqrt(peers / self.few)), peers / self.fetching_per_sec)
 
 
 class SwarmFacts(NamedTuple):
-    """What a master knows about a digest from its records, for the answer."""
+    """What a master's records say about a digest, for the answer."""
 
     removed: bool = False
     pinned: bool = False
     replicas: int = 0
     expected: tuple[PeerId, ...] = ()
-    """Peers that are to have it, whether they have asked for it or not."""
+    """Peers that should get the bundle, whether or not they have announced."""
 
 
 def no_facts(_: Digest) -> SwarmFacts:

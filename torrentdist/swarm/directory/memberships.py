@@ -1,7 +1,7 @@
 """Which peer is in which swarm: the state of the directory, and the only code that changes it.
 
-Always: what a peer says replaces all that it said before. The records add the bundles that a master
-holds, for as long as it comes at all. The counters agree with the rest.
+Always: an announce replaces everything that the peer said before. The records add the bundles that
+a master holds, as long as it announces at all. The counters agree with the tables.
 Pure: no I/O and no clock.
 """
 
@@ -21,22 +21,22 @@ MAX_PROBLEM_LENGTH: Final = 300
 
 
 class Memberships:
-    """All peers and all swarms. Look at `peers`, `swarms` and `hosts`, and change them by the
-    methods only."""
+    """All peers and all swarms. Read `peers`, `swarms` and `hosts` freely, but change them only
+    through the methods."""
 
     def __init__(self) -> None:
         self.peers: dict[PeerId, Peer] = {}
         self.swarms: dict[Digest, Swarm] = {}
         self.hosts = Hosts()
         self.count = 0
-        """Pairs of a peer and a swarm."""
+        """Number of pairs of a peer and a swarm."""
         self.fetching = 0
-        """Peers that lack something in a swarm that they named."""
+        """Number of peers that lack something in a swarm that they named."""
         self._holders: dict[Digest, frozenset[PeerId]] = {}
         self._recorded: dict[PeerId, set[Digest]] = {}
 
     def arrive(self, request: SwarmAnnounce, host: str, now: float) -> Peer:
-        """Takes in what a checked announce says. Returns the peer."""
+        """Applies a checked announce. Returns the peer."""
         peer = self.peers.get(request.peer)
         if peer is not None and peer.role is not request.role:
             self.forget(peer.id)
@@ -67,7 +67,8 @@ class Memberships:
         self.hosts.drop(gone.host)
 
     def record(self, digest: Digest, holders: frozenset[PeerId]) -> None:
-        """Sets the masters that hold a bundle by the records. They need not name it themselves."""
+        """Sets the masters that hold a bundle according to the records. They need not announce it
+        themselves."""
         before = self._holders.pop(digest, frozenset())
         if holders:
             self._holders[digest] = holders
@@ -79,7 +80,7 @@ class Memberships:
                 self._fall_back(peer, digest)
 
     def recorded(self, peer: PeerId) -> Set[Digest]:
-        """The bundles that a master holds by the records."""
+        """Returns the bundles that a master holds according to the records."""
         return self._recorded.get(peer, frozenset())
 
     def _enter(self, peer: Peer, said: Iterable[SwarmEntry]) -> None:
@@ -103,7 +104,7 @@ class Memberships:
             swarm.roster(peer.role, complete=entry.complete).add(peer)
 
     def _fall_back(self, peer: Peer, digest: Digest) -> None:
-        """Applies what the records say about a swarm that the peer doesn't name."""
+        """Applies the records to a swarm that the peer does not name."""
         if peer.role is PeerRole.MASTER and digest in self.recorded(peer.id):
             self._join(peer, SwarmEntry(digest=digest, complete=True))
         elif digest in peer.entries:

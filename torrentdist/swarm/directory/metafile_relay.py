@@ -1,9 +1,9 @@
 """Spreads a metafile as a tree: the first hosts that ask get it from a master, later ones from
 hosts that asked before.
 
-Always: a host is sent only to one that asked earlier, so every chain ends at the master, and no
-host is sent more than a few others. A host that asks again had no luck, and gets it from the
-master.
+Always: a host is referred only to hosts that asked earlier, so every chain ends at the master, and
+few hosts are referred to the same one. A host that asks again failed to get it, and gets it from
+the master.
 Pure: no I/O and no clock. Liveness is passed in by the caller.
 """
 
@@ -17,9 +17,9 @@ import msgspec
 from torrentdist.model.ids import Digest
 
 GIVEN_BYTES: Final = 128 * 1024
-"""Bytes of one metafile that a master, and each host, sends before others take over."""
+"""How many bytes of one metafile a master, and each host, sends before other hosts take over."""
 FEWEST: Final = 2
-"""Copies that each sends even of the largest metafile."""
+"""Copies that each of them sends even of the largest metafile."""
 FORGET_SECS: Final = 60.0
 
 
@@ -34,7 +34,8 @@ class MetafileRelay:
         self._asked: dict[Digest, _Asked] = {}
 
     def giver(self, digest: Digest, size: int, asker: str, now: float, can_give: Callable[[str], bool]) -> str | None:
-        """The host that sends `asker` a metafile of `size` bytes. None means this master does."""
+        """Returns the host that sends `asker` a metafile of `size` bytes. None means this
+        master."""
         self._asked = {key: asked for key, asked in self._asked.items() if now - asked.at <= FORGET_SECS}
         asked = self._asked.setdefault(digest, _Asked(now))
         asked.at = now

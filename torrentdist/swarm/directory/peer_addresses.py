@@ -1,7 +1,7 @@
-"""The addresses that peers have, and the one list of all addresses that connections may come from.
+"""The addresses of all peers, and the one list of all addresses from which peers may connect.
 
-Always: the list is made anew only when it changes. Equal lists have equal tags, so that a peer that
-names the tag of the list it knows isn't sent it again.
+Always: the list is rebuilt only when it changes. Equal lists have equal tags, so that a peer that
+names the tag of its list is not sent it again.
 Never: know a peer or a swarm.
 """
 
@@ -13,7 +13,7 @@ from ipaddress import IPv6Address, ip_address
 
 
 def address_of(text: str) -> str:
-    """The one spelling of an IP address that a peer can have. Empty for anything else."""
+    """Returns the canonical form of an IP address that a peer can have; empty for other text."""
     try:
         address = ip_address(text)
     except ValueError:
@@ -28,17 +28,17 @@ def address_of(text: str) -> str:
 
 
 class Hosts:
-    """How many peers each address has."""
+    """Counts the peers at each address."""
 
     def __init__(self) -> None:
         self._peers: Counter[str] = Counter()
         self._registered: frozenset[str] = frozenset()
         self._given: frozenset[str] = frozenset()
-        """The addresses among the registered hosts. A name is none."""
+        """The addresses among the registered hosts. Names are left out."""
         self._stale = False
         self._list: list[str] = []
         self.tag = ""
-        """Tag of the list that was last asked for."""
+        """Tag of the list that was last requested."""
 
     def __len__(self) -> int:
         return len(self._peers)
@@ -57,7 +57,7 @@ class Hosts:
             self._stale |= host not in self._given
 
     def addresses(self, registered: frozenset[str]) -> list[str]:
-        """The addresses of all peers and of the registered hosts."""
+        """Returns the addresses of all peers and of the registered hosts."""
         if registered is not self._registered and registered != self._registered:
             self._registered = registered
             self._given = frozenset(host for text in registered if (host := address_of(text)))

@@ -1,8 +1,8 @@
-"""The peers of one swarm, and how some of them are drawn for a peer that asks.
+"""The peers of one swarm, and the choice of peers to hand to a peer that asks.
 
-Always: joining, leaving and drawing a peer cost the same however many there are. The order of a
-draw depends on its seed alone. A draw gives no address twice, never the asker's own, and no peer
-that has been silent for too long.
+Always: joining, leaving and drawing a peer cost the same, however many peers there are. The order
+of a draw depends only on its seed. A draw yields no address twice, never the asker's own, and no
+peer that has been silent for too long.
 Never: read a clock, or know more than one swarm.
 """
 
@@ -21,9 +21,9 @@ from torrentdist.swarm.plan.conductor import Progress
 from torrentdist.swarm.plan.crowd import Crowd
 
 COMPLETE_NEIGHBOURS: Final = 8
-"""Complete receivers that one of many receivers is told."""
+"""Complete receivers named to one of many receivers."""
 HOLDERS: Final = 8
-"""Holders that one of many receivers is told, if it needs any."""
+"""Holders named to one of many receivers, if it needs any."""
 
 
 class Peer(msgspec.Struct, eq=False):
@@ -35,12 +35,12 @@ class Peer(msgspec.Struct, eq=False):
     port: int
     heard_at: float
     period: float = 0.0
-    """Seconds until it is to come again."""
+    """Seconds until its next announce is due."""
     alive_until: float = 0.0
     fetching: bool = False
     entries: dict[Digest, SwarmEntry] = msgspec.field(default_factory=dict)
     named: frozenset[Digest] = frozenset()
-    """Swarms that it named itself when it last came. A master is in others too, by the records."""
+    """Swarms that the peer named in its last announce. The records add more swarms of a master."""
 
     def address(self, *, complete: bool) -> PeerAddress:
         return PeerAddress(host=self.host, port=self.port, role=self.role, complete=complete)
@@ -78,7 +78,7 @@ class Roster:
             self._place[last.id] = place
 
     def drawn(self, seed: int) -> Iterator[Peer]:
-        """All peers once, in an order that depends on the seed.
+        """Yields all peers once, in an order that depends on the seed.
 
         It strides around a circle, so that nothing has to be sorted.
         """
@@ -93,19 +93,19 @@ class Roster:
 
 
 class Swarm:
-    """The peers of one digest: masters and others, complete and incomplete, and the plan for its
+    """The peers of one digest, masters and others, complete and incomplete, and the plan for its
     receivers."""
 
     def __init__(self, digest: Digest) -> None:
         self.digest = digest
         self.masters = {True: Roster(), False: Roster()}
-        """By whether they are complete."""
+        """Keyed by whether they are complete."""
         self.others = {True: Roster(), False: Roster()}
         self.crowd = Crowd()
 
     def near(self, asker: Peer, draw: Draw, seed: int, now: float) -> list[PeerAddress] | None:
-        """The peers that one of many receivers may dial. None: there are few, or the asker is no
-        receiver.
+        """Returns the peers that one of many receivers may dial. None if there are few receivers,
+        or the asker is not one.
 
         They are its neighbours, a few complete receivers, and holders if it needs them.
         """
@@ -120,7 +120,7 @@ class Swarm:
         return known
 
     def progress(self) -> dict[PeerId, Progress]:
-        """The progress of all receivers, which are the incomplete peers but masters."""
+        """Returns the progress of all receivers: the incomplete peers that are not masters."""
         said = ((peer.id, peer.entries[self.digest]) for peer in self.others[False].drawn(0))
         return {peer: Progress(entry.done, entry.size) for peer, entry in said}
 
@@ -135,7 +135,8 @@ class Swarm:
 
 
 class Draw:
-    """One handout. Remembers what it gave, across the groups that it draws from."""
+    """One selection of peers. It remembers what it has yielded, across the groups that it draws
+    from."""
 
     def __init__(self, asker: Peer | None, now: float) -> None:
         self._now = now

@@ -1,8 +1,8 @@
 """Answers the standard BitTorrent HTTP announce from the directory, so that a stock v2 client can
 take part.
 
-Always: only a known digest under its own key is answered, and a refusal doesn't tell which of the
-two was wrong. A client is known by the address that its request came from, never by one that it
+Always: only a known digest with its own key is answered, and a refusal does not reveal which of the
+two was wrong. A client is known by the source address of its request, never by an address that it
 names.
 Never: read a clock, do I/O, or keep state.
 """
@@ -26,9 +26,9 @@ from torrentdist.swarm.directory.directory import SwarmDirectory
 
 MAX_QUERY_BYTES = 4096
 TRUNCATED_BYTES = 20
-"""A v2 info-hash travels cut to the length of a v1 one."""
+"""A v2 info-hash is sent truncated to the length of a v1 info-hash."""
 MIN_INTERVAL_SECS = 5
-"""How early a client that runs out of peers may come."""
+"""Shortest interval at which a client without peers may announce."""
 _KEY_BYTES = 16
 
 
@@ -42,30 +42,30 @@ class AnnounceEvent(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class StockAnnounce:
-    """A client's query, checked."""
+    """A client's query, after its checks."""
 
     info_hash: bytes
     peer: bytes
     port: int
     left: int | None
-    """Bytes that it lacks."""
+    """Bytes that the client lacks."""
     event: AnnounceEvent
     compact: bool
     wanted: int | None
-    """Peers that it wants to be told."""
+    """Number of peers that the client wants."""
 
 
 def announce_key(secret: str, digest: Digest) -> str:
-    """The last part of a digest's tracker URL, `<master url>/announce/<key>`.
+    """Returns the last part of a digest's tracker URL, `<master url>/announce/<key>`.
 
-    A client that has it may ask about this digest.
+    A client that has the key may ask about this digest.
     """
     return hmac.new(secret.encode(), bytes.fromhex(digest), hashlib.sha256).digest()[:_KEY_BYTES].hex()
 
 
 def parse_query(query: bytes) -> StockAnnounce:
-    """Reads the raw query string of an announce. Raises `invalid_request` with the reason if it is
-    wrong."""
+    """Parses the raw query string of an announce. Raises `invalid_request` with the reason if it is
+    malformed."""
     if len(query) > MAX_QUERY_BYTES:
         raise _refused("the query is too long")
     fields: dict[bytes, bytes] = {}
@@ -101,14 +101,14 @@ class Tracker:
     """Answers announces for the bundles that the cluster knows."""
 
     def __init__(self, directory: SwarmDirectory, *, secret: str, digests: Callable[[str], Iterable[Digest]]) -> None:
-        """`digests` names the digests of known bundles that begin with a prefix."""
+        """`digests` returns the digests of known bundles that begin with a prefix."""
         self._directory = directory
         self._secret = secret
         self._digests = digests
 
     def answer(self, query: bytes, *, key: str, source_host: str, now: float) -> bytes:
-        """The bencoded body for one announce. A refusal is a body too: the protocol doesn't use
-        HTTP's errors."""
+        """Returns the bencoded body of the answer. A refusal is also a body: the protocol does not
+        use HTTP's errors."""
         try:
             said = parse_query(query)
             return self._answer(said, self._digest(said.info_hash, key), source_host, now)
@@ -151,10 +151,10 @@ class Tracker:
 
 
 def stock_peer(peer: bytes, digest: Digest, source_host: str) -> PeerId:
-    """The id of a stock client in one swarm. It announces each torrent by itself, so it is another
-    peer in each.
+    """Returns the id of a stock client in one swarm. Such a client announces each torrent
+    separately, so it counts as a different peer in each.
 
-    The address is part of the id, so that no other host can speak for it.
+    The address is part of the id, so that no other host can announce in its name.
     """
     name = b"\0".join((peer, digest.encode(), source_host.encode()))
     return PeerId(f"stock-{hashlib.sha256(name).hexdigest()[:32]}")
@@ -173,14 +173,14 @@ def _compact(peers: Iterable[PeerAddress]) -> dict[bytes, bencode.Value]:
 
 
 def _listed(peers: Iterable[PeerAddress]) -> list[bencode.Value]:
-    """The long form of a list of peers. It has no `peer id`: our peers choose theirs for each
-    connection."""
+    """Returns the long form of a list of peers. It has no `peer id`: our peers choose a new one for
+    each connection."""
     return [{b"ip": peer.host.encode(), b"port": peer.port} for peer in peers]
 
 
 def _number(fields: dict[bytes, bytes], name: bytes) -> int | None:
-    """The number of a field. None if it is absent, or negative, which some clients send for
-    "any"."""
+    """Returns the number in a field. None if the field is absent or negative, which some clients
+    send for "any"."""
     text = fields.get(name, b"")
     if text and (len(text) > 20 or not text.removeprefix(b"-").isdigit()):
         raise _refused(f"{name.decode('ascii', 'replace')} is no number")

@@ -1,1 +1,1 @@
-"""The BitTorrent engine: one libtorrent session and its transfers, with asyncio outside."""
+"""The BitTorrent engine: one libtorrent session and its transfers, with an asyncio interface."""

@@ -1,7 +1,7 @@
 """Decides which addresses an engine connects to, and keeps the peers that a transfer may dial.
 
-Always: once addresses have been named, all others are blocked. Addresses are compared in one
-canonical form. Both directions are filtered.
+Always: once addresses have been named, all others are blocked, in both directions. Addresses are
+compared in one canonical form.
 Never: choose peers. The directory names them.
 """
 
@@ -28,14 +28,16 @@ _FILTERED = 89
 
 
 def clean_addresses(addresses: Iterable[str] | None) -> frozenset[str] | None:
-    """The canonical forms. Text that is no IP address is left out: nobody can connect from it."""
+    """Returns the canonical forms. Text that is no IP address is dropped, since no peer can connect
+    from it."""
     if addresses is None:
         return None
     return frozenset(canonical for address in addresses if (canonical := canonical_address(address)) is not None)
 
 
 def canonical_address(text: str) -> str | None:
-    """The one spelling of an IP address, IPv4 rather than IPv4 in IPv6. None for anything else."""
+    """Returns the canonical form of an IP address, with IPv4 not written as IPv6. None for other
+    text."""
     try:
         address = ipaddress.ip_address(text)
     except ValueError:
@@ -45,8 +47,8 @@ def canonical_address(text: str) -> str | None:
 
 
 async def resolve(host: str) -> str:
-    """The address of `host`. An address isn't looked up: the first lookup costs 4 ms and a
-    thread."""
+    """Returns the address of `host`. An address is returned as it is: the first lookup costs 4 ms
+    and a thread."""
     if (address := canonical_address(host)) is not None:
         return address
     found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
@@ -54,8 +56,8 @@ async def resolve(host: str) -> str:
 
 
 def filter_for(allowed: frozenset[str] | None, *, but: Iterable[str] = ()) -> lt.ip_filter:
-    """libtorrent's filter that lets only `allowed` through (None: all), and blocks `but` in any
-    case."""
+    """Returns libtorrent's filter, which admits only `allowed` (None: all) and always blocks
+    `but`."""
     rules = lt.ip_filter()
     if allowed is not None:
         rules.add_rule("0.0.0.0", "255.255.255.255", _BLOCKED)
@@ -68,7 +70,7 @@ def filter_for(allowed: frozenset[str] | None, *, but: Iterable[str] = ()) -> lt
 
 
 class Connections:
-    """The addresses that one engine may connect to, and what it reports about connections."""
+    """The addresses that one engine may connect to, and the events about its connections."""
 
     def __init__(
         self,
@@ -76,7 +78,7 @@ class Connections:
         digest_of: Callable[[lt.torrent_alert], Digest | None],
         tell: Callable[[Fact], None],
     ) -> None:
-        """`digest_of` gives None for connections that ended before they named a torrent, or whose
+        """`digest_of` returns None for connections that ended before they named a torrent, or whose
         torrent is gone."""
         self._set_filter = set_filter
         self._digest_of = digest_of
@@ -85,7 +87,7 @@ class Connections:
 
     def allow(self, addresses: Iterable[str] | None) -> bool:
         """Sets the only addresses to connect to (None: all), and disconnects others. Returns
-        whether that is news."""
+        whether the set changed."""
         allowed = clean_addresses(addresses)
         if allowed == self._allowed:
             return False
@@ -94,10 +96,10 @@ class Connections:
         return True
 
     def part_from(self, hosts: Collection[str]) -> None:
-        """Ends all connections to these hosts, which may come back at once.
+        """Ends all connections to these hosts, which may reconnect at once.
 
-        libtorrent has no other way to end them, and takes them for unknown when they are dialled
-        right after.
+        libtorrent has no other way to end them. It reports these hosts as blocked if they are
+        dialled directly afterwards.
         """
         self._set_filter(filter_for(self._allowed, but=hosts))
         self._set_filter(filter_for(self._allowed))
@@ -113,7 +115,7 @@ class Connections:
             self._tell(PeerDropped(digest=digest, host=host, port=port, reason=self._reason(alert.error, host)))
 
     def _reason(self, error: lt.error_code, host: str) -> str:
-        """Why a peer was disconnected. One that may connect was blocked for a moment by
+        """Returns why a peer was disconnected. A permitted peer was only blocked briefly, by
         `part_from`."""
         filtered = error.category().name() == "libtorrent" and error.value() == _FILTERED
         is_allowed = self._allowed is None or host in self._allowed
@@ -121,7 +123,7 @@ class Connections:
 
 
 class TransferPeers:
-    """The peers of one transfer: those that the directory named, and what each has sent."""
+    """The peers of one transfer: those named by the directory, and what each has sent."""
 
     def __init__(self, is_own: Callable[[Endpoint], bool]) -> None:
         """`is_own` tells whether this engine itself listens on an endpoint."""
@@ -140,8 +142,7 @@ class TransferPeers:
         return list(self._known)
 
     def worth_dialling(self, endpoints: Iterable[Endpoint], *, seeding: bool) -> set[Endpoint]:
-        """The known ones of these endpoints. A seeder doesn't dial peers that are complete as
-        well."""
+        """Returns the known ones among these endpoints. A seeder does not dial complete peers."""
         known = (self._known[endpoint] for endpoint in endpoints if endpoint in self._known)
         return {(peer.host, peer.port) for peer in known if not (seeding and peer.complete)}
 
@@ -158,20 +159,20 @@ class TransferPeers:
 def dial(handle: lt.torrent_handle, endpoints: Iterable[Endpoint]) -> None:
     """Connects a torrent to these endpoints.
 
-    A peer that is connected isn't dialled twice: libtorrent knows the listening port of each of its
-    peers. A peer that refused three times is never dialled again, whatever max_failcount says.
-    Naming the tracker as the source takes one failure off.
+    A connected peer is not dialled twice, because libtorrent knows its peers' listening ports. A
+    peer that refused three times is never dialled again, whatever max_failcount says. Naming the
+    tracker as the source removes one failure from the count.
     """
     for endpoint in endpoints:
-        with contextlib.suppress(RuntimeError):  # the torrent may have left the session
+        with contextlib.suppress(RuntimeError):  # The torrent may have left the session.
             handle.connect_peer(endpoint, int(lt.peer_info.tracker), 0)
 
 
 def seen_peers(handle: lt.torrent_handle | None) -> list[SeenPeer]:
-    """The open connections of a torrent, from any thread.
+    """Returns the open connections of a torrent. May be called from any thread.
 
-    Waits for libtorrent's network thread, which may be busy for a while. The alert that carries the
-    same is of no use in Python.
+    Waits for libtorrent's network thread, which may be busy for a while. The alert with the same
+    content cannot be used from Python.
     """
     if handle is None:
         return []
@@ -181,11 +182,11 @@ def seen_peers(handle: lt.torrent_handle | None) -> list[SeenPeer]:
             for peer in handle.get_peer_info()
             if not peer.flags & (lt.peer_info.connecting | lt.peer_info.handshake)
         ]
-    except RuntimeError:  # the torrent has left the session
+    except RuntimeError:  # The torrent has left the session.
         return []
 
 
 def _plain(endpoint: tuple[str, int]) -> Endpoint:
-    """An IPv4 address as such, even if it came over an IPv6 socket."""
+    """Returns an IPv4 address in its own form, even if it came over an IPv6 socket."""
     host, port = endpoint
     return (canonical_address(host) or host, port)

@@ -1,9 +1,9 @@
-"""The BitTorrent engine of this process: hand it bundles to seed or to fetch.
+"""The BitTorrent engine of this process: seeds and fetches the bundles that it is given.
 
-Always: libtorrent's news come through the alert pump. There is no thread of ours, and no timer
-while nothing is fetched or exchanged. Every wait ends.
+Always: libtorrent's events arrive through the alert pump. There is no thread of ours, and no timer
+while nothing is transferred. Every wait ends.
 Never: delete files, choose peers, or know what a bundle is for.
-Longer than most files: it is the engine's whole surface.
+Longer than most files: it is the engine's whole interface.
 """
 
 from __future__ import annotations
@@ -31,19 +31,20 @@ from torrentdist.swarm.engine.pulse import TransferPulse
 from torrentdist.swarm.engine.request_limits import RequestLimits
 from torrentdist.swarm.engine.session import Handlers, LibtorrentSession
 from torrentdist.swarm.engine.session_settings import EngineConfig
-from torrentdist.swarm.engine.traffic import Endpoint, EngineStatistics, later, ours_alone
+from torrentdist.swarm.engine.traffic import Endpoint, EngineStatistics, next_statistics, own_hosts
 from torrentdist.swarm.engine.transfer import Transfer
 from torrentdist.swarm.engine.transfers import Transfers
 
 __all__ = ["Engine", "EngineConfig", "EngineStatistics", "Transfer"]
 
 FRESH_SECS: Final = 0.5
-"""A picture older than this is renewed when somebody looks at it."""
+"""A reading older than this is renewed when a caller asks for it."""
 CLOSE_SECS: Final = 1.5
 
 
 class Engine:
-    """`start` it, hand it bundles, `close` it. Everything is called in one event loop."""
+    """One BitTorrent engine: `start` it, give it bundles, `close` it. Call everything in one event
+    loop."""
 
     def __init__(
         self,
@@ -52,10 +53,10 @@ class Engine:
         tell: Callable[[Fact], None] | None = None,
         on_blocked: Callable[[str], None] | None = None,
     ) -> None:
-        """`tell` gets the facts for the log of events. `on_blocked` gets each address that was
+        """`tell` receives events for the event log. `on_blocked` receives each address that was
         refused.
 
-        The directory may know a refused address by now.
+        The directory may have learned of a refused address meanwhile.
         """
         tell = tell or (lambda _: None)
         self._on_blocked = on_blocked
@@ -65,23 +66,23 @@ class Engine:
         self._pulse = TransferPulse(self._transfers, self.refresh)
         self._limits = RequestLimits()
         self._rtt = 0.0
-        """Seconds to the others and back. 0: unknown."""
+        """Round-trip time to the other hosts in seconds; 0 if unknown."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._asked_at = 0.0
         self._statistics = EngineStatistics(at=time.monotonic())
 
     @property
     def host(self) -> str:
-        """The address that it listens on."""
+        """The address on which the engine listens."""
         return self._session.host
 
     @property
     def port(self) -> int:
-        """The port that it listens on. 0 until it has started."""
+        """The port on which the engine listens; 0 until it has started."""
         return self._session.port
 
     async def start(self) -> None:
-        """Returns when it listens. Raises `port_in_use`, and is closed then."""
+        """Returns once the engine listens. Raises `port_in_use`, after closing the engine."""
         try:
             await self._session.open({**self._handlers(), **self._transfers.handlers()})
         except BaseException:
@@ -89,10 +90,10 @@ class Engine:
             raise
 
     def seed(self, meta: Metafile, save_dir: Path, ready: ReadyTorrent | None = None) -> Transfer:
-        """Offers complete and trusted content, which is never hashed again nor written to.
+        """Seeds complete, trusted content, which is never hashed again or written to.
 
-        A transfer that there is already stays as it is. Where there may be many files, make `ready`
-        in a thread.
+        An existing transfer of the bundle stays as it is. If there may be many files, create
+        `ready` in a thread.
         """
         if (known := self._transfers.get(meta.digest)) is not None:
             return known
@@ -107,10 +108,9 @@ class Engine:
         self, meta: Metafile, save_dir: Path, peers: Sequence[PeerAddress] = (), place: SwarmPlace | None = None,
         ready: ReadyTorrent | None = None,
     ) -> Transfer:  # fmt: skip
-        """Gets what is missing in `save_dir`, by the conductor's plan if `place` is given.
+        """Fetches what is missing in `save_dir`, by the conductor's plan if `place` is given.
 
-        A transfer that failed has to be removed before. `ready` may name pieces that are there
-        already.
+        Remove a failed transfer first. `ready` may tell which pieces are here already.
         """
         self._session.check_open()
         if (transfer := self._transfers.get(meta.digest)) is not None:
@@ -119,7 +119,7 @@ class Engine:
         ready = ready or ready_to_fetch(meta, save_dir)
         self._limits.begin(placed=place is not None, now=time.monotonic())
         if place is not None:
-            self.crowd(meta.digest, place.receivers)  # before anybody is dialled
+            self.crowd(meta.digest, place.receivers)  # This must precede the first connection.
         self._set_limits()
         phase = TransferPhase.FETCHING if ready.is_checked else TransferPhase.CHECKING
         transfer = Transfer(meta, save_dir, self, phase=phase)
@@ -137,45 +137,44 @@ class Engine:
         return self._transfers.get(digest)
 
     def transfers(self, but: Set[Digest] = frozenset()) -> list[Transfer]:
-        """All transfers, without those of the digests in `but`."""
+        """Returns all transfers, except those of the digests in `but`."""
         return self._transfers.all(but)
 
     async def remove(self, digest: Digest) -> None:
-        """Returns when it is out of the session and its files are closed. The files stay."""
+        """Returns once the transfer is out of the session and its files are closed. The files
+        stay."""
         self.crowd(digest, None)
         await self._transfers.remove(digest)
 
     def allow(self, addresses: Iterable[str] | None) -> None:
-        """Sets the only addresses to connect to, in both directions (None: all). Others are
-        disconnected."""
+        """Sets the only addresses that may connect, in both directions (None: all). Disconnects all
+        others."""
         if self._connections.allow(addresses):
             for transfer in self._transfers.moving():
                 if transfer.active:
                     transfer.dial(transfer.endpoints())
 
     def statistics(self) -> EngineStatistics:
-        """The last picture. Asking for it renews it."""
+        """Returns the last statistics, and renews them in the background."""
         self.refresh()
         return self._statistics
 
     def set_rtt(self, seconds: float) -> None:
-        """Sets the time to the others and back, which widens the limits where they are far.
-
-        0: unknown.
-        """
+        """Sets the round-trip time to the other hosts; 0 if unknown. A long one widens the request
+        limits."""
         self._rtt = seconds
 
     def crowd(self, digest: Digest, receivers: int | None) -> None:
-        """Sets how many receivers share a swarm (None: it is no crowd any more).
+        """Sets how many receivers share a swarm (None: no longer a crowd).
 
-        In a crowd each peer is asked for little at a time, so that no small message waits behind
-        much. It holds for connections that are made from now on.
+        In a crowd, little is requested from each peer at a time, so that small messages do not wait
+        behind data. It applies to connections made from now on.
         """
         if not self._session.is_closing and self._limits.crowd(digest, receivers):
             self._set_limits()
 
     def conduct(self, digest: Digest, place: SwarmPlace | None) -> None:
-        """Fetches by the conductor's plan from now on. None: there is no plan."""
+        """Follows the conductor's plan from now on, or no plan if `place` is None."""
         transfer = self._transfers.get(digest)
         if transfer is None or not (place or transfer.placed):
             return
@@ -185,7 +184,7 @@ class Engine:
             self._pulse.conduct()
 
     async def close(self) -> None:
-        """Ends within two seconds. What is fetched so far stays on disk."""
+        """Returns within two seconds. Everything fetched so far stays on disk."""
         if not self._session.begin_closing():
             return
         self._pulse.stop()
@@ -205,18 +204,18 @@ class Engine:
                 disk_hangs = True
         self._session.close(disk_hangs=disk_hangs)
 
-    # For transfers.
+    # interface for transfers
 
     def is_own(self, endpoint: Endpoint) -> bool:
         return endpoint == (self.host, self.port)
 
     def refresh(self) -> None:
-        """Asks libtorrent for news, unless the last are fresh."""
+        """Asks libtorrent for news, unless the last news is recent."""
         if self._session.is_open and time.monotonic() - self._asked_at > FRESH_SECS:
             self._asked_at = time.monotonic()
             self._session.ask_for_news()
 
-    # Inside.
+    # internals
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -236,15 +235,14 @@ class Engine:
             self._session.apply(news)
 
     async def _reconnect(self, digests: Collection[Digest]) -> None:
-        """Makes the connections to peers of ours in these swarms anew, so that they learn the wider
-        limit.
+        """Reconnects to our own peers in these swarms, so that they learn the wider limit.
 
-        Other swarms lose these hosts too, and are connected to them again.
+        Other swarms lose these hosts too, and reconnect to them.
         """
         busy = [transfer for transfer in self.transfers() if transfer.digest in digests or transfer.pace().peers]
         company = [(transfer, await asyncio.to_thread(transfer.seen_peers)) for transfer in busy]
         crowds = [peer for transfer, seen in company if transfer.digest in digests for peer in seen]
-        hosts = ours_alone(crowds, [peer for _, seen in company for peer in seen])
+        hosts = own_hosts(crowds, [peer for _, seen in company for peer in seen])
         if not self._session.is_closing:
             self._connections.part_from(hosts)
             for transfer, seen in company:
@@ -265,7 +263,7 @@ class Engine:
         self._transfers.on_states(alert)
 
     def _on_session_stats(self, alert: lt.session_stats_alert) -> None:
-        self._statistics = later(self._statistics, alert.values, len(self._transfers), time.monotonic())
+        self._statistics = next_statistics(self._statistics, alert.values, len(self._transfers), time.monotonic())
         quick = self._limits.outgrown(self._statistics, {t.digest: t.pace() for t in self._transfers.moving()})
         self._set_limits()
         if quick and not self._session.is_closing:

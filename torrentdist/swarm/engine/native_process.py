@@ -1,10 +1,11 @@
-"""Tunes the process that libtorrent runs in: one small heap for all threads, and threads that give
-way.
+"""Tunes the process in which libtorrent runs: all threads share one small heap, and its threads
+have a low priority.
 
-libtorrent takes blocks in one thread and frees them in another, which leaves holes in the C heap.
-Always: nothing happens where the system lacks glibc or thread priorities. Only threads that begin
-inside `giving_way` are touched.
-Never: be called by anything but the engine, since this is about the whole process.
+libtorrent allocates blocks in one thread and frees them in another, which leaves holes in the C
+heap.
+Always: without glibc or thread priorities, nothing happens. Only threads started inside
+`giving_way` are affected.
+Never: call this from outside the engine, since it affects the whole process.
 """
 
 from __future__ import annotations
@@ -22,23 +23,23 @@ _TASKS: Final = Path("/proc/self/task")
 
 
 def share_one_heap() -> None:
-    """Makes all threads use one heap. With one heap each, 4 GiB that pass through leave 50 to 100
-    MiB of holes; the transfer is as fast with one."""
+    """Makes all threads use one heap. With one heap per thread, transferring 4 GiB leaves holes of
+    50 to 100 MiB; the speed is the same."""
     if hasattr(_libc, "mallopt"):
         _libc.mallopt(_M_ARENA_MAX, 1)
 
 
 def give_back() -> None:
-    """Returns free memory to the system. Takes milliseconds, in which other threads wait for the
-    heap."""
+    """Returns free memory to the system. Takes milliseconds, during which other threads wait for
+    the heap."""
     if hasattr(_libc, "malloc_trim"):
         _libc.malloc_trim(0)
 
 
 @contextmanager
 def giving_way(nice: int) -> Iterator[None]:
-    """Makes native threads that begin inside this block nicer than this process, by 0 (equal) to
-    19.
+    """Gives native threads started inside this block a nice value that is 0 (equal) to 19 above
+    that of this process.
 
     Jobs, commands and our own event loop then get a processor before libtorrent does.
     """

@@ -1,8 +1,8 @@
-"""Keeps which pieces of one transfer are here, and which of them libtorrent fetches first.
+"""Tracks which pieces of one transfer are here, and tells libtorrent which pieces to fetch first.
 
-Always: priorities follow the conductor's plan and what the peers have at this moment. A piece that
-a reader on this host waits for comes before all others.
-Never: set priority 0. libtorrent calls a torrent finished when nobody wants what is missing.
+Always: priorities follow the conductor's plan and what the peers have now. A piece that a reader on
+this host waits for precedes all others.
+Never: set priority 0. libtorrent considers a torrent finished when no missing piece has a priority.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torrentdist.model.swarm_place import SwarmPlace
 from torrentdist.swarm.plan.conductor import OWN, Conductor, PlanPlace, SwarmView
 
 LOOK_SECS: Final = 0.1
-"""How old the known pieces may be when somebody asks for them."""
+"""How old the known pieces may be when a caller asks for them."""
 
 
 class PieceOrder:
@@ -29,22 +29,24 @@ class PieceOrder:
         """Whether each piece was here when libtorrent was last asked."""
         self._looked_at = float("-inf")
         self.priorities: list[int] = []
-        """The priorities that libtorrent was last given. Empty if it was given none."""
+        """The priorities last given to libtorrent; empty if none were given."""
 
     @property
     def place(self) -> PlanPlace | None:
-        """This receiver's place in the conductor's plan. None if there is nobody to share with."""
+        """This receiver's place in the conductor's plan, or None if there is no other receiver to
+        share with."""
         return self._conductor.place
 
     def take_place(self, place: SwarmPlace | None) -> bool:
-        """Takes the place in the plan. Returns whether it is another one."""
+        """Adopts a place in the plan. Returns whether it differs from the previous one."""
         before = self._conductor.place
         self._conductor.place = PlanPlace(place.number, place.receivers) if place else None
         return self._conductor.place != before
 
     def arrange(self, handle: lt.torrent_handle) -> None:
-        """Sets the priorities by what the peers have now. Waits a moment for the network thread."""
-        with contextlib.suppress(RuntimeError):  # the torrent may have left the session
+        """Sets the priorities according to what the peers have now. Waits briefly for the network
+        thread."""
+        with contextlib.suppress(RuntimeError):  # The torrent may have left the session.
             status = handle.status(lt.torrent_handle.query_pieces)
             have = status.pieces  # a new list each time
             self._note(have)
@@ -60,13 +62,13 @@ class PieceOrder:
                 handle.prioritize_pieces(wanted)
 
     def run_from(self, piece: int, most: int, handle: lt.torrent_handle | None) -> int:
-        """The number of verified pieces in a row from this one on, `most` at most.
+        """Returns the number of consecutive verified pieces from this one on, at most `most`.
 
-        Pieces of the last moment may be missing: asking libtorrent about each would hold up the
-        caller.
+        Pieces that have just arrived may be missing, because asking libtorrent about each of them
+        would delay the caller.
         """
         if time.monotonic() - self._looked_at > LOOK_SECS and handle is not None:
-            with contextlib.suppress(RuntimeError):  # the torrent may have left the session
+            with contextlib.suppress(RuntimeError):  # The torrent may have left the session.
                 self._note(handle.status(lt.torrent_handle.query_pieces).pieces)
         end = min(piece + most, len(self._have))
         return next((p for p in range(piece, end) if not self._have[p]), max(piece, end)) - piece
@@ -76,7 +78,7 @@ class PieceOrder:
         nothing now."""
         self._hurried.add(piece)
         if handle is not None:
-            with contextlib.suppress(RuntimeError):  # the torrent may have left the session
+            with contextlib.suppress(RuntimeError):  # The torrent may have left the session.
                 handle.set_piece_deadline(piece, 0)
 
     def _note(self, have: list[bool]) -> None:

@@ -1,10 +1,9 @@
-"""Prepares a transfer: what libtorrent is told about the bundle, and the files it is going to
-write.
+"""Prepares a transfer: what libtorrent is told about the bundle, and the files that it will write.
 
-Always: every file lies at `<save_dir>/content/<path>`. libtorrent alone would drop the top
-directory of a torrent with one file, and replace characters. Files that are there are only made
-writable and cut to their size, so that every good byte is kept.
-Never: follow a symlink, or change a file that the metafile doesn't name.
+Always: every file is at `<save_dir>/content/<path>`. libtorrent alone would drop the top directory
+of a torrent with one file, and replace characters. Existing files are only made writable and
+truncated to their size, so that every good byte is kept.
+Never: follow a symlink, or change a file that the metafile does not name.
 """
 
 from __future__ import annotations
@@ -25,24 +24,24 @@ CONTENT: Final = "content"
 
 
 class ReadyTorrent(NamedTuple):
-    """What the engine needs to take part in a swarm. Use it at once."""
+    """What the engine needs in order to join a swarm. Use it at once."""
 
     params: lt.add_torrent_params
     is_checked: bool
-    """Whether it is known which pieces are there. Otherwise libtorrent hashes what it finds."""
+    """Whether the pieces on disk are known. Otherwise libtorrent hashes what it finds."""
     needs_files: bool
-    """Whether `prepare_files` has to run before libtorrent begins."""
+    """Whether `prepare_files` has to run before libtorrent starts."""
 
 
 def ready_to_seed(meta: Metafile, save_dir: Path) -> ReadyTorrent:
-    """For content that is complete and trusted: nothing is read before a peer asks, and nothing is
-    ever written.
+    """Prepares complete, trusted content: nothing is read before a peer asks, and nothing is ever
+    written.
 
-    Takes time for each file, so call it in a thread.
+    Takes time for each file: call it in a thread.
     """
     params = _params(meta, save_dir)
-    # Without verified_pieces, seed_mode hashes every piece once more before it is first sent.
-    # With upload_mode, a damaged file can't make libtorrent fetch into published content.
+    # Without verified_pieces, seed_mode hashes every piece again before sending it for the first
+    # time. With upload_mode, a damaged file cannot make libtorrent fetch into published content.
     params.flags |= lt.torrent_flags.seed_mode | lt.torrent_flags.upload_mode
     assert params.ti is not None
     params.verified_pieces = [True] * params.ti.num_pieces()
@@ -50,11 +49,11 @@ def ready_to_seed(meta: Metafile, save_dir: Path) -> ReadyTorrent:
 
 
 def ready_to_fetch(meta: Metafile, save_dir: Path, have: Sequence[bool] | None = None) -> ReadyTorrent:
-    """For content of which pieces are missing. Takes time for each file, so call it in a thread.
+    """Prepares content with missing pieces. Takes time for each file: call it in a thread.
 
-    `have` names the pieces that are on disk already, as somebody has verified; they are neither
-    fetched nor hashed again. None: nobody knows. Then an empty directory has only the pieces of
-    zeros, which `prepare_files` makes as holes, and libtorrent hashes whatever else it finds.
+    `have` tells which pieces on disk have been verified; they are neither fetched nor hashed again.
+    None means unknown. Then an empty directory has only the pieces of zeros, which `prepare_files`
+    creates as holes, and libtorrent hashes whatever else it finds.
     """
     params = _params(meta, save_dir)
     is_empty = is_empty_directory(save_dir / CONTENT)
@@ -67,7 +66,7 @@ def ready_to_fetch(meta: Metafile, save_dir: Path, have: Sequence[bool] | None =
 
 
 def prepare_files(meta: Metafile, content: Path) -> None:
-    """Makes the files ready to be written. In an empty directory, files with zeros appear as holes.
+    """Prepares the files for writing. In an empty directory, files of zeros are created as holes.
 
     Blocks for a time that grows with the number of files.
     """
@@ -78,7 +77,7 @@ def prepare_files(meta: Metafile, content: Path) -> None:
 
 
 def is_empty_directory(content: Path) -> bool:
-    """Whether nothing is in this directory, or it isn't there."""
+    """Whether the directory is empty or missing."""
     try:
         with os.scandir(content) as entries:
             return next(entries, None) is None
@@ -87,8 +86,8 @@ def is_empty_directory(content: Path) -> bool:
 
 
 def make_writable(meta: Metafile, content: Path) -> None:
-    """Makes the bundle's files writable, cuts those that are too long, and unlinks what is no
-    regular file."""
+    """Makes the bundle's files writable, truncates those that are too long, and unlinks anything
+    that is no regular file."""
     known: set[Path] = set()
     for file in meta.files:
         path = content / file.path
@@ -107,7 +106,7 @@ def make_writable(meta: Metafile, content: Path) -> None:
 
 
 def _open_directories(content: Path, directory: Path, known: set[Path]) -> None:
-    """Makes `directory` and those above it, up to `content`, writable if they are there."""
+    """Makes `directory` and its parents, up to `content`, writable if they exist."""
     if directory in known:
         return
     known.add(directory)
@@ -132,8 +131,8 @@ def _params(meta: Metafile, save_dir: Path) -> lt.add_torrent_params:
     params.save_path = str(save_dir)
     params.renamed_files = _names(meta, params.ti.layout())
     params.trackers = []
-    # Not auto_managed, which queues the 4th download and the 6th seed silently.
-    # No source of peers but the directory.
+    # Not auto_managed, which silently queues the 4th download and the 6th seed.
+    # Peers come only from the directory.
     params.flags = (
         lt.torrent_flags.apply_ip_filter
         | lt.torrent_flags.update_subscribe
@@ -146,12 +145,14 @@ def _params(meta: Metafile, save_dir: Path) -> lt.add_torrent_params:
 
 
 def _names(meta: Metafile, layout: lt.file_storage) -> dict[int, str]:
-    """The path of each file, by its index in libtorrent's list, which has pad files between ours.
+    """Returns the path of each file by its index in libtorrent's list, which contains pad files
+    between ours.
 
-    Every file is named, because libtorrent renames those that differ in case only as it adds them.
+    Every file is named, because libtorrent renames files whose names differ only in case while it
+    adds them.
     """
     pad = lt.file_storage.flag_pad_file
     indexes = [i for i in range(layout.num_files()) if not layout.file_flags(i) & pad]
     if [layout.file_size(i) for i in indexes] != [file.size for file in meta.files]:
-        raise TorrentdistError("invalid_metafile", detail="libtorrent sees other files in it")
+        raise TorrentdistError("invalid_metafile", detail="libtorrent finds different files in it")
     return {i: f"{CONTENT}/{file.path}" for i, file in zip(indexes, meta.files, strict=True)}

@@ -1,9 +1,8 @@
-"""Looks after the moving transfers of an engine in a steady rhythm, for as long as something
-happens.
+"""Looks after an engine's running transfers at a steady rhythm while there is any traffic.
 
-Always: there is no timer while nothing is fetched or exchanged. What has to wait for libtorrent's
-network thread for long is done in a thread.
-Never: decide anything about pieces or peers. That is the transfer's and the conductor's part.
+Always: there is no timer while nothing is transferred. Long waits for libtorrent's network thread
+happen in a thread.
+Never: decide anything about pieces or peers. The transfer and the conductor do.
 """
 
 from __future__ import annotations
@@ -18,19 +17,18 @@ from torrentdist.swarm.engine.transfers import Transfers
 from torrentdist.swarm.plan.conductor import look_secs
 
 PULSE_SECS: Final = 1.0
-"""The age that the picture of an active transfer gets, and the work that a kill -9 may cost."""
+"""Most age of an active transfer's view, and the most work that a kill -9 loses."""
 QUIET_PULSES: Final = 2
-"""Pulses without news after which the pulse ends."""
+"""Number of pulses without news after which the pulse stops."""
 PEERS_SECS: Final = 2.0
-"""Time between two looks at what each peer has sent."""
+"""Interval between readings of what each peer has sent."""
 
 
 class TransferPulse:
-    """Two timers: the pulse for news of all transfers, and the looks of those that follow the
-    conductor's plan."""
+    """Two timers: one asks for news of all transfers, the other applies the conductor's plan."""
 
     def __init__(self, transfers: Transfers, refresh: Callable[[], None]) -> None:
-        """`refresh` asks libtorrent for news, which arrive as alerts."""
+        """`refresh` asks libtorrent for news, which arrives as alerts."""
         self._transfers = transfers
         self._refresh = refresh
         self._pulse: asyncio.TimerHandle | None = None
@@ -38,21 +36,21 @@ class TransferPulse:
         self._looking: asyncio.Task[None] | None = None
         self._peers_at = float("-inf")
         self._quiet = 0
-        """Pulses since the last news."""
+        """Number of pulses since the last news."""
         self._is_stopped = False
 
     def beat(self) -> None:
-        """Begins the pulse, unless it goes on already."""
+        """Starts the pulse unless it is running."""
         self._quiet = 0
         if self._pulse is None and not self._is_stopped:
             self._pulse = asyncio.get_running_loop().call_later(PULSE_SECS, self._on_pulse)
 
     def go_on(self) -> None:
-        """There was news: a pulse that runs goes on."""
+        """Keeps a running pulse going, because there was news."""
         self._quiet = 0
 
     def conduct(self) -> None:
-        """Begins to look regularly at what the peers have, unless it does already."""
+        """Starts applying the conductor's plan regularly, unless that is happening."""
         if self._conducting is None:
             self._conduct()
 
@@ -63,7 +61,7 @@ class TransferPulse:
                 timer.cancel()
 
     async def wait_idle(self) -> None:
-        """Returns when no thread looks at peers any more."""
+        """Returns once no thread reads peers any more."""
         if self._looking is not None:
             await asyncio.shield(self._looking)
 

@@ -1,9 +1,8 @@
-"""How many blocks an engine lets its peers ask for at a time, and asks of them.
+"""Limits how many blocks an engine and its peers request from each other at a time.
 
-A peer learns the limit when it connects and is never told again, so a wider one needs new
-connections.
-Always: the connections of a bundle are made anew once a minute at most, and only when the narrow
-limit is what holds its swarm up.
+A peer learns the limit when it connects and never again, so a wider limit needs new connections.
+Always: the connections of a bundle are renewed at most once a minute, and only if the narrow limit
+slows its swarm down.
 Never: talk to libtorrent.
 """
 
@@ -18,21 +17,21 @@ from torrentdist.swarm.plan import request_window
 
 MOST_ALLOWED: Final = 4000
 MOST_ASKED: Final = 1500
-"""Blocks of 24 MiB together. libtorrent's default of 500 is too few at 1 GiB/s."""
+"""24 MiB of blocks. libtorrent's default of 500 blocks is too few at 1 GiB/s."""
 REST_SECS: Final = 60.0
-"""Time between two reconnections, so that they cost a sixtieth of the time at most."""
+"""Shortest interval between reconnections, so that they take at most a sixtieth of the time."""
 
 
 class RequestLimits:
-    """The request limits of one engine, from the swarms that it is in."""
+    """The request limits of one engine, derived from its swarms."""
 
     def __init__(self) -> None:
         self._crowds: dict[Digest, int] = {}
         self._quick: dict[Digest, int] = {}
-        """Receivers of each swarm when it was found to be quick. The finding expires when their
-        number doubles."""
+        """Number of receivers at the time when a swarm was found to be fast. The finding expires
+        when that number doubles."""
         self._made_anew: dict[Digest, float] = {}
-        """When the connections of each bundle were last made anew."""
+        """When the connections of each bundle were last renewed."""
         self._alone_until = 0.0
         self._told: dict[str, int] = {}
 
@@ -49,15 +48,16 @@ class RequestLimits:
         return True
 
     def begin(self, *, placed: bool, now: float) -> None:
-        """Notes that a transfer begins. Without a place in the plan it asks for little during the
+        """Records that a transfer starts. Without a place in the plan it requests little during the
         first second."""
         self._alone_until = now + (0.0 if placed else request_window.ALONE_SECS)
 
     def outgrown(self, statistics: EngineStatistics, paces: Mapping[Digest, TransferPace]) -> set[Digest]:
-        """The bundles whose connections should be made anew now, to get a wider window.
+        """Returns the bundles whose connections should be renewed now, in order to get a wider
+        window.
 
         Receivers that are not connected yet count, since they will be. A bundle's own rate rises
-        slowly, so it is used only as its part of the whole engine's rate.
+        slowly, so it only serves to divide the whole engine's rate.
         """
         moved = max(statistics.download_rate, statistics.upload_rate)
         of_all = sum(pace.rate for pace in paces.values())
@@ -69,7 +69,7 @@ class RequestLimits:
             if rested and request_window.is_quick(rate, max(pace.peers, receivers), pace.left):
                 quick[digest] = receivers
         if self._allowed(self._quick | quick) == self._allowed(self._quick):
-            return set()  # another swarm keeps the window narrow
+            return set()  # Another swarm keeps the window narrow.
         self._quick |= quick
         self._made_anew |= dict.fromkeys(quick, statistics.at)
         return set(quick)
@@ -79,7 +79,7 @@ class RequestLimits:
         return min(windows, default=MOST_ALLOWED)
 
     def news(self, statistics: EngineStatistics, rtt: float, now: float) -> dict[str, int]:
-        """The settings that libtorrent must be told; empty if it has them already."""
+        """Returns the settings that libtorrent has to be given; empty if it has them already."""
         told = self.settings(statistics, rtt, now)
         news, self._told = {} if told == self._told else told, told
         return news

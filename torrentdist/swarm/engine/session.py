@@ -1,8 +1,8 @@
-"""libtorrent's session, and the door through which its threads reach the event loop.
+"""Owns libtorrent's session, and brings its alerts from its threads to the event loop.
 
-Always: handlers run in the event loop, and one that fails doesn't keep the other alerts from being
-handled. Opening and closing end within seconds, whatever the disk does.
-Never: poll, or keep an alert beyond its handler, because libtorrent frees it at the next pop.
+Always: handlers run in the event loop, and a handler that fails does not affect other alerts.
+Opening and closing end within seconds, whatever the disk does.
+Never: poll, or keep an alert after its handler, because libtorrent frees it at the next pop.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ Handlers = Mapping[type[lt.alert], Callable[[Any], None]]
 
 
 class AlertPump:
-    """Hands each alert of a session to the handler of its type: a socket becomes readable, alerts
-    are popped."""
+    """Passes each alert of a session to the handler of its type. A socket becomes readable, and
+    then the alerts are popped."""
 
     def __init__(self, session: lt.session, handlers: Handlers) -> None:
         self._session = session
@@ -41,20 +41,20 @@ class AlertPump:
         session.set_alert_fd(self._theirs.fileno())
 
     def stop(self) -> None:
-        """Ends the calls of handlers. None runs after this."""
+        """Stops calling handlers. None runs after this."""
         self._loop.remove_reader(self._ours.fileno())
 
     def close(self) -> None:
-        """Lets go of the session, and then closes the sockets.
+        """Releases the session, and then closes the sockets.
 
-        A session that outlived them would write to whatever gets a socket's number next.
+        A session that outlived its sockets would write to whichever file reuses a socket's number.
         """
         del self._session
         self._ours.close()
         self._theirs.close()
 
     def _readable(self) -> None:
-        # Emptied before popping: what is posted in between wakes us again.
+        # Drain the socket before popping: an alert posted in between wakes us again.
         try:
             self._ours.recv(4096)
         except BlockingIOError:
@@ -72,22 +72,22 @@ class AlertPump:
 
 
 class LibtorrentSession:
-    """One session: opened once, closed once. Calls that only pass something on do nothing unless it
-    is open."""
+    """One session, opened once and closed once. Calls that only forward something do nothing unless
+    it is open."""
 
     def __init__(self, config: EngineConfig) -> None:
         self.config = config
         self.host = config.listen_host
-        """The address that it listens on."""
+        """The address on which the session listens."""
         self.port = 0
-        """The port that it listens on. 0 until it is open."""
+        """The port on which the session listens; 0 until it is open."""
         self._raw: lt.session | None = None
         self._pump: AlertPump | None = None
         self._listening: asyncio.Future[int] | None = None
         self._is_closing = False
 
     async def open(self, handlers: Handlers) -> None:
-        """Returns when it listens. Raises `port_in_use` if it cannot; close it then."""
+        """Returns once the session listens. Raises `port_in_use` if it cannot; close it then."""
         self._listening = asyncio.get_running_loop().create_future()
         try:
             self.host = await resolve(self.config.listen_host)
@@ -114,7 +114,7 @@ class LibtorrentSession:
         return self._is_closing
 
     def check_open(self) -> lt.session:
-        """The session. Raises `closing` if it isn't open, or closing already."""
+        """Returns the session. Raises `closing` if it is not open or is closing."""
         if self._raw is None or self._is_closing:
             raise TorrentdistError("closing", what="the engine")
         return self._raw
@@ -123,7 +123,7 @@ class LibtorrentSession:
         return self.check_open().add_torrent(params)
 
     def remove(self, handle: lt.torrent_handle) -> None:
-        """Takes a torrent out, and leaves its files. torrent_removed_alert tells when they are
+        """Removes a torrent and leaves its files. torrent_removed_alert reports when they are
         closed."""
         if self._raw is not None:
             self._raw.remove_torrent(handle)
@@ -136,18 +136,18 @@ class LibtorrentSession:
             self._raw.apply_settings(cast(Any, dict(settings)))
 
     def setting(self, key: str) -> int | str | bool | float:
-        """The value that libtorrent uses now."""
+        """Returns the value that libtorrent uses now."""
         value: int | str | bool | float = cast(Any, self.check_open().get_settings())[key]
         return value
 
     def ask_for_news(self) -> None:
-        """Has libtorrent post alerts with the state of changed torrents and with its counters."""
+        """Asks libtorrent to post alerts with its counters and the state of changed torrents."""
         if self._raw is not None:
             self._raw.post_torrent_updates(0)
             self._raw.post_session_stats()
 
     def begin_closing(self) -> bool:
-        """Refuses new work from now on. Returns False if it was closing already."""
+        """Refuses new work from now on. Returns False if the session was closing already."""
         was_closing, self._is_closing = self._is_closing, True
         return not was_closing
 
@@ -155,7 +155,7 @@ class LibtorrentSession:
         """Ends the session. With `disk_hangs` it stays in memory, with its sockets, until the
         process ends.
 
-        Destroying it would wait for the disk, and hold up the whole interpreter.
+        Destroying it would wait for the disk and block the whole interpreter.
         """
         pump, self._pump, self._raw = self._pump, None, None
         if pump is None:

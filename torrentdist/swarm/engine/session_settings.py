@@ -1,7 +1,7 @@
-"""The settings of our libtorrent session, each with the reason why it isn't the default.
+"""The settings of our libtorrent session, each with the reason why it differs from the default.
 
-Always: these settings are the same in every process of a cluster. Values that differ from host to
-host are in EngineConfig, or follow from the processors.
+Always: these settings are the same in every process of a cluster. Values that differ between hosts
+are in EngineConfig, or depend on the number of processors.
 Never: hold a value without a reason.
 """
 
@@ -21,30 +21,31 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.swarm.engine.request_limits import MOST_ALLOWED, MOST_ASKED
 
 DISK_IO: Final = "pread_disk_io_constructor"
-"""mmap counts a whole bundle as resident memory. posix works in the network thread, so a slow disk
-stalls every peer. pread has threads of its own, and memory bounded by max_queued_disk_bytes."""
+"""mmap counts a whole bundle as resident memory. posix works in the network thread, so that a slow
+disk stalls every peer. pread has its own threads, and memory bounded by max_queued_disk_bytes."""
 
 MiB: Final = 1024 * 1024
 SEND_BUFFER: Final = 2 * MiB
 
 
 class EngineConfig(msgspec.Struct, frozen=True):
-    """The settings of one engine that differ from host to host."""
+    """The settings of one engine that differ between hosts."""
 
     listen_host: str = "127.0.0.1"
     """0.0.0.0 or :: listens on all addresses. A specific address is also the source of our own
-    connections, because others accept us by the address that the directory names."""
+    connections, because others accept us by the address in the directory."""
     port: int = 0
-    """0: any free port."""
+    """0 means any free port."""
     upload_limit: int = 0
-    """Bytes per second, on loopback and private networks too. 0: no limit."""
+    """Bytes per second, on loopback and private networks too. 0 means no limit."""
     download_limit: int = 0
     nice: int = 0
-    """Nice value of libtorrent's threads, on top of this process's own."""
+    """Nice value of libtorrent's threads, in addition to that of this process."""
 
 
 def engine_config(swarm: SwarmConfig, listen_host: str) -> EngineConfig:
-    """The engine's settings from the configuration. `listen_host` is used if it names none."""
+    """Returns the engine's settings. `listen_host` is used if the configuration names no
+    address."""
     return EngineConfig(
         listen_host=swarm.listen or listen_host,
         port=swarm.port,
@@ -61,7 +62,7 @@ class Setting(NamedTuple):
 
 
 SETTINGS: Final[tuple[Setting, ...]] = (
-    # Peers come from the directory and nowhere else.
+    # Peers come only from the directory.
     Setting("enable_dht", False, "the directory knows the peers; nothing about a cluster leaves it"),
     Setting("enable_lsd", False, "no multicast into the host's network"),
     Setting("enable_upnp", False, "no port is opened on a router"),
@@ -69,7 +70,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("enable_ip_notifier", False, "a changed interface must not reopen the listening socket on another port"),
     Setting("listen_system_port_fallback", False, "a port that is taken is an error, not another port"),
     Setting("max_retry_port_bind", 0, "a port that is taken is an error, not another port"),
-    # One TCP connection between two hosts, plain.
+    # Two hosts share one TCP connection, without encryption.
     Setting("enable_outgoing_utp", False, "uTP alone makes a loopback transfer 30 times slower"),
     Setting("enable_incoming_utp", False, "uTP alone makes a loopback transfer 30 times slower"),
     Setting("in_enc_policy", int(lt.enc_policy.disabled), "it is obfuscation and costs a handshake"),
@@ -77,7 +78,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("allow_multiple_connections_per_ip", True, "several peers of one host, as in dev, or behind one address"),
     Setting("allow_multiple_connections_per_pid", False, "two peers that dial each other keep one connection"),
     Setting("rate_limit_ip_overhead", False, "a limit means the bytes of the protocol, as an operator measures them"),
-    # Connecting.
+    # connecting
     Setting("min_reconnect_time", 1, "60 s by default; a peer that was not ready yet is dialled again at once"),
     Setting("listen_queue_size", 512, "5 by default; hundreds of hosts dial a seeder in the same moment"),
     Setting("connections_limit", 4000, "200 by default is less than the hosts of a cluster"),
@@ -91,12 +92,12 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     ),
     Setting("tick_interval", 100, "500 ms by default show in every connection; each tick costs whatever is idle too"),
     Setting("close_redundant_connections", False, "peers whose wanted pieces are complete will need each other later"),
-    # Sharing.
+    # sharing
     Setting("unchoke_slots_limit", -1, "every host of a cluster is wanted to be done; nobody has to earn its bytes"),
     Setting("send_redundant_have", True, "the default, and needed: a seeder learns by it that a peer is complete"),
     Setting("seed_time_limit", -1, "how long something is seeded is not for libtorrent to decide"),
     Setting("share_ratio_limit", -1, "how long something is seeded is not for libtorrent to decide"),
-    # Keeping the link full.
+    # keeping the link full
     Setting("send_buffer_watermark", SEND_BUFFER, "the disk is asked early enough to keep a 10 Gbit/s link full"),
     Setting("send_buffer_low_watermark", 512 * 1024, "the same for a transfer that has just begun"),
     Setting("send_buffer_watermark_factor", 150, "the same while the rate is still rising"),
@@ -106,13 +107,13 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting(
         "whole_pieces_threshold", 0, "20 s by default: a fast peer is asked for neighbours, whatever their priority"
     ),
-    # Disk.
+    # disk
     Setting(
         "max_queued_disk_bytes", 4 * MiB, "bounds the memory of a download, which overshoots it; more was not faster"
     ),
     Setting("file_pool_size", 256, "40 by default open and close the files of a bundle of small ones all the time"),
     Setting("checking_mem_usage", 256, "blocks of 16 KiB held while checking"),
-    # Limits that a large bundle must not meet.
+    # limits, set high enough for large bundles
     Setting("max_piece_count", 1 << 21, "as many pieces as a metafile of ours may have"),
     Setting("alert_queue_size", 100_000, "2000 by default drop alerts when a master starts 500 seeds at once"),
 )
@@ -124,7 +125,8 @@ ALERTS: Final = (
     | lt.alert_category.connect
     | lt.alert_category.ip_block
 )
-"""Nothing for each block or piece: the interpreter would be busy with it."""
+"""The alerts that we receive. None for each block or piece, which would keep the interpreter
+busy."""
 
 
 def listen_interface(host: str, port: int) -> str:
@@ -137,24 +139,24 @@ def port_in_use(config: EngineConfig, detail: str) -> TorrentdistError:
 
 
 def user_agent(port: int) -> str:
-    """Tells the others our listening port: the remote port of a connection that they accept says
-    nothing."""
+    """Returns a client name that contains our listening port. The remote port of an accepted
+    connection does not reveal it."""
     return f"torrentdist/{torrentdist.__version__} ({port})"
 
 
 def port_of_user_agent(client: bytes) -> int | None:
-    """The listening port that a peer of ours told, or None."""
+    """Returns the listening port in a peer's client name, or None."""
     name, _, rest = client.partition(b" (")
     digits = rest.removesuffix(b")")
     return int(digits) if name.startswith(b"torrentdist/") and digits.isdigit() and len(digits) < 6 else None
 
 
 def one_port(host: str) -> int:
-    """A free port for all addresses of this machine. 0 for a specific address, where libtorrent
-    finds one.
+    """Returns a free port for all addresses of this machine, or 0 for a specific address, where
+    libtorrent finds one.
 
-    On all addresses, libtorrent takes another port for each, and only one of those is told to the
-    others.
+    Given port 0 on all addresses, libtorrent takes a different port for each address, and reports
+    only one of them.
     """
     address = ipaddress.ip_address(host)
     if not address.is_unspecified:
@@ -164,12 +166,12 @@ def one_port(host: str) -> int:
 
 
 def disk_threads(processors: int) -> dict[str, int]:
-    """The numbers of threads for the disk. The defaults are 10 and 1.
+    """Returns the numbers of threads for the disk. The defaults are 10 and 1.
 
-    libtorrent wakes all of them for every block: of 48 hosts on two processors, each had 2,900
-    turns for its disk threads with 4 and 2 of them, and 1,500 with 2 and 1. A single thread would
-    wait for a disk that hangs. A single one for hashing is too few to check old content where there
-    are processors for more.
+    libtorrent wakes all of them for every block. With 48 hosts on two processors, the disk threads
+    of each host woke 2,900 times with 4 and 2 threads, and 1,500 times with 2 and 1. A single I/O
+    thread would wait for a hanging disk. A single hashing thread is too slow for checking old
+    content where there are more processors.
     """
     return {"aio_threads": min(max(2, processors), 4), "hashing_threads": 2 if processors >= 4 else 1}
 
@@ -183,8 +185,8 @@ def session_params(config: EngineConfig, host: str) -> lt.session_params:
     if not ipaddress.ip_address(host).is_unspecified:
         pack["outgoing_interfaces"] = host
     if config.upload_limit:
-        # libtorrent waits until the limit allows all that the buffer holds: more than a tick's
-        # worth comes in bursts.
+        # libtorrent waits until the limit allows everything in the buffer: more than one tick's
+        # data would be sent in bursts.
         tick = min(SEND_BUFFER, max(32 * 1024, config.upload_limit // 16))
         pack["send_buffer_watermark"] = pack["send_buffer_low_watermark"] = tick
     pack["upload_rate_limit"] = config.upload_limit
@@ -195,9 +197,9 @@ def session_params(config: EngineConfig, host: str) -> lt.session_params:
 
 
 def limit_everybody(session: lt.session) -> None:
-    """Makes the session's rate limits hold for every address.
+    """Makes the session's rate limits apply to every address.
 
-    libtorrent puts loopback and private addresses into a class of its own without limits.
+    By default libtorrent exempts loopback and private addresses.
     """
     everybody = 1 << session.global_peer_class_id
     classes = lt.ip_filter()

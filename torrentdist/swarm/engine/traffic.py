@@ -1,9 +1,9 @@
-"""Counts what an engine moves: how fast, and whether it came from masters, other peers or this
-disk.
+"""Measures an engine's traffic: how fast, and whether content came from masters, from other peers
+or from this disk.
 
-Always: masters + peers + local is exactly what is on this host. The counters of the connections are
-used only as a proportion, because they include bytes that were fetched twice, and lack what a peer
-sent after the last look.
+Always: masters + peers + local is exactly what is on this host. The counters of connections are
+only used as a proportion, because they include bytes that were fetched twice and lack what a peer
+sent after the last reading.
 Pure: no I/O, no clock, no libtorrent.
 """
 
@@ -20,8 +20,8 @@ Endpoint = tuple[str, int]
 
 
 class EngineStatistics(msgspec.Struct, frozen=True):
-    """Bytes moved by a whole engine, and bytes per second between this picture and the one
-    before."""
+    """The traffic of a whole engine: bytes so far, and bytes per second since the previous
+    reading."""
 
     torrents: int = 0
     peers: int = 0
@@ -30,11 +30,13 @@ class EngineStatistics(msgspec.Struct, frozen=True):
     upload_rate: float = 0.0
     download_rate: float = 0.0
     at: float = 0.0
-    """Monotonic seconds at which the picture was made."""
+    """Time of the reading (monotonic)."""
 
 
-def later(before: EngineStatistics, counters: Mapping[str, int], torrents: int, now: float) -> EngineStatistics:
-    """The picture that follows `before`, from libtorrent's session counters."""
+def next_statistics(
+    before: EngineStatistics, counters: Mapping[str, int], torrents: int, now: float
+) -> EngineStatistics:
+    """Returns the statistics that follow `before`, from libtorrent's session counters."""
     passed = max(now - before.at, 1e-3)
     uploaded, downloaded = counters["net.sent_payload_bytes"], counters["net.recv_payload_bytes"]
     return EngineStatistics(
@@ -49,31 +51,33 @@ def later(before: EngineStatistics, counters: Mapping[str, int], torrents: int, 
 
 
 class TransferPace(msgspec.Struct, frozen=True):
-    """How fast one bundle moves."""
+    """How fast one bundle is transferred."""
 
     rate: float
-    """Bytes per second, in or out, of the last few seconds."""
+    """Bytes per second, in or out, during the last few seconds."""
     peers: int
     left: int
-    """Bytes still to come, as far as this engine knows."""
+    """Bytes still missing, as far as this engine knows."""
 
 
 class SeenPeer(msgspec.Struct, frozen=True):
-    """One connection as it was last seen."""
+    """One connection as last seen."""
 
     remote: Endpoint
     listening: int | None
-    """The port that the peer says it listens on. An incoming connection has another remote port."""
+    """The port on which the peer says that it listens. The remote port of an incoming connection
+    differs from it."""
     received: int
-    """Payload bytes that came over this connection."""
+    """Payload bytes received over this connection."""
     sent: int = 0
 
 
-def ours_alone(seen: Iterable[SeenPeer], everybody: Iterable[SeenPeer]) -> set[str]:
-    """The addresses in `seen` where only peers of ours run, which tell the port they listen on.
+def own_hosts(seen: Iterable[SeenPeer], everybody: Iterable[SeenPeer]) -> set[str]:
+    """Returns the addresses in `seen` at which only our own peers run. These tell the port on which
+    they listen.
 
-    A connection that has exchanged nothing yet doesn't count as a stock client: it may be one of
-    ours that has not told its port so far.
+    A connection without traffic does not count as a stock client: it may be one of ours that has
+    not told its port yet.
     """
     others = {peer.remote[0] for peer in everybody if peer.listening is None and (peer.received or peer.sent)}
     return {peer.remote[0] for peer in seen if peer.listening is not None} - others
@@ -82,23 +86,24 @@ def ours_alone(seen: Iterable[SeenPeer], everybody: Iterable[SeenPeer]) -> set[s
 class _Line(msgspec.Struct):
     peer: SeenPeer
     before: int = 0
-    """Bytes that earlier connections from the same remote port brought."""
+    """Bytes from earlier connections with the same remote port."""
 
 
 class SourceLedger:
-    """What each peer of one transfer has sent, and what role it has."""
+    """What each peer of one transfer has sent, and the peer's role."""
 
     def __init__(self) -> None:
         self._roles: dict[Endpoint, PeerRole] = {}
         self._lines: dict[Endpoint, _Line] = {}
 
     def learn(self, peers: Iterable[PeerAddress]) -> None:
-        """Notes the roles that the directory names. They stay known when a peer has left it."""
+        """Records the roles that the directory names. They stay known after a peer has left the
+        directory."""
         for peer in peers:
             self._roles[peer.host, peer.port] = peer.role
 
     def record(self, peers: Iterable[SeenPeer]) -> None:
-        """Notes the counters of the open connections. What ended connections brought stays
+        """Records the counters of the open connections. The bytes of ended connections stay
         counted."""
         for peer in peers:
             line = self._lines.setdefault(peer.remote, _Line(peer))
@@ -107,10 +112,10 @@ class SourceLedger:
             line.peer = peer
 
     def role_of(self, peer: SeenPeer) -> PeerRole | None:
-        """The role of the peer that listens there.
+        """Returns the role of this peer.
 
-        A peer that doesn't tell its port (a stock client) is known by its host, if all peers known
-        there have the same role.
+        A peer that does not tell its port (a stock client) gets the role of its host's peers, if
+        they all have the same role.
         """
         host, port = peer.remote
         for candidate in (port, peer.listening):
@@ -122,7 +127,8 @@ class SourceLedger:
         return roles.pop() if len(roles) == 1 else None
 
     def origins(self) -> dict[Endpoint, int]:
-        """Payload bytes by the endpoint that the sender listens on, as far as that is known."""
+        """Returns the payload bytes by the endpoint on which the sender listens, as far as it is
+        known."""
         found: dict[Endpoint, int] = {}
         for line in self._lines.values():
             host, port = line.peer.remote

@@ -1,9 +1,9 @@
-"""One bundle in the engine: fetched or seeded, with an immutable picture of its progress.
+"""One bundle in the engine, being fetched or seeded, with an immutable view of its progress.
 
-Always: it counts as done only when every piece is verified and libtorrent has written all of it to
+Always: it counts as done only when every piece is verified and libtorrent has written everything to
 the files. A failed transfer stays failed and is never written to again.
 Never: publish or delete anything.
-Longer than most files, because this one object hears all of libtorrent's news about a torrent.
+Longer than most files, because this one object handles all of libtorrent's events about a torrent.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ class Owner(Protocol):
         """Whether the engine itself listens there."""
 
     def refresh(self) -> None:
-        """Asks libtorrent for news, unless the last are fresh."""
+        """Asks libtorrent for news, unless the last news is recent."""
 
 
 class Transfer:
-    """Made by the engine. Other code looks at it, names peers to it, and waits for it."""
+    """Created by the engine. Other code reads its state, adds peers, and waits for its end."""
 
     def __init__(self, meta: Metafile, save_dir: Path, owner: Owner, *, phase: TransferPhase) -> None:
         self.meta = meta
@@ -62,14 +62,13 @@ class Transfer:
         self._settled = asyncio.Event()
         self._error: TorrentdistError | None = None
         self._local: int | None = None
-        """Bytes that were on disk before. None: libtorrent still checks."""
+        """Bytes that were on disk before. None while libtorrent still checks."""
         self._only_seeds_since: float | None = None
         self._limit = 0
         self._flushes = 0
-        """Answers to flush_cache that are still to come."""
+        """Number of pending answers to flush_cache."""
         self._finishing: set[str] | None = None
-        """Answers that are awaited between the last piece and being done. None: pieces are
-        missing."""
+        """Pending answers between the last piece and the end. None while pieces are missing."""
         seeding = phase is TransferPhase.SEEDING
         self._view = TransferView(
             digest=meta.digest, phase=phase, size=meta.size, done=meta.size if seeding else 0, eta=None
@@ -79,7 +78,7 @@ class Transfer:
             self._count_sources()
             self._settled.set()
 
-    # For everybody.
+    # public interface
 
     @property
     def digest(self) -> Digest:
@@ -95,46 +94,46 @@ class Transfer:
 
     @property
     def at_rest(self) -> bool:
-        """Whether nothing is fetched or sent, and no connection is to be closed."""
+        """Whether nothing is transferred, and no connection is to be closed."""
         return not (self.active or self.wants_to_part or self._view.rate or self._view.upload_rate)
 
     def view(self) -> TransferView:
-        """The last picture, about a second old at most while something is fetched. Asking for it
-        renews it."""
+        """Returns the last view, at most about a second old while a fetch runs, and renews it in
+        the background."""
         self._owner.refresh()
         return self._view
 
     async def wait_done(self) -> None:
-        """Returns when every piece is verified and in the files, so that a sync makes it durable.
+        """Returns once every piece is verified and in the files, so that a sync makes it durable.
 
-        Raises the error if that won't happen.
+        Raises the transfer's error if that will not happen.
         """
         await self._settled.wait()
         if self._error is not None:
             raise TorrentdistError(self._error.code, **self._error.fields)
 
     def add_peers(self, peers: Sequence[PeerAddress]) -> None:
-        """Dials members of the swarm that aren't connected. Name them again after a failure, as
+        """Dials members of the swarm that are not connected. Add them again after a failure, as
         often as you like."""
         self._peers.learn(peers)
         self.dial([(peer.host, peer.port) for peer in peers])
         self._count_sources()
 
     def origins(self) -> dict[Endpoint, int]:
-        """Payload bytes by the peer that sent them."""
+        """Returns the payload bytes by the peer that sent them."""
         return self._peers.origins()
 
     def limit(self, rate: int) -> None:
-        """Receives `rate` bytes per second at most, on private networks too. 0: as many as the
-        engine may."""
+        """Limits reception to `rate` bytes per second, on private networks too. 0 removes the
+        limit."""
         changed, self._limit = rate != self._limit, rate
         if changed and self._handle is not None:
-            with contextlib.suppress(RuntimeError):  # the torrent may have left the session
+            with contextlib.suppress(RuntimeError):  # The torrent may have left the session.
                 self._handle.set_download_limit(rate)
 
     def run_from(self, piece: int, most: int) -> int:
-        """The number of verified pieces in a row from this one on, `most` at most. They may not be
-        in the files yet."""
+        """Returns the number of consecutive verified pieces from this one on, at most `most`. They
+        may not be in the files yet."""
         seeding = self.phase is TransferPhase.SEEDING
         return most if seeding else self._pieces.run_from(piece, most, self._handle)
 
@@ -142,7 +141,7 @@ class Transfer:
         """Fetches this piece before all others, because a reader on this host waits for it."""
         self._pieces.hurry(piece, self._handle if self.active else None)
 
-    # The conductor's plan.
+    # conductor's plan
 
     @property
     def placed(self) -> bool:
@@ -155,26 +154,27 @@ class Transfer:
 
     @property
     def conducted(self) -> bool:
-        """Whether its priorities follow the plan, or still have to be taken back."""
+        """Whether its priorities follow the plan, or still have to be reset."""
         return self.active and (self.placed or bool(self._pieces.priorities))
 
     @property
     def priorities(self) -> list[int]:
-        """The priorities of the pieces that libtorrent was last given."""
+        """The piece priorities last given to libtorrent."""
         return self._pieces.priorities
 
     def take_place(self, place: SwarmPlace | None) -> None:
-        """Follows the conductor's plan from now on. None: there is nobody to share with."""
+        """Follows the conductor's plan from now on. None means that there is no other receiver to
+        share with."""
         if self._pieces.take_place(place):
             self.conduct()
 
     def conduct(self) -> None:
-        """Looks at what the peers have, and sets the priorities by it. Waits a moment for the
-        network thread."""
+        """Sets the priorities according to what the peers have now. Waits briefly for the network
+        thread."""
         if self.conducted and self._handle is not None and self._finishing is None:
             self._pieces.arrange(self._handle)
 
-    # For the engine.
+    # interface for the engine
 
     @property
     def handle(self) -> lt.torrent_handle | None:
@@ -184,7 +184,7 @@ class Transfer:
         return self._peers.endpoints()
 
     def added(self, handle: lt.torrent_handle, *, local: int | None) -> None:
-        """Notes that it is in the session. `local` bytes of it were there before, if that is
+        """Records that the transfer is in the session. `local` bytes were here before, if that is
         known."""
         self._handle = handle
         self._local = local if self._local is None else self._local
@@ -192,13 +192,13 @@ class Transfer:
             handle.set_download_limit(self._limit)
 
     def dial(self, endpoints: Iterable[Endpoint]) -> None:
-        """Connects to those of these peers that it knows and needs."""
+        """Connects to the given peers that the directory has named and that the transfer needs."""
         wanted = self._peers.worth_dialling(endpoints, seeding=self.phase is TransferPhase.SEEDING)
         if wanted and self.phase is not TransferPhase.FAILED:
             self.meet(wanted)
 
     def meet(self, endpoints: Iterable[Endpoint]) -> None:
-        """Connects to these peers, known or not."""
+        """Connects to these peers, whether or not the directory has named them."""
         if self._handle is not None:
             connections.dial(self._handle, endpoints)
 
@@ -208,7 +208,8 @@ class Transfer:
         return TransferPace(rate=max(view.rate, view.upload_rate), peers=view.peers, left=left)
 
     def seen_peers(self) -> list[SeenPeer]:
-        """The open connections. Call it from a thread: it waits for libtorrent's network thread."""
+        """Returns the open connections. Call it in a thread: it waits for libtorrent's network
+        thread."""
         return connections.seen_peers(self._handle)
 
     def count_peers(self, seen: Iterable[SeenPeer]) -> None:
@@ -216,32 +217,32 @@ class Transfer:
         self._count_sources()
 
     def save(self) -> None:
-        """Has what arrived written to the files, so that a kill -9 loses little of it.
+        """Writes what has arrived to the files, so that a kill -9 loses little of it.
 
-        libtorrent keeps up to max_queued_disk_bytes in memory for as long as it likes.
+        libtorrent alone keeps up to max_queued_disk_bytes in memory indefinitely.
         """
         if self.active and self._finishing is None and self._flushes == 0 and self._handle is not None:
             self._flush(self._handle)
 
     @property
     def wants_to_part(self) -> bool:
-        """Whether all of its peers are complete, as it is."""
+        """Whether this transfer and all of its peers are complete."""
         return self._only_seeds_since is not None
 
     def part(self) -> None:
-        """Disconnects peers that have long been complete. Otherwise every host keeps a connection
-        per bundle."""
+        """Disconnects peers that have long been complete. Otherwise every host would keep a
+        connection per bundle."""
         if self._only_seeds_since is None or time.monotonic() - self._only_seeds_since < PART_SECS:
             return
-        with contextlib.suppress(RuntimeError):  # the torrent may have left the session
+        with contextlib.suppress(RuntimeError):  # The torrent may have left the session.
             if self._handle is not None and (status := self._handle.status(0)).num_peers == status.num_seeds:
-                # There is no other way to disconnect a peer.
+                # libtorrent has no other way to disconnect a peer.
                 self._handle.pause()
                 self._handle.resume()
                 self._only_seeds_since = None
 
     def fail(self, error: TorrentdistError) -> None:
-        """Ends it for good with this error. Only the first counts."""
+        """Fails the transfer permanently with this error. Only the first error counts."""
         if self.phase is TransferPhase.FAILED:
             return
         self._error, self._only_seeds_since = error, None
@@ -253,7 +254,7 @@ class Transfer:
                 self._handle.pause()
         self._settled.set()
 
-    # News from libtorrent.
+    # libtorrent's events
 
     def on_status(self, status: lt.torrent_status) -> None:
         if self.phase is TransferPhase.FAILED:
@@ -263,9 +264,9 @@ class Transfer:
         if self._local is None and not checking:
             self._local = max(0, done - status.total_payload_download)
         if self._finishing is not None:
-            # The answer may be older than the last piece. If it never names all pieces, the
-            # transfer ends by its deadline: libtorrent calls a torrent with holes finished if
-            # nobody wants them.
+            # The answer may predate the last piece. If it never reports all pieces, the transfer
+            # ends by its deadline: libtorrent considers a torrent with missing pieces finished if
+            # none of them has a priority.
             if status.num_pieces >= self.meta.num_pieces:
                 self._await_less("status")
         elif self.active:
@@ -287,10 +288,10 @@ class Transfer:
         self._count_sources()
 
     def on_finished(self) -> None:
-        """Every wanted piece is verified: flushes libtorrent's cache to the files and reads the
-        last counters.
+        """Handles the last wanted piece: flushes libtorrent's cache to the files, and reads the
+        final counters.
 
-        Comes again after pieces that nobody wanted before.
+        It is called again after pieces that had no priority before.
         """
         if not self.active or self._handle is None or (self._finishing is not None and "status" not in self._finishing):
             return
@@ -300,8 +301,8 @@ class Transfer:
         self._flush(self._handle)
 
     def on_flushed(self) -> None:
-        """libtorrent also flushes by itself when the last piece is there, so one more of these
-        comes."""
+        """Handles an answer to flush_cache. libtorrent also flushes by itself after the last piece,
+        so there may be one more."""
         self._flushes = max(0, self._flushes - 1)
         if self._flushes == 0:
             self._await_less("flush")
@@ -310,7 +311,7 @@ class Transfer:
         self._view = self._changed(hash_failures=self._view.hash_failures + 1)
 
     def on_left_seeding(self) -> None:
-        """libtorrent found that files which were complete are so no more."""
+        """Fails the transfer: libtorrent found that complete files are not complete any more."""
         if self.phase is TransferPhase.SEEDING:
             self.fail(TorrentdistError("corrupt", path=str(self.save_dir), detail="its files were changed or removed"))
 

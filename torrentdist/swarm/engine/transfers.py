@@ -1,7 +1,7 @@
-"""The transfers of one engine, and the way from libtorrent's alerts to each of them.
+"""The transfers of one engine, and the dispatch of libtorrent's alerts to them.
 
-Always: a transfer is found by its digest, and by the hash that libtorrent names in alerts. The two
-are equal today, but only `wire_hash` and the table here rely on it. Removing ends within a
+Always: a transfer is found by its digest, and by the hash that libtorrent uses in alerts. The two
+are equal today, but only `wire_hash` and the table here rely on that. A removal ends within a
 deadline.
 Never: delete files, or touch the session except to add and remove torrents.
 """
@@ -24,7 +24,7 @@ REMOVE_SECS: Final = 30.0
 """How long libtorrent may take to close the files of a transfer."""
 
 WireHash = NewType("WireHash", str)
-"""The v2 info-hash that peers name to each other, as libtorrent knows it."""
+"""The v2 info-hash that peers exchange, as libtorrent knows it."""
 
 
 def wire_hash(hashes: lt.info_hash_t) -> WireHash:
@@ -32,14 +32,14 @@ def wire_hash(hashes: lt.info_hash_t) -> WireHash:
 
 
 class Transfers:
-    """Everything that the engine takes part in. Called in the event loop only."""
+    """All transfers of the engine. Call it only in the event loop."""
 
     def __init__(self, session: LibtorrentSession, tell: Callable[[Fact], None]) -> None:
         self._session = session
         self._tell = tell
         self._by_digest: dict[Digest, Transfer] = {}
         self._awake: dict[Digest, Transfer] = {}
-        """Transfers that may not be at rest."""
+        """Transfers that may be active."""
         self._digests: dict[WireHash, Digest] = {}
         self._removals: dict[Digest, asyncio.Future[None]] = {}
 
@@ -50,23 +50,22 @@ class Transfers:
         return self._by_digest.get(digest)
 
     def all(self, but: Set[Digest] = frozenset()) -> list[Transfer]:
-        """All transfers, without those of the digests in `but`."""
+        """Returns all transfers, except those of the digests in `but`."""
         return [self._by_digest[d] for d in self._by_digest.keys() - but] if but else list(self._by_digest.values())
 
     def moving(self) -> list[Transfer]:
-        """The transfers that aren't at rest. Costs nothing for the many bundles that nobody
-        fetches."""
+        """Returns the active transfers. The cost does not depend on the number of idle bundles."""
         self._awake = {digest: transfer for digest, transfer in self._awake.items() if not transfer.at_rest}
         return list(self._awake.values())
 
     def enter(self, transfer: Transfer) -> None:
-        """Takes in a transfer, which may be added to the session later."""
+        """Registers a transfer, which may be added to the session later."""
         self._by_digest[transfer.digest] = transfer
         self._note_movement(transfer)
 
     def add(self, transfer: Transfer, params: lt.add_torrent_params, *, local: int | None) -> None:
-        """Adds it to the session with the peers that it knows. It fails if libtorrent refuses
-        it."""
+        """Adds a transfer to the session, with its known peers. The transfer fails if libtorrent
+        refuses it."""
         params.peers = transfer.endpoints()
         try:
             handle = self._session.add(params)
@@ -77,21 +76,22 @@ class Transfers:
             transfer.added(handle, local=local)
 
     def name(self, wire: WireHash, digest: Digest) -> None:
-        """Notes that alerts about `wire` are about this digest."""
+        """Records that alerts about `wire` concern this digest."""
         self._digests[wire] = digest
 
     def digest_of(self, wire: WireHash) -> Digest | None:
-        """The digest that this hash stands for. None for a torrent that isn't ours any more."""
+        """Returns the digest for this hash, or None for a torrent that is no longer ours."""
         return self._digests.get(wire)
 
     def known_digest(self, alert: lt.torrent_alert) -> Digest | None:
-        """The digest of a peer's alert. None if the connection named no torrent, or the torrent is
-        gone."""
+        """Returns the digest of a peer's alert. None if the connection named no torrent, or the
+        torrent is gone."""
         digest = self.digest_of(wire_hash(alert.handle.info_hashes())) if alert.handle.is_valid() else None
         return digest if digest in self._by_digest else None
 
     async def remove(self, digest: Digest) -> None:
-        """Returns when it is out of the session and its files are closed. The files stay."""
+        """Returns once the transfer is out of the session and its files are closed. The files
+        stay."""
         transfer = self._by_digest.pop(digest, None)
         self._awake.pop(digest, None)
         if transfer is not None:
@@ -153,7 +153,8 @@ class Transfers:
         digest = self.digest_of(wire)
         if digest is None:
             return
-        if digest not in self._by_digest:  # it may have been added anew, after a removal that took too long
+        # It may have been added again, after a removal that took too long.
+        if digest not in self._by_digest:
             del self._digests[wire]
         if (removal := self._removals.pop(digest, None)) is not None and not removal.done():
             removal.set_result(None)

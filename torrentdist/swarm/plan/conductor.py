@@ -1,9 +1,11 @@
-"""Decides which pieces a receiver fetches first, so that a broadcast takes about one link time.
+"""Decides which pieces a receiver fetches first, so that a broadcast takes about the time that one
+link needs.
 
-Always: a piece that only holders have is fetched from them by the one receiver whose share it is
-in. A receiver that falls behind gives pieces away; one that is done helps the others. When nothing
-moves, everybody fetches everything, so that no plan can keep a swarm from finishing.
-Never: I/O, reading a clock, or trusting the plan more than what the receiver sees.
+Always: a piece that only holders have is fetched from them by one receiver, the one whose share
+contains it. A receiver that falls behind gives pieces away; a receiver that has finished its share
+helps others. When nothing moves, every receiver fetches everything, so that no plan can prevent a
+swarm from finishing.
+Never: do I/O, read a clock, or trust the plan more than what the receiver sees.
 """
 
 from __future__ import annotations
@@ -20,54 +22,55 @@ from torrentdist.model.ids import PeerId
 from torrentdist.swarm.plan.request_window import BLOCK, window
 
 OWN: Final = 7
-"""libtorrent's highest priority: the next pieces of the receiver's own share."""
+"""libtorrent's highest priority, for the next pieces of the receiver's own share."""
 FOLLOWS: Final = 6
-"""The rest of its share, and pieces taken over from the end of another share."""
+"""For the rest of the own share, and for pieces taken over from the end of another share."""
 PLAIN: Final = 4
 LATER: Final = 1
-"""Pieces of other shares. Never 0: libtorrent calls a torrent finished when no missing piece has a
-priority."""
+"""For pieces of other shares. Never 0: libtorrent considers a torrent finished when no missing
+piece has a priority."""
 RESHARE_SECS: Final = 0.5
-"""After this long without a piece leaving the holders, helpers take over the last ones too. It is
-longer if the holders need longer to send what each receiver has asked for."""
+"""If no piece leaves the holders for this long, helpers take over the last pieces too. The wait is
+longer if the holders need longer to send what each receiver has requested."""
 LONGEST_RESHARE_SECS: Final = 10.0
-"""The most that RESHARE_SECS can become: a fetch that gets nothing for a minute is given up."""
+"""The longest such wait: a fetch that receives nothing for a minute is given up."""
 STALLS: Final = 4
-"""After this many times that wait, the plan is over and everybody fetches everything."""
+"""After this many such waits the plan is over, and every receiver fetches everything."""
 SHARES: Final = 24
-"""Receivers with a share. The others get their pieces from these alone: a holder that serves
+"""Most receivers with a share. All others get their pieces from these: a holder that serves
 hundreds at a time finishes no piece early."""
 CLASSES: Final = 2048
-"""Pieces are shared out by their number modulo this."""
+"""The class of a piece is its number modulo this. Shares are made of classes."""
 BEHIND: Final = 2
-"""A receiver with this many pieces more left than the average gives the surplus away. Some
-connections carry half of what others carry for as long as a transfer takes."""
+"""A receiver with this many more pieces left than the average gives the surplus away. Some
+connections carry half as much as others for a whole transfer."""
 SCATTER: Final = 2654435761
 LOOK_SECS: Final = 0.1
 LOOK_SECS_PER_PIECE: Final = 0.0001
-"""A look costs about 1 µs for each piece, so this bounds it to about a hundredth of a processor."""
+"""A look takes about 1 µs per piece, so this limits it to about a hundredth of a processor."""
 NEWS: Final = 8
 """Look again after this many new pieces, ..."""
 PART: Final = 64
-"""... or after this part of all pieces, if that is fewer, ..."""
+"""... or after this fraction of all pieces (1 / PART), if that is fewer, ..."""
 LONGEST_LOOK_SECS: Final = 0.5
 """... or after this time at the latest."""
 IDLE_LOOK_SECS: Final = 1.0
-"""The same for receivers without a share: they ask no holder, and follow rarest first alone."""
+"""The interval for receivers without a share: they ask no holder, and fetch the rarest pieces
+first."""
 SLOW: Final = 0.4
-"""A receiver is slow if its pace is less than this part of the median receiver's."""
+"""A receiver is slow if its pace is below this fraction of the median receiver's."""
 TELLING: Final = 0.03
-"""Nobody is called slow before the median receiver has this part of the bundle."""
+"""No receiver counts as slow before the median receiver has this fraction of the bundle."""
 SETTLED_SECS: Final = 1.5
 """A receiver that arrived more recently may still be connecting."""
 JUDGED_SECS: Final = 3.0
-"""Nobody is called slow earlier: on busy processors the first pieces come late, and what is known
-of them is a second old."""
+"""No receiver counts as slow before this: on busy processors the first pieces arrive late, and the
+known progress is a second old."""
 
 
 class PlanPlace(msgspec.Struct, frozen=True):
-    """A receiver's place in the plan: number `number` of `receivers`. Numbers from SHARES on have
-    no share."""
+    """A receiver's place in the plan: number `number` of `receivers`. From number SHARES on, a
+    receiver has no share."""
 
     number: int
     receivers: int
@@ -96,17 +99,17 @@ class Progress(msgspec.Struct, frozen=True):
 @cache
 def owners(shares: int) -> Sequence[int]:
     """Maps each class of pieces to the receiver that fetches it from the holders."""
-    whose = [0] * CLASSES
+    owner_of = [0] * CLASSES
     for number, classes in enumerate(_classes(shares)):
         for each in classes:
-            whose[each] = number
-    return whose
+            owner_of[each] = number
+    return owner_of
 
 
 @cache
 def _classes(shares: int) -> Sequence[Sequence[int]]:
-    """The classes of each receiver. A newcomer takes a little from everybody and nothing else
-    changes hands, so that requests under way stay valid."""
+    """Returns the classes of each receiver. A newcomer takes a little from every other receiver and
+    nothing else moves, so that current requests stay valid."""
     if shares <= 1:
         return [range(CLASSES)]
     before = [list(classes) for classes in _classes(shares - 1)]
@@ -117,8 +120,8 @@ def _classes(shares: int) -> Sequence[Sequence[int]]:
 
 
 def look_secs(pieces: int, pace: float, *, has_share: bool = True) -> float:
-    """Seconds until the next look at the peers' pieces, from the number of pieces and their rate of
-    arrival."""
+    """Returns the seconds until the next look at the peers' pieces, from the number of pieces and
+    their rate of arrival."""
     if not has_share:
         return max(IDLE_LOOK_SECS, pieces * LOOK_SECS_PER_PIECE)
     news = min(min(NEWS, pieces / PART) / pace, LONGEST_LOOK_SECS) if pace else 0.0
@@ -129,8 +132,8 @@ def places_of(lacking: Mapping[PeerId, Progress], expected: Iterable[PeerId]) ->
     """Gives every receiver a place: the expected ones in their order, then the others in the order
     of `lacking`.
 
-    Newcomers are appended, so that they don't move anybody. Slow receivers get places without a
-    share. A receiver that is alone gets none, since there is nobody to share with.
+    Newcomers are appended, so that they move no other receiver. Slow receivers get places without a
+    share. A single receiver gets no place, since there is no other to share with.
     """
     slow = _slow(lacking)
     quick = [peer for peer in dict.fromkeys([*expected, *lacking]) if peer not in slow]
@@ -152,23 +155,23 @@ def _slow(lacking: Mapping[PeerId, Progress]) -> set[PeerId]:
 
 
 class SwarmView(msgspec.Struct, frozen=True):
-    """What a receiver sees of its swarm."""
+    """A receiver's view of its swarm."""
 
     have: Sequence[bool]
     copies: Sequence[int]
-    """How many connected peers have each piece."""
+    """The number of connected peers that have each piece."""
     seeds: int
-    """Connected peers that have everything."""
+    """The number of connected peers that have everything."""
     piece_length: int
     received: int = 0
-    """Bytes so far, including pieces that are not complete yet."""
+    """Bytes so far, including incomplete pieces."""
 
 
 class Conductor(msgspec.Struct):
     """One receiver's part in one swarm.
 
-    It remembers how many pieces have left the holders since it began, and when the last one did.
-    That is how it estimates what the holders can give.
+    It counts the pieces that have left the holders since it started, and remembers when the last
+    one did. From this it estimates how fast the holders can send.
     """
 
     place: PlanPlace | None = None
@@ -176,18 +179,18 @@ class Conductor(msgspec.Struct):
     _moved_at: float = 0.0
     _fresh: int = -1
     _left: int = 0
-    """Pieces that have left the holders."""
+    """Number of pieces that have left the holders."""
     _received: int = 0
 
-    def priorities(self, sight: SwarmView, now: float) -> list[int]:
-        """The priority of every piece for libtorrent."""
-        fresh = [p for p, copies in enumerate(sight.copies) if copies <= sight.seeds and not sight.have[p]]
-        self._look(len(fresh), sight.received, now)
-        wanted = [PLAIN] * len(sight.copies)
+    def priorities(self, view: SwarmView, now: float) -> list[int]:
+        """Returns libtorrent's priority of every piece."""
+        fresh = [p for p, copies in enumerate(view.copies) if copies <= view.seeds and not view.have[p]]
+        self._look(len(fresh), view.received, now)
+        wanted = [PLAIN] * len(view.copies)
         place = self.place
-        if place is None or not fresh or not sight.seeds:
+        if place is None or not fresh or not view.seeds:
             return wanted
-        under_way = max(1, window(place.receivers) * BLOCK // sight.piece_length)
+        under_way = max(1, window(place.receivers) * BLOCK // view.piece_length)
         shares = _shares(fresh, place)
         patience = self._patience(sum(min(len(left), under_way) for left in shares.values()), now)
         idle = now - self._moved_at
@@ -197,7 +200,7 @@ class Conductor(msgspec.Struct):
         for position, piece in enumerate(own):
             wanted[piece] = OWN if position <= under_way else FOLLOWS
         if len(own) > under_way:
-            return wanted  # ask the holders for nothing else while the own share is large
+            return wanted  # While the own share is large, request nothing else from the holders.
         for piece in chain.from_iterable(shares.values()):
             wanted[piece] = LATER
         if place.has_share and not own:
@@ -210,16 +213,18 @@ class Conductor(msgspec.Struct):
     def _look(self, fresh: int, received: int, now: float) -> None:
         if self._fresh < 0:
             self._began_at = now
-        if fresh != self._fresh or (received != self._received and not self._left):  # first bytes: from holders
+        # The first bytes come from holders.
+        if fresh != self._fresh or (received != self._received and not self._left):
             self._moved_at = now
         self._left += max(0, self._fresh - fresh)
         self._fresh, self._received = fresh, received
 
     def _patience(self, asked: int, now: float) -> float:
-        """Seconds until the next piece should have left the holders, when they are asked for
-        `asked` pieces at a time.
+        """Returns the seconds until the next piece should have left the holders, if `asked` pieces
+        at a time are requested from them.
 
-        All of those may be completed in the same moment; on average half of each has left already.
+        All of these may be completed at the same moment; on average half of each has been sent
+        already.
         """
         if not self._left:
             return RESHARE_SECS
@@ -228,20 +233,20 @@ class Conductor(msgspec.Struct):
 
 
 def _shares(fresh: Iterable[int], place: PlanPlace) -> dict[int, list[int]]:
-    """The pieces left of each share, without the shares that are done."""
-    whose = owners(place.shares)
+    """Returns the remaining pieces of each share, without shares that are finished."""
+    owner_of = owners(place.shares)
     shares: dict[int, list[int]] = {}
     for piece in fresh:
-        shares.setdefault(whose[piece % CLASSES], []).append(piece)
+        shares.setdefault(owner_of[piece % CLASSES], []).append(piece)
     return levelled(shares, place.shares)
 
 
 def levelled(shares: Mapping[int, list[int]], count: int) -> dict[int, list[int]]:
-    """The pieces left of each of `count` shares, after those far behind gave their last pieces
-    away.
+    """Returns the remaining pieces of each of `count` shares, after shares that are far behind have
+    given their last pieces away.
 
-    The taker of a piece depends almost only on the piece's number, because no two receivers see
-    quite the same.
+    The receiver that takes a piece depends almost only on the piece's number, because receivers'
+    views of the swarm differ slightly.
     """
     most = math.ceil(sum(map(len, shares.values())) / count) + BEHIND
     level = {number: left[:most] for number, left in shares.items()}
@@ -256,10 +261,10 @@ def levelled(shares: Mapping[int, list[int]], count: int) -> dict[int, list[int]
 
 
 def spare(shares: Iterable[Sequence[int]], begun: int) -> list[int]:
-    """The pieces that helpers take over: the others' shares without the first `begun` of each,
-    which are under way.
+    """Returns the pieces that helpers may take over: the others' shares without the first `begun`
+    pieces of each, which are being fetched.
 
-    The last pieces of the largest share come first, so that all shares end at the same time.
+    The last pieces of the largest share come first, so that all shares finish at the same time.
     """
     behind = [(place, piece) for left in shares for place, piece in enumerate(left) if place >= begun]
     return [piece for _, piece in sorted(behind, reverse=True)]

@@ -1,10 +1,9 @@
-"""The plan of one swarm as a master makes it: every receiver's place and, in a large swarm, its
-neighbours.
+"""A master's plan for one swarm: the place of every receiver and, in a large swarm, its neighbours.
 
-Always: the plan is renewed a few times a second at most, and less often in a large swarm, so that a
-hundred thousand receivers don't keep a processor busy. A receiver that arrives in between gets the
-place that was kept for it, or one at the end.
-Never: decide by anything but conductor.py and neighbours.py.
+Always: the plan is renewed at most a few times per second, and less often in a large swarm, so that
+a hundred thousand receivers do not occupy a processor. A receiver that arrives in between gets the
+place reserved for it, or a place at the end.
+Never: decide by other rules than those of conductor.py and neighbours.py.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ from torrentdist.swarm.plan.neighbours import FULL_MESH, neighbours
 
 RENEW_SECS: Final = 0.25
 RENEW_SECS_PER_PEER: Final = 0.0001
-"""Renewing costs about 12 µs for each peer, so this bounds it to an eighth of a processor."""
+"""Renewing takes about 12 µs per peer, so this limits it to an eighth of a processor."""
 MORE_SECS: Final = 3.0
-"""A receiver that has nothing after this long is told holders too, whatever its place."""
+"""A receiver without any bytes after this long is told of holders too, whatever its place."""
 
 
 class Crowd:
-    """The receivers of one swarm, as far as the plan is concerned."""
+    """The receivers of one swarm, as far as the plan concerns them."""
 
     def __init__(self) -> None:
         self._made_at = float("-inf")
@@ -39,12 +38,12 @@ class Crowd:
         self._since: dict[PeerId, float] = {}
         self._expected: frozenset[PeerId] = frozenset()
         self._last = 0
-        """The number of the next receiver that arrives without a place."""
+        """The number for the next receiver that arrives without a reserved place."""
 
     def look(
         self, asker: PeerId, lacking: Callable[[], Mapping[PeerId, Progress]], expected: Iterable[PeerId], now: float
     ) -> None:
-        """Renews the plan if it is old; otherwise finds a place for the asker."""
+        """Renews the plan if it is old. Otherwise gives a new asker a place."""
         fresh = 0 <= now - self._made_at < max(RENEW_SECS, len(self._since) * RENEW_SECS_PER_PEER)
         if fresh and (asker in self._since or self._seat(asker, now)):
             return
@@ -61,7 +60,7 @@ class Crowd:
         self._spot = {peer: spot for spot, peer in enumerate(self._circle)}
 
     def _seat(self, newcomer: PeerId, now: float) -> bool:
-        """Gives the newcomer the place kept for it, or one at the end.
+        """Gives the newcomer its reserved place, or one at the end.
 
         Returns False for the second receiver of a swarm: the first has no place yet, so the plan
         must be renewed.
@@ -80,15 +79,15 @@ class Crowd:
         return self._places.get(asker)
 
     def is_settled(self, asker: PeerId, now: float) -> bool:
-        """Whether the asker's place will hardly change: it was expected, or arrived long enough
+        """Whether the asker's place is unlikely to change: it was expected, or arrived long enough
         ago."""
         return asker in self._expected or now - self._since.get(asker, float("-inf")) > SETTLED_SECS
 
     def neighbours(self, asker: PeerId, there: Callable[[PeerId], bool], now: float) -> list[PeerId] | None:
-        """The receivers that the asker should know and that are present. None means all of them.
+        """Returns the present receivers to which the asker should connect. None means all of them.
 
-        An asker whose neighbours stay away gets the next present one on both sides, so that the
-        circle stays closed.
+        An asker whose neighbours are absent gets the next present receiver in each direction, so
+        that the circle stays closed.
         """
         size, spot = len(self._circle), self._spot.get(asker)
         if size <= FULL_MESH or spot is None:

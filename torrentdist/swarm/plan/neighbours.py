@@ -1,8 +1,8 @@
-"""Which receivers connect to which in a large swarm: few connections each, few hops between any
-two.
+"""Decides which receivers of a large swarm connect to each other: few connections each, and few
+hops between any two.
 
 Always: the graph is connected, and both ends of an edge know it.
-Never: depend on anything but the set of members, so that every master draws the same graph.
+Never: depend on anything but the set of members, so that every master computes the same graph.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from __future__ import annotations
 from typing import Final
 
 FULL_MESH: Final = 24
-"""Up to this many receivers, everybody connects to everybody."""
+"""Up to this many receivers, each connects to all others."""
 
 
 def neighbours(size: int, index: int) -> list[int]:
-    """The neighbours of member `index` in a circle of `size`: those 1, 2, 4, 8... places away, both
-    ways."""
+    """Returns the neighbours of member `index` in a circle of `size`: the members 1, 2, 4, 8...
+    places away, in both directions."""
     if size <= FULL_MESH:
         return [other for other in range(size) if other != index]
     found: dict[int, None] = {}
