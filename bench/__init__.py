@@ -1,2 +1,2 @@
-"""Measurements: ours against what users would have otherwise, as ratios within one run. See `make
-bench`."""
+"""Compares torrentdist with its alternatives. Results are ratios within one run. `make bench` runs
+it."""

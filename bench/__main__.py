@@ -1,8 +1,8 @@
-"""Runs every measurement and prints the table. `--short` measures the same bars on less data, for
+"""Runs every measurement and prints the table. `--short` measures the same bars with less data, for
 CI.
 
-results.json and results.md keep the last results of the full form; `--only` renews some of their
-rows. Exits with 3 if a bar was not met.
+results.json and results.md keep the last full results; `--only` renews some of their rows. Exits
+with 3 if a bar was missed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MISSED = 3
 
 @dataclass(frozen=True)
 class Form:
-    """How much is measured."""
+    """The amount of data that each measurement uses."""
 
     name: str
     metafile_mib: int
@@ -39,7 +39,7 @@ class Form:
     catch_up_bundles: int
     jobs: int
     group: tuple[int, int]
-    """Members and resources."""
+    """Numbers of members and resources."""
 
 
 FULL = Form(

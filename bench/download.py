@@ -20,11 +20,11 @@ from torrentdist.dev.dev_cluster import DevCluster
 
 MEMORY_BAR = 250.0
 GROWTH_BAR = 32.0
-"""MB between the second and the last quarter of a download of 4 GiB: the hash trees of that many
-blocks fill up to about 16 MB in the course of it, and as much again is the noise of an
-allocator."""
+"""Limit in MB for the growth of memory between the second and the last quarter of a download of 4
+GiB. The hash trees of that many blocks take up to about 16 MB by the end, and the allocator's noise
+is as much again."""
 STEADY_MIB = 2048
-"""A download of less is over before it is steady."""
+"""A smaller download ends before its memory use is steady."""
 
 
 def measure(directory: Path, *, mib: int, pairs: int, files: int, file_pairs: int) -> list[Row]:
@@ -74,7 +74,7 @@ def _memory(mib: int, downloads: list[Ended]) -> list[Row]:
 
 
 def _growth(samples: list[float]) -> float:
-    """From the second quarter, when everything is set up, to the last."""
+    """Returns the growth from the second quarter, when everything is set up, to the last."""
     quarter = max(1, len(samples) // 4)
     return statistics.median(samples[-quarter:]) - statistics.median(samples[quarter : 2 * quarter])
 
@@ -94,7 +94,7 @@ def _small(cluster: DevCluster, directory: Path, files: int, pairs: int) -> list
 
 
 def _wire(cluster: DevCluster, bundle: str) -> Row:
-    """What a client that takes gzip, like ours, is sent."""
+    """Measures the bytes that a client receives if it accepts gzip, as ours does."""
     with httpx.Client(trust_env=False) as http:
         response = http.get(f"{cluster.masters()[0]}/v1/bundles/{bundle}/metafile")
     sent, raw = response.num_bytes_downloaded, len(response.content)
@@ -113,8 +113,8 @@ def _wire(cluster: DevCluster, bundle: str) -> Row:
 
 
 def _through_supervisor(cluster: DevCluster, directory: Path, mib: int) -> list[Row]:
-    """For information: the host keeps the bundle, and DEST is a copy, a hard link or a reflink of
-    it."""
+    """Measures downloads through a supervisor, for information: the host keeps the bundle, and DEST
+    is a copy, a hard link or a reflink of it."""
     directory.mkdir()
     cluster.write_config("supervisor-1", port=0)
     cluster.start("supervisor-1")
@@ -131,7 +131,7 @@ def _through_supervisor(cluster: DevCluster, directory: Path, mib: int) -> list[
 
 
 def _upload(cluster: DevCluster, directory: Path, bundle: str) -> Path:
-    """The holder's directory of the bundle."""
+    """Uploads the bundle and returns the directory in which the master holds it."""
     content = directory / "source" / "content"
     answer = torrentdist(cluster, "upload", str(content), "--id", bundle, "--min-replicas", "1").answer
     shutil.rmtree(directory / "source")

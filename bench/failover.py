@@ -1,10 +1,10 @@
-"""Measures the time from a leader's end to the next accepted change, and how fast a standby
-follows.
+"""Measures the time from a leader's end to the next accepted change, and how fast a standby catches
+up.
 
-`python -m bench.failover [--short]` prints a line of JSON, and exits with 1 if a bar was not met.
+`python -m bench.failover [--short]` prints a line of JSON, and exits with 1 if a bar was missed.
 
-Always: a change is accepted when a master has answered 200. Every run begins with all masters in
-the queue.
+Always: a change counts as accepted when a master has answered 200. Every run begins with all
+masters in the queue.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def measure_catch_up(directory: Path, *, bundles: int) -> list[Row]:
 
 async def _killed(cluster: DevCluster, directory: Path, runs: int) -> list[Row]:
     async with httpx.AsyncClient(trust_env=False, timeout=2.0) as http:
-        stage = _Stage(cluster, http)
+        stage = _ThreeMasters(cluster, http)
         await _fetch_delay(stage, _client_of(cluster), directory, 0)
         killed = [await stage.run(signal.SIGKILL) for _ in range(runs)]
     return [_row("failover-killed", "kill -9 of the leader to the next accepted change: longest", killed, KILLED_BAR)]
@@ -70,7 +70,7 @@ async def _killed(cluster: DevCluster, directory: Path, runs: int) -> list[Row]:
 
 async def _handed_over(cluster: DevCluster, directory: Path, runs: int) -> list[Row]:
     async with httpx.AsyncClient(trust_env=False, timeout=2.0) as http:
-        stage = _Stage(cluster, http)
+        stage = _ThreeMasters(cluster, http)
         fetched = [await _fetch_delay(stage, _client_of(cluster), directory, number) for number in range(runs)]
         transferred = [await stage.transfer() for _ in range(runs)]
         stopped = [await stage.run(signal.SIGTERM) for _ in range(runs)]
@@ -97,8 +97,8 @@ def _row(key: str, what: str, seconds: list[float], bar: float) -> Row:
     return Row(key=key, what=what, ours=max(seconds), unit="s", bar=bar, note=note)
 
 
-class _Stage:
-    """Three masters, one of which is ended again and again."""
+class _ThreeMasters:
+    """Three masters, whose leader is ended again and again."""
 
     def __init__(self, cluster: DevCluster, http: httpx.AsyncClient) -> None:
         self._cluster = cluster
@@ -107,7 +107,7 @@ class _Stage:
         self.masters = {f"master-{n}": cluster.member(f"master-{n}").url for n in (1, 2, 3)}
 
     async def run(self, number: signal.Signals) -> float:
-        """End the leader, and say how long it took until somebody accepted a change."""
+        """Ends the leader. Returns the seconds until a change is accepted."""
         leader = await self.settled()
         others = [url for name, url in self.masters.items() if name != leader]
         began = time.perf_counter()
@@ -125,7 +125,7 @@ class _Stage:
         return seconds
 
     async def transfer(self) -> float:
-        """Hand the leadership over, and say how long it took until who has it accepted a change."""
+        """Transfers the leadership. Returns the seconds until the new leader accepts a change."""
         leader = await self.settled()
         target = next(name for name in self.masters if name != leader)
         began = time.perf_counter()
@@ -143,7 +143,7 @@ class _Stage:
             await asyncio.sleep(ASK_SECS)
 
     async def settled(self) -> str:
-        """The leader, once both others stand in the queue."""
+        """Waits until both standbys are in the queue, and returns the leader."""
         deadline = time.monotonic() + PATIENCE_SECS
         while time.monotonic() < deadline:
             for name, url in self.masters.items():
@@ -156,9 +156,9 @@ class _Stage:
         raise RuntimeError("the masters don't settle")
 
 
-async def _fetch_delay(stage: _Stage, config: Config, directory: Path, number: int) -> float:
-    """From the leader's decision to write the record to the first trace of the fetch on a standby's
-    disk."""
+async def _fetch_delay(stage: _ThreeMasters, config: Config, directory: Path, number: int) -> float:
+    """Measures the time from the leader's decision to write the record until a standby's disk shows
+    the first sign of the fetch."""
     leader = await stage.settled()
     source, name = directory / f"timed-{number}", BundleId(f"timed-{number}")
     _write_bundle(source)
@@ -176,7 +176,7 @@ def _write_bundle(bundle: Path) -> None:
 
 
 async def _catch_up(cluster: DevCluster, directory: Path, bundles: int) -> Row:
-    """A third master with an empty disk, from its start until it holds everything."""
+    """Measures a third master with an empty disk, from its start until it holds everything."""
     config = _client_of(cluster)
     async with MasterClient(config.client) as client, httpx.AsyncClient(trust_env=False, timeout=2.0) as http:
         async with client_peer(client, config.swarm) as peer:

@@ -1,5 +1,5 @@
-"""Measures the rebalancing of a resource group: time, ZooKeeper requests and lost work, per
-algorithm.
+"""Measures the rebalancing of a resource group for each algorithm: time, ZooKeeper requests and
+lost work.
 
 All members are in this process, each with its own ZooKeeper session; their callbacks take no time.
 Requests are counted where they leave a member, keep-alives included. A transaction is one request.
@@ -32,8 +32,8 @@ SETTINGS = Settings(min_interval_secs=0.5)
 PATIENCE_SECS = 60.0
 
 
-class Counting(ZooKeeper):
-    """Counts what it is asked, what is told to it, and the bytes of plans."""
+class CountingZooKeeper(ZooKeeper):
+    """Counts requests, notifications, and the bytes of plans."""
 
     def __init__(self, config: ZooKeeperConfig, counts: Counter[str]) -> None:
         super().__init__(config)
@@ -79,7 +79,7 @@ REQUESTS = (*READS, "transactions", "keep-alives and places")
 
 
 @dataclass(frozen=True)
-class Measured:
+class Rebalancing:
     algorithm: Algorithm
     what: str
     seconds: float
@@ -89,11 +89,11 @@ class Measured:
     stopped: int
     """Members whose work was interrupted."""
     lost: float
-    """Resource-seconds without work, from the first stop on."""
+    """Resource-seconds without work, counted from the first stop."""
     counts: dict[str, int]
 
 
-class Bench:
+class GroupBench:
     def __init__(self, server: EmbeddedZooKeeper, algorithm: Algorithm, resources: int) -> None:
         self.algorithm = algorithm
         self.resources = resources
@@ -108,7 +108,7 @@ class Bench:
         self._moved = asyncio.Event()
 
     async def client(self) -> ZooKeeper:
-        zk = Counting(self.config, self.counts)
+        zk = CountingZooKeeper(self.config, self.counts)
         await zk.start(60.0)
         await found_cluster(zk)
         return zk
@@ -157,7 +157,7 @@ class Bench:
                 await self._moved.wait()
                 await asyncio.sleep(0)
 
-    async def measure(self, what: str, change: Callable[[], Awaitable[None]]) -> Measured:
+    async def measure(self, what: str, change: Callable[[], Awaitable[None]]) -> Rebalancing:
         await asyncio.sleep(2 * SETTINGS.min_interval_secs)
         self.counts.clear()
         self.changed_at, self.lost = time.perf_counter(), 0.0
@@ -165,9 +165,9 @@ class Bench:
         await change()
         await self.until_balanced()
         seconds = time.perf_counter() - began
-        await asyncio.sleep(0.2)  # what the last ones still have to say
+        await asyncio.sleep(0.2)  # the last members may still send something
         counts = dict(self.counts)
-        return Measured(
+        return Rebalancing(
             self.algorithm,
             what,
             round(seconds, 3),
@@ -180,11 +180,11 @@ class Bench:
         )
 
 
-async def measured(algorithm: Algorithm, members: int, resources: int, directory: Path) -> list[Measured]:
+async def measured(algorithm: Algorithm, members: int, resources: int, directory: Path) -> list[Rebalancing]:
     server = EmbeddedZooKeeper(directory)
     await asyncio.to_thread(server.start)
     try:
-        bench = Bench(server, algorithm, resources)
+        bench = GroupBench(server, algorithm, resources)
         for _ in range(members - 1):
             await bench.add()
         admin = await bench.client()
@@ -210,13 +210,13 @@ async def measured(algorithm: Algorithm, members: int, resources: int, directory
         await asyncio.to_thread(server.kill)
 
 
-async def first_goes(bench: Bench) -> None:
+async def first_goes(bench: GroupBench) -> None:
     bench.members.reverse()
     await bench.remove()
 
 
-def run(members: int, resources: int) -> list[Measured]:
-    rows: list[Measured] = []
+def run(members: int, resources: int) -> list[Rebalancing]:
+    rows: list[Rebalancing] = []
     for algorithm in Algorithm:
         with tempfile.TemporaryDirectory(prefix="torrentdist-groups-") as directory:
             rows += asyncio.run(measured(algorithm, members, resources, Path(directory)))
@@ -224,7 +224,7 @@ def run(members: int, resources: int) -> list[Measured]:
 
 
 def measure(*, members: int = 50, resources: int = 1000) -> list[Row]:
-    """Rows for the table of all measurements."""
+    """Returns rows for the table of all measurements."""
     return [
         Row(
             key=f"groups_{row.algorithm.value}_{row.what.replace(' ', '_')}",

@@ -1,8 +1,8 @@
 """Measures the time from a submit, and from a host's death, until the worker runs.
 
-`python -m bench.jobs [--short]` prints a line of JSON, and exits with 1 if a bar was not met.
+`python -m bench.jobs [--short]` prints a line of JSON, and exits with 1 if a bar was missed.
 
-Always: a worker runs when it has written so itself.
+Always: a worker counts as running when it has written so itself.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PROGRAM = '#!/bin/sh\ndate +%s.%N >> "$OUT/$TORRENTDIST_JOB.$TORRENTDIST_WORKER"
 
 def measure(directory: Path, *, runs: int) -> list[Row]:
     with cluster_of(directory / "cluster", masters=3, supervisors=3, session_secs=SESSION_SECS) as cluster:
-        stage = _Stage(cluster, directory)
+        stage = _ResubmittedJob(cluster, directory)
         bundle = asyncio.run(stage.prepare())
         submits = [stage.submit(bundle) for _ in range(runs)]
         lost = [stage.lose(bundle) for _ in range(max(2, runs // 2))]
@@ -52,8 +52,8 @@ def _row(key: str, what: str, seconds: list[float], bar: float) -> Row:
     return Row(key=key, what=what, ours=max(seconds), unit="s", bar=bar, note=note)
 
 
-class _Stage:
-    """A job of one worker a supervisor, submitted again and again."""
+class _ResubmittedJob:
+    """A job with one worker per supervisor, submitted again and again."""
 
     def __init__(self, cluster: DevCluster, directory: Path) -> None:
         self._cluster = cluster
@@ -62,7 +62,7 @@ class _Stage:
         self._config = ClientConfig(masters=cluster.masters(), supervisor="")
 
     async def prepare(self) -> str:
-        """The job's bundle on every host."""
+        """Puts the job's bundle on every host, and returns its id."""
         self._out.mkdir()
         self._source.mkdir()
         (self._source / "work.sh").write_text(PROGRAM)
@@ -77,7 +77,7 @@ class _Stage:
         return view.bundle
 
     def submit(self, bundle: str) -> float:
-        """From the start of the command."""
+        """Returns the seconds from the start of the command."""
         began = time.time()
         id_ = torrentdist(self._cluster, "job", "submit", bundle).answer["id"]
         seconds = min(self._started(id_, 1)) - began
@@ -101,7 +101,7 @@ class _Stage:
         return seconds
 
     def _started(self, id_: str, count: int) -> list[float]:
-        """When workers of this job began, once so many have."""
+        """Waits for `count` workers of this job, and returns when each began."""
         found: list[float] = []
 
         def look() -> bool:
@@ -112,7 +112,7 @@ class _Stage:
         return found
 
     def _workers(self, id_: str) -> list[WorkerView]:
-        """None once the job is gone."""
+        """Returns the workers of the job; None when the job is gone."""
 
         async def ask() -> list[WorkerView]:
             async with MasterClient(self._config) as client:

@@ -1,6 +1,6 @@
 """Measures making a metafile against libtorrent's own hashing of the same file, in one run.
 
-Both read a file that is in the page cache, and their order alternates.
+Both read a file that is in the page cache. The order alternates.
 """
 
 from __future__ import annotations

@@ -20,13 +20,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import libtorrent as lt
-
+from bench import bare_libtorrent
+from bench.stage import ON_LOOPBACK
 from torrentdist.bundle.files.durability import sync_filesystem
 from torrentdist.bundle.metafile import parse_metafile
 from torrentdist.bundle.metafile_maker import make_metafile
@@ -37,35 +37,11 @@ from torrentdist.swarm.engine.session_settings import engine_config
 
 MiB = 1024 * 1024
 KINDS = ("reference", "ours")
-TUNED: dict[str, Any] = {
-    "listen_interfaces": "127.0.0.1:0",
-    "alert_mask": lt.alert_category.status | lt.alert_category.storage | lt.alert_category.error,
-    "enable_dht": False,
-    "enable_lsd": False,
-    "enable_upnp": False,
-    "enable_natpmp": False,
-    "enable_incoming_utp": False,
-    "enable_outgoing_utp": False,
-    "in_enc_policy": int(lt.enc_policy.disabled),
-    "out_enc_policy": int(lt.enc_policy.disabled),
-    "allow_multiple_connections_per_ip": True,
-    "tick_interval": 25,
-    "unchoke_slots_limit": -1,
-    "send_buffer_watermark": 2 * MiB,
-    "send_buffer_low_watermark": 512 * 1024,
-    "send_buffer_watermark_factor": 150,
-    "request_queue_time": 1,
-    "max_out_request_queue": 1500,
-    "max_allowed_in_request_queue": 4000,
-    "max_queued_disk_bytes": 4 * MiB,
-    "aio_threads": 4,
-    "hashing_threads": 2,
-    "file_pool_size": 256,
-}
 
 
 def write_content(home: Path, mib: int, files: int) -> None:
-    """`files` files of 4 KiB, or else one large file for each 1024 MiB and a tiny one."""
+    """Writes `files` files of 4 KiB. If `files` is 0, writes a large file for each 1024 MiB, and a
+    tiny one."""
     content = home / "content"
     content.mkdir(parents=True)
     if files:
@@ -81,45 +57,12 @@ def write_content(home: Path, mib: int, files: int) -> None:
                 out.write(os.urandom(MiB))
 
 
-def reference_session() -> lt.session:
-    return lt.session(lt.session_params(TUNED))  # type: ignore[call-overload]
-
-
-def add_params(raw: bytes, home: Path) -> lt.add_torrent_params:
-    params = lt.load_torrent_buffer(raw)
-    params.save_path = str(home)
-    return params
-
-
-def seed_reference(raw: bytes, home: Path) -> None:
-    session = reference_session()
-    params = add_params(raw, home)
-    assert params.ti is not None
-    params.flags = lt.torrent_flags.seed_mode
-    params.verified_pieces = [True] * params.ti.num_pieces()
-    session.add_torrent(params)
-    print(session.listen_port(), flush=True)
-    sys.stdin.read()
-
-
-def fetch_reference(raw: bytes, home: Path, port: int) -> float:
-    session = reference_session()
+def fetch_reference(metafile: Path, home: Path, port: int) -> float:
+    session = bare_libtorrent.new_session("pair", ON_LOOPBACK)
     session.listen_port()
     started = time.perf_counter()
-    params = add_params(raw, home)
-    params.flags = lt.torrent_flags.no_verify_files
-    params.peers = [("127.0.0.1", port)]
-    handle = session.add_torrent(params)
-    finished = False
-    while True:
-        session.wait_for_alert(1000)
-        for alert in session.pop_alerts():
-            if isinstance(alert, lt.torrent_finished_alert):
-                finished = True
-                handle.flush_cache()
-            elif isinstance(alert, lt.cache_flushed_alert) and finished:
-                sync_filesystem(home)
-                return time.perf_counter() - started
+    bare_libtorrent.fetch(session, bare_libtorrent.new_params(str(metafile), str(home)), [f"127.0.0.1:{port}"])
+    return time.perf_counter() - started
 
 
 async def seed_ours(raw: bytes, home: Path) -> None:
@@ -145,27 +88,31 @@ async def fetch_ours(raw: bytes, home: Path, port: int) -> float:
 
 
 def memory() -> dict[str, int]:
-    """What this process took at most, in MiB."""
+    """Returns the peak memory of this process in MiB."""
     return {"peak_rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024}
 
 
-def play(role: str, kind: str, raw: bytes, home: Path, port: int) -> None:
+def play(role: str, kind: str, metafile: Path, home: Path, port: int) -> None:
+    raw = metafile.read_bytes()
+    if role == "seed" and kind == "reference":
+        params = bare_libtorrent.new_params(str(metafile), str(home))
+        bare_libtorrent.seed(bare_libtorrent.new_session("pair", ON_LOOPBACK), params)
+        return
     if role == "seed":
-        seed_reference(raw, home) if kind == "reference" else asyncio.run(seed_ours(raw, home))
+        asyncio.run(seed_ours(raw, home))
         return
     home.mkdir()
-    fetch: Callable[[], float] = lambda: (  # noqa: E731
-        fetch_reference(raw, home, port) if kind == "reference" else asyncio.run(fetch_ours(raw, home, port))
-    )
-    print(json.dumps({"seconds": fetch(), **memory()}), flush=True)
-    os._exit(0)  # The reference's session may take its time to go; nobody measures that.
+    reference = kind == "reference"
+    seconds = fetch_reference(metafile, home, port) if reference else asyncio.run(fetch_ours(raw, home, port))
+    print(json.dumps({"seconds": seconds, **memory()}), flush=True)
+    os._exit(0)  # the session's end takes time and is not measured
 
 
 def command(role: str, kind: str, metafile: Path, home: Path, port: int = 0, *, changed: str = "") -> list[str]:
-    """`changed`: other settings than ours, for bench/lab/changed_settings.py."""
+    """`changed`: settings that differ from ours, for bench/lab/changed_settings.py."""
     parts = ["--role", role, "--kind", kind, "--metafile", metafile, "--home", home, "--port", port]
-    run = ["-m", "bench.lab.changed_settings", changed, "bench.pair"] if changed else [__file__]
-    return [sys.executable, *run, *map(str, parts)]
+    changes = ["bench.lab.changed_settings", changed] if changed else []
+    return [sys.executable, "-m", *changes, "bench.pair", *map(str, parts)]
 
 
 @contextmanager
@@ -215,7 +162,7 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=kind, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.role:
-        play(args.role, args.kind, args.metafile.read_bytes(), args.home, args.port)
+        play(args.role, args.kind, args.metafile, args.home, args.port)
         return
     with tempfile.TemporaryDirectory(dir=args.dir, prefix="torrentdist-pair-") as directory:
         print(json.dumps(measure(Path(directory), args.mib, args.files, args.rounds)))

@@ -28,7 +28,7 @@ class Row:
     against: str = ""
     ratio: float | None = None
     bar: float | None = None
-    """For the ratio if there is one, else for `ours`."""
+    """The limit for the ratio, or for `ours` if there is no ratio."""
     note: str = ""
 
     @property
@@ -43,8 +43,8 @@ class Row:
 def paired(
     key: str, what: str, pairs: Sequence[tuple[float, float]], *, against: str, bar: float | None, note: str = ""
 ) -> Row:
-    """A row of (ours, reference) in seconds, taken in turns: the median of each, and of the
-    ratios."""
+    """Makes a row from pairs of (ours, reference) in seconds, measured in turns: the median of each
+    side and of the ratios."""
     ratios = sorted(ours / reference for ours, reference in pairs)
     best = min(ours for ours, _ in pairs) / min(reference for _, reference in pairs)
     spread = f"{len(pairs)} pairs, {ratios[0]:.2f}-{ratios[-1]:.2f}; of the best of each {best:.2f}"
@@ -85,14 +85,14 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def read(directory: Path) -> tuple[list[Row], dict[str, str]]:
-    """What `write` has written: the rows, and the conditions."""
+    """Reads what `write` has written: the rows and the conditions."""
     document = json.loads((directory / "results.json").read_text())
     fields = Row.__dataclass_fields__
     return [Row(**{k: v for k, v in row.items() if k in fields}) for row in document["rows"]], document["conditions"]
 
 
 def renewed(before: Sequence[Row], rows: Sequence[Row], circumstances: Mapping[str, str]) -> list[Row]:
-    """`before` with these rows, measured alone later, in their places; new ones at the end."""
+    """Returns `before` with `rows` in the places of the old ones. New rows come last."""
     when = f"measured alone, {circumstances['date']}, load before {circumstances['load before']}"
     fresh = {row.key: replace(row, note="; ".join(filter(None, (row.note, when)))) for row in rows}
     return [fresh.pop(row.key, row) for row in before] + list(fresh.values())

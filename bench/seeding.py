@@ -1,8 +1,8 @@
 """Measures the memory of a master that seeds many small bundles, at rest and while clients come and
 go.
 
-Always: every bundle was uploaded, and the master has published and seeds all of them when the clock
-starts.
+Always: when the clock starts, every bundle is uploaded, and the master has published and seeds all
+of them.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ def _config(cluster: DevCluster) -> Config:
 
 
 async def _fill(cluster: DevCluster, directory: Path, bundles: int) -> list[BundleId]:
-    """Upload them all as one peer: a process for each would take minutes and change nothing for the
-    master."""
+    """Uploads all bundles as one peer. A process for each would take minutes and change nothing for
+    the master."""
     names = [BundleId(f"small-{number}") for number in range(bundles)]
     turns = asyncio.Semaphore(UPLOADS_AT_ONCE)
     config = _config(cluster)
@@ -106,7 +106,7 @@ def _write_bundle(bundle: Path) -> Metafile:
 
 
 async def _use(cluster: DevCluster, directory: Path, names: list[BundleId], seconds: float) -> tuple[list[Memory], int]:
-    """Sample the master's memory while one client after another downloads something."""
+    """Samples the master's memory while one client after another downloads a bundle."""
     samples: list[Memory] = []
     config = _config(cluster)
     until = time.monotonic() + seconds

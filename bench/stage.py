@@ -1,8 +1,7 @@
-"""The place of a measurement: commands and references as processes, with their time and memory.
+"""Runs the processes of a measurement, commands and references, and records their time and memory.
 
-Always: the clock runs from before the start of a process to its end. Earlier writes are synced, so
-that nobody pays for the bytes of others.
-Never: leave a process behind.
+Always: the clock runs from before the start of a process to its end. Earlier writes are synced
+first, so that no run pays for the bytes of another. Never: leave a process behind.
 """
 
 from __future__ import annotations
@@ -24,14 +23,16 @@ from torrentdist.dev.dev_cluster import DevCluster, DevSpec
 
 SAMPLE_SECS = 0.02
 LONGEST_SECS = 900.0
-BARE = Path(__file__).with_name("bare.py")
+BARE = Path(__file__).with_name("bare_libtorrent.py")
+"""The program of every libtorrent reference."""
+ON_LOOPBACK = "127.0.0.1:0"
 MB = 1_000_000
 
 
 @dataclass(frozen=True)
 class Memory:
-    """In MB. What is anonymous is the process's own; the rest are pages of files, which the kernel
-    takes back."""
+    """Memory in MB. Anonymous memory is the process's own; the rest are pages of files, which the
+    kernel can take back."""
 
     rss: float
     anon: float
@@ -45,19 +46,19 @@ def memory_of(pid: int) -> Memory | None:
         return None
     fields = dict(line.split(":", 1) for line in text.splitlines())
     kib = {key: int(fields[key].split()[0]) for key in ("VmRSS", "RssAnon", "VmHWM") if key in fields}
-    if len(kib) < 3:  # it is a zombie
+    if len(kib) < 3:  # the process is a zombie
         return None
     return Memory(*(kib[key] * 1024 / MB for key in ("VmRSS", "RssAnon", "VmHWM")))
 
 
 @dataclass
 class Ended:
-    """A process that has ended well."""
+    """A process that ended with exit code 0."""
 
     seconds: float
     stdout: bytes
     memory: list[Memory] = field(default_factory=list)
-    """Sampled over its life."""
+    """Samples over the life of the process."""
 
     @property
     def answer(self) -> dict[str, Any]:
@@ -66,7 +67,7 @@ class Ended:
 
 
 def run(command: Sequence[str], cwd: Path) -> Ended:
-    """Run a command to its end, sampling its memory."""
+    """Runs a command to its end and samples its memory."""
     sync_filesystem(cwd)
     began = time.perf_counter()
     process = subprocess.Popen(command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=_environment(cwd))
@@ -97,7 +98,7 @@ def _watch(process: subprocess.Popen[bytes], samples: list[Memory]) -> None:
 
 
 def torrentdist(cluster: DevCluster, *arguments: str) -> Ended:
-    """A command of ours, as a user's shell would start it."""
+    """Runs a torrentdist command as a user's shell would."""
     config = str(cluster.dir / "client.toml")
     return run(
         [sys.executable, "-m", "torrentdist_cli", *arguments, "--config", config, "-o", "json"], cluster.dir.parent
@@ -116,8 +117,8 @@ def cluster_of(directory: Path, **spec: Any) -> Iterator[DevCluster]:
 
 @contextmanager
 def bare_seeder(metafile: Path, home: Path) -> Iterator[int]:
-    """The port of a bare libtorrent that seeds what lies in `home`."""
-    command = [sys.executable, str(BARE), "seed", str(metafile), str(home)]
+    """Seeds `home` with bare libtorrent, and yields its port."""
+    command = [sys.executable, str(BARE), "seed", "loopback", str(metafile), str(home), ON_LOOPBACK]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         try:
             assert process.stdout is not None
@@ -127,4 +128,5 @@ def bare_seeder(metafile: Path, home: Path) -> Iterator[int]:
 
 
 def bare_fetch(metafile: Path, home: Path, port: int) -> Ended:
-    return run([sys.executable, str(BARE), "fetch", str(metafile), str(home), "0", str(port)], home.parent)
+    command = [sys.executable, str(BARE), "fetch", "loopback", str(metafile), str(home), ON_LOOPBACK]
+    return run([*command, f"127.0.0.1:{port}"], home.parent)

@@ -1,7 +1,7 @@
 """Measures `torrentdist upload` of a 1 MiB bundle until three masters hold it, with the start of
 Python.
 
-The cluster's periods are a minute each, so that an upload which waits for one of them shows it.
+The cluster's periods are a minute each, so that an upload that waits for one of them shows it.
 """
 
 from __future__ import annotations

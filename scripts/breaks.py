@@ -1,8 +1,8 @@
-"""Breaks the code on purpose, one line at a time, and says which breaks no test notices.
+"""Breaks the code on purpose, one line at a time, and reports the breaks that no test notices.
 
-Always: a break is made in a copy of the tree, never in the tree itself.
-Always: a break whose old text isn't found exactly once is an error, so that the list keeps up.
-Never: a break counts as noticed because its tests cannot run; they run without a break first.
+Always: a break is made in a copy of the tree, never in the tree itself. Always: a break whose old
+text is not found exactly once is an error, so that the list stays current. Never: count a break as
+noticed because its tests cannot run. They first run without a break.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ class Break:
     new: str
     tests: tuple[str, ...]
     equivalent: str = ""
-    """Why no test can notice it; empty for a break that a test must notice."""
+    """Why no test can notice the break; empty if a test must notice it."""
 
     def __str__(self) -> str:
         return f"{self.file}: {self.old} -> {self.new}"
 
     def problem(self) -> str | None:
-        """Why it cannot be made, or None."""
+        """Returns why the break cannot be made, or None."""
         path = ROOT / self.file
         times = path.read_text(encoding="utf-8").count(self.old) if path.is_file() else 0
         return None if times == 1 else f"the old text is found {times} times"
@@ -58,13 +58,13 @@ def read_list(path: Path) -> list[Break]:
 def passes(tree: Path, tests: Iterable[str]) -> bool:
     """Whether these tests pass in the tree."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", "not alone", *tests]
-    # The tree comes first on the path: it stands before the installation that is edited in place.
+    # The tree comes first on the path, before the editable installation.
     path = f"{tree}:{tree / 'cli'}"
     env = {"PYTHONPATH": path, "PATH": "/usr/bin:/bin", "HOME": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
     try:
         done = subprocess.run(command, cwd=tree, env=env, capture_output=True, timeout=TEST_SECS, check=False)
     except subprocess.TimeoutExpired:
-        return False  # it hangs: noticed
+        return False  # it hangs, so the break is noticed
     return done.returncode == 0
 
 

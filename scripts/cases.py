@@ -1,5 +1,4 @@
-"""Which tests show which case of docs/cases.md: prints every case with its tests, and those without
-one.
+"""Prints every case of docs/cases.md with the tests that show it, and the cases without a test.
 
 A test names its case in its docstring, in its name (test_a12_...) or by `@pytest.mark.case("A12")`.
 """
@@ -19,13 +18,13 @@ _IN_NAME = re.compile(r"_([a-h]\d+)(?=_|$)")
 
 
 def cases_in(text: str) -> dict[str, str]:
-    """Case ids with their sentences, A1 before A2 before A10."""
+    """Returns case ids with their sentences, A1 before A2 before A10."""
     found = dict(_CASE.findall(text))
     return dict(sorted(found.items(), key=lambda item: (item[0][0], int(item[0][1:]))))
 
 
 def mentions_in(source: str) -> Iterator[tuple[str, str]]:
-    """(case, test) for every test function of a module that names a case."""
+    """Yields (case, test) for every test function of a module that names a case."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
             marks = " ".join(ast.unparse(mark) for mark in node.decorator_list if "case" in ast.unparse(mark))

@@ -1,7 +1,7 @@
-"""Generates docs/cli.md, configuration.md, errors.md and election.md from the code; with --check,
-says which are stale.
+"""Generates docs/cli.md, configuration.md, errors.md and election.md from the code. With --check,
+prints which of them are out of date.
 
-Always holds: the pages depend on our code alone, not on the terminal or on click's layout of help
+Always: the pages depend on our code only, not on the terminal or on the layout of click's help
 pages.
 """
 
@@ -176,7 +176,7 @@ def type_name(kind: Any) -> str:
 
 
 def meanings() -> dict[str, str]:
-    """The text that stands under each key in model/configuration/config.py."""
+    """Returns the text below each key in model/configuration/config.py."""
     sections = {type(getattr(Config(), name)).__name__: name for name in Config.__struct_fields__}
     return {
         f"{sections[kind]}.{name.rstrip('_')}": meaning
@@ -186,7 +186,7 @@ def meanings() -> dict[str, str]:
 
 
 def documented(file: str) -> Iterator[tuple[str, str, str]]:
-    """Class, attribute and the text that stands under it."""
+    """Yields class, attribute and the text below it."""
     for node in ast.parse(Path(file).read_text(encoding="utf-8")).body:
         if not isinstance(node, ast.ClassDef):
             continue

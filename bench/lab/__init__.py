@@ -1,1 +1,1 @@
-"""The lab: hosts on links of their own, and the programs that run on them beside ours."""
+"""The lab: hosts with their own links, and programs that run on them for comparison."""

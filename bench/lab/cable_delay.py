@@ -1,10 +1,11 @@
-"""Long cables for the lab, where the kernel has no netem: two taps with this process between them.
+"""Adds delay to the lab's cables where the kernel has no netem: this process passes frames between
+two taps.
 
 Run `python -m bench.lab.cable_delay SECONDS`. A line `HOST LINK` on stdin makes a cable from eth0
 of the host's namespace to the interface LINK; the answer is `ready`.
 
 Always: every frame is passed on whole and in order, SECONDS after it came.
-Never: lose a frame, or limit the rate; tc does that.
+Never: lose a frame, or limit the rate. tc limits rates.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ FRAME = 65536
 
 
 def tap(name: str) -> int:
-    """One that exists for as long as it is open, in this thread's network."""
+    """Creates a tap in this thread's network. It exists until its descriptor is closed."""
     fd = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
     fcntl.ioctl(fd, TUNSETIFF, struct.pack("16sH", name.encode(), IFF_TAP | IFF_NO_PI))
     return fd
@@ -41,7 +42,7 @@ class Cables:
         self._poll.register(sys.stdin.fileno(), select.EPOLLIN)
 
     def run(self) -> None:
-        """Until stdin ends."""
+        """Passes frames until stdin ends."""
         while True:
             wait = max(0.0, self._under_way[0][0] - time.monotonic()) if self._under_way else -1
             for fd, event in self._poll.poll(wait):
@@ -56,7 +57,7 @@ class Cables:
             now = time.monotonic()
             while self._under_way and self._under_way[0][0] <= now:
                 _, to, frame = self._under_way.popleft()
-                with contextlib.suppress(OSError):  # the cable is pulled
+                with contextlib.suppress(OSError):  # the cable was pulled
                     os.write(to, frame)
 
     def _lay(self, host: str, link: str) -> None:
@@ -68,7 +69,7 @@ class Cables:
 
     def _take(self, fd: int) -> None:
         due = time.monotonic() + self._seconds
-        with contextlib.suppress(OSError):  # no more for now
+        with contextlib.suppress(OSError):  # no more frames for now
             while True:
                 self._under_way.append((due, self._far[fd], os.read(fd, FRAME)))
 

@@ -1,4 +1,4 @@
-"""Runs a module of ours with changed settings, to measure what each setting is worth.
+"""Runs one of our modules with changed settings, to measure what each setting is worth.
 
 `python -m bench.lab.changed_settings KEY=VALUE,... MODULE ARGUMENT...`. A key is a setting of
 libtorrent, or one of OURS: `piece_length` (of new metafiles), `blocks` (requests of a receiver to
@@ -6,8 +6,8 @@ all its peers together), `queue_secs` (the same, by a peer's rate), `look_ms` (b
 the peers' pieces), `deadline_ms` (for the next pieces of a receiver's own share), `shares` (number
 of receivers that have a share).
 
-Always: nothing but these settings changes.
-Never: be part of the product. A better value becomes the default.
+Always: only these settings change.
+Never: become part of the product. A better value becomes the default.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torrentdist.swarm.engine.transfer import Transfer
 from torrentdist.swarm.plan import conductor, crowd, request_window
 
 NEXT = 8
-"""Pieces of its own that a receiver has a deadline for."""
+"""Number of pieces of its own share for which a receiver sets a deadline."""
 
 
 def hurry(milliseconds: int) -> None:
@@ -32,7 +32,7 @@ def hurry(milliseconds: int) -> None:
         conduct(self)
         own = [piece for piece, priority in enumerate(self.priorities) if priority == conductor.OWN]
         if (handle := self.handle) is not None:
-            with contextlib.suppress(RuntimeError):  # it may have left the session
+            with contextlib.suppress(RuntimeError):  # the torrent may have left the session
                 for piece in own[:NEXT]:
                     handle.set_piece_deadline(piece, milliseconds)
 

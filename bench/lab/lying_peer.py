@@ -1,9 +1,8 @@
-"""A peer that claims to have everything and lies: `lying_peer.py lie|stall CONFIG NAME ADDRESS PORT
-METAFILE`.
+"""A peer that claims to have everything and serves nothing useful: `lying_peer.py lie|stall CONFIG
+NAME ADDRESS PORT METAFILE`.
 
-Always: it stands in the directory as a complete supervisor, and accepts every request. It answers
-with rubbish (lie) or not at all (stall).
-Never: send one right byte.
+Always: the directory lists it as a complete supervisor, and it accepts every request. It answers
+with random bytes (lie) or not at all (stall). Never: send a correct byte.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""Hosts on links of their own: a network namespace per host, a veth to one bridge, `tc tbf` both
-ways.
+"""Hosts with their own links: a network namespace for each host, a veth to one bridge, and `tc tbf`
+both ways.
 
 Always: everything lives in a private network, mount and process namespace that one process holds.
-When this process ends, in whatever way, the kernel ends all others and removes all interfaces,
-mounts and files.
-Never: touch the network or the files of the machine outside.
+When this process ends for any reason, the kernel ends all others and removes all interfaces, mounts
+and files. Never: touch the network or the files of the machine outside.
 """
 
 from __future__ import annotations
@@ -34,11 +33,11 @@ NOBODY = "02:00:00:00:00:01"
 """A hardware address that no host has."""
 BURST_BYTES = 32 * 1024
 LATENCY_MS = 100
-"""What a queue of a shaped link holds at most: beyond it packets are dropped, as a switch does."""
+"""Longest delay in the queue of a shaped link. Packets beyond it are dropped, as a switch would
+do."""
 PASSED_ON = ("PATH", "HOME", "LANG", "TMPDIR", "JAVA_HOME", "PYTHONPATH", "LD_LIBRARY_PATH")
-"""Variables that are passed on. Others would measure the shell that started the lab: with
-`SSL_CERT_FILE` set, each session of libtorrent takes 12 ms of a processor more.
-"""
+"""Variables that the lab passes on. Others would measure the shell that started the lab: with
+`SSL_CERT_FILE` set, each libtorrent session takes 12 ms more of a processor."""
 _UNSHARE = ("unshare", "--net", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child")
 STOP_SECS = 10.0
 T = TypeVar("T")
@@ -47,7 +46,7 @@ CLONE_NEWNET = 0x40000000
 
 
 def why_not() -> str:
-    """Why this machine can't have a lab; empty if it can."""
+    """Returns why this machine cannot have a lab; empty if it can."""
     if os.geteuid() != 0:
         return "it takes root to make namespaces and links; try it with sudo"
     missing = [tool for tool in ("unshare", "ip", "tc") if shutil.which(tool) is None]
@@ -61,13 +60,13 @@ def why_not() -> str:
 
 
 def environment() -> dict[str, str]:
-    """Returns the environment of everything that is measured."""
+    """Returns the environment of all measured processes."""
     return {name: os.environ[name] for name in PASSED_ON if name in os.environ}
 
 
 def enter(module: str, arguments: Sequence[str]) -> None:
-    """Return inside the private namespaces; outside of them, run the same program inside and end
-    with it."""
+    """Returns if we are inside the private namespaces. Outside of them, runs the same program
+    inside and exits with its code."""
     if os.environ.pop(INSIDE, None):
         return
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
@@ -76,7 +75,7 @@ def enter(module: str, arguments: Sequence[str]) -> None:
     try:
         sys.exit(inside.wait())
     finally:
-        inside.kill()  # unshare shrugs off a SIGTERM; when it is killed, so is everything inside
+        inside.kill()  # unshare ignores SIGTERM; when it is killed, the kernel kills everything inside
         inside.wait()
 
 
@@ -85,7 +84,7 @@ def _die_with_parent() -> None:
 
 
 _TX_BYTES = 8
-"""The column of /proc/net/dev."""
+"""The column of sent bytes in /proc/net/dev."""
 
 
 @dataclass(frozen=True)
@@ -93,29 +92,29 @@ class Host:
     name: str
     address: str
     link: str
-    """The bridge's end of its cable."""
+    """The bridge's end of the host's cable."""
     mac: str
 
     def sent(self) -> int:
-        """Bytes that went up its link, headers included."""
+        """Returns the bytes that the host has sent up its link, headers included."""
         return int(Path(f"/sys/class/net/{self.link}/statistics/rx_bytes").read_text())
 
 
 def received(hosts: Iterable[Host]) -> dict[str, int]:
-    """Bytes that came down the link of each. In one look: a file of /sys for each takes long on a
-    busy machine."""
+    """Returns the bytes that came down the link of each host. Reads one file for all, because one
+    file of /sys for each host takes long on a busy machine."""
     rows = (line.partition(":") for line in Path("/proc/net/dev").read_text().splitlines()[2:])
     sent_by_bridge = {link.strip(): int(figures.split()[_TX_BYTES]) for link, _, figures in rows}
     return {host.name: sent_by_bridge[host.link] for host in hosts}
 
 
 class Lab:
-    """To be made once, inside."""
+    """The hosts and their network. Create it inside the namespaces, once."""
 
     def __init__(self, directory: Path | None = None, rtt: float = 0.0) -> None:
-        """`directory`: a disk for the hosts' files; by default each has its files in memory, since
-        16 hosts have 16 disks and this machine has one. `rtt`: seconds from any host to any other
-        and back."""
+        """`directory`: a disk for the hosts' files. By default the files are in memory, because 16
+        hosts have 16 disks and this machine has one. `rtt`: seconds from any host to any other and
+        back."""
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._made = 0
         self._hosts: list[Host] = []
@@ -135,12 +134,12 @@ class Lab:
             switch.write_text("0")  # a switch has no firewall, and this machine's processors carry every packet
 
     def warm(self, size: int) -> None:
-        """Have so much memory at hand for the hosts' files and processes, until the lab ends."""
+        """Reserves `size` bytes of memory for the hosts' files and processes until the lab ends."""
         if not self._on_disk:
             self._memory.warm(size)
 
     def add(self, names: Sequence[str]) -> list[Host]:
-        """Hosts with cables that are as fast as this machine, until they are shaped."""
+        """Adds hosts. Their cables are as fast as this machine until they are shaped."""
         made = []
         for name in names:
             self._made += 1
@@ -174,9 +173,9 @@ class Lab:
         line_of(self._cables.stdout)
 
     def _introduce(self, new: Sequence[Host]) -> None:
-        """Everybody knows everybody's MAC: the namespaces of a machine share one table of 1024
-        neighbours, permanent entries not counted, and who asks for one over a full link may wait
-        for seconds."""
+        """Tells all hosts each other's MAC addresses. The namespaces of a machine share one table
+        of 1024 neighbours, permanent entries not counted, and an ARP request over a full link may
+        take seconds."""
         old = list(self._hosts)
         self._hosts += new
         _ip([_knows(host.address, host.mac, "br0") for host in new])
@@ -186,27 +185,28 @@ class Lab:
             _ip([*known, _knows(BRIDGE, BRIDGE_MAC, "eth0")], host.name)
 
     def remove(self, hosts: Sequence[Host]) -> None:
-        """Their processes must have ended."""
+        """Removes hosts whose processes have ended."""
         self._hosts = [host for host in self._hosts if host not in hosts]
         _ip([f"link del {host.link}" for host in hosts])
         _ip([f"netns del {host.name}" for host in hosts])
 
     def shape(self, host: Host, mbit: float) -> None:
-        """Its link carries so much, each way."""
+        """Limits the host's link to `mbit` each way."""
         rule = f"root tbf rate {round(mbit * 1000)}kbit burst {BURST_BYTES} latency {LATENCY_MS}ms"
         _run("tc", "qdisc", "replace", "dev", host.link, *rule.split())
         _run("tc", "-n", host.name, "qdisc", "replace", "dev", "eth0", *rule.split())
 
     def cut(self, host: Host) -> None:
-        """Pull its cable."""
+        """Pulls the host's cable."""
         _ip([f"link set {host.link} down"])
 
     def lose(self, sender: Host | None, receiver: Host | None) -> None:
-        """What one sends to the other is lost, without a word to anybody. None: the bridge."""
+        """Drops what `sender` sends to `receiver`, without an error to either. None stands for the
+        bridge."""
         self._neighbour(f"replace {_address(receiver)} lladdr {NOBODY} nud permanent", sender)
 
     def carry(self, sender: Host | None, receiver: Host | None) -> None:
-        """Again, after lose()."""
+        """Ends the effect of lose()."""
         self._neighbour(f"del {_address(receiver)}", sender)
 
     def _neighbour(self, change: str, host: Host | None) -> None:
@@ -215,7 +215,7 @@ class Lab:
     def spawn(
         self, host: Host | None, command: Sequence[str], *, name: str, stdin: int = subprocess.DEVNULL
     ) -> subprocess.Popen[bytes]:
-        """Start a process on a host; None: on the bridge, which no rate limits. It logs to
+        """Starts a process on a host, or on the bridge (None), which has no rate limit. Its log is
         NAME.log."""
         within = ["ip", "netns", "exec", host.name] if host else []
         with (self.dir / f"{name}.log").open("ab") as log:
@@ -224,7 +224,7 @@ class Lab:
                 stdin=stdin,
                 stdout=subprocess.PIPE if stdin == subprocess.PIPE else log,
                 stderr=log,
-                cwd=ROOT,  # where `-m bench...` is found
+                cwd=ROOT,  # so that `-m bench...` is found
                 env=environment(),
             )
         self._processes[name] = process
@@ -251,11 +251,12 @@ class Lab:
             return probe.connect_ex((BRIDGE, port)) == 0
 
     def runs(self, name: str) -> bool:
-        """Whether it was started, and neither stopped nor killed."""
+        """Whether the process was started and neither stopped nor killed."""
         return name in self._processes
 
     def cpu_secs(self, name: str) -> dict[str, float]:
-        """What a process has used of a processor so far: its first thread, and all of them."""
+        """Returns the processor seconds of a process so far: those of its first thread, and of all
+        threads."""
         pid = self._processes[name].pid
         return {"first": _used(Path(f"/proc/{pid}/task/{pid}/stat")), "all": _used(Path(f"/proc/{pid}/stat"))}
 
@@ -264,7 +265,7 @@ class Lab:
 
 
 def within(host: str, act: Callable[[], T]) -> T:
-    """Do it as if from a process on that host, in its network."""
+    """Calls `act` in the network of a host, as a process on that host would."""
 
     def enter_and_act() -> T:
         with open(f"/run/netns/{host}") as namespace:
@@ -272,7 +273,7 @@ def within(host: str, act: Callable[[], T]) -> T:
                 raise OSError(ctypes.get_errno(), f"setns to {host}")
         return act()
 
-    with ThreadPoolExecutor(1) as alone:  # a thread has a network of its own, and takes it along when it ends
+    with ThreadPoolExecutor(1) as alone:  # a network namespace belongs to a thread, and goes when the thread ends
         return alone.submit(enter_and_act).result()
 
 

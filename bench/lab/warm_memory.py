@@ -1,11 +1,11 @@
-"""Makes memory available before a clock runs, so that a comparison is fair.
+"""Makes memory available before the clock runs, so that a comparison is fair.
 
 A virtual machine waits for its own host at the first touch of a page, 2 to 5 ms per MiB, and memory
-that has been free for seconds goes back in blocks of megabytes. So the second side of a comparison
-would mostly find the pages that the first one touched, or none. WarmMemory is for hosts that write
-to memory: it takes memory and frees all of it but one page per block, which keeps the block here.
-`fill_page_cache` is for hosts that write files: large writes take whole blocks from the host only
-while free ones exist.
+that has been free for seconds goes back to that host in blocks of megabytes. So the second side of
+a comparison would find the pages that the first one touched, or none. WarmMemory is for hosts that
+write to memory: it takes memory, and frees all of it except one page per block, which keeps the
+block on this machine. `fill_page_cache` is for hosts that write files: large writes take whole
+blocks from the outer host only while free ones exist.
 
 Never: take so much that the kernel kills processes for it.
 """
@@ -20,7 +20,8 @@ from torrentdist.bundle.files.durability import sync_filesystem
 
 BLOCK: Final = 1024 * 1024
 FILLED: Final = 8
-"""Times what is written: so much of the memory is full, if there is so much."""
+"""The page cache is filled up to this many times the size that is written, if there is enough
+memory."""
 SPARED: Final = 1 / 16
 """The share of the available memory that is left to others."""
 
@@ -31,7 +32,7 @@ class WarmMemory:
         self.size = 0
 
     def warm(self, size: int) -> None:
-        """So many bytes, together with what was warmed before, or as many as this machine has."""
+        """Warms `size` bytes, counting what was warmed before, or as much as this machine has."""
         blocks = lacking_blocks(size - self.size, available())
         if not blocks:
             return
@@ -45,9 +46,9 @@ class WarmMemory:
 
 
 def fill_page_cache(file: Path, size: int) -> None:
-    """Have `size` bytes of memory, or all that is available, full of what may be dropped, as it is
-    on a machine that has been up for a day. `file` is made for it, with nothing but a hole in it,
-    and has to stay."""
+    """Fills `size` bytes of memory, or all that is available, with pages that the kernel may drop,
+    as on a machine that has been up for a day. `file` is created as one large hole for this and has
+    to stay."""
     size = min(size, available())
     with file.open("ab+", buffering=0) as hole:
         hole.truncate(size)
@@ -58,8 +59,8 @@ def fill_page_cache(file: Path, size: int) -> None:
 
 
 def level(directory: Path, size: int, held: Path) -> None:
-    """For whoever writes so much into `directory`: the page cache is full, what is `held` at hand
-    in it, and nothing is left to be written back."""
+    """Prepares `directory` for a run that writes `size` bytes: fills the page cache, reads the
+    files in `held` into it, and writes back all earlier writes."""
     fill_page_cache(directory / "filling", FILLED * size)
     for path in held.rglob("*"):
         if path.is_file():

@@ -1,7 +1,7 @@
 """Measures a large fleet: its time in the simulator, and the load of every master.
 
 `python -m bench.scale.large_fleet` prints the tables. `--check` compares the simulator with the
-lab's last runs, and `--shares` tells the worth of more or fewer shares where holders can give more.
+lab's last runs. `--shares` shows the effect of more or fewer shares when holders have faster links.
 
 Always: times come from the product's own decisions on a virtual clock, sizes from real encoded
 messages, and processor time from the product's directory on this machine.
@@ -39,18 +39,17 @@ MIB = 1024 * 1024
 PIECE = 32 * 1024
 """Piece length of the lab's small bundles."""
 LINK_TIME = 11.2
-"""The lab's link time: 32 MiB over 25 Mbit/s, in 1024 pieces."""
+"""The lab's link time in seconds: 32 MiB over 25 Mbit/s, in 1024 pieces."""
 FLEETS = {100: 1024, 1_000: 512, 10_000: 128, 100_000: 16}
-"""Hosts, and so many pieces that the simulator is done within ten minutes: fewer make it look
-slower than it is."""
+"""Pieces by number of hosts, few enough that the simulator ends within ten minutes. With fewer
+pieces the broadcast looks slower than it is."""
 CHECKED = (8, 16, 32, 48)
-"""Hosts, of the cases that are recorded in the lab."""
+"""Numbers of hosts for which the lab has recorded cases."""
 ASKED = 50
 CROWD, SHARED = 300, 512
-"""Hosts, and pieces, where shares are looked at."""
+"""Hosts and pieces of the runs that compare numbers of shares."""
 LIMITS = Limits(peers=1 << 20, peers_per_swarm=1 << 20, memberships=1 << 20)
-"""What a master refuses otherwise: its own limits are an answer of their own to what breaks
-first."""
+"""Limits of the directory, raised here so that the measurement finds the next bottleneck."""
 
 
 @dataclass(frozen=True)
@@ -58,14 +57,14 @@ class Broadcast:
     hosts: int
     pieces: int
     ratio: float
-    """Time of the last host from the first announce on, in T."""
+    """Time from the first announce to the last host's end, in T."""
     copies: float
     busiest: int
-    """Announces in the busiest second, at each master."""
+    """Announces that each master receives in the busiest second."""
     waited: float
-    """The most seconds that any host got nothing."""
+    """The longest time in seconds that any host received nothing."""
     seconds: float
-    """Processor seconds of the simulation, of its last part if it had several."""
+    """Processor seconds of the simulation; of its last part if it had several."""
 
 
 def simulate(
@@ -78,8 +77,8 @@ def simulate(
     state: Path | None = None,
     longest: float = math.inf,
 ) -> Broadcast | None:
-    """`begins`: when each host comes; all come at once without. None: it takes longer than that,
-    and goes on from `state` the next time."""
+    """Simulates a broadcast. `begins`: when each host joins; by default all join at once. Returns
+    None after `longest` seconds; the next call then continues from `state`."""
     began = time.process_time()
     tick = link_time / pieces
     if state and state.exists():
@@ -107,21 +106,21 @@ def simulate(
 
 @dataclass(frozen=True)
 class Load:
-    """The load of one master while everybody fetches one bundle. It knows the supervisors
-    already."""
+    """The load of one master while all hosts fetch one bundle. The master already knows the
+    supervisors."""
 
     hosts: int
     period: float
     announces: float
     answer_bytes: int
     first_bytes: int
-    """Bytes of the answer to a host that doesn't know the cluster's addresses yet."""
+    """Bytes of the answer to a host that does not know the cluster's addresses yet."""
     known_secs: float
-    """Processor seconds of a master for the announce of a host that is in the swarm."""
+    """Processor seconds of a master for the announce of a host that is already in the swarm."""
     new_secs: float
-    """For that of one that comes into it."""
+    """Processor seconds of a master for the announce of a host that joins the swarm."""
     plan_secs: float
-    """For a look at everybody, which makes the plan anew."""
+    """Processor seconds for looking at all peers and making a new plan."""
 
     @property
     def mbit(self) -> float:
@@ -159,7 +158,7 @@ def load(hosts: int) -> Load:
 def _answered(
     directory: SwarmDirectory, registered: frozenset[str], number: int, tag: str, now: float
 ) -> tuple[str, int, float]:
-    """The tag of the addresses, the bytes of the answer, and its processor time."""
+    """Returns the tag of the addresses, the bytes of the answer, and its processor time."""
     began = time.process_time()
     announce = _announce(number, tag)
     answer = directory.announce(
@@ -191,8 +190,9 @@ def _host(number: int) -> str:
 
 
 def check() -> str:
-    """The recorded broadcasts at8 to at48 beside the simulator, whose hosts begin when the lab's
-    did, which it cannot tell by itself; and beside it with all of them at once."""
+    """Compares the recorded broadcasts at8 to at48 with the simulator. The simulator cannot know
+    when hosts begin, so it takes their starts from the lab; a second column has them all start at
+    once."""
     rows = json.loads((HERE / "swarm.json").read_text())
     if lacking := [f"at{hosts}" for hosts in CHECKED if f"at{hosts}" not in rows]:
         raise SystemExit(
@@ -215,7 +215,7 @@ def check() -> str:
 
 
 def keep_check(table: str) -> None:
-    """In its place in docs/performance.md."""
+    """Writes the table into docs/performance.md."""
     page = ROOT / "docs" / "performance.md"
     before, begin, rest = page.read_text().partition("<!-- check -->\n")
     _, end, after = rest.partition("<!-- end of check -->")
@@ -237,8 +237,8 @@ def print_loads(fleets: list[int]) -> None:
 
 
 def print_shares() -> None:
-    """By what the holders can give together: the last host, with fewer shares, as many as there
-    are, and more."""
+    """Prints the last host's time for fewer shares, the usual number, and more, by the holders'
+    capacity."""
     columns = (12, conductor.SHARES, 48, 96)
     print(f"| holders | of the links' rate | {' | '.join(f'{shares} shares' for shares in columns)} |")
     print(f"|---|---|{'---|' * len(columns)}")

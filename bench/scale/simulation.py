@@ -3,8 +3,8 @@ code.
 
 Time passes in ticks. In each tick, every link carries a number of pieces each way. A receiver has
 one piece under way from each peer that it knows: the piece of the highest priority, then the
-rarest, as libtorrent chooses. Peers serve in the order of requests. Receivers announce when a
-master tells them to, and look at their peers' pieces as often as the engine does.
+rarest, as libtorrent chooses. Peers serve requests in the order in which they came. Receivers
+announce when a master tells them to, and look at their peers' pieces as often as the engine does.
 
 Never: decide anything that conductor.py, crowd.py or neighbours.py decide.
 """
@@ -24,9 +24,9 @@ from torrentdist.swarm.plan.request_window import BLOCK
 
 NEVER = 1 << 60
 _ONLY = [bytes(b"01"[byte == priority] for byte in range(256)) for priority in range(8)]
-"""By priority: a table that makes a string of binary digits of priorities."""
+"""For each priority, a table that turns a string of priorities into a string of binary digits."""
 Rank = tuple[int, ...]
-"""Sets of pieces as the bits of numbers, the most wanted first."""
+"""Sets of pieces as bits of integers, the most wanted first."""
 
 
 @dataclass(eq=False)
@@ -35,24 +35,24 @@ class Receiver:
     joins: int = 0
     dies: int = NEVER
     every: int = 1
-    """Its link carries a piece each way in so many ticks' turns."""
+    """Number of ticks in which its link carries one piece each way."""
     held_up: int = 1
-    """It gets a piece of the holders in so many ticks' turns at most: connections don't share a
-    link evenly."""
+    """Least number of ticks between two pieces from the holders: connections do not share a link
+    evenly."""
     conductor: Conductor = field(default_factory=Conductor)
     done_at: int | None = None
     got_at: int = 0
     waited: int = 0
-    """The most ticks that it was there and got nothing, until it had it all."""
+    """The longest time in ticks that it received nothing before it was complete."""
     have: int = 0
     shown: int = 0
-    """What the others know that it has: news of it wait behind what it sends."""
+    """Pieces that the others know it has. News of a piece waits behind what it sends."""
     news: int = 0
     shown_at: int = 0
     asked: int = 0
     """Pieces under way."""
     busy: set[int] = field(default_factory=set)
-    """Receivers that it waits for."""
+    """Peers from which it has a piece under way."""
     knows: dict[int, None] = field(default_factory=dict)
     """Indexes of the receivers that it is connected to."""
     holders: bool = True
@@ -73,20 +73,20 @@ class World:
     uplink: int = 1
     """Pieces per tick."""
     holder_uplink: int = 0
-    """The same of a holder, if it has another."""
+    """Pieces per tick of a holder; 0: as the others."""
     holder_every: int = 0
-    """Or so many ticks for a piece. All that it is asked for arrive together then: a little of each
-    in turn."""
+    """Ticks per piece of a holder, if it needs more than one. All pieces that it was asked for then
+    arrive together, because it sends a little of each in turn."""
     seed: int = 0
     tick_secs: float = 0.125
     piece_length: int = 2 * BLOCK
     periods: Periods = field(default_factory=Periods)
     waits: bool = True
-    """Whether small messages wait behind pieces on the same links; not, where only the plan itself
-    is looked at."""
+    """Whether small messages wait behind pieces on the same link. False to look at the plan
+    alone."""
     sent_by_holders: Counter[int] = field(default_factory=Counter)
     announces: Counter[int] = field(default_factory=Counter)
-    """By second: what each master hears."""
+    """Announces that each master receives, by second."""
     tick: int = 0
 
     def __post_init__(self) -> None:
@@ -98,16 +98,17 @@ class World:
         self._alive: dict[int, Receiver] = {}
         self._lacking: dict[int, Receiver] = {}
         self._queues: dict[int, deque[tuple[int, int]]] = {}
-        """By who is asked: who asks, and for what. Holders are numbered below zero."""
+        """Requests by the peer that was asked: who asks, and for which piece. Holders have negative
+        numbers."""
         self._sending: Counter[int] = Counter()
-        """Ticks for which each holder has sent what it is asked for."""
+        """Ticks that each holder has spent on the pieces that it was asked for."""
         self._travelling: dict[int, list[tuple[int, int, int]]] = {}
-        """By when it arrives: who is asked by whom for what."""
+        """Requests under way by time of arrival: who is asked, who asks, and for which piece."""
         for receiver in self.receivers:
             receiver.announces_at = receiver.joins
 
     def run(self, limit: int) -> bool:
-        """Whether everybody that lives has everything before the limit."""
+        """Returns whether every live receiver is complete before the limit."""
         while self.tick < limit:
             self._come_and_go()
             if not self._lacking and not self._arriving:
@@ -132,12 +133,12 @@ class World:
                 self._forget(holder)
 
     def _forget(self, source: int) -> None:
-        """It is gone: what was asked of it has to be asked of others."""
+        """Removes a dead peer. Its requests have to go to others."""
         for index, piece in self._queues.pop(source, ()):
             self._take_back(source, index, piece)
 
     def _announce(self) -> None:
-        """Lets the hosts that are due announce their progress, and tells them their place and
+        """Lets the hosts that are due announce their progress, and gives them their place and
         neighbours."""
         now = self.tick * self.tick_secs
         period = self.periods.fetching(len(self._lacking))
@@ -159,11 +160,12 @@ class World:
         return {r.id: Progress(r.have.bit_count() * self.piece_length, size) for r in self._lacking.values()}
 
     def _waits(self, index: int) -> int:
-        """Ticks that a small message to one waits behind what is sent to all."""
+        """Returns the ticks for which a small message to one peer waits behind what is sent to
+        all."""
         return len(self._queues.get(index, ())) // self.uplink if self.waits else 0
 
     def _tell(self) -> None:
-        """What was said a while ago arrives."""
+        """Delivers the requests that arrive now."""
         for index, receiver in self._alive.items():
             if receiver.shown_at <= self.tick and receiver.shown != receiver.have:
                 receiver.shown, receiver.news = receiver.news, receiver.have
@@ -194,7 +196,7 @@ class World:
                 if source in receiver.busy:
                     continue
                 missing = self._full & ~receiver.have
-                left = missing & ~receiver.asked or missing  # the last ones are asked of everybody
+                left = missing & ~receiver.asked or missing  # the last pieces are requested from every peer
                 there = left & (self._full if source < 0 else self.receivers[source].shown)
                 if there and (piece := self._pick(receiver.wanted, there)):
                     self._request(index, receiver, source, piece)
@@ -208,8 +210,8 @@ class World:
             self._queues.setdefault(source, deque()).append((index, piece))
 
     def _look(self, receiver: Receiver, known: Iterable[int], seeds: int) -> None:
-        """Its priorities, by what is among the connected now."""
-        ones = twos = many = full = 0  # an adder for every piece at once
+        """Sets a receiver's priorities from the pieces of its present connections."""
+        ones = twos = many = full = 0  # a binary adder for all pieces at once
         for other in known:
             have = self.receivers[other].shown
             if have == self._full:
@@ -231,7 +233,7 @@ class World:
         receiver.wanted = _ranks(wanted, copies, seeds)
 
     def _pick(self, ranks: Rank, there: int) -> int:
-        """One piece of the first rank that has any, at random."""
+        """Picks a random piece of the first rank that has any."""
         if not there:
             return 0
         for rank in ranks:
@@ -257,7 +259,7 @@ class World:
             index, piece = queue.popleft()
             receiver = self.receivers[index]
             if index not in room or piece & receiver.have:
-                receiver.busy.discard(source)  # it is gone, or has it from another, and took it back
+                receiver.busy.discard(source)  # the receiver is gone, or has the piece from another peer
             elif room[index] and (source >= 0 or (self.tick + index) % receiver.held_up == 0):
                 room[index] -= 1
                 sent += 1
@@ -270,7 +272,7 @@ class World:
         queue.extendleft(reversed(waiting))
 
     def _given(self, holder: int) -> int:
-        """Pieces that a holder has sent in this tick."""
+        """Returns the pieces that a holder has sent in this tick."""
         if not self.holder_every:
             return self.holder_uplink or self.uplink
         asked = len(self._queues[holder])
@@ -291,8 +293,8 @@ class World:
 
 
 def _ranks(wanted: list[int], copies: list[int], seeds: int) -> Rank:
-    """Pieces by libtorrent's order: the highest priority whatever its rarity, then copies times
-    what lacks of 8."""
+    """Ranks pieces in libtorrent's order: by priority, then by the number of copies times (8 -
+    priority)."""
     backwards = bytes(reversed(wanted))
     levels = {priority: int(backwards.translate(_ONLY[priority]), 2) for priority in set(wanted)}
     ranks: dict[int, int] = {}

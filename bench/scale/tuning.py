@@ -1,11 +1,11 @@
 """Measures the worth of each setting: one change at a time, in the lab and between two processes.
 
-`python -m bench.scale.tuning TABLE`: `ours` (8 hosts on slow links), `pieces` (their length, by the
+`python -m bench.scale.tuning TABLE`: `ours` (8 hosts on slow links), `pieces` (piece lengths by the
 bundle's size), `pair` (two processes on an unlimited link), `bare` (the search for the settings of
 tuned libtorrent). bench/tuning.md keeps the findings.
 
 Always: one row of a table has the unchanged settings, measured like the others.
-Never: change two settings at once. Only `bare`, which is a search, keeps what was better.
+Never: change two settings at once. Only `bare`, which is a search, keeps the better value.
 """
 
 from __future__ import annotations
@@ -94,10 +94,10 @@ BARE = (
     "tick_interval=25",
 )
 BETTER = 0.97
-"""A setting is better below this part of the best time so far; less is noise."""
+"""A setting counts as better below this part of the best time so far. A smaller gain is noise."""
 
 
-class Bench:
+class TuningLab:
     """A lab for many runs of one scenario."""
 
     def __init__(self) -> None:
@@ -124,7 +124,7 @@ class Bench:
         return self._links[scenario]
 
 
-def ours(bench: Bench) -> Iterator[str]:
+def ours(bench: TuningLab) -> Iterator[str]:
     yield "| changed | last host | holder sent | fetched twice | processor of a host | of it all our Python |"
     yield "|---|---|---|---|---|---|"
     for changed in OURS:
@@ -136,7 +136,7 @@ def ours(bench: Bench) -> Iterator[str]:
         )
 
 
-def pieces(bench: Bench) -> Iterator[str]:
+def pieces(bench: TuningLab) -> Iterator[str]:
     yield "| bundle | pieces of | last host | holder sent | processor of a host |"
     yield "|---|---|---|---|---|"
     for scenario, lengths in PIECES.items():
@@ -146,7 +146,7 @@ def pieces(bench: Bench) -> Iterator[str]:
             yield f"| {scenario.size} MiB | {kib} KiB | {ratio:.2f} T | {seen.seeder_copies:.2f} | {share:.1%} |"
 
 
-def bare(bench: Bench) -> Iterator[str]:
+def bare(bench: TuningLab) -> Iterator[str]:
     yield "| changed on top of what was kept | last host | holder sent | kept |"
     yield "|---|---|---|---|"
     scenario = Scenario(size=16)
@@ -162,7 +162,7 @@ def bare(bench: Bench) -> Iterator[str]:
 
 
 def pair(runs: int = 3, mib: int = 1024) -> Iterator[str]:
-    """The best of some runs: what disturbs them only makes them slower."""
+    """Measures pairs. Takes the best of some runs, because disturbances only make a run slower."""
     yield "| changed | speed |\n|---|---|"
     with tempfile.TemporaryDirectory(prefix="torrentdist-tuning-") as place:
         directory = Path(place)
@@ -189,7 +189,7 @@ TABLES = {"ours": ours, "pieces": pieces, "bare": bare}
 
 
 def keep(table: str, lines: list[str]) -> None:
-    """Replace this table on the page."""
+    """Replaces this table on the page."""
     place = ROOT / "bench" / "swarm_tuning.json"
     tables = json.loads(place.read_text()) if place.exists() else {}
     tables[table] = {"lines": lines, "conditions": conditions("tuning")}
@@ -214,7 +214,7 @@ def main() -> int:
             print(f"no lab on this machine: {reason}", file=sys.stderr)
             return 2
         labs.enter("bench.scale.tuning", sys.argv[1:])
-        lines = TABLES[table](Bench())
+        lines = TABLES[table](TuningLab())
     began = time.monotonic()
     told: list[str] = []
     for line in lines:

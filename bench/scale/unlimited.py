@@ -1,9 +1,9 @@
 """Measures `bundle distribute` to hosts on loopback, without limits, against bare tuned libtorrent.
 
-Both carry the same bytes with the same metafile to the same disk. The holder's files are in memory,
-and the rest of memory is full of pages that may be dropped. They take turns, and the order
-alternates. Our clock runs from the command's start to its end; the reference's runs from the start
-of its first fetching process to the end of its last.
+Both sides carry the same bytes with the same metafile to the same disk. The holder's files are in
+memory, and the rest of memory is full of pages that may be dropped. The sides take turns, and the
+order alternates. Our clock runs from the command's start to its end; the reference's runs from the
+start of its first fetching process to the end of its last.
 
 Never: give the reference peers that know less than ours. All of them know each other.
 """
@@ -36,12 +36,12 @@ LONGEST_SECS = 900.0
 MISSED = 3
 FORMS = (1, 4)
 SIZE = 4096
-"""MiB."""
+"""Size of the bundle in MiB."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Turn:
-    """One of ours and one of the reference, in the same minutes."""
+    """One run of ours and one of the reference, in the same minutes."""
 
     mib: int
     hosts: int
@@ -51,7 +51,7 @@ class Turn:
 
 
 def turn(directory: Path, number: int, *, mib: int, hosts: int) -> Turn:
-    """The `number`-th: of the second, fourth and so on ours is first."""
+    """Runs both sides. In the second, fourth and each other even turn, ours comes first."""
     load = os.getloadavg()[0]
     took: dict[str, float] = {}
     with _uploaded(directory / "turn", mib, hosts) as (cluster, held):
@@ -85,7 +85,7 @@ def row(turns: list[Turn]) -> dict[str, Any]:
 
 @contextmanager
 def _uploaded(directory: Path, mib: int, hosts: int) -> Iterator[tuple[DevCluster, Path]]:
-    """A cluster whose one master holds the bundle, and where it has it."""
+    """Yields a cluster whose only master holds the bundle, and the bundle's directory."""
     with cluster_of(directory / "cluster", masters=1, supervisors=hosts) as cluster:
         source = directory / "source"
         write_content(source, mib, 0)
@@ -108,9 +108,9 @@ def _bare(directory: Path, held: Path, hosts: int) -> float:
         began = time.perf_counter()
         fetching = []
         for home, port in zip(homes, own, strict=True):
-            others = [str(other) for other in ports if other != port]
-            command = [sys.executable, str(BARE), "fetch", str(held / "metafile"), str(home), str(port), *others]
-            fetching.append(subprocess.Popen(command))
+            others = [f"127.0.0.1:{other}" for other in ports if other != port]
+            command = [sys.executable, str(BARE), "fetch", "loopback", str(held / "metafile"), str(home)]
+            fetching.append(subprocess.Popen([*command, f"127.0.0.1:{port}", *others]))
             stack.callback(fetching[-1].kill)
         codes = [process.wait(LONGEST_SECS) for process in fetching]
         seconds = time.perf_counter() - began
@@ -133,7 +133,8 @@ def _say(text: str) -> None:
 
 
 def measured(*, size: int | None, runs: int, kept: bool, disk: Path | None) -> int:
-    """Both forms; `disk`: where there is room for ten times the size. 0 if both bars are met."""
+    """Measures both forms. `disk`: a place with room for ten times the size. Returns 0 if both bars
+    are met."""
     met = True
     for hosts in FORMS:
         with tempfile.TemporaryDirectory(prefix="torrentdist-unlimited-", dir=disk) as directory:

@@ -1,6 +1,6 @@
 """The driver of bench/spark/spark_run.py: every executor fetches each URI; prints the time.
 
-Always: executors run and are warm before the first URI.
+Always: all executors run and are warm before the first URI.
 Never: run Python in an executor.
 """
 
@@ -22,7 +22,7 @@ def main() -> None:
     context = spark.sparkContext
 
     def everywhere() -> None:
-        """One task for each executor, which has one place."""
+        """Runs one task on each executor; an executor has one core."""
         spark.range(0, executors, 1, executors).write.format("noop").mode("overwrite").save()
 
     while context._jsc.sc().getExecutorMemoryStatus().size() < executors + 1:

@@ -1,8 +1,8 @@
 """Generates events of an imaginary cluster with Spark, to measure the report.
 
-Always: the same number gives the same events. All kinds that a table needs occur, roughly in the
-proportions of a real cluster, where most lines are progress and peers.
-Never: call Python for a row.
+Always: the same count gives the same events. Every kind that a table needs occurs, roughly in the
+proportions of a real cluster, where most lines are progress and peers. Never: call Python for a
+row.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ WORKERS = 200
 
 
 def generated(spark: SparkSession, count: int, partitions: int) -> DataFrame:
-    """About `count` events: downloads of count / 10,000 bundles by 1000 hosts, and what else
-    happens meanwhile.
+    """Returns about `count` events: downloads of count / 10,000 bundles by 1000 hosts, and other
+    events that happen meanwhile.
 
     Fewer than 50,000 events have fewer hosts and workers, so that there are five bundles at least.
     """
@@ -40,15 +40,15 @@ def generated(spark: SparkSession, count: int, partitions: int) -> DataFrame:
 
 
 def write_events(events: DataFrame, directory: Path) -> None:
-    """As the files of a daemon are called."""
+    """Writes the events into files that are named like a daemon's."""
     events.write.json(str(directory))
     for number, part in enumerate(sorted(directory.glob("part-*.json"))):
         part.rename(directory / f"events-generated-{number}.jsonl")
 
 
 def multiply(directory: Path, times: int) -> None:
-    """The same events so many times, of other bundles and other starts of the daemons: quicker than
-    to make them."""
+    """Copies the events `times` times, with other bundles and other starts of the daemons. That is
+    quicker than generating them."""
     made = sorted(directory.glob("events-generated-*.jsonl"))
     for number in range(1, times):
         for path in made:
@@ -139,7 +139,7 @@ def _daemons() -> list[Column]:
 
 
 def _files() -> list[Column]:
-    """A hundred files a bundle, of which the next bundle changes one in ten."""
+    """Returns a hundred files per bundle, of which the next bundle changes one in ten."""
     bundle = F.col("id")
 
     def file(number: Column) -> Column:
@@ -160,7 +160,7 @@ def _elections() -> list[Column]:
 
 
 def _workers() -> list[Column]:
-    """Each is started, ends, and is started again."""
+    """Returns the events of workers; each worker starts, ends, and starts again."""
     worker, turn = (F.col("id") / 3).cast("long"), F.col("id") % 3
     return [
         *_envelope(worker, F.lit(EPOCH) + worker + turn * 10, F.col("id"), "r4"),

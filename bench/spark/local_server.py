@@ -1,4 +1,4 @@
-"""Serves one file on a host's own loopback: the baseline for executors that wait for no link.
+"""Serves one file on a host's own loopback: the baseline for executors that do not wait for a link.
 
 Never: handle a byte of the file in Python, so that only Spark's own costs are measured.
 """

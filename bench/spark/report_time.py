@@ -22,19 +22,19 @@ from typing import NamedTuple
 import msgspec
 
 MADE_AT_ONCE = 5_000_000
-"""More are copies of these, under other names."""
+"""Events that are generated. Larger sizes are renamed copies of these."""
 
 
-class Measured(NamedTuple):
+class ReportCost(NamedTuple):
     events: int
     megabytes: float
     seconds: float
     cpu_secs: float
-    """Processor seconds of the JVM. On a busy machine they say more than the time."""
+    """Processor seconds of the JVM. On a busy machine they say more than the elapsed time."""
     jvm_mib: float
-    """The most that it had in memory."""
+    """Peak memory of the JVM."""
     python_mib: float
-    """The same of the Python that drives it."""
+    """Peak memory of the Python process that drives the JVM."""
 
 
 def make(events: int, target: Path, conf: dict[str, str]) -> None:
@@ -47,7 +47,7 @@ def make(events: int, target: Path, conf: dict[str, str]) -> None:
     multiply(target, times)
 
 
-def measure(source: Path, work: Path, conf: dict[str, str]) -> Measured:
+def measure(source: Path, work: Path, conf: dict[str, str]) -> ReportCost:
     from torrentdist.spark.reporting.event_files import FEW_BYTES, find_events
     from torrentdist.spark.reporting.report import run_once
     from torrentdist.spark.spark_session import spark_session
@@ -64,10 +64,10 @@ def measure(source: Path, work: Path, conf: dict[str, str]) -> Measured:
         ticks = (jvm / "stat").read_text().rpartition(")")[2].split()[11:13]
         cpu = sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
     python = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return Measured(view.events, size / 1e6, seconds, cpu, peak / 1024, python / 1024)
+    return ReportCost(view.events, size / 1e6, seconds, cpu, peak / 1024, python / 1024)
 
 
-def table(rows: list[Measured]) -> str:
+def table(rows: list[ReportCost]) -> str:
     head = [
         "events",
         "MB of JSON",
@@ -116,7 +116,7 @@ def main() -> int:
     return 0
 
 
-def _in_processes_of_its_own(count: int, args: argparse.Namespace, work: Path) -> Measured:
+def _in_processes_of_its_own(count: int, args: argparse.Namespace, work: Path) -> ReportCost:
     source = (args.dir if args.keep else work) / f"events-{count}"
     options = ["--events", str(count), "--cores", str(args.cores), "--memory", args.memory, "--in", str(source)]
     options += ["--dir", str(args.dir)] if args.dir else []
@@ -126,7 +126,7 @@ def _in_processes_of_its_own(count: int, args: argparse.Namespace, work: Path) -
     out = subprocess.run([*command, "measure"], check=True, stdout=subprocess.PIPE).stdout
     if not args.keep:
         shutil.rmtree(source)
-    measured = msgspec.json.decode(out.splitlines()[-1], type=Measured)
+    measured = msgspec.json.decode(out.splitlines()[-1], type=ReportCost)
     print(f"measured {count:,}: {measured}", file=sys.stderr, flush=True)
     return measured
 

@@ -34,7 +34,7 @@ from bench.swarm.scenario import Scenario
 SPARK_HOME = Path(pyspark.__file__).parent
 PORT = 7077
 BAR = 0.25
-"""Bar: the part of Spark's own time, with the most hosts."""
+"""Bar for the ratio to Spark's own time, with the most hosts."""
 GATEWAY = "http://127.0.0.1:7070"
 LOCAL_PORT = 7099
 EXECUTORS, AGENTS = "executors", "supervisors"
@@ -43,16 +43,16 @@ _PROGRAMS = {"CoarseGrainedExecutorBackend": EXECUTORS, "torrentdist_cli supervi
 
 @dataclass(frozen=True)
 class Way:
-    """One way for one number of hosts."""
+    """The result of one way of delivery for one number of hosts."""
 
     seconds: float
     driver_seconds: float
-    """Before: until the driver had it."""
+    """Seconds until the driver had the archive, before the tasks began."""
     copies: float
-    """What left the driver's host, in sizes of the archive."""
+    """Bytes that left the driver's host, in sizes of the archive."""
     cpu_secs: dict[str, float]
-    """Processor seconds of executors with their tar, of supervisors, and of both cores while
-    idle."""
+    """Processor seconds of executors with their tar, of supervisors, and of the idle time of both
+    cores."""
 
 
 class Spark:
@@ -74,7 +74,8 @@ class Spark:
         wait_until(lambda: self._lab.log_of("spark-master").count("Registering worker") == registered, "workers", 120)
 
     def measure(self, executors: int, archive: Path, bundle: str, size: int) -> dict[str, Way]:
-        """Both ways in one application, ours last: what Spark fetched helps nobody."""
+        """Measures both ways in one application. Ours comes last; what Spark fetched before does
+        not help it."""
         name = f"driver-{executors}"
         conf = {
             "spark.master": f"spark://{BRIDGE}:{PORT}",
@@ -85,7 +86,7 @@ class Spark:
             "spark.ui.enabled": False,
             "spark.task.maxFailures": 1,
         }
-        # Not by spark-submit, which gives a Python driver no standard input.
+        # spark-submit would give a Python driver no standard input.
         program = [sys.executable, "-m", "bench.spark.driver", str(executors), json.dumps(conf)]
         process = self._lab.spawn(
             self._driver, [*self._environment(self._driver.address), *program], name=name, stdin=-1
@@ -93,8 +94,8 @@ class Spark:
         if line_of(process.stdout) != "ready":
             raise RuntimeError(self._lab.log_of(name)[-3000:])
         found = {}
-        # The gateways' URL is used once; a second archive of the same name would be another one to
-        # Spark.
+        # The gateways' URL is used once: Spark would take a second archive of the same name for
+        # another one.
         urls = {"spark": str(archive), "ours": f"{GATEWAY}/bundles/{bundle}/archive.tar.gz"}
         urls["local"] = f"http://127.0.0.1:{LOCAL_PORT}/{archive.name.replace('own', 'local')}"
         for way, url in urls.items():
@@ -136,8 +137,8 @@ class Spark:
 
 
 def _used() -> dict[str, float]:
-    """Seconds of processor so far, by program, children that have ended included; and those that
-    nobody wanted."""
+    """Returns the processor seconds used so far by each program, ended children included, and the
+    idle seconds."""
     tick = os.sysconf("SC_CLK_TCK")
     idle = int(Path("/proc/stat").read_text().split()[4]) / tick
     found = {EXECUTORS: 0.0, AGENTS: 0.0, "idle": idle}
@@ -160,7 +161,7 @@ def pack(source: Path, archive: Path) -> Path:
 def measure(counts: Sequence[int], rate: float, size: int) -> dict[int, dict[str, Way]]:
     lab = Lab()
     source = write_source(lab.dir / "source", size)
-    # One host more, for the driver.
+    # One more host for the driver.
     scenario = Scenario(hosts=max(counts) + 1, rate=rate, size=size)
     ours = Ours(lab, scenario, source)
     ours.up()

@@ -1,6 +1,6 @@
 """The goals of the swarm: each case as data, with its bar and the unit of its bar.
 
-Always: a case that is compared with another run has that run made beside it, within minutes.
+Always: a case that is compared with another run has that run made in the same minutes.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from bench.swarm.scenario import Outcome, Scenario
 
 class By(Enum):
     LINK = "T"
-    """The last host, by one transfer over one link."""
+    """Time of the last host, divided by that of one transfer over one link."""
     OWN_START = "T of its own start"
-    """The slowest host from its own start, by the same."""
+    """Time of the slowest host from its own start, divided by that of one transfer over one
+    link."""
     BASE = "of the run beside it"
-    """The last host, by the last of the base."""
+    """Time of the last host, divided by that of the last host in the base run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,15 +26,15 @@ class Case:
     what: str
     scenario: Scenario
     bar: float | None
-    """None: everybody finishes, however long it takes."""
+    """None: there is no time limit; all hosts must finish."""
     by: By = By.LINK
     base: Scenario | None = None
     beside: str = ""
-    """What the base is called."""
+    """The name of the base run."""
     runs: int = 3
-    """So many are what its bar is about: five where it says percents."""
+    """Number of runs that the bar needs: five where it is about percents."""
     peers: tuple[str, ...] = ()
-    """References that run beside it in the table."""
+    """References in the table that run in the same minutes."""
 
     def measured(self, ours: Outcome, base: Outcome | None, link_time: float) -> float:
         if self.by is By.OWN_START:
@@ -111,5 +112,5 @@ CASES = {
         for hosts in (8, 16, 32, 48)
     },
 }
-"""The last four are what the simulator is held against: slow enough that one machine's processors
-are little of it."""
+"""The simulator is compared with the last four. Their links are so slow that this machine's
+processors matter little."""

@@ -19,7 +19,7 @@ from bench.lab.namespaces import Lab
 from bench.scale import unlimited
 from bench.swarm import table
 from bench.swarm.cases import CASES, By, Case
-from bench.swarm.measured import Measured, Run
+from bench.swarm.measured import ComparedRun, MeasuredCase
 from bench.swarm.our_cluster import LOCAL, Ours
 from bench.swarm.peers import SETTINGS, STAGES, broadcast, lacking, link_time, patience
 from bench.swarm.picture import picture
@@ -30,7 +30,7 @@ from torrentdist.model.errors import TorrentdistError
 
 MISSED = 3
 UNLIMITED = "unlimited"
-"""Has no links, and so no lab: a module of its own."""
+"""A case without links, and so without a lab. It has a module of its own."""
 
 
 def main() -> int:
@@ -71,7 +71,7 @@ def _measure(case: Case, kinds: list[str], arguments: argparse.Namespace) -> int
     lab = Lab(arguments.dir, case.scenario.rtt / 1000)
     source = write_source(lab.dir / "source", case.scenario.size)
     runs = [run_all(lab, case, source, kinds, arguments) for _ in range(arguments.runs or 1)]
-    measured = Measured(case, runs)
+    measured = MeasuredCase(case, runs)
     if arguments.out:
         keep(arguments.out, runs)
     if arguments.picture:
@@ -84,8 +84,8 @@ def _measure(case: Case, kinds: list[str], arguments: argparse.Namespace) -> int
     return 0 if answer["met"] or (not arguments.scenario and not answer["failed"]) else MISSED
 
 
-def run_all(lab: Lab, case: Case, source: Path, kinds: list[str], arguments: argparse.Namespace) -> Run:
-    """One run of everything that is compared."""
+def run_all(lab: Lab, case: Case, source: Path, kinds: list[str], arguments: argparse.Namespace) -> ComparedRun:
+    """Runs everything that is compared, once."""
     load = os.getloadavg()[0]
     seconds = link_time(lab, case.scenario, source)
     _say(f"T, one HTTP transfer over one link: {seconds:.2f} s")
@@ -99,7 +99,7 @@ def run_all(lab: Lab, case: Case, source: Path, kinds: list[str], arguments: arg
     for kind in kinds:
         peers[kind] = run_peer(lab, case.scenario, source, kind, seconds)
         _say(_line(kind, peers[kind], seconds))
-    return Run(link_time=seconds, ours=ours, base=base, peers=peers, load=load)
+    return ComparedRun(link_time=seconds, ours=ours, base=base, peers=peers, load=load)
 
 
 def run_ours(
@@ -132,7 +132,7 @@ def run_peer(lab: Lab, scenario: Scenario, source: Path, kind: str, seconds: flo
 
 
 def write_source(directory: Path, mib: int) -> Path:
-    """One file that nothing can shorten."""
+    """Writes one file of random bytes, which cannot be compressed."""
     directory.mkdir()
     with (directory / "data").open("wb") as out:
         for _ in range(mib):
@@ -141,7 +141,8 @@ def write_source(directory: Path, mib: int) -> Path:
 
 
 def _case(arguments: argparse.Namespace) -> Case:
-    """A named case, or one of its own; what is said beside its name replaces that much of it."""
+    """Returns a named case, or one from the options. Options override the values of a named
+    case."""
     options = ("hosts", "rate", "size", "holders", "holder_rate", "rtt", "slow", "apart", "killed")
     said = {key: getattr(arguments, key) for key in options}
     given = {key: value for key, value in said.items() if value is not None}

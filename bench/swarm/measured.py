@@ -18,9 +18,9 @@ from bench.swarm.scenario import Outcome, median
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run:
+class ComparedRun:
     link_time: float
-    """T."""
+    """T in seconds."""
     ours: Outcome
     base: Outcome | None = None
     peers: dict[str, Outcome] = field(default_factory=dict)
@@ -32,15 +32,15 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredCase:
     case: Case
-    runs: list[Run]
+    runs: list[ComparedRun]
 
     def each(self) -> list[float]:
         return [self.case.measured(run.ours, run.base, run.link_time) for run in self.runs]
 
     def answer(self) -> dict[str, Any]:
-        """What one line of JSON says."""
+        """Returns the run as one line of JSON has it."""
         middle, scenario = self.middle(), self.case.scenario
         measured = statistics.median(self.each())
         return {
@@ -71,7 +71,7 @@ class Measured:
         }
 
     def row(self) -> dict[str, Any]:
-        """What is kept: the answer, and every value of every run."""
+        """Returns the row to keep: the answer, and every value of every run."""
         return {
             "what": self.case.what,
             "by": self.case.by.value,
@@ -81,8 +81,8 @@ class Measured:
             **self.answer(),
         }
 
-    def middle(self) -> Run:
-        """The run whose last host is the one in the middle."""
+    def middle(self) -> ComparedRun:
+        """Returns the run whose last host has the median time."""
         middle = median([run.ours for run in self.runs])
         return next(run for run in self.runs if run.ours is middle)
 
@@ -93,7 +93,7 @@ class Measured:
         return {"ours": run.ours, **beside, **run.peers}
 
     def table(self) -> str:
-        """Ours and those beside it."""
+        """Returns a table of ours and the references."""
         lines = ["| who | last host | holder sent | not done | settings |", "|---|---|---|---|---|"]
         for name, outcome in self.contenders().items():
             ratio, copies = self._figures(name, outcome)
@@ -120,7 +120,7 @@ class Measured:
             "settings": SETTINGS[kind],
         }
 
-    def _median(self, value: Callable[[Run], float | None]) -> float | None:
+    def _median(self, value: Callable[[ComparedRun], float | None]) -> float | None:
         return _median(value(run) for run in self.runs)
 
 

@@ -34,21 +34,21 @@ BUNDLE = "swarm-1"
 GATEWAY = "http://127.0.0.1:7070"
 UPLOADED, DOWNLOADED = "torrentdist_swarm_uploaded_bytes_total", "torrentdist_swarm_downloaded_bytes_total"
 PATIENCE = 8.0
-"""A run is over after so many link times."""
+"""A run is given up after this many link times."""
 SLOW_PATIENCE = 20.0
-"""For hosts whose link takes ten of them."""
+"""The same for runs with hosts whose links are ten times slower."""
 
 
 LOCAL = "torrentdist.distributor.local:LocalCodeDistributor"
 BATCH = 8
-"""So many hosts start at a time: more would fight for this machine's processors until they time
-out."""
+"""Number of hosts that start at the same time. More would compete for this machine's processors
+until they time out."""
 
 
 class Ours:
     def __init__(self, lab: Lab, scenario: Scenario, source: Path, *, distributor: str = "", changed: str = "") -> None:
-        """`distributor`: another plug-in than the swarm, which needs more link times. `changed`:
-        settings of libtorrent and the like that are not ours, for bench/lab/changed_settings.py."""
+        """`distributor`: a plug-in to use instead of the swarm, which needs more link times.
+        `changed`: settings that differ from ours, for bench/lab/changed_settings.py."""
         program = (
             ["-m", "bench.lab.changed_settings", changed, "torrentdist_cli"] if changed else ["-m", "torrentdist_cli"]
         )
@@ -69,9 +69,8 @@ class Ours:
         self._digest = ""
 
     def up(self) -> None:
-        """Everybody is there, the holders hold the bundle, and from then on links have their
-        rate."""
-        for package in ("torrentdist", "cli"):  # as it is wherever it is installed
+        """Starts all daemons, lets the holders have the bundle, and then limits the links."""
+        for package in ("torrentdist", "cli"):  # as in an installation
             compileall.compile_dir(ROOT / package, quiet=1)
         self._zookeeper.start()
         asyncio.run(found_at(ZooKeeperConfig(servers=self._zookeeper.addresses), 60.0))
@@ -99,7 +98,7 @@ class Ours:
                 self._lab.shape(host, self._scenario.holder_link)
 
     def upload(self, source: Path, bundle: str) -> str:
-        """To every holder; its digest."""
+        """Uploads to every holder, and returns the digest."""
         made = self._command("upload", str(source), "--id", bundle, "--min-replicas", str(len(self.holders)))
         return str(made["digest"])
 
@@ -185,12 +184,12 @@ class Ours:
         )
 
     def _published(self, name: str) -> Path:
-        """What is there once it is published, and not before."""
+        """Returns a path that exists only after the host has published the bundle."""
         home = self.home / name
         return home / "dest" if self._scenario.alone else home / "bundles" / self._digest
 
     def _right(self, name: str) -> bool:
-        """Whether what it published is what was uploaded, byte by byte."""
+        """Whether the host published exactly what was uploaded, byte by byte."""
         content = self._published(name) / ("" if self._scenario.alone else "content")
         return all(filecmp.cmp(file, content / file.name, shallow=False) for file in self._source.iterdir())
 
@@ -217,7 +216,8 @@ data_dir = "{self._data(host)}"
         self._lab.spawn(host, [*self._program, role, "--config", str(config)], name=host.name)
 
     def _start_false(self) -> None:
-        """They lie and stall by turns, and are in the directory before anybody fetches."""
+        """Starts the lying and stalling peers in turn. They are in the directory before any host
+        fetches."""
         masters = [f"http://{m.address}:{API_PORT}" for m in self.holders]
         told = self.home / "false.json"
         told.write_text(json.dumps({"masters": masters, "token": self._token.read_text()}))
@@ -269,12 +269,14 @@ data_dir = "{self._data(host)}"
         return len(json.loads(view)["supervisors"]) if view else 0
 
     def _sent(self) -> int:
-        """Payload, as the holders count it, or what went up their links if they have no swarm."""
+        """Returns the payload that the holders have sent by their own count, or the bytes that went
+        up their links if they have no swarm."""
         if self._distributor:
             return sum(host.sent() for host in self.holders)
         urls = [f"http://{host.address}:{API_PORT}" for host in self.holders]
         for url in urls:
-            _metric(url, UPLOADED, self._auth())  # asks for news, which the next answer has
+            # This request makes the daemon read its counters; the next answer has them.
+            _metric(url, UPLOADED, self._auth())
         time.sleep(0.6)
         return int(sum(_metric(url, UPLOADED, self._auth()) for url in urls))
 
@@ -289,7 +291,7 @@ data_dir = "{self._data(host)}"
 
 
 def _metric(url: str, name: str, headers: dict[str, str] | None = None) -> float:
-    """0 if nobody answers, as where there are no supervisors."""
+    """Returns the metric; 0 if nothing answers, as where there are no supervisors."""
     try:
         text = httpx.get(f"{url}/metrics", timeout=5.0, trust_env=False, headers=headers).text
     except httpx.HTTPError:

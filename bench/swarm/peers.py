@@ -1,8 +1,8 @@
 """The other programs in the lab, and one plain HTTP transfer over one link, the unit of time.
 
 Always: all are started and idle before the clock, and begin at the same moment. Each has the
-settings that served it best here; SETTINGS lists them.
-Never: give a program less than its users would.
+settings that served it best here; SETTINGS lists them. Never: give a program less than its users
+would.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from pathlib import Path
 import libtorrent as lt
 
 from bench.lab.namespaces import BRIDGE, Host, Lab, line_of, wait_until
+from bench.stage import BARE
 from bench.swarm.scenario import Outcome, Scenario
 from bench.swarm.watch import Watch
 
-BARE = Path(__file__).with_name("swarm_bare.py")
 HTTP_PORT = 8000
 TRACKER_PORT = 6969
+BARE_PORT = 6881
 PATIENCE = 8.0
 TUNED_PIECE = 32 * 1024
 ARIA2 = (
@@ -35,12 +36,12 @@ ARIA2 = (
 )
 NGINX = "sendfile on; tcp_nopush on; one worker for each processor"
 NEEDS = {"aria2": ("aria2c", "opentracker"), "nginx": ("nginx",)}
-"""Programs that a machine may lack; scripts/lab-peers installs them."""
+"""Programs that a machine may lack. scripts/lab-peers installs them."""
 
 
 @dataclass
-class Stage:
-    """One host that has the file, and those that want it."""
+class ReferenceHosts:
+    """One host that has the file, and the hosts that fetch it."""
 
     lab: Lab
     source: Path
@@ -48,14 +49,15 @@ class Stage:
     seeder: Host
     hosts: list[Host]
     beside: list[str] = field(default_factory=list)
-    """Processes of nobody's host."""
+    """Processes that belong to no host."""
 
     @property
     def file(self) -> Path:
         return next(self.source.iterdir())
 
     def home(self, host: Host) -> Path:
-        """`done` in it says that the host has everything."""
+        """Returns the host's directory. A file `done` appears in it when the host has
+        everything."""
         return self.dir / host.name
 
     def others(self, host: Host) -> list[str]:
@@ -63,29 +65,30 @@ class Stage:
 
 
 Roles = tuple[list[str], Callable[[Host], list[str]]]
-"""What the seeder runs, and what a host runs: each says so when it is ready, and begins when it is
-sent a line."""
+"""The command of the seeder, and the command of each host. Each prints a line when it is ready, and
+begins when it receives a line."""
 
 
-def libtorrent(kind: str, piece: int = 0) -> Callable[[Stage], Roles]:
-    """`kind` as bench/lab/bare_peer.py has it; `piece`: 0 for libtorrent's own length."""
+def libtorrent(kind: str, piece: int = 0) -> Callable[[ReferenceHosts], Roles]:
+    """`kind` is one of bench/bare_libtorrent.py; `piece`: 0 for libtorrent's own length."""
 
-    def stage(stage: Stage) -> Roles:
+    def stage(stage: ReferenceHosts) -> Roles:
         metafile = stage.dir / "metafile"
         _write_metafile(stage.file, metafile, lt.create_torrent.v2_only, piece)
 
         def process(role: str, home: Path, host: Host, *peers: str) -> list[str]:
-            return [sys.executable, str(BARE), role, kind, str(metafile), str(home), host.address, *peers]
+            addresses = [f"{peer}:{BARE_PORT}" for peer in (host.address, *peers)]
+            return [sys.executable, str(BARE), role, kind, str(metafile), str(home), *addresses]
 
         seeding = process("seed", stage.source, stage.seeder)
-        return seeding, lambda host: process("fetch", stage.home(host), host, *stage.others(host))
+        return seeding, lambda host: process("wait", stage.home(host), host, *stage.others(host))
 
     return stage
 
 
-def aria2(stage: Stage) -> Roles:
-    """Its peers come from opentracker, on a host whose link nobody limits; it wants a metafile of
-    version 1."""
+def aria2(stage: ReferenceHosts) -> Roles:
+    """Runs aria2 with a metafile of version 1. Its peers come from opentracker, on a host whose
+    link is not limited."""
     metafile, hook, offered = stage.dir / "metafile", stage.dir / "hook", stage.dir / "offered"
     tracker = f"http://{BRIDGE}:{TRACKER_PORT}/announce"
     digest = _write_metafile(stage.file, metafile, lt.create_torrent.v1_only, 0, tracker)
@@ -106,7 +109,7 @@ def aria2(stage: Stage) -> Roles:
     )
 
 
-def nginx(stage: Stage) -> Roles:
+def nginx(stage: ReferenceHosts) -> Roles:
     config = stage.dir / "nginx.conf"
     config.write_text(f"""
 daemon off; user root; worker_processes auto; pid {stage.dir}/nginx.pid; error_log stderr;
@@ -121,13 +124,13 @@ http {{ access_log off; sendfile on; tcp_nopush on; client_body_temp_path {stage
 
 SETTINGS = {
     "stock": "libtorrent as it ships, its own piece length; everybody is told everybody's address",
-    "tuned": "the best that `bench.scale.tuning bare` found: TUNED of bench/lab/bare_peer.py and pieces of 32 KiB; "
+    "tuned": "the best that `bench.scale.tuning bare` found: TUNED of bench/bare_libtorrent.py and pieces of 32 KiB; "
     "everybody is told everybody's address",
     "aria2": f"aria2c {ARIA2}; opentracker with a whitelist",
     "nginx": f"HTTP from one nginx: {NGINX}",
     "local": "our own LocalCodeDistributor: every host copies from a holder over HTTP",
 }
-STAGES: dict[str, Callable[[Stage], Roles]] = {
+STAGES: dict[str, Callable[[ReferenceHosts], Roles]] = {
     "stock": libtorrent("stock"),
     "tuned": libtorrent("tuned", TUNED_PIECE),
     "aria2": aria2,
@@ -147,11 +150,11 @@ def broadcast(
     source: Path,
     kind: str,
     seconds: float,
-    roles: Callable[[Stage], Roles] | None = None,
+    roles: Callable[[ReferenceHosts], Roles] | None = None,
 ) -> Outcome:
-    """One run of a peer of ours; `roles`: another than the one of that kind."""
+    """Runs one broadcast of a reference. `roles`: replaces the roles of that kind."""
     names = [f"{kind}-{number}" for number in range(scenario.hosts)]
-    stage = Stage(lab, source, lab.dir / kind, lab.add([f"{kind}-seed"])[0], lab.add(names))
+    stage = ReferenceHosts(lab, source, lab.dir / kind, lab.add([f"{kind}-seed"])[0], lab.add(names))
     stage.dir.mkdir()
     seeding, fetching = (roles or STAGES[kind])(stage)
     everybody = [stage.seeder, *stage.hosts]
@@ -190,7 +193,7 @@ def lacking(kinds: list[str]) -> list[str]:
 
 
 def link_time(lab: Lab, scenario: Scenario, source: Path) -> float:
-    """One plain HTTP transfer of the bundle from one host to another, onto its disk."""
+    """Times one plain HTTP transfer of the bundle from one host to another, onto its disk."""
     server, client = lab.add(["hs", "hc"])
     if scenario.rate:
         lab.shape(server, scenario.rate)
@@ -212,7 +215,7 @@ def link_time(lab: Lab, scenario: Scenario, source: Path) -> float:
 
 
 def fetch_by_http(address: str, name: str, home: Path) -> float:
-    """Everything that a client needs is there before it says that it is ready."""
+    """Fetches a file. The client is connected before it says that it is ready."""
     connection = http.client.HTTPConnection(address, HTTP_PORT, timeout=3600)
     for _ in range(200):
         try:
@@ -233,7 +236,7 @@ def fetch_by_http(address: str, name: str, home: Path) -> float:
 
 
 def _write_metafile(file: Path, target: Path, version: int, piece: int, tracker: str = "") -> str:
-    """As libtorrent makes one by itself; its info-hash of version 1."""
+    """Makes a metafile with libtorrent alone, and returns its info-hash of version 1."""
     made = lt.create_torrent(lt.list_files(str(file)), piece, version)
     if tracker:
         made.add_tracker(tracker)
@@ -243,7 +246,7 @@ def _write_metafile(file: Path, target: Path, version: int, piece: int, tracker:
 
 
 def _on_command(command: list[str], *, at_once: bool = False) -> list[str]:
-    """A program that knows nothing of the lab's start signal."""
+    """Wraps a program that does not know the lab's start signal."""
     wait = "" if at_once else "read -r go; "
     return ["sh", "-c", f'echo ready; {wait}exec "$@" >/dev/null', "sh", *command]
 

@@ -1,6 +1,6 @@
 """Draws a scenario: the progress of every host over time, ours and the other programs side by side.
 
-One line is one host. A dot is its end, a cross its loss of power.
+One line is one host. A dot marks its end, a cross its loss of power.
 
 Never: leave a host out.
 """
@@ -15,8 +15,8 @@ from torrentdist.charts.panels import EndMark, Line, Moment, Panel, panel_pictur
 COLOURS = ("#1f6f8b", "#b5532a", "#6b6b6b", "#7a5195", "#4f7d3a", "#a8893a")
 ASIDE, CUT = "#d08a00", "#c0392b"
 LONGEST = 3.0
-"""The longest time axis, in link times. Lines that go on leave their panel; its title says when
-they end."""
+"""The longest time axis, in link times. Longer lines leave their panel; its title says when they
+end."""
 
 
 def picture(title: str, outcomes: Mapping[str, Outcome], link_time: float) -> str:

@@ -11,36 +11,36 @@ from dataclasses import dataclass, field
 MIB = 1024 * 1024
 PROCESS_MIB = 64
 BEGUN = 0.003
-"""A host has begun with this part of the bundle: more than its metafile, which comes down the same
-link."""
+"""A host counts as begun when it has this part of the bundle. That is more than the metafile, which
+comes down the same link."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
     hosts: int = 16
     rate: float = 25.0
-    """Mbit/s of every link, each way; 0: none is limited."""
+    """Mbit/s of every link, each way; 0: no limit."""
     size: int = 32
-    """MiB."""
+    """Size of the bundle in MiB."""
     holders: int = 1
     holder_rate: float = 0.0
-    """Mbit/s of the holders' links; 0: that of the others."""
+    """Mbit/s of the holders' links; 0: as the others."""
     rtt: float = 0.0
     """Milliseconds from any host to any other and back."""
     apart: float = 0.0
-    """Seconds between one host's start and the next one's."""
+    """Seconds between the starts of two hosts."""
     slow: int = 0
-    """So many hosts have a tenth of the rate."""
+    """Number of hosts with a tenth of the rate."""
     killed: float = 0.0
-    """The share of hosts that loses power when half of the time is over."""
+    """The share of hosts that lose power when half of the time is over."""
     liars: int = 0
-    """So many more peers say that they have it all; one sends rubbish, the next nothing, and so
-    on."""
+    """Number of additional peers that claim to have everything. They send random bytes and nothing,
+    in turn."""
     leaving: bool = False
-    """All holders, who are all the masters, lose power as soon as the hosts have one copy between
-    them."""
+    """All holders, which are all the masters, lose power as soon as the hosts together have one
+    copy."""
     alone: bool = False
-    """The hosts have no supervisor: each runs `torrentdist download`."""
+    """The hosts have no supervisor; each runs `torrentdist download`."""
 
     def __post_init__(self) -> None:
         least = {
@@ -71,40 +71,40 @@ class Scenario:
 
     @property
     def memory(self) -> int:
-        """What its hosts' files and processes take."""
+        """Returns the memory that its hosts' files and processes need."""
         return self.hosts * (self.bytes + PROCESS_MIB * MIB)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """One run of a scenario."""
+    """The outcome of one run of a scenario."""
 
     starts: dict[str, float]
-    """When each host was told, in seconds from the command."""
+    """When each host was told to fetch, in seconds from the command."""
     ends: dict[str, float]
-    """When each that was to finish had it."""
+    """When each host that was to finish had the bundle."""
     seeder_copies: float
     """Payload that the holders sent, in sizes of the bundle."""
     received_copies: float
-    """What came down an average host's link, headers included."""
+    """What came down an average host's link, headers included, in sizes of the bundle."""
     progress: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
-    """Moments of every host, with the bytes that had come down its link."""
+    """For every host, points of time with the bytes that had come down its link."""
     cpu_secs: float = 0.0
-    """Processor seconds of an average host, from the command to the end of the last one
-    measured."""
+    """Processor seconds of an average host, from the command to the end of the last measured
+    host."""
     python_secs: float = 0.0
-    """What of that its event loop took; libtorrent has threads of its own."""
+    """Processor seconds of an average host's event loop. libtorrent has threads of its own."""
     duplicates: float = 0.0
-    """What an average host fetched twice, of the bundle; of ours alone."""
+    """The part of the bundle that an average host received twice. Known for ours only."""
     failed: tuple[str, ...] = ()
     aside: tuple[str, ...] = ()
-    """Hosts that had to finish too, but are not what is measured: those on slow links."""
+    """Hosts that had to finish but are not measured: those on slow links."""
     cuts: dict[str, float] = field(default_factory=dict)
-    """When a host lost power, or a holder."""
+    """When each host or holder lost power."""
 
     @property
     def begins(self) -> list[float]:
-        """When each host had its first pieces, the earliest first."""
+        """Returns when each host had its first pieces, the earliest first."""
         firsts = (next((at for at, copies in seen if copies >= BEGUN), None) for seen in self.progress.values())
         return sorted(at for at in firsts if at is not None)
 
@@ -114,12 +114,12 @@ class Outcome:
 
     @property
     def longest(self) -> float:
-        """From a host's own start."""
+        """Returns the longest time from a host's own start to its end."""
         return max((end - self.starts[host] for host, end in self.ends.items()), default=float("inf"))
 
 
 def median(outcomes: list[Outcome]) -> Outcome:
-    """The one in the middle, by the last host."""
+    """Returns the outcome with the median time of the last host."""
     ordered = sorted(outcomes, key=lambda outcome: outcome.last_done)
     middle = statistics.median_low([outcome.last_done for outcome in ordered])
     return next(outcome for outcome in ordered if outcome.last_done == middle)

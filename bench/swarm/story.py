@@ -1,7 +1,7 @@
 """Events during a scenario: late starts, loss of power, holders that leave.
 
 Always: every event happens once, as soon as its time has come.
-Never: look inside a process; links and files tell all that it needs.
+Never: look inside a process. Links and files tell all that it needs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LOOK_SECS = 0.1
 
 @dataclass
 class LateStarts:
-    """Hosts that are told one by one."""
+    """Tells hosts to fetch, one after the other."""
 
     starts: Mapping[str, float]
     tell: Callable[[str], None]
@@ -35,7 +35,7 @@ class LateStarts:
 
 @dataclass
 class PowerCut:
-    """Hosts that lose power when it is due."""
+    """Cuts the power of hosts when it is due."""
 
     lab: Lab
     hosts: Sequence[Host]
@@ -43,7 +43,7 @@ class PowerCut:
     dead: list[Host] = field(default_factory=list)
     at: float = 0.0
     sent: int = 0
-    """Bytes that they had sent from the beginning to their death, headers included."""
+    """Bytes that they sent from the beginning to their death, headers included."""
     _before: int = 0
 
     def __post_init__(self) -> None:
@@ -63,11 +63,11 @@ class PowerCut:
 
 @dataclass
 class OneCopyOut:
-    """Whether the hosts have every part of the source between them, by what lies on their disks."""
+    """Whether the hosts together have every part of the source, by the files on their disks."""
 
     source: Path
     arriving: Callable[[], Sequence[Path]]
-    """The file as far as it is, of every host that has some of it."""
+    """For every host that has some of the file, the path of what it has."""
     holders: Sequence[Host]
     _missing: set[int] | None = None
     _sent: int = 0

@@ -19,7 +19,7 @@ HERE = Path(__file__).parent.parent
 
 
 def record(key: str, row: dict[str, Any], directory: Path = HERE) -> None:
-    """Replace the row of this case."""
+    """Replaces the row of this case."""
     place = directory / "swarm.json"
     rows: dict[str, Any] = json.loads(place.read_text()) if place.exists() else {}
     rows[key] = {**row, "conditions": conditions("lab")}
@@ -28,7 +28,7 @@ def record(key: str, row: dict[str, Any], directory: Path = HERE) -> None:
 
 
 def keep(file: Path, runs: Sequence[object]) -> None:
-    """All of them, or nothing."""
+    """Writes all runs, or none."""
     new = file.with_suffix(".new")
     new.write_bytes(msgspec.json.encode(runs))
     new.replace(file)

@@ -2,13 +2,12 @@
 A,B] [--through CMD]`.
 
 Every run of a row is a process of less than five minutes that leaves DIR/CASE-N.json. Existing
-files are not made again, so the same command goes on where it stopped. It exits with 0 when all are
-there. CMD (a lock, nice, sudo) is put in front of every run.
+files are not made again, so the same command continues where it stopped. It exits with 0 when all
+exist. CMD (a lock, nice, sudo) is put in front of every run.
 
-Always: the table and the pictures are renewed after each run. The first run of every row comes
-before the second of any. Rows without limits come last, because they leave an empty page cache,
-which delays sixteen commands by half a second.
-Never: throw away a run that missed its bar.
+Always: the table and the pictures are renewed after each run. The first runs of all rows come
+before the second runs. Rows without limits come last, because they leave an empty page cache, which
+delays sixteen commands by half a second. Never: throw away a run that missed its bar.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ import msgspec
 from bench.lab.namespaces import ROOT
 from bench.scale import unlimited
 from bench.swarm.cases import CASES
-from bench.swarm.measured import Measured, Run
+from bench.swarm.measured import ComparedRun, MeasuredCase
 from bench.swarm.picture import picture
 from bench.swarm.swarm_results import HERE, record
 
@@ -31,7 +30,7 @@ ROWS = (
     *("main", "large", "crowd", "holders", "apart", "slow", "killed", "liars", "leaving"),
     *("unlimited-1", "unlimited-4", "download", "source"),
 )
-"""The issue's, and one for those that come from one source."""
+"""The rows of the table, in order."""
 PICTURES = ROOT / "docs" / "swarm"
 UNLIMITED_RUNS = 3
 
@@ -45,7 +44,7 @@ def make(
     rows: Path = HERE,
     pictures: Path = PICTURES,
 ) -> int:
-    """`named`: these rows only; `runs`: so many of each, whatever the case says."""
+    """`named`: only these rows. `runs`: number of runs, instead of the case's own."""
     if unknown := [key for key in named if key not in (*ROWS, *CASES)]:
         print(f"no such row: {', '.join(unknown)}; there are {', '.join(ROWS)}", file=sys.stderr)
         return 2
@@ -71,20 +70,20 @@ def make(
 
 
 def turns(many: dict[str, int]) -> list[tuple[str, int]]:
-    """Which run of which row, one after the other."""
+    """Returns the order of runs as pairs of row and number."""
     all_turns = [(key, number) for key, count in many.items() for number in range(1, 1 + count)]
     return sorted(all_turns, key=lambda turn: (turn[0] not in CASES, turn[1]))
 
 
 def renew(directory: Path, key: str, *, rows: Path = HERE, pictures: Path = PICTURES) -> None:
-    """Make a row and its picture of all the runs that are there."""
+    """Makes a row and its picture from all runs that exist."""
     files = sorted(directory.glob(f"{key}-*.json"), key=lambda file: int(file.stem.rpartition("-")[2]))
     if key not in CASES:
         turns = [turn for file in files for turn in msgspec.json.decode(file.read_bytes(), type=list[unlimited.Turn])]
         record(key, unlimited.row(turns), rows)
         return
-    runs = [run for file in files for run in msgspec.json.decode(file.read_bytes(), type=list[Run])]
-    measured = Measured(CASES[key], runs)
+    runs = [run for file in files for run in msgspec.json.decode(file.read_bytes(), type=list[ComparedRun])]
+    measured = MeasuredCase(CASES[key], runs)
     record(key, measured.row(), rows)
     pictures.mkdir(exist_ok=True)
     drawn = picture(CASES[key].what, measured.contenders(), measured.middle().link_time)
@@ -93,7 +92,7 @@ def renew(directory: Path, key: str, *, rows: Path = HERE, pictures: Path = PICT
 
 
 def album(pictures: Path) -> str:
-    """All that are there, as a page."""
+    """Returns a page with all pictures that exist."""
     there = [(key, case.what) for key, case in CASES.items() if (pictures / f"{key}.svg").exists()]
     head = """# How every host got on
 

@@ -23,7 +23,7 @@ SAMPLE_SECS = 0.25
 
 @dataclass
 class Watch:
-    """`proof`: what there is on a host as soon as it has everything, and not before."""
+    """`proof`: a path that exists on a host as soon as the host has everything, and not before."""
 
     hosts: Mapping[str, Host]
     size: int
@@ -54,11 +54,12 @@ class Watch:
                 self.progress.setdefault(name, []).append((round(now, 2), round(copies, 4)))
 
     def copies(self) -> dict[str, float]:
-        """How many came down each one's link until now."""
+        """Returns the copies that have come down each host's link so far."""
         return {name: (came - self._before[name]) / self.size for name, came in received(self.hosts.values()).items()}
 
     def wait(self, names: list[str], seconds: float, meanwhile: Callable[[], None] = lambda: None) -> tuple[str, ...]:
-        """Until these are done, or for so long; names those that aren't."""
+        """Waits until these hosts are done, `seconds` at most. Returns the names of those that are
+        not."""
         while (missing := [name for name in names if name not in self.ends]) and self.now() < seconds:
             self.look()
             meanwhile()
@@ -67,7 +68,8 @@ class Watch:
 
 
 def _made_at(path: str) -> float | None:
-    """When it got its name, by the clock of its file system; None: it isn't there."""
+    """Returns when the file got its name, by the clock of its file system; None if it does not
+    exist."""
     try:
         return os.lstat(path).st_ctime
     except FileNotFoundError:

@@ -13,7 +13,7 @@ import pytest
 
 from bench.lab.namespaces import Host
 from bench.swarm.cases import CASES, By
-from bench.swarm.measured import Measured, Run
+from bench.swarm.measured import ComparedRun, MeasuredCase
 from bench.swarm.picture import picture
 from bench.swarm.scenario import Outcome, Scenario
 from bench.swarm.story import CHUNK, OneCopyOut
@@ -92,7 +92,7 @@ def test_each_run_is_measured_by_what_ran_beside_it_and_the_median_counts(tmp_pa
     """A quick base of one run would make another look slow, and one outlier would decide a row."""
     pairs = [(8.0, 10.0), (10.0, 11.0), (8.0, 20.0)]
     for number, (base, ours) in enumerate(pairs, 1):
-        run = Run(link_time=10.0, ours=outcome({"a": ours}), base=outcome({"a": base}), load=0.5)
+        run = ComparedRun(link_time=10.0, ours=outcome({"a": ours}), base=outcome({"a": base}), load=0.5)
         keep(tmp_path / f"killed-{number}.json", [run])
     renew(tmp_path, "killed", rows=tmp_path, pictures=tmp_path / "pictures")
     row = json.loads((tmp_path / "swarm.json").read_text())["killed"]
@@ -105,15 +105,15 @@ def test_each_run_is_measured_by_what_ran_beside_it_and_the_median_counts(tmp_pa
 
 def test_a_run_in_which_nobody_is_done_is_shown(tmp_path: Path) -> None:
     """The row would be missing, and the one before it would stand for ever."""
-    nobody = Run(link_time=10.0, ours=outcome({}, failed=("a",)), peers={"stock": outcome({}, failed=("a",))})
-    row = {**Measured(CASES["main"], [nobody]).row(), "conditions": CONDITIONS}
+    nobody = ComparedRun(link_time=10.0, ours=outcome({}, failed=("a",)), peers={"stock": outcome({}, failed=("a",))})
+    row = {**MeasuredCase(CASES["main"], [nobody]).row(), "conditions": CONDITIONS}
 
     assert "| nobody is done; 1 not done | **missed** |" in page({"main": json.loads(json.dumps(row))})
 
 
 def test_a_table_goes_on_where_it_stopped(tmp_path: Path) -> None:
     """An hour's work would be lost with a lock that was not to be had."""
-    keep(tmp_path / "run", [Run(link_time=10.0, ours=outcome({"a": 11.0}))])
+    keep(tmp_path / "run", [ComparedRun(link_time=10.0, ours=outcome({"a": 11.0}))])
     through = tmp_path / "through"
     through.write_text(
         f"#!/bin/sh\necho >>{tmp_path}/calls\nfor out; do :; done\n"
