@@ -76,7 +76,8 @@ class Hosts:
         asyncio.run(found_at(ZooKeeperConfig(servers=addresses), 60.0))
         urls = ", ".join(f'"http://{host.address}:{PORT}"' for host in self.masters.values())
         (self.dir / "client.toml").write_text(
-            f'[client]\nmasters = [{urls}]\nsupervisor = ""\ntoken_file = "{self.token}"\ndeadline_secs = 30\n'
+            f'[client]\nmasters = [{urls}]\nsupervisor = ""\ntoken_file = "{self.token}"\n'
+            "token_in_the_clear = true\ndeadline_secs = 30\n"
         )
         for host in self.masters.values():
             self._start(host)
@@ -97,6 +98,7 @@ operation_timeout_secs = 3.0
 listen = "{host.address}"
 port = {PORT}
 token_file = "{self.token}"
+insecure_listen = true
 [replication]
 sync_secs = 86400
 [master]

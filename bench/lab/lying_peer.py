@@ -67,7 +67,7 @@ async def run(kind: str, told: Told, name: str, address: str, port: int, meta: M
     peer = FalsePeer(meta, lies=kind == "lie")
     async with (
         await asyncio.start_server(peer.serve, address, port, backlog=512) as server,
-        Http(access=with_token(told.token)) as http,
+        Http(access=with_token(told.token, in_the_clear=True)) as http,
     ):
         local = LocalPeer(
             id=PeerId(name),

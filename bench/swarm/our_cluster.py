@@ -204,6 +204,7 @@ servers = ["{BRIDGE}:{self._zookeeper.servers[0].port}"]
 [api]
 listen = "{host.address}"
 token_file = "{self._token}"
+insecure_listen = true
 {port}
 [swarm]
 port = {SWARM_PORT}
@@ -237,6 +238,7 @@ data_dir = "{self._data(host)}"
         masters = ", ".join(f'"http://{m.address}:{API_PORT}"' for m in self.holders)
         (self.home / "client.toml").write_text(
             f'[client]\nmasters = [{masters}]\nsupervisor = ""\ntoken_file = "{self._token}"\n'
+            "token_in_the_clear = true\n"
         )
 
     def _cli(self, *arguments: str) -> list[str]:

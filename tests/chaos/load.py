@@ -62,6 +62,7 @@ class Load:
                 masters=list(masters),
                 supervisor="",
                 token_file=str(token) if token else "",
+                token_in_the_clear=True,
                 deadline_secs=PATIENCE_SECS,
             )
         )

@@ -102,7 +102,7 @@ class World:
             await self.links[name].start()
         settings = SETTINGS
         if self.network is not None:
-            settings = {**SETTINGS, "api": {"token_file": str(self.network.token)}}
+            settings = {**SETTINGS, "api": {"token_file": str(self.network.token), "insecure_listen": True}}
         spec = DevSpec(
             dir=self.dir / "cluster",
             zookeeper=",".join(self.zookeeper.addresses),

@@ -26,10 +26,10 @@ import msgspec
 
 from torrentdist import __version__
 from torrentdist.client import diagnosis
-from torrentdist.client.client_token import read_token
+from torrentdist.client.client_access import access_of
 from torrentdist.client.diagnosis import DiskFacts, MasterFacts, ServerFacts
 from torrentdist.client.zookeeper_probe import Door, NotUnderstood, door_of
-from torrentdist.http.access import with_token
+from torrentdist.http.access import anonymously
 from torrentdist.http.api_calls import Broken, Request, ask
 from torrentdist.http.connection_pool import Http
 from torrentdist.http.http_errors import HttpError
@@ -90,7 +90,15 @@ def _with_own_master(config: Config, origins: Mapping[str, str]) -> Config:
     if said or own is None or origins.get("master.data_dir", DEFAULT_ORIGIN) == DEFAULT_ORIGIN:
         return config
     token = config.client.token_file or config.api.token_file
-    client = msgspec.structs.replace(config.client, masters=[own.url], token_file=token)
+    client = msgspec.structs.replace(
+        config.client,
+        masters=[own.url],
+        token_file=token,
+        ca_file=config.client.ca_file or config.tls.ca_file,
+        certificate_file=config.client.certificate_file or config.tls.certificate_file,
+        key_file=config.client.key_file or config.tls.key_file,
+        token_in_the_clear=config.client.token_in_the_clear or config.api.insecure_listen,
+    )
     return msgspec.structs.replace(config, client=client)
 
 
@@ -226,10 +234,10 @@ def _tls(config: ZooKeeperConfig) -> ssl.SSLContext:
 @asynccontextmanager
 async def _client(config: Config) -> AsyncIterator[Http]:
     try:
-        token = read_token(config.client.token_file)
+        access = access_of(config.client)
     except TorrentdistError:
-        token = ""  # secrets() has reported it
-    async with Http(access=with_token(token)) as http:
+        access = anonymously  # secrets() and certificates() have reported it
+    async with Http(access=access) as http:
         yield http
 
 

@@ -15,6 +15,7 @@ import json
 import os
 import secrets
 import signal
+import ssl
 import subprocess
 import sys
 import time
@@ -26,7 +27,8 @@ from typing import IO, Protocol
 import httpx
 import msgspec
 
-from torrentdist.client.client_token import read_token
+from torrentdist.client.client_access import read_token
+from torrentdist.dev.dev_certificates import DevCertificates
 from torrentdist.dev.dev_processes import (
     DevState,
     StartedProcess,
@@ -70,6 +72,8 @@ class DevSpec(msgspec.Struct, frozen=True, kw_only=True):
     """First port of the masters; gateways listen 10 above. 0: free ports."""
     settings: dict[str, dict[str, object]] = {}
     """Further configuration for every daemon, by section."""
+    tls: bool = False
+    """Whether the daemons prove themselves to each other by certificates of a CA of their own."""
 
 
 def default_dir() -> Path:
@@ -94,6 +98,7 @@ class DevCluster:
         self.state = DevState(dir=str(self.dir), zookeeper=spec.zookeeper, processes=[])
         self._children: dict[int, ChildProcess] = {}
         self._zookeeper: EmbeddedZooKeeper | None = None
+        self._made: DevCertificates | None = None
 
     # life
 
@@ -294,7 +299,7 @@ class DevCluster:
         deadline = time.monotonic() + timeout
         masters = [p for p in self.state.processes if p.role == "master"]
         waiting = {p.id: f"{p.url}/readyz" for p in self.state.processes if p.url and p.role != "zookeeper"}
-        with httpx.Client(trust_env=False, timeout=2.0, headers=self.headers()) as http:
+        with httpx.Client(trust_env=False, timeout=2.0, headers=self.headers(), verify=self.trust()) as http:
             while waiting or not any(_answers_ok(http, f"{m.url}/leaderz") for m in masters):
                 waiting = {name: url for name, url in waiting.items() if not _answers_ok(http, url)}
                 for name in waiting:
@@ -309,7 +314,19 @@ class DevCluster:
         token_file = self._token_file()
         return {"Authorization": f"Bearer {read_token(token_file)}"} if token_file else {}
 
+    def trust(self) -> ssl.SSLContext | bool:
+        """Returns what a request to a daemon has to trust, for httpx."""
+        return False if self._certificates is None else self._certificates.context()
+
+    @property
+    def _certificates(self) -> DevCertificates | None:
+        if self.spec.tls and self._made is None:
+            self._made = DevCertificates(self.dir)
+        return self._made
+
     def _token_file(self) -> str:
+        if self._certificates is not None:
+            return str(self._certificates.token_file)
         return str(self.spec.settings.get("api", {}).get("token_file", ""))
 
     def member(self, name: str) -> StartedProcess:
@@ -371,7 +388,8 @@ class DevCluster:
         else:
             sections["supervisor"] |= {"gateway_port": port, "launcher": str(self.launcher_socket)}
             sections["client"] = {"masters": self.masters()}
-        for section, values in self.spec.settings.items():
+        secure = {} if self._certificates is None else self._certificates.daemon_sections(name)
+        for section, values in [*secure.items(), *self.spec.settings.items()]:
             sections[section] = {**sections.get(section, {}), **values}
         _write_toml(self.config_of(name), sections)
 
@@ -380,6 +398,8 @@ class DevCluster:
         client: dict[str, object] = {"masters": self.masters(), "supervisor": gateways[0] if gateways else ""}
         if token_file := self._token_file():
             client["token_file"] = token_file
+        if self._certificates is not None:
+            client |= self._certificates.client_section()
         # The groups' commands and the doctor ask ZooKeeper itself.
         zookeeper = {**self.spec.settings.get("zookeeper", {}), "servers": self.state.zookeeper.split(",")}
         _write_toml(self.dir / "client.toml", {"client": client, "zookeeper": zookeeper})

@@ -15,7 +15,7 @@ import msgspec
 from torrentdist.bundle.metafile import Metafile, metafile_of
 from torrentdist.distributor.protocol import Holder
 from torrentdist.host.process.heavy_work import in_heavy_thread
-from torrentdist.http.access import with_token
+from torrentdist.http.access import AccessRule
 from torrentdist.http.asking_in_turn import first_sound
 from torrentdist.http.connection_pool import Http
 from torrentdist.http.http_errors import HttpError
@@ -36,9 +36,9 @@ GIVER_SECS = 3.0
 be gone."""
 
 
-def http_client(token: str | None) -> Http:
+def http_client(access: AccessRule) -> Http:
     """Returns the connection pool for all of a daemon's requests to masters."""
-    return Http(access=with_token(token), connect_secs=CONNECT_SECS, silence_secs=ANSWER_SECS)
+    return Http(access=access, connect_secs=CONNECT_SECS, silence_secs=ANSWER_SECS)
 
 
 class MasterLinks:

@@ -21,6 +21,7 @@ import httpx
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.distributor.plugin_files import as_parsed
 from torrentdist.distributor.protocol import Holder
+from torrentdist.host.process.port_guard import PortGuard
 from torrentdist.host.swarm_transfers import SwarmTransfers
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
@@ -46,13 +47,15 @@ class LoopServices:
         transfers: SwarmTransfers,
         sources: BundleSources,
         loop: asyncio.AbstractEventLoop,
-        token: str | None,
+        guard: PortGuard,
     ) -> None:
-        """The plug-in's requests over `http` carry `token`."""
+        """`guard` says how the plug-in's requests over `http` prove where they come from."""
         self._transfers = transfers
         self._sources = sources
         self._loop = loop
-        self._token = token
+        self._token = guard.own_token
+        self._tls = guard.tls
+        self._context: ssl.SSLContext | None = None
         self._http: httpx.Client | None = None
         self._opening = threading.Lock()
 
@@ -77,12 +80,14 @@ class LoopServices:
         """Returns the HTTP client. It is created at the first use, in the plug-in's thread, because
         loading the trusted roots takes time."""
         with self._opening:
-            if self._http is None:
+            context = None if self._tls is None else self._tls.client
+            if self._http is None or context is not self._context:
+                self._context = context
                 self._http = httpx.Client(
                     headers={"Authorization": f"Bearer {self._token}"} if self._token is not None else {},
                     timeout=httpx.Timeout(30.0, connect=2.0),
                     trust_env=False,
-                    verify=ssl.create_default_context(),
+                    verify=context or ssl.create_default_context(),
                 )
             return self._http
 

@@ -1,17 +1,30 @@
 """The credentials that a request carries, and the certificates that it trusts, for each server.
 
-Always: the caller decides by server what to send it. Never: a server that the caller did not mean
-gets a token.
+Always: the caller decides by server what to send it. Never: a token travels in the clear to another
+machine, unless the configuration says so; nor does a server get it that only an answer named and
+that cannot prove by the cluster's CA what it is.
 """
 
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import msgspec
 
-from torrentdist.http.request_head import Origin
+from torrentdist.http.http_errors import InvalidUrl, NotTrusted
+from torrentdist.http.request_head import Origin, origin_of
+from torrentdist.model.loopback import is_loopback
+
+
+class Trust(msgspec.Struct, frozen=True):
+    """How a server has to prove itself."""
+
+    context: ssl.SSLContext
+    """The CAs to believe, and the certificate of our own to show, if there is one."""
+    complaint: Callable[[Mapping[str, Any]], str] = lambda certificate: ""
+    """Says why a verified certificate is not the right one; empty if it is."""
 
 
 class Access(msgspec.Struct, frozen=True):
@@ -19,8 +32,8 @@ class Access(msgspec.Struct, frozen=True):
 
     token: str = ""
     """The bearer token that the server gets. Empty: it gets none."""
-    trust: ssl.SSLContext | None = None
-    """The certificates that https trusts. None: those that the system trusts."""
+    trust: Trust | None = None
+    """What https trusts. None: the CAs that the system trusts."""
 
     def headers(self) -> dict[str, str]:
         """Returns the headers that carry the credentials."""
@@ -28,7 +41,7 @@ class Access(msgspec.Struct, frozen=True):
 
 
 AccessRule = Callable[[Origin], Access]
-"""Returns the access for a server."""
+"""Returns the access for a server. Raises NotTrusted for one that must not be asked."""
 
 ANONYMOUS = Access()
 
@@ -38,7 +51,41 @@ def anonymously(origin: Origin) -> Access:
     return ANONYMOUS
 
 
-def with_token(token: str | None) -> AccessRule:
-    """Sends the token to every server that is asked. None or empty: no server gets credentials."""
-    access = Access(token or "")
-    return lambda origin: access
+def system_trust() -> Trust | None:
+    """Trusts what the system trusts."""
+    return None
+
+
+def with_token(
+    token: str | None,
+    trust: Callable[[], Trust | None] = system_trust,
+    *,
+    configured: Iterable[str] = (),
+    in_the_clear: bool = False,
+) -> AccessRule:
+    """Sends the token to servers that may have it. None or empty: no server gets credentials.
+
+    `trust` is asked for each connection, since certificates change. `configured`: the URLs that
+    the user named, which may prove themselves by a CA of the system. `in_the_clear`: other
+    machines get the token over plain HTTP too.
+    """
+    named = frozenset(_origins(configured))
+
+    def access(origin: Origin) -> Access:
+        believed = trust()
+        plain = origin.scheme == "http"
+        if token and plain and not in_the_clear and not is_loopback(origin.host):
+            raise NotTrusted("it gets no token, which would travel in the clear over http://")
+        if token and not plain and believed is None and origin not in named:
+            raise NotTrusted("it gets no token: only an answer named it, and no client.ca_file tells what to trust")
+        return Access(token or "", believed)
+
+    return access
+
+
+def _origins(urls: Iterable[str]) -> Iterable[Origin]:
+    for url in urls:
+        try:
+            yield origin_of(url)
+        except InvalidUrl:
+            continue

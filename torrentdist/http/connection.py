@@ -9,6 +9,7 @@ complete.
 from __future__ import annotations
 
 import asyncio
+import ssl
 import time
 from typing import Final
 
@@ -16,6 +17,7 @@ from torrentdist.http.answer_parsing import AnswerHead, chunk_size, expect_room,
 from torrentdist.http.http_errors import AnswerTimeout, HttpError
 from torrentdist.http.http_values import Answer, Headers, SentRequest
 from torrentdist.http.request_head import EXPECTS, WRITE_BYTES
+from torrentdist.http.tls_failures import ENDED_LIKE_HTTPS, tls_sentence
 from torrentdist.model.wording import os_sentence
 
 IDLE_SECS: Final = 60.0
@@ -95,10 +97,12 @@ class Connection:
         except TimeoutError as exc:
             raise AnswerTimeout("nothing came in time") from exc
         except asyncio.IncompleteReadError as exc:
-            cut = "the answer was cut off" if exc.partial else "the connection ended without an answer"
-            raise HttpError(cut) from exc
+            raise HttpError("the answer was cut off" if exc.partial else self._ended()) from exc
         except asyncio.LimitOverrunError as exc:
             raise HttpError("this is no HTTP: its head has no end") from exc
+        except ssl.SSLError as exc:
+            host = str(self.writer.get_extra_info("peername", ("the server",))[0])
+            raise HttpError(tls_sentence(exc, host)) from exc
         except OSError as exc:
             raise HttpError(os_sentence(exc) or "the connection broke") from exc
         most = asked.most_bytes
@@ -107,6 +111,10 @@ class Connection:
         else:
             whole = unpacked(content, head.headers, most)
         return Answer(head.status, head.headers, whole, asked.url, self.writer)
+
+    def _ended(self) -> str:
+        is_first = self.used_at == 0.0 and self.writer.get_extra_info("ssl_object") is None
+        return f"the connection ended without an answer{ENDED_LIKE_HTTPS if is_first else ''}"
 
     async def _head(self, secs: float) -> AnswerHead:
         for _ in range(MOST_HEADS):

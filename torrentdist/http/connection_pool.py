@@ -17,11 +17,12 @@ from types import TracebackType
 from typing import Final, Self
 from urllib.parse import quote, urlencode
 
-from torrentdist.http.access import Access, AccessRule, anonymously
+from torrentdist.http.access import Access, AccessRule, Trust, anonymously
 from torrentdist.http.connection import READ_BYTES, Connection
-from torrentdist.http.http_errors import ConnectError, ConnectTimeout
+from torrentdist.http.http_errors import ConnectError, ConnectTimeout, NotTrusted
 from torrentdist.http.http_values import MOST_BYTES, Answer, Headers, SentRequest
 from torrentdist.http.request_head import Origin, head_of, origin_of
+from torrentdist.http.tls_failures import tls_sentence
 from torrentdist.model.wording import os_sentence
 
 MOST_IDLE: Final = 50
@@ -29,6 +30,10 @@ MOST_IDLE: Final = 50
 SECOND_ADDRESS_SECS: Final = 0.1
 """If a name has several addresses, the next one is tried after this long without a connection."""
 DEFAULT_SECS: Final = 5.0
+SECURE_SECS: Final = 1.5
+"""Shortest time for a connection with TLS: after the connection come two more round trips, and
+signatures, which a busy host makes late.
+"""
 _ADDRESS: Final = re.compile(r"[0-9.]+|.*:.*")
 """Matches an address. asyncio must not race connections to a single one: its race loses a cancelled
 socket.
@@ -53,7 +58,7 @@ class Http:
         self._access = access
         self._connect_secs = connect_secs
         self._silence_secs = silence_secs
-        self._system_trust: ssl.SSLContext | None = None
+        self._system_trust: Trust | None = None
         self._idle: dict[Origin, list[Connection]] = {}
         self._open: set[Connection] = set()
         self._closed = False
@@ -145,7 +150,9 @@ class Http:
         return None
 
     async def _connect(self, origin: Origin, secs: float) -> Connection:
-        secure = self._trust(self._access(origin)) if origin.scheme == "https" else None
+        trust = self._trust(self._access(origin)) if origin.scheme == "https" else None
+        secure = None if trust is None else trust.context
+        secs = secs if trust is None else max(secs, SECURE_SECS)
         try:
             async with asyncio.timeout(secs):
                 reader, writer = await asyncio.open_connection(
@@ -158,16 +165,21 @@ class Http:
                 )
         except TimeoutError as exc:
             raise ConnectTimeout(f"no connection to {origin.host}:{origin.port} in time") from exc
+        except ssl.SSLError as exc:
+            raise NotTrusted(tls_sentence(exc, origin.host)) from exc
         except (OSError, UnicodeError) as exc:
             raise ConnectError(os_sentence(exc)) from exc
         connection = Connection(reader, writer)
         self._open.add(connection)
+        if trust is not None and (complaint := trust.complaint(writer.get_extra_info("peercert") or {})):
+            self._end(connection)
+            raise NotTrusted(complaint)
         return connection
 
-    def _trust(self, access: Access) -> ssl.SSLContext:
+    def _trust(self, access: Access) -> Trust:
         if access.trust is not None:
             return access.trust
-        self._system_trust = self._system_trust or ssl.create_default_context()
+        self._system_trust = self._system_trust or Trust(ssl.create_default_context())
         return self._system_trust
 
     def _end(self, connection: Connection) -> None:

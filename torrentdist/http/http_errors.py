@@ -19,6 +19,12 @@ class ConnectError(HttpError):
     """There is no connection. Nothing was sent."""
 
 
+class NotTrusted(ConnectError):
+    """The server cannot prove what it is, or must not get what the request carries. Nothing was
+    sent.
+    """
+
+
 class ConnectTimeout(ConnectError):
     """The connection was not made in time. Nothing was sent."""
 

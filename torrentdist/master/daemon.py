@@ -136,8 +136,8 @@ class Master:
         self.jobs = JobService(session, changes, self.leadership, reachability, self.hand_outs, self.config)
         self.replicator = self._make_replicator(host)
         await self.runtime.start()
-        app = master_app(self._routers(), self.mirror, self.records, self.leadership, host.token)
-        await host.serve(app, host.sockets[0])
+        app = master_app(self._routers(), self.mirror, self.records, self.leadership, host.guard)
+        await host.serve(app, host.sockets[0], host.guard.tls)
         host.announce(self.url())
         self._spawn_loops(host.background)
         log.info("master started", url=self.url(), swarm_port=host.swarm_port)
@@ -291,8 +291,8 @@ class Master:
         return self.config.master.host or self.config.api.listen
 
     def url(self) -> str:
-        host = self.address()
-        return f"http://[{host}]:{self._port}" if ":" in host else f"http://{host}:{self._port}"
+        assert self._host is not None
+        return self._host.guard.url(self.address(), self._port)
 
     def _record(self) -> MasterRecord:
         return MasterRecord(

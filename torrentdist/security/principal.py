@@ -7,7 +7,7 @@ found.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from torrentdist.security.certificate_identity import CertificateIdentity
@@ -80,6 +80,15 @@ TOKEN_HOLDER = Principal("token", Role.OPERATOR, Proof.TOKEN_FILE, speaks_for_ho
 def host_user(user_id: int) -> Principal:
     """The principal of a local user whose connection the kernel has attributed to it."""
     return Principal(f"user {user_id}", Role.OPERATOR, Proof.CONNECTION)
+
+
+def where_hosts_have_certificates(principal: Principal | None) -> Principal | None:
+    """The same sender on a port with TLS, where a host needs a certificate and nobody is trusted
+    for being on the same machine. None: it has proven nothing.
+    """
+    if principal is None or principal.how is Proof.NONE:
+        return None
+    return replace(principal, speaks_for_hosts=False)
 
 
 def certificate_holder(identity: CertificateIdentity) -> Principal:

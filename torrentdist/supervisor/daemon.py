@@ -134,7 +134,7 @@ class Supervisor:
         ]
         app = gateway_app(routers, self.config.supervisor.gateway_users, lambda client: self._web.cut(client))
         self._web = await host.serve(app, gateway)
-        await host.serve(outside_app(output, host.runtime.fetches.raw_metafile, host.token), outside)
+        await host.serve(outside_app(output, host.runtime.fetches.raw_metafile, host.guard), outside, host.guard.tls)
 
     def _make_jobs(self, host: HostDaemon) -> HostWorkers:
         """Creates the workers of this host, including those that the previous process left."""
@@ -190,8 +190,8 @@ class Supervisor:
 
     def url(self) -> str:
         """Returns the URL at which other hosts reach this supervisor."""
-        host = self._address()
-        return f"http://[{host}]:{self._outside_port}" if ":" in host else f"http://{host}:{self._outside_port}"
+        assert self._host is not None
+        return self._host.guard.url(self._address(), self._outside_port)
 
     def _address(self) -> str:
         return self.config.supervisor.host or self.config.swarm.listen or self.config.api.listen

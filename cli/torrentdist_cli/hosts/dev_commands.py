@@ -37,6 +37,7 @@ def dev() -> None:
 @click.option("--zookeeper", metavar="HOST:PORT", default="", help="Use this one instead of starting one.")
 @click.option("--first-port", type=click.IntRange(0, 65000), default=0, help="Ports from here on; 0: free ones.")
 @_DIR
+@click.option("--tls", is_flag=True, help="With TLS: a CA, a certificate for each daemon, and a token.")
 @click.option("--detach", is_flag=True, help="Leave it running; `dev down` stops it.")
 @click.pass_obj
 def up(
@@ -47,6 +48,7 @@ def up(
     zookeeper: str,
     first_port: int,
     directory: Path | None,
+    tls: bool,
     detach: bool,
 ) -> None:
     """Start ZooKeeper, masters and supervisors, and stay until Ctrl-C.
@@ -60,6 +62,7 @@ def up(
         zookeepers=int(zookeepers),
         zookeeper=zookeeper,
         first_port=first_port,
+        tls=tls,
     )
     cluster = DevCluster(spec)
     told = threading.Event()

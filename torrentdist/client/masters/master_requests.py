@@ -17,14 +17,14 @@ from typing import Self, TypeVar
 
 from msgspec.structs import replace
 
-from torrentdist.client.client_token import read_token
+from torrentdist.client.client_access import access_of
 from torrentdist.client.masters import leader_search
 from torrentdist.client.masters.leader_search import Reply, Said
 from torrentdist.client.masters.read_race import LEADER_SECS, READ_SECS, NoAnswer, Passed, first_answer
 from torrentdist.client.masters.refusals import answers_of, judge_change, judge_read, no_leader_found
 from torrentdist.client.masters.remembered_masters import Remembered, cache_dir, memory_path, recall, remember
 from torrentdist.client.masters.seen_cluster import Seen, Stale
-from torrentdist.http.access import AccessRule, with_token
+from torrentdist.http.access import AccessRule
 from torrentdist.http.api_calls import Broken, Request, decode, error_in, expect_known, send
 from torrentdist.http.connection_pool import Http
 from torrentdist.http.http_values import Answer
@@ -83,7 +83,7 @@ class MasterRequests:
         """The warning about the age of the last answer to a read."""
         self._on_wait = on_wait
         self._tell_secs = tell_secs
-        self.http = open_http(with_token(read_token(config.token_file)))
+        self.http = open_http(access_of(config))
 
     async def __aenter__(self) -> Self:
         return self

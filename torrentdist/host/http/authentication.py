@@ -15,8 +15,15 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from torrentdist.host.http.web import PEER, PRINCIPAL, json_response
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.security.certificate_identity import CertificateIdentity
-from torrentdist.security.principal import LOCAL, STRANGER, TOKEN_HOLDER, Principal, certificate_holder
+from torrentdist.security.principal import (
+    LOCAL,
+    STRANGER,
+    TOKEN_HOLDER,
+    Principal,
+    certificate_holder,
+    where_hosts_have_certificates,
+)
+from torrentdist.security.tls_contexts import PeerCertificate
 
 
 def principal_of(request: Request) -> Principal:
@@ -37,18 +44,22 @@ def authenticate(authorization: str, token: str | None) -> Principal | None:
 
 def holder_of(scope: Scope) -> Principal | None:
     """Returns the principal of the certificate that the other end of the connection has proven."""
-    identity = scope.get("state", {}).get(PEER)
-    return certificate_holder(identity) if isinstance(identity, CertificateIdentity) else None
+    peer = scope.get("state", {}).get(PEER)
+    return certificate_holder(peer.identity) if isinstance(peer, PeerCertificate) else None
 
 
 class Authentication:
     """Sets the principal of each request, and refuses requests that cannot prove one.
 
     `token` None: every sender is a local program. `open_prefixes`: paths that need no proof.
+    `secure`: hosts prove themselves by certificate, and no sender is trusted without a proof.
     """
 
-    def __init__(self, app: ASGIApp, token: str | None, open_prefixes: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, app: ASGIApp, token: str | None, open_prefixes: tuple[str, ...] = (), *, secure: bool = False
+    ) -> None:
         self._app = app
+        self._secure = secure
         self._token = token
         self._open = open_prefixes
 
@@ -57,6 +68,8 @@ class Authentication:
             given = Headers(scope=scope).get("authorization", "")
             peer = None if given else holder_of(scope)
             principal = peer or authenticate(given, self._token)
+            if self._secure and peer is None:
+                principal = where_hosts_have_certificates(principal)
             if principal is None and scope["path"].startswith(self._open):
                 principal = STRANGER
             if principal is None:

@@ -11,8 +11,8 @@ import os
 import socket
 from collections.abc import MutableMapping
 
-from torrentdist.host.http.web import is_loopback
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.loopback import is_loopback
 
 FIRST_FD = 3
 

@@ -20,13 +20,17 @@ import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from torrentdist.host.http.secure_port import naming_peers
 from torrentdist.log import get_logger
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.security.live_tls import LiveTls
 
 log = get_logger()
 
 KEEP_ALIVE_SECS = 75
 """Longer than any announce period, so that the agents' connections stay open."""
+HANDSHAKE_SECS = 10.0
+"""Time for a client to make a secure connection."""
 
 
 HEAD_SECS = 10.0
@@ -126,6 +130,22 @@ class _Embedded(uvicorn.Server):
         await self.on_tick(0)
         await self._exit.wait()
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Starts to listen. uvicorn's own start gives a client 60 s to prove itself."""
+        loop, config = asyncio.get_running_loop(), self.config
+        protocol, state = config.http_protocol_class, self.server_state
+        self.servers = [
+            await loop.create_server(
+                lambda: protocol(config=config, server_state=state, app_state={}),  # type: ignore[call-arg]
+                sock=sock,
+                ssl=config.ssl,
+                ssl_handshake_timeout=None if config.ssl is None else HANDSHAKE_SECS,
+                backlog=config.backlog,
+            )
+            for sock in sockets or ()
+        ]
+        self.started = True
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield  # the daemon handles its signals itself
@@ -134,8 +154,12 @@ class _Embedded(uvicorn.Server):
 class WebServer:
     """uvicorn on a socket that is already bound, in the event loop that is already running."""
 
-    def __init__(self, app: ASGIApp, sock: socket.socket, *, grace_secs: float = 2.0) -> None:
-        """`grace_secs`: how long answers may take that are under way when the server is stopped."""
+    def __init__(
+        self, app: ASGIApp, sock: socket.socket, *, tls: LiveTls | None = None, grace_secs: float = 2.0
+    ) -> None:
+        """`tls`: serve HTTPS. `grace_secs`: how long answers may take that are under way when the
+        server is stopped.
+        """
         self._sock = sock
         self._grace_secs = grace_secs
         config = uvicorn.Config(
@@ -150,6 +174,10 @@ class WebServer:
             backlog=1024,
             timeout_keep_alive=KEEP_ALIVE_SECS,
         )
+        config.load()
+        if tls is not None:
+            config.ssl = tls.listening
+            config.http_protocol_class = naming_peers(config.http_protocol_class)  # type: ignore[arg-type]
         self._server = _Embedded(config)
         self._task: asyncio.Task[None] | None = None
 

@@ -7,7 +7,6 @@ anywhere but on loopback without a token.
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import socket
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
@@ -28,8 +27,8 @@ V = TypeVar("V")
 PRINCIPAL: Final = "torrentdist.principal"
 """The key of a request's sender in its scope. authentication.py sets it."""
 PEER: Final = "torrentdist.peer"
-"""The key of the CertificateIdentity of a connection's other end in the `state` of each scope.
-uvicorn_adapter.py sets it, and only where TLS has verified a certificate.
+"""The key of the PeerCertificate of a connection's other end in the `state` of each scope.
+secure_port.py sets it, and only where TLS has verified a certificate.
 """
 
 
@@ -140,13 +139,6 @@ class CutShort:
             log.warning("an answer was cut off", path=scope["path"], reason=str(exc.__cause__ or exc))
             self._cut(tuple(scope["client"]))
             await asyncio.sleep(0)  # the server hears of it before we return
-
-
-def is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def bind_socket(host: str, port: int, *, what: str) -> socket.socket:

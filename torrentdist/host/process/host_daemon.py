@@ -33,22 +33,23 @@ from torrentdist.host.hand_outs import HandOuts
 from torrentdist.host.host_parts import HostParts
 from torrentdist.host.host_store import HostStore
 from torrentdist.host.http.uvicorn_adapter import WebServer
-from torrentdist.host.http.web import is_loopback
 from torrentdist.host.known_swarms import KnownSwarms
 from torrentdist.host.master_links import MasterLinks, http_client
 from torrentdist.host.plugin_services import BundleSources, LoopServices
 from torrentdist.host.process.background_loops import Background
+from torrentdist.host.process.certificate_watch import follow_certificates
 from torrentdist.host.process.daemon_address import DaemonAddress, announced, withdraw_address
+from torrentdist.host.process.port_guard import PortGuard, open_guard
 from torrentdist.host.runtime import HostRuntime
 from torrentdist.host.scrub import scrub
 from torrentdist.host.swarm_transfers import SwarmTransfers
 from torrentdist.host.telemetry.event_log import EventLog
 from torrentdist.model.configuration.config import Config
-from torrentdist.model.configuration.settings import read_secret
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.events import DaemonStarted, Writer
 from torrentdist.model.ids import BundleId, Digest, PeerId
 from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole, SwarmEntry
+from torrentdist.security.live_tls import LiveTls
 from torrentdist.swarm.agent import LocalPeer, MasterAccess, SwarmAgent
 from torrentdist.swarm.engine.engine import Engine
 from torrentdist.swarm.engine.session_settings import engine_config
@@ -115,15 +116,6 @@ class DaemonRole(Protocol):
         ...
 
 
-def token_of(config: Config) -> str | None:
-    """Returns the cluster's bearer token. Refuses to listen beyond loopback without a token."""
-    if config.api.token_file:
-        return read_secret(config.api.token_file)
-    if not is_loopback(config.api.listen):
-        raise TorrentdistError("insecure_listen", address=config.api.listen)
-    return None
-
-
 @dataclass(frozen=True, slots=True)
 class Taken:
     """The resources that a host acquires before its parts are created."""
@@ -133,8 +125,8 @@ class Taken:
     store: Store
     zookeeper: ZooKeeper
     """The ZooKeeper client, not connected yet."""
-    token: str | None
-    """The cluster's bearer token."""
+    guard: PortGuard
+    """What the daemon demands of others, and how it proves itself to them."""
 
 
 def no_session(_: Path) -> SessionId | None:
@@ -154,8 +146,8 @@ class HostDaemon:
         self.background = Background()
         self.sockets = taken.sockets
         self.zookeeper = taken.zookeeper
-        self.token = taken.token
-        self.http = http_client(taken.token)
+        self.guard = taken.guard
+        self.http = http_client(taken.guard.access)
         self.links = MasterLinks(self.http, role.other_masters, identity.id)
         events = _open_events(config, identity, taken)
         engine = Engine(engine_config(config.swarm, config.api.listen), tell=events.emit, on_blocked=self._on_blocked)
@@ -171,7 +163,7 @@ class HostDaemon:
         known = KnownSwarms(engine)
         transfers = SwarmTransfers(parts, known, role.peers_at_hand)
         sources = BundleSources(role.holders, role.metafile_for_plugin)
-        self._services = LoopServices(transfers, sources, asyncio.get_running_loop(), taken.token)
+        self._services = LoopServices(transfers, sources, asyncio.get_running_loop(), taken.guard)
         self._plugin = _open_plugin(config, taken.store.data_dir, self._services)
         self.joins_uploads = joins_uploads(self._plugin)
         self.runtime = HostRuntime(parts, known, transfers, Fetches(parts, transfers, self._plugin))
@@ -192,7 +184,8 @@ class HostDaemon:
         `resume` reads the ZooKeeper session of the previous process from the data directory. It
         runs in a thread.
         """
-        token = token_of(config)  # This refuses an insecure configuration before a port is open.
+        # This refuses an insecure configuration before a port is open.
+        guard = await asyncio.to_thread(open_guard, config, identity.role, identity.id, identity.address)
         async with contextlib.AsyncExitStack() as closing:
             sockets = tuple(bind())
             for sock in sockets:
@@ -200,7 +193,7 @@ class HostDaemon:
             store = await asyncio.to_thread(_open_store, config, identity.data_dir)
             closing.push_async_callback(asyncio.to_thread, store.close)
             session = await asyncio.to_thread(resume, store.data_dir)
-            taken = Taken(sockets, store, ZooKeeper(config.zookeeper, session), token)
+            taken = Taken(sockets, store, ZooKeeper(config.zookeeper, session), guard)
             host = cls(config, identity, role, taken)
             host._close_parts_in(closing)
             await host.runtime.engine.start()
@@ -220,9 +213,9 @@ class HostDaemon:
         """Calls `close` at the end, before everything opened so far is closed."""
         self._closing.push_async_callback(close)
 
-    async def serve(self, app: ASGIApp, sock: socket.socket) -> WebServer:
+    async def serve(self, app: ASGIApp, sock: socket.socket, tls: LiveTls | None = None) -> WebServer:
         """Answers requests on this socket until the daemon closes."""
-        web = WebServer(app, sock)
+        web = WebServer(app, sock, tls=tls)
         await web.start()
         self.close_later(web.stop)
         return web
@@ -237,6 +230,8 @@ class HostDaemon:
         self.background.spawn("events", runtime.events.run())
         self.background.spawn("agent", self.agent.run())
         self.background.spawn("disk", self._measure())
+        if self.guard.tls is not None:
+            self.background.spawn("certificates", follow_certificates(self.guard.tls))
         period = self._config.store.scrub_secs
         self.background.spawn("scrub", scrub(runtime, period, self._role.on_damage))
 

@@ -18,6 +18,7 @@ from torrentdist.cluster.records.mirror import Mirror
 from torrentdist.host.http.authentication import Authentication
 from torrentdist.host.http.operation import Operation, Router, api_app, open_prefixes, operations_of
 from torrentdist.host.http.web import json_response, on_torrentdist_error
+from torrentdist.host.process.port_guard import PortGuard
 from torrentdist.master.http.openapi import openapi_document
 from torrentdist.master.leading.leadership import Leadership
 from torrentdist.master.reads.answer_freshness import Fresh, confirmed
@@ -27,7 +28,7 @@ from torrentdist.security.principal import Role
 
 
 def master_app(
-    routers: list[Router], mirror: Mirror, records: Records, leadership: Leadership, token: str | None
+    routers: list[Router], mirror: Mirror, records: Records, leadership: Leadership, guard: PortGuard
 ) -> ASGIApp:
     operations = operations_of(*routers)
 
@@ -40,7 +41,8 @@ def master_app(
         around=lambda handler: confirmed(handler, mirror, records),
         on_error=_error_answer(records),
     )
-    return Authentication(Fresh(app, mirror, records, leadership.is_leader), token, open_prefixes(operations))
+    fresh = Fresh(app, mirror, records, leadership.is_leader)
+    return Authentication(fresh, guard.token, open_prefixes(operations), secure=guard.tls is not None)
 
 
 def _error_answer(records: Records) -> Callable[[Request, Exception], Awaitable[Response]]:

@@ -21,6 +21,14 @@ class ClientConfig(Section, frozen=True, kw_only=True):
     supervisor: str = "http://127.0.0.1:7070"
     """This host's supervisor; empty: never use one."""
     token_file: str = ""
+    ca_file: str = ""
+    """The CA of the cluster, which masters at https:// URLs have to prove themselves by. Empty: the
+    CAs that the system trusts."""
+    certificate_file: str = ""
+    """A certificate of one's own, which may stand in for a token. Empty: none."""
+    key_file: str = ""
+    token_in_the_clear: bool = False
+    """Send the token to other hosts over plain HTTP too, where anybody on the way can read it."""
     deadline_secs: float = 60.0
     """How long a request goes on looking for a leader."""
 
@@ -70,8 +78,21 @@ class ApiConfig(Section, frozen=True, kw_only=True):
     listen: str = "127.0.0.1"
     port: int = 7060
     token_file: str = ""
+    insecure_listen: bool = False
+    """Listen beyond loopback without TLS: anybody on the way reads tokens and bundles."""
     max_request_bytes: int = 64 * 1024 * 1024
     shutdown_secs: float = 10.0
+
+
+class TlsConfig(Section, frozen=True, kw_only=True):
+    mode: str = "off"
+    """mutual: HTTPS, where daemons prove themselves by certificate, and people by a certificate or
+    a token. off: plain HTTP."""
+    ca_file: str = ""
+    """The CA that every certificate of the cluster is verified by. Several, while it is rotated."""
+    certificate_file: str = ""
+    """This daemon's certificate, which names its role, its id and its address."""
+    key_file: str = ""
 
 
 class ZooKeeperConfig(Section, frozen=True, kw_only=True):
@@ -184,6 +205,7 @@ class Config(Section, frozen=True, kw_only=True):
     master: MasterConfig = MasterConfig()
     supervisor: SupervisorConfig = SupervisorConfig()
     api: ApiConfig = ApiConfig()
+    tls: TlsConfig = TlsConfig()
     zookeeper: ZooKeeperConfig = ZooKeeperConfig()
     swarm: SwarmConfig = SwarmConfig()
     store: StoreConfig = StoreConfig()

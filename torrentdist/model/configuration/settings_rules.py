@@ -16,6 +16,7 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import master_id, supervisor_id
 
 _PLUGIN = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", re.ASCII)
+TLS_MODES = ("off", "mutual")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("auto", "console", "json")
 
@@ -97,6 +98,7 @@ RULES: dict[str, Rule] = {
     "api.port": PORT,
     "api.max_request_bytes": COUNT,
     "api.shutdown_secs": SECONDS,
+    "tls.mode": Rule(lambda mode: mode in TLS_MODES, f"one of {', '.join(TLS_MODES)}"),
     "zookeeper.servers": Rule(
         lambda servers: bool(servers) and all(map(_is_host_port, servers)), "a list of HOST:PORT"
     ),
@@ -153,5 +155,12 @@ def problems_of(config: Config) -> Iterator[tuple[str, str]]:
     zookeeper = config.zookeeper
     if zookeeper.sasl and not zookeeper.auth_file:
         yield "zookeeper.sasl", "zookeeper.sasl needs zookeeper.auth_file, which holds user:password"
+    for section, tls in (("client", config.client), ("tls", config.tls)):
+        if bool(tls.certificate_file) != bool(tls.key_file):
+            yield f"{section}.certificate_file", f"{section}.certificate_file and {section}.key_file go together"
+    if config.tls.mode == "mutual":
+        for name in ("ca_file", "certificate_file", "key_file"):
+            if not getattr(config.tls, name):
+                yield "tls.mode", f"tls.mode mutual needs tls.{name}"
     if bool(zookeeper.tls_cert) != bool(zookeeper.tls_key):
         yield "zookeeper.tls_cert", "zookeeper.tls_cert and zookeeper.tls_key are given together or not at all"

@@ -1,7 +1,7 @@
 """What other hosts may ask of this one, on api.listen: its workers' output, and metafiles of what
 it has or fetches.
 
-Always: nothing is answered without the cluster's token, where there is one.
+Always: nothing is answered without the cluster's token or a certificate, where there is one.
 Never: change anything.
 """
 
@@ -16,6 +16,7 @@ from starlette.types import ASGIApp
 from torrentdist.host.http.authentication import Authentication
 from torrentdist.host.http.operation import Operation, api_app, operations_of
 from torrentdist.host.http.web import number_parameter
+from torrentdist.host.process.port_guard import PortGuard
 from torrentdist.model import ids
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest
@@ -44,6 +45,7 @@ class PeerApi:
         return Response(raw, media_type="application/x-bittorrent")
 
 
-def outside_app(output: OutputApi, raw_metafile: RawMetafile, token: str | None) -> ASGIApp:
+def outside_app(output: OutputApi, raw_metafile: RawMetafile, guard: PortGuard) -> ASGIApp:
     """Builds the application that other hosts reach."""
-    return Authentication(api_app(operations_of(output, PeerApi(raw_metafile))), token)
+    app = api_app(operations_of(output, PeerApi(raw_metafile)))
+    return Authentication(app, guard.token, secure=guard.tls is not None)

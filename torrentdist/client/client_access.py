@@ -1,0 +1,45 @@
+"""How a command proves itself to masters, and how they have to prove themselves to it.
+
+Always: the token goes to servers that the user named, or that prove by the cluster's CA what they
+are; never in the clear to another machine, unless the user wants it so.
+"""
+
+from __future__ import annotations
+
+from torrentdist.http.access import AccessRule, Trust, with_token
+from torrentdist.model.configuration.config import ClientConfig
+from torrentdist.model.configuration.settings import read_secret
+from torrentdist.model.errors import TorrentdistError
+
+
+def access_of(config: ClientConfig) -> AccessRule:
+    """Returns the rule that follows from the configuration of a client."""
+    trust = _trust(config)
+    return with_token(
+        read_token(config.token_file),
+        lambda: trust,
+        configured=config.masters,
+        in_the_clear=config.token_in_the_clear,
+    )
+
+
+def _trust(config: ClientConfig) -> Trust | None:
+    if not config.ca_file:
+        return None
+    from torrentdist.security.tls_contexts import client_context, complaint_about, files_of
+
+    files = files_of(config)
+    assert files is not None
+    return Trust(client_context(files), lambda certificate: complaint_about(certificate, ""))
+
+
+def read_token(token_file: str) -> str:
+    """Returns the bearer token in a file; empty if no file is named. Raises `secret_invalid`, as
+    daemons do, for a file that other users can read.
+    """
+    if not token_file:
+        return ""
+    token = read_secret(token_file)
+    if not token.isascii() or not token.isprintable():
+        raise TorrentdistError("secret_invalid", path=token_file, detail="it holds no token")
+    return token

@@ -1,0 +1,35 @@
+"""Looks for changed certificate files, and complains about a certificate that is about to expire.
+
+Always: a file that cannot be used is said once, and looked at again. Never: ends the daemon.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Final
+
+from torrentdist.log import get_logger
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.security.live_tls import LiveTls
+
+log = get_logger()
+
+LOOK_SECS: Final = 2.0
+"""A look costs three calls of stat()."""
+
+
+async def follow_certificates(tls: LiveTls) -> None:
+    """Takes changed files, for as long as the daemon runs."""
+    said = ""
+    while True:
+        trouble = tls.trouble(time.time()).partition(" in ")[0]
+        try:
+            if await asyncio.to_thread(tls.reload):
+                log.info("new certificate files are in use", serial=tls.facts.serial, expires_at=tls.facts.expires_at)
+        except TorrentdistError as error:
+            trouble = f"changed certificate files are not used: {error.message}"
+        if trouble and trouble != said:
+            log.warning(trouble, expires_at=tls.facts.expires_at)
+        said = trouble
+        await asyncio.sleep(LOOK_SECS)

@@ -1,0 +1,74 @@
+"""What a daemon demands of others on its ports, and how it proves itself to them.
+
+Always: a daemon listens beyond loopback with TLS, or with a token where the configuration says in
+so many words that it may do without TLS. Always: in `mutual` a daemon proves itself by its
+certificate alone, and sends its token nowhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from torrentdist.http.access import AccessRule, Trust, with_token
+from torrentdist.log import get_logger
+from torrentdist.model.configuration.config import Config
+from torrentdist.model.configuration.settings import read_secret
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.loopback import is_loopback
+from torrentdist.model.wire.swarm_messages import PeerRole
+from torrentdist.security.certificate_identity import CertificateRole
+from torrentdist.security.live_tls import LiveTls, TlsOwner
+from torrentdist.security.tls_contexts import files_of
+
+log = get_logger()
+
+INSECURE: Final = 'no TLS: anybody on the way reads tokens and bundles. Set tls.mode = "mutual" (docs/security.md)'
+_ROLES: Final = {PeerRole.MASTER: CertificateRole.MASTER, PeerRole.SUPERVISOR: CertificateRole.SUPERVISOR}
+
+
+@dataclass(frozen=True, slots=True)
+class PortGuard:
+    """Proofs of a daemon, in both directions."""
+
+    token: str | None
+    """The token that an operator may show. None: there is none."""
+    tls: LiveTls | None
+    """None: plain HTTP."""
+    access: AccessRule
+    """How the daemon proves itself to other daemons."""
+
+    @property
+    def own_token(self) -> str | None:
+        """The token that this daemon shows to others."""
+        return self.token if self.tls is None else None
+
+    @property
+    def scheme(self) -> str:
+        return "http" if self.tls is None else "https"
+
+    def url(self, host: str, port: int) -> str:
+        """Returns the URL of a port of this daemon that other hosts reach."""
+        return f"{self.scheme}://[{host}]:{port}" if ":" in host else f"{self.scheme}://{host}:{port}"
+
+
+def open_guard(config: Config, role: PeerRole, id_: str, address: str) -> PortGuard:
+    """Reads the token and the certificates. Refuses a configuration that lets strangers in."""
+    token = read_secret(config.api.token_file) if config.api.token_file else None
+    if config.tls.mode == "mutual":
+        files = files_of(config.tls)
+        assert files is not None
+        tls = LiveTls(files, TlsOwner(_ROLES[role], id_, address))
+        return PortGuard(token, tls, with_token(None, lambda: Trust(tls.client, tls.complaint)))
+    if not is_loopback(config.api.listen):
+        _expect_consent(config, token)
+        log.warning(INSECURE, address=config.api.listen)
+    in_the_clear = config.api.insecure_listen or config.client.token_in_the_clear
+    return PortGuard(token, None, with_token(token, in_the_clear=in_the_clear))
+
+
+def _expect_consent(config: Config, token: str | None) -> None:
+    if token is None:
+        raise TorrentdistError("insecure_listen", address=config.api.listen, lack="without authentication")
+    if not config.api.insecure_listen:
+        raise TorrentdistError("insecure_listen", address=config.api.listen, lack="without TLS")
