@@ -44,6 +44,13 @@ COMMANDS = {
     ),
     "ha": Lazy("torrentdist_cli.cluster.ha_commands:ha", "See and steer the masters' high availability."),
     "ca": Lazy("torrentdist_cli.hosts.ca_commands:ca", "Make the cluster's CA, and certificates from it."),
+    "token": Lazy(
+        "torrentdist_cli.access.token_commands:token", "Create, list and revoke tokens of people and programs."
+    ),
+    "whoami": Lazy(
+        "torrentdist_cli.access.whoami_command:whoami",
+        "Show who you are to the cluster: name, role, bundles, and the proof of it.",
+    ),
     "report": Lazy(
         "torrentdist_cli.cluster.report_command:report",
         "Show what is not everywhere, what failed and what is slow, as a page and Parquet tables.",

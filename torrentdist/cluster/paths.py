@@ -23,6 +23,7 @@ FAILOVERS = "/failovers"
 BUNDLES = "/code-distributor"
 ASSIGNMENTS = "/assignments"
 REQUESTS = "/requests"
+TOKENS = "/tokens"
 JOBS = "/jobs"
 GROUPS = "/groups"
 RESTORING = "/restoring"
@@ -61,6 +62,10 @@ def job(id_: JobId) -> str:
 
 def job_story(id_: JobId) -> str:
     return f"{job(id_)}/story"
+
+
+def token(name: str) -> str:
+    return f"{TOKENS}/{ids.token_name(name)}"
 
 
 def request_bucket(name: str) -> str:

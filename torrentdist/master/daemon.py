@@ -36,6 +36,8 @@ from torrentdist.host.process.logs import configure_logs
 from torrentdist.host.telemetry.metrics import Metrics
 from torrentdist.http.connection_pool import Http
 from torrentdist.log import get_logger
+from torrentdist.master.access.token_api import TokenApi
+from torrentdist.master.access.token_operations import TokenOperations
 from torrentdist.master.bundles.bundle_operations import BundleOperations
 from torrentdist.master.bundles.fetch_attempts import FetchAttempts
 from torrentdist.master.bundles.intake import Intake
@@ -127,9 +129,7 @@ class Master:
         own = OwnRole(self.id, self.url(), self.health, self.leadership, self.records, host.runtime.store)
         self.roles = Roles(host.http, self.snapshot, own.view)
         changes = self.changes = LeaderChanges(self.mirror, self.leadership, Requests(zookeeper))
-        self.operations = BundleOperations(
-            changes, self.leadership.default_min_replicas, lambda: self.server_now() or time.time()
-        )
+        self.operations = BundleOperations(changes, self.leadership.default_min_replicas, self._now)
         self.attempts = FetchAttempts()
         self.intake = Intake(self.runtime, self.mirror, self.operations, changes, self.attempts)
         reachability = ZooKeeperReachability(zookeeper)
@@ -160,6 +160,7 @@ class Master:
             JobApi(self.jobs, self.leadership, self.records),
             SupervisorApi(self.jobs, self.leadership),
             SwarmApi(self.newer, self.swarms),
+            TokenApi(TokenOperations(self.changes, self._now), self.leadership, self.records),
         ]
 
     def _spawn_loops(self, background: Background) -> None:
@@ -319,9 +320,9 @@ class Master:
         """What to answer by; what is changed is decided on the mirror alone."""
         return self.records.snapshot()
 
-    def server_now(self) -> float | None:
-        """ZooKeeper's clock, which alone tells ages: hosts' clocks differ. None: not known yet."""
-        return self._zookeeper.server_now()
+    def _now(self) -> float:
+        """The time by ZooKeeper's clock, as far as it is known: hosts' clocks differ."""
+        return self._zookeeper.server_now() or time.time()
 
 
 def run(config: Config, *, repair_acls: bool = False) -> None:

@@ -49,6 +49,10 @@ def job_id(text: str) -> JobId:
     return JobId(_checked("job id", text))
 
 
+def token_name(text: str) -> str:
+    return _checked("token name", text)
+
+
 def peer_id(text: str) -> PeerId:
     return PeerId(_checked("peer id", text))
 

@@ -75,7 +75,12 @@ class Look:
 
 WHOLE_CLUSTER = MirrorPlan(
     frozenset({paths.CLUSTER, paths.EPOCH}),
-    {paths.MASTERS: 1, paths.SUPERVISORS: 1, paths.ELECTION: 1, paths.ASSIGNMENTS: 1, paths.JOBS: 1, paths.BUNDLES: 2},
+    {
+        **dict.fromkeys((paths.MASTERS, paths.SUPERVISORS, paths.ELECTION, paths.ASSIGNMENTS), 1),
+        paths.JOBS: 1,
+        paths.TOKENS: 1,
+        paths.BUNDLES: 2,
+    },
 )
 
 

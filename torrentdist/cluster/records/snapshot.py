@@ -18,6 +18,7 @@ from torrentdist.cluster import paths
 from torrentdist.cluster.election.term import TermRecord, queue
 from torrentdist.cluster.session.znode_operations import Stat
 from torrentdist.model import records
+from torrentdist.model.access.token_record import TokenRecord
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, JobId, MasterId, SupervisorId
 from torrentdist.model.records import (
@@ -63,6 +64,12 @@ class JobEntry:
 
 
 @dataclass(frozen=True)
+class TokenEntry:
+    record: TokenRecord
+    version: int
+
+
+@dataclass(frozen=True)
 class Changes:
     """Ids of the records that differ, or may differ, between two snapshots."""
 
@@ -75,6 +82,7 @@ class Changes:
     supervisors: bool = False
     cluster: bool = False
     """The cluster's own record changed: the tree may have appeared or disappeared."""
+    tokens: bool = False
 
     @property
     def any_bundle(self) -> bool:
@@ -96,6 +104,7 @@ class ClusterSnapshot:
     bundles: Mapping[BundleId, BundleEntry] = field(default_factory=dict)
     assignments: Mapping[SupervisorId, AssignmentEntry] = field(default_factory=dict)
     jobs: Mapping[JobId, JobEntry] = field(default_factory=dict)
+    tokens: Mapping[str, TokenEntry] = field(default_factory=dict)
     election: tuple[MasterId, ...] = ()
     """Masters in the election queue, in order. The first is elected, but leads only after it has
     raised the epoch."""
@@ -119,6 +128,7 @@ class ClusterSnapshot:
             masters=any(step.masters for step in some),
             supervisors=any(step.supervisors for step in some),
             cluster=any(step.cluster for step in some),
+            tokens=any(step.tokens for step in some),
         )
 
     @property
@@ -179,6 +189,7 @@ def updated(old: ClusterSnapshot, tree: ReadTree, touched: Iterable[str], on_bad
     bundles, bundles_changed = section(paths.BUNDLES, old.bundles, read.bundle)
     assignments, assignments_changed = section(paths.ASSIGNMENTS, old.assignments, read.assignment)
     jobs, jobs_changed = section(paths.JOBS, old.jobs, read.job)
+    tokens, tokens_changed = section(paths.TOKENS, old.tokens, read.token)
     cluster = read.record(paths.CLUSTER, ClusterRecord) if paths.CLUSTER in by_section else old.cluster
     new = dataclasses.replace(
         old,
@@ -188,6 +199,7 @@ def updated(old: ClusterSnapshot, tree: ReadTree, touched: Iterable[str], on_bad
         bundles=bundles,
         assignments=assignments,
         jobs=jobs,
+        tokens=tokens,
     )
     if paths.ELECTION in by_section or paths.EPOCH in by_section:
         new = _with_leader(new, read)
@@ -198,6 +210,7 @@ def updated(old: ClusterSnapshot, tree: ReadTree, touched: Iterable[str], on_bad
         masters=bool(masters_changed),
         supervisors=bool(supervisors_changed),
         cluster=cluster != old.cluster,
+        tokens=bool(tokens_changed),
     )
     if step == Changes() and _same_heads(old, new):
         return old
@@ -294,6 +307,11 @@ class _Reader:
             return None
         stat = self.tree.nodes[path][1]
         return JobEntry(record, stat.version, stat.mtime)
+
+    def token(self, name: str) -> TokenEntry | None:
+        path = f"{paths.TOKENS}/{name}"
+        record = self.named(path, TokenRecord, "name")
+        return None if record is None else TokenEntry(record, self.tree.nodes[path][1].version)
 
     def bundle(self, id_: BundleId) -> BundleEntry | None:
         path = f"{paths.BUNDLES}/{id_}"

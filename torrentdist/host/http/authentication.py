@@ -8,6 +8,7 @@ Never: decide what a principal may do.
 from __future__ import annotations
 
 import hmac
+from collections.abc import Callable
 
 from starlette.datastructures import Headers
 from starlette.requests import Request
@@ -37,9 +38,13 @@ def authenticate(authorization: str, token: str | None) -> Principal | None:
     """Returns the principal of an Authorization header; None if it does not prove the token."""
     if token is None:
         return LOCAL
+    return TOKEN_HOLDER if hmac.compare_digest(bearer_of(authorization).encode(), token.encode()) else None
+
+
+def bearer_of(authorization: str) -> str:
+    """Returns the token of an Authorization header; empty if there is none."""
     scheme, _, given = authorization.partition(" ")
-    is_token = hmac.compare_digest(given.strip().encode(), token.encode())
-    return TOKEN_HOLDER if is_token and scheme.lower() == "bearer" else None
+    return given.strip() if scheme.lower() == "bearer" else ""
 
 
 def holder_of(scope: Scope) -> Principal | None:
@@ -48,33 +53,60 @@ def holder_of(scope: Scope) -> Principal | None:
     return certificate_holder(peer.identity) if isinstance(peer, PeerCertificate) else None
 
 
+OtherProof = Callable[[Scope], Principal | None]
+"""Returns the principal of a request that proves itself in a further way. Raises the error that
+tells why a right proof does not count any more."""
+
+
+def no_other_proof(_: Scope) -> Principal | None:
+    return None
+
+
 class Authentication:
     """Sets the principal of each request, and refuses requests that cannot prove one.
 
     `token` None: every sender is a local program. `open_prefixes`: paths that need no proof.
     `secure`: hosts prove themselves by certificate, and no sender is trusted without a proof.
+    `other_proof` is asked where the token is not the proof.
     """
 
     def __init__(
-        self, app: ASGIApp, token: str | None, open_prefixes: tuple[str, ...] = (), *, secure: bool = False
+        self,
+        app: ASGIApp,
+        token: str | None,
+        open_prefixes: tuple[str, ...] = (),
+        other_proof: OtherProof = no_other_proof,
+        *,
+        secure: bool = False,
     ) -> None:
         self._app = app
         self._secure = secure
         self._token = token
         self._open = open_prefixes
+        self._other_proof = other_proof
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            given = Headers(scope=scope).get("authorization", "")
-            peer = None if given else holder_of(scope)
-            principal = peer or authenticate(given, self._token)
-            if self._secure and peer is None:
-                principal = where_hosts_have_certificates(principal)
-            if principal is None and scope["path"].startswith(self._open):
-                principal = STRANGER
-            if principal is None:
-                error = TorrentdistError("unauthorized")
+            try:
+                scope[PRINCIPAL] = self._principal(scope)
+            except TorrentdistError as error:
                 await json_response(error.to_wire(), status=error.http_status)(scope, receive, send)
                 return
-            scope[PRINCIPAL] = principal
         await self._app(scope, receive, send)
+
+    def _principal(self, scope: Scope) -> Principal:
+        is_open = scope["path"].startswith(self._open)
+        given = Headers(scope=scope).get("authorization", "")
+        peer = None if given else holder_of(scope)
+        principal = peer or authenticate(given, self._token)
+        if self._secure and peer is None:
+            principal = where_hosts_have_certificates(principal)
+        if principal is None:
+            try:
+                principal = self._other_proof(scope)
+            except TorrentdistError:
+                if not is_open:
+                    raise
+        if principal is None and not is_open:
+            raise TorrentdistError("unauthorized")
+        return principal or STRANGER

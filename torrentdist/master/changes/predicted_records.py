@@ -10,8 +10,9 @@ import dataclasses
 from collections.abc import Sequence
 
 from torrentdist.cluster import paths
-from torrentdist.cluster.records.snapshot import AssignmentEntry, BundleEntry, ClusterSnapshot, JobEntry
+from torrentdist.cluster.records.snapshot import AssignmentEntry, BundleEntry, ClusterSnapshot, JobEntry, TokenEntry
 from torrentdist.cluster.session.znode_operations import Create, Op, Set
+from torrentdist.model.access.token_record import TokenRecord
 from torrentdist.model.ids import SupervisorId
 from torrentdist.model.records import AssignmentRecord, BundleRecord, JobRecord, decode
 
@@ -20,6 +21,7 @@ def foreseen(snapshot: ClusterSnapshot, ops: Sequence[Op]) -> ClusterSnapshot:
     """The snapshot with the bundle, assignment and job records that `ops` write; everything else
     stays."""
     bundles, assignments, jobs = dict(snapshot.bundles), dict(snapshot.assignments), dict(snapshot.jobs)
+    tokens = dict(snapshot.tokens)
     for op in ops:
         match op:
             case Create(path=path, data=data) | Set(path=path, data=data):
@@ -34,7 +36,11 @@ def foreseen(snapshot: ClusterSnapshot, ops: Sequence[Op]) -> ClusterSnapshot:
                     job = decode(data, JobRecord, path=path)
                     known = jobs.get(job.id)
                     jobs[job.id] = JobEntry(job, version=known.version + 1 if known else 0, mtime=0.0)
-    return dataclasses.replace(snapshot, bundles=bundles, assignments=assignments, jobs=jobs)
+                elif paths.parent(path) == paths.TOKENS:
+                    token = decode(data, TokenRecord, path=path)
+                    before = tokens.get(token.name)
+                    tokens[token.name] = TokenEntry(token, version=before.version + 1 if before else 0)
+    return dataclasses.replace(snapshot, bundles=bundles, assignments=assignments, jobs=jobs, tokens=tokens)
 
 
 def _bundle(old: BundleEntry | None, record: BundleRecord) -> BundleEntry:

@@ -8,14 +8,16 @@ Never: decide anything. Handlers check what comes in, call one collaborator, and
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
 
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Scope
 
 from torrentdist.cluster.records.mirror import Mirror
-from torrentdist.host.http.authentication import Authentication
+from torrentdist.host.http.authentication import Authentication, OtherProof, bearer_of
 from torrentdist.host.http.operation import Operation, Router, api_app, open_prefixes, operations_of
 from torrentdist.host.http.web import json_response, on_torrentdist_error
 from torrentdist.host.process.port_guard import PortGuard
@@ -23,8 +25,10 @@ from torrentdist.master.http.openapi import openapi_document
 from torrentdist.master.leading.leadership import Leadership
 from torrentdist.master.reads.answer_freshness import Fresh, confirmed
 from torrentdist.master.reads.saved_records import Records
+from torrentdist.model.access.token_record import TokenRecord
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.security.principal import Role
+from torrentdist.security.principal import Principal, Role
+from torrentdist.security.tokens import principal_of_token
 
 
 def master_app(
@@ -42,7 +46,25 @@ def master_app(
         on_error=_error_answer(records),
     )
     fresh = Fresh(app, mirror, records, leadership.is_leader)
-    return Authentication(fresh, guard.token, open_prefixes(operations), secure=guard.tls is not None)
+    return Authentication(
+        fresh, guard.token, open_prefixes(operations), _named_token(records), secure=guard.tls is not None
+    )
+
+
+def _named_token(records: Records) -> OtherProof:
+    def principal(scope: Scope) -> Principal | None:
+        """The principal of a token with a name. Every master knows their records, also while
+        ZooKeeper is away."""
+        token = bearer_of(Headers(scope=scope).get("authorization", ""))
+        now = records.server_now() or time.time()
+        return principal_of_token(token, lambda name: _record_of(records, name), now)
+
+    return principal
+
+
+def _record_of(records: Records, name: str) -> TokenRecord | None:
+    entry = records.snapshot().tokens.get(name)
+    return None if entry is None else entry.record
 
 
 def _error_answer(records: Records) -> Callable[[Request, Exception], Awaitable[Response]]:

@@ -259,7 +259,7 @@ class Leadership:
         snapshot, look_secs = self._mirror.snapshot, LOOK_SECS
         try:
             if not self._tree_is_whole:  # it may be of an older release
-                for path in (paths.BUNDLES, paths.ASSIGNMENTS, paths.SUPERVISORS, paths.JOBS):
+                for path in (paths.BUNDLES, paths.ASSIGNMENTS, paths.SUPERVISORS, paths.JOBS, paths.TOKENS):
                     await self._zookeeper.ensure(path)
                 await make_buckets(self._zookeeper, self.fence())
                 self._tree_is_whole = True

@@ -1,0 +1,113 @@
+"""`torrentdist token`: create, list and revoke the tokens of people and programs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import click
+
+from torrentdist.client import access_client
+from torrentdist.model.access.token_messages import NewTokenView, TokenView
+from torrentdist.security.tokens import ROLES
+from torrentdist_cli.frame.command import Command, Group
+from torrentdist_cli.frame.interruption import run
+from torrentdist_cli.frame.invocation import Session
+from torrentdist_cli.frame.reads import masters
+from torrentdist_cli.frame.rendering import facts, grid, show, show_all
+from torrentdist_cli.frame.units import DURATION
+
+DEFAULT_TTL_SECS = 90 * 86400.0
+
+
+@click.group(cls=Group)
+def token() -> None:
+    """Create, list and revoke tokens of people and programs."""
+
+
+@token.command(cls=Command)
+@click.argument("name")
+@click.option("--role", type=click.Choice([role.value for role in ROLES]), required=True, help="What it may do.")
+@click.option(
+    "--bundles",
+    metavar="GLOB",
+    default="*",
+    show_default=True,
+    help="Bundles that an uploader or a submitter may change and run, such as 'etl-*'.",
+)
+@click.option(
+    "--ttl", type=DURATION, default=DEFAULT_TTL_SECS, show_default="90d", help="How long it lives, at most 10 years."
+)
+@click.pass_obj
+def create(session: Session, name: str, role: str, bundles: str, ttl: float) -> None:
+    """Create the token NAME, and show it once.
+
+    Put it into a file that only its user can read (chmod 600), and name the file in
+    client.token_file. The cluster keeps a hash of it, so nobody can show it again. Exits 9 if there
+    is a token NAME that is neither revoked nor expired.
+
+    With -q: the token.
+    """
+
+    async def ask() -> NewTokenView:
+        async with masters(session.config().client) as client:
+            return await access_client.create_token(client, name, role, bundles=bundles, ttl_secs=ttl)
+
+    view = run(ask())
+    pairs = [
+        ("token", view.token),
+        ("name", view.name),
+        ("role", view.role),
+        ("bundles", view.bundles),
+        ("expires", moment(view.expires_at)),
+    ]
+    show(session, view, value=view.token, table=lambda: facts(pairs))
+
+
+@token.command("ls", cls=Command)
+@click.pass_obj
+def list_tokens(session: Session) -> None:
+    """List all tokens, also those that ended in the last 30 days. No secret is shown.
+
+    With -q: their names.
+    """
+
+    async def ask() -> list[TokenView]:
+        async with masters(session.config().client) as client:
+            return await access_client.list_tokens(client)
+
+    views = run(ask())
+    show_all(session, views, value=lambda view: view.name, table=lambda: _table(views))
+
+
+@token.command(cls=Command)
+@click.argument("name")
+@click.pass_obj
+def revoke(session: Session, name: str) -> None:
+    """Revoke the token NAME. Every master refuses it within seconds.
+
+    Exits 0 also if it was revoked before, and 3 if there is none.
+
+    With -q: its name.
+    """
+
+    async def ask() -> TokenView:
+        async with masters(session.config().client) as client:
+            return await access_client.revoke_token(client, name)
+
+    view = run(ask())
+    show(session, view, value=view.name, table=lambda: f"{view.name} is {view.state.value}")
+
+
+def moment(at: float | None) -> str:
+    return "never" if at is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+
+
+def _table(views: Sequence[TokenView]) -> str:
+    return grid(
+        ("NAME", "ROLE", "BUNDLES", "STATE", "EXPIRES", "CREATED BY"),
+        [
+            (view.name, view.role, view.bundles, view.state.value, moment(view.expires_at), view.created_by)
+            for view in views
+        ],
+    )

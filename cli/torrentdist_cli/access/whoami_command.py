@@ -1,0 +1,37 @@
+"""`torrentdist whoami`: who the user is to the cluster."""
+
+from __future__ import annotations
+
+import click
+
+from torrentdist.client import access_client
+from torrentdist.model.access.token_messages import WhoamiView
+from torrentdist_cli.access.token_commands import moment
+from torrentdist_cli.frame.command import Command
+from torrentdist_cli.frame.interruption import run
+from torrentdist_cli.frame.invocation import Session
+from torrentdist_cli.frame.reads import masters
+from torrentdist_cli.frame.rendering import facts, show
+
+
+@click.command(cls=Command)
+@click.pass_obj
+def whoami(session: Session) -> None:
+    """Show who you are to the cluster: name, role, bundles, and the proof of it.
+
+    With -q: the role.
+    """
+
+    async def ask() -> WhoamiView:
+        async with masters(session.config().client) as client:
+            return await access_client.whoami(client)
+
+    view = run(ask())
+    pairs = [
+        ("name", view.name),
+        ("role", view.role),
+        ("bundles", view.bundles),
+        ("expires", moment(view.expires_at)),
+        ("by", view.how),
+    ]
+    show(session, view, value=view.role, table=lambda: facts(pairs))

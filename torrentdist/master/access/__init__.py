@@ -1,0 +1,1 @@
+"""Tokens, the sender's own identity, and the audit, at a master."""

@@ -1,0 +1,78 @@
+"""Tokens over HTTP: create, list and revoke them, and who the sender is.
+
+Always: a master sees the hash of a token's secret only.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from torrentdist.host.http.authentication import principal_of
+from torrentdist.host.http.operation import Operation, body_of
+from torrentdist.host.http.web import decode_body, json_response
+from torrentdist.master.access.token_operations import TokenOperations, token_view
+from torrentdist.master.http.mutation_requests import answered, mutation_of
+from torrentdist.master.leading.leadership import Leadership
+from torrentdist.master.reads.saved_records import Records
+from torrentdist.model import ids
+from torrentdist.model.access.token_messages import TokenBody, TokenView, WhoamiView
+from torrentdist.security.principal import Role
+
+MAX_TOKEN_BYTES = 16 * 1024
+
+
+class TokenApi:
+    def __init__(self, operations: TokenOperations, leadership: Leadership, records: Records) -> None:
+        self._operations = operations
+        self._leadership = leadership
+        self._records = records
+
+    def operations(self) -> Iterator[Operation]:
+        tokens, one = "/v1/tokens", "/v1/tokens/{name}"
+        yield Operation("GET", "/v1/whoami", self.whoami, WhoamiView, "who the sender is", Role.READER)
+        yield Operation("GET", tokens, self.tokens, list[TokenView], "every token, without secrets", Role.READER)
+        yield Operation(
+            "POST",
+            tokens,
+            self.create,
+            TokenView,
+            "create a token from the hash of its secret",
+            Role.OPERATOR,
+            body=TokenBody,
+            max_body=MAX_TOKEN_BYTES,
+            changes=True,
+        )
+        summary = "end a token on every master"
+        yield Operation("DELETE", one, self.revoke, TokenView, summary, Role.OPERATOR, changes=True)
+
+    async def whoami(self, request: Request) -> Response:
+        sender = principal_of(request)
+        return json_response(
+            WhoamiView(
+                name=sender.name,
+                role=sender.role,
+                bundles=sender.bundles,
+                expires_at=sender.expires_at,
+                how=sender.how,
+            )
+        )
+
+    async def tokens(self, _: Request) -> Response:
+        now = self._records.server_now() or time.time()
+        return json_response([token_view(e.record, now) for _, e in sorted(self._records.snapshot().tokens.items())])
+
+    async def create(self, request: Request) -> Response:
+        self._leadership.fence()
+        raw = await body_of(request)
+        body = decode_body(raw, TokenBody)
+        mutation = await mutation_of(request, raw)
+        return answered(await self._operations.create(mutation, body, principal_of(request).name))
+
+    async def revoke(self, request: Request) -> Response:
+        self._leadership.fence()
+        name = ids.token_name(request.path_params["name"])
+        return answered(await self._operations.revoke(await mutation_of(request), name))

@@ -1,0 +1,116 @@
+"""The changes of tokens: create one, and revoke it.
+
+Each is a pure function from a snapshot to ZooKeeper operations, which changes/commit.py commits.
+Always: a usable token is never replaced by another one of its name.
+Never: see a secret.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from torrentdist.cluster import paths
+from torrentdist.cluster.records.snapshot import ClusterSnapshot, TokenEntry
+from torrentdist.cluster.session.znode_operations import Create, Delete, Op, Set
+from torrentdist.master.changes.answered_requests import Mutation
+from torrentdist.master.changes.commit import LeaderChanges
+from torrentdist.model import ids
+from torrentdist.model.access.token_messages import TokenBody, TokenState, TokenView
+from torrentdist.model.access.token_record import TokenRecord
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.records import encode
+from torrentdist.security.authorization import checked_pattern
+from torrentdist.security.tokens import ROLES, is_hash
+
+MOST_TOKENS = 1000
+LONGEST_TTL_SECS = 10 * 365 * 86400.0
+KEEP_SECS = 30 * 86400.0
+"""How long a token that has ended is still shown."""
+MOST_FORGOTTEN = 50
+
+
+class TokenOperations:
+    """`now` returns the time by ZooKeeper's clock, as far as it is known."""
+
+    def __init__(self, changes: LeaderChanges, now: Callable[[], float]) -> None:
+        self._changes = changes
+        self._now = now
+
+    async def create(self, mutation: Mutation | None, body: TokenBody, by: str) -> bytes:
+        record = new_record(body, by, self._now())
+        return await self._changes.make(
+            mutation,
+            lambda s: creation_ops(s, record),
+            lambda s: token_view(s.tokens[record.name].record, record.created_at),
+        )
+
+    async def revoke(self, mutation: Mutation | None, name: str) -> bytes:
+        now = self._now()
+        return await self._changes.make(
+            mutation, lambda s: revocation_ops(s, name, now), lambda s: token_view(s.tokens[name].record, now)
+        )
+
+
+def new_record(body: TokenBody, by: str, now: float) -> TokenRecord:
+    """Returns the record that a request asks for, or raises what is wrong with the request."""
+    name = ids.token_name(body.name)
+    if body.role not in ROLES:
+        raise TorrentdistError("invalid_request", detail=f"a token's role is one of {', '.join(ROLES)}")
+    if body.ttl_secs is not None and not 0 < body.ttl_secs <= LONGEST_TTL_SECS:
+        raise TorrentdistError("invalid_request", detail="a token lives for more than 0 s, and for ten years at most")
+    if not is_hash(body.hash):
+        raise TorrentdistError("invalid_request", detail="the hash is not SHA-256 in 64 lower-case hex digits")
+    return TokenRecord(
+        name=name,
+        role=body.role,
+        bundles=checked_pattern(body.bundles),
+        hash=body.hash,
+        created_at=now,
+        created_by=by,
+        expires_at=None if body.ttl_secs is None else now + body.ttl_secs,
+    )
+
+
+def creation_ops(snapshot: ClusterSnapshot, record: TokenRecord) -> Sequence[Op]:
+    """Writes a token under a name that is free, or whose token has ended, and forgets old ones."""
+    now, tokens = record.created_at, snapshot.tokens
+    known = tokens.get(record.name)
+    if known is not None and known.record.is_usable(now):
+        raise TorrentdistError("token_exists", name=record.name)
+    ended = [name for name, entry in tokens.items() if name != record.name and _ended_long_ago(entry, now)]
+    forgotten = sorted(ended)[:MOST_FORGOTTEN]
+    if known is None and len(tokens) - len(forgotten) >= MOST_TOKENS:
+        raise TorrentdistError("too_large", what="the list of tokens", size=len(tokens) + 1, limit=MOST_TOKENS)
+    path, data = paths.token(record.name), encode(record)
+    written: Op = Create(path, data) if known is None else Set(path, data, known.version)
+    return [written, *(Delete(paths.token(name), tokens[name].version) for name in forgotten)]
+
+
+def revocation_ops(snapshot: ClusterSnapshot, name: str, now: float) -> Sequence[Op]:
+    """Marks a token as revoked; nothing changes if it was revoked before."""
+    entry = snapshot.tokens.get(name)
+    if entry is None:
+        raise TorrentdistError("not_found", what=f"a token {name!r}")
+    if entry.record.revoked_at is not None:
+        return []
+    return [Set(paths.token(name), encode(msgspec.structs.replace(entry.record, revoked_at=now)), entry.version)]
+
+
+def _ended_long_ago(entry: TokenEntry, now: float) -> bool:
+    ends = [at for at in (entry.record.revoked_at, entry.record.expires_at) if at is not None]
+    return bool(ends) and min(ends) < now - KEEP_SECS
+
+
+def token_view(record: TokenRecord, now: float) -> TokenView:
+    state = TokenState.USABLE if record.is_usable(now) else TokenState.EXPIRED
+    return TokenView(
+        name=record.name,
+        role=record.role,
+        bundles=record.bundles,
+        state=state if record.revoked_at is None else TokenState.REVOKED,
+        created_at=record.created_at,
+        created_by=record.created_by,
+        expires_at=record.expires_at,
+    )

@@ -1,0 +1,1 @@
+"""Tokens and the audit as values: records, requests and views."""

@@ -1,0 +1,60 @@
+"""What the API says about tokens and about the sender of a request."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from torrentdist.model.wire.view import View
+
+
+class TokenState(StrEnum):
+    USABLE = "usable"
+    EXPIRED = "expired"
+    REVOKED = "revoked"
+
+
+class TokenBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """POST /v1/tokens: a new token. The client makes its secret and sends only the hash."""
+
+    name: str
+    role: str
+    bundles: str = "*"
+    ttl_secs: float | None = None
+    """None: it never expires."""
+    hash: str
+    """SHA-256 of the secret, in hex."""
+
+
+class TokenView(View, frozen=True, kw_only=True):
+    """One token, as anybody may see it."""
+
+    name: str
+    role: str
+    bundles: str
+    state: TokenState
+    created_at: float
+    created_by: str
+    expires_at: float | None
+
+
+class NewTokenView(View, frozen=True, kw_only=True):
+    """The answer of `token create`, which alone shows the token."""
+
+    name: str
+    role: str
+    bundles: str
+    expires_at: float | None
+    token: str
+
+
+class WhoamiView(View, frozen=True, kw_only=True):
+    """The sender of a request, as the master that answers knows it."""
+
+    name: str
+    role: str
+    bundles: str
+    expires_at: float | None
+    how: str
+    """The proof: `none`, `token`, `token-file`, `certificate`."""

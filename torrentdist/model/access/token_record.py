@@ -1,0 +1,29 @@
+"""The record of a token in ZooKeeper.
+
+Always: it holds a hash of the token's secret, never the secret.
+"""
+
+from __future__ import annotations
+
+from torrentdist.model.records import Record
+
+
+class TokenRecord(Record, frozen=True, kw_only=True):
+    """/tokens/<name>. All times are by ZooKeeper's clock."""
+
+    name: str
+    role: str
+    bundles: str = "*"
+    """The pattern of bundle ids that binds an uploader or a submitter."""
+    hash: str
+    """SHA-256 of the secret, in hex."""
+    created_at: float
+    created_by: str = ""
+    """The name of the sender who made it."""
+    expires_at: float | None = None
+    """None: never."""
+    revoked_at: float | None = None
+    """None: it was not revoked."""
+
+    def is_usable(self, now: float) -> bool:
+        return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
