@@ -11,19 +11,19 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 NOISE = 2.0
-"""What times and ratios of a few short runs on a busy machine may differ by: bars are for `make
-bench`. Memory and bytes do not depend on the machine's other work, so that their bars hold as they
-are."""
+"""Factor by which times and ratios of a few short runs may miss their bars on a busy machine; `make
+bench` checks the bars themselves. Memory and bytes do not depend on other work, so their bars hold
+as they are."""
 LONGEST_SECS = 600
 
 
 def rows_that_miss(only: str, directory: Path) -> tuple[set[str], list[dict[str, object]], str]:
-    """The keys of all rows that have a bar, those that miss it by more than noise, and the
-    table."""
+    """Returns the keys of all rows that have a bar, the rows that miss it by more than noise, and
+    the table."""
     command = [sys.executable, "-m", "bench", "--short", "--only", only]
     command += ["--results", str(directory), "--dir", str(directory)]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=LONGEST_SECS, check=False, text=True)
-    # With 3 it says that a bar was missed; how far is what counts here.
+    # Exit code 3 says that a bar was missed. Here it counts by how much.
     if ended.returncode not in (0, 3):
         pytest.fail(ended.stderr)
     rows = json.loads((directory / "results.json").read_text())["rows"]

@@ -1,5 +1,5 @@
-"""A cluster that is its HTTP protocol alone: it answers what a test writes down, and commands ask
-it."""
+"""A cluster for tests of commands that is only its HTTP protocol: it gives the answers that a test
+writes down."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """A whole cluster for tests: real ZooKeeper, real masters and supervisors, and the real command
-line beside them.
+line.
 
-Always holds: every process that a test starts is gone after it, also after a failure. `cluster` is
-shared and must not be harmed; `battered` may be killed and frozen, and is whole again before the
-next test; `new_cluster` is one's own.
+Always: every process that a test starts is gone after the test, also after a failure. `cluster` is
+shared and must not be harmed. `battered` may be killed and frozen, and is repaired before the next
+test. `new_cluster` belongs to one test.
 """
 
 from __future__ import annotations
@@ -35,13 +35,14 @@ Settings = Mapping[str, Mapping[str, object]]
 NewCluster = Callable[..., "Cluster"]
 
 SLOW_SYNC: dict[str, object] = {"sync_secs": 86_400.0}
-"""Nothing that these tests wait for may need the periodic sync."""
+"""Turns off the periodic sync, so that no test passes only because of it."""
 NO_COURTESY: dict[str, object] = {"nice": 0}
-"""Many tests on few processors: who gives way to all the others comes last."""
+"""Turns off lower priorities: with many tests on few processors, a process that yields to all
+others never runs."""
 
 
 def until(condition: Callable[[], object], what: str = "the condition holds", seconds: float = 20.0) -> None:
-    """Return as soon as the condition holds; fail the test at the deadline."""
+    """Returns as soon as the condition holds. Fails the test at the deadline."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -50,8 +51,8 @@ def until(condition: Callable[[], object], what: str = "the condition holds", se
 
 
 def throughout(condition: Callable[[], bool], seconds: float) -> bool:
-    """Whether the condition held at every look for so long: for what must not happen, not for what
-    will."""
+    """Whether the condition held at every look for `seconds`. Use it for what must not happen,
+    never for what will."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if not condition():
@@ -67,7 +68,8 @@ def make_source(path: Path, seed: int, size: int = 200_000) -> Path:
 
 
 def picture(top: Path) -> dict[str, tuple[str, bytes, bool]]:
-    """Everything below `top` (or the file itself): kind, bytes or target, executable bit."""
+    """Returns kind, bytes or target, and executable bit of everything below `top`, or of the file
+    itself."""
     if top.is_file():
         return {"": ("file", top.read_bytes(), bool(top.stat().st_mode & stat.S_IXUSR))}
     found: dict[str, tuple[str, bytes, bool]] = {}
@@ -85,19 +87,19 @@ def picture(top: Path) -> dict[str, tuple[str, bytes, bool]]:
 
 
 def part_bytes(parent: Path) -> int:
-    """Bytes on disk of an unfinished download in this directory."""
+    """Returns the bytes on disk of an unfinished download in this directory."""
     files = [path for part in parent.glob(".*part") for path in part.rglob("*.bin")]
     return sum(path.stat().st_blocks * 512 for path in files)
 
 
 def disk_bytes(top: Path) -> int:
-    """Bytes that the files below `top` take on disk; holes take none."""
+    """Returns the bytes that the files below `top` take on disk. Holes take none."""
     return sum(path.stat().st_blocks * 512 for path in top.rglob("*") if path.is_file())
 
 
 @dataclass(frozen=True)
 class Ran:
-    """A command line that has ended."""
+    """The result of a command that has ended."""
 
     code: int
     stdout: str
@@ -109,14 +111,14 @@ class Ran:
         return msgspec.json.decode(self.stdout)
 
     def ok(self) -> Any:
-        """What it printed; fails the test if it failed."""
+        """Returns what the command printed. Fails the test if the command failed."""
         if self.code != 0:
             pytest.fail(f"exit {self.code}: {self.stderr}")
         return self.json
 
 
 class Running:
-    """A command line that is under way; killed with its cluster at the latest."""
+    """A command that is running. It is killed with its cluster at the latest."""
 
     def __init__(self, process: ForkedProgram) -> None:
         self.process = process
@@ -139,8 +141,8 @@ class Running:
 
 
 class ProgramCluster(DevCluster):
-    """A DevCluster whose members may be other programs than `torrentdist`: files beside this one,
-    by member. Members that are `torrentdist` start as forks."""
+    """A DevCluster whose members may run other programs than `torrentdist`: files of this
+    directory, by member. Members that run `torrentdist` start as forks."""
 
     def __init__(self, spec: DevSpec) -> None:
         super().__init__(spec)
@@ -159,7 +161,7 @@ class ProgramCluster(DevCluster):
 
 
 class Cluster:
-    """A DevCluster with what tests ask of one."""
+    """A DevCluster with the actions that tests need."""
 
     def __init__(self, dev: ProgramCluster, work: Path) -> None:
         self.dev = dev
@@ -177,7 +179,7 @@ class Cluster:
     # the command line
 
     def begin(self, *args: object, **settings: object) -> Running:
-        """Start a command; `settings` are configuration keys, section first:
+        """Starts a command. `settings` are configuration keys, section first:
         swarm__upload_limit=9."""
         env = {k: v for k, v in os.environ.items() if not k.startswith(("TORRENTDIST_", "XDG_"))}
         env |= {"XDG_CACHE_HOME": str(self._work / "cache"), "XDG_CONFIG_HOME": str(self._work / "config")}
@@ -213,19 +215,19 @@ class Cluster:
             self.dev.signal(name, signal.SIGKILL)
 
     def start(self, *names: str) -> None:
-        """Start again what was killed, and return when it serves."""
+        """Starts killed members again, and returns when they serve."""
         for name in names:
             self.dev.start(name)
         for name in names:
             self.dev.wait_started(name)
 
     def reconfigure(self, name: str, settings: Settings) -> None:
-        """Stop a member, and start it with further settings."""
+        """Stops a member and starts it with further settings."""
         self.dev.signal(name, signal.SIGTERM)
         self.reconfigure_stopped(name, settings)
 
     def reconfigure_stopped(self, name: str, settings: Settings) -> None:
-        """Start a member with further settings; the next start is without them."""
+        """Starts a stopped member with further settings. Its next start is without them."""
         self.write_settings(name, settings)
         self.dev.start(name)
         self.dev.wait_started(name)
@@ -240,7 +242,7 @@ class Cluster:
             self.dev.spec = spec
 
     def leader(self) -> str:
-        """The name of the master that leads; waits for one."""
+        """Waits for a leader and returns its name."""
         found: list[str] = []
 
         def look() -> bool:
@@ -254,7 +256,7 @@ class Cluster:
         leader = self.leader()
         return [name for name in self.masters() if name != leader]
 
-    # what they say
+    # answers of members
 
     def status(self, name: str, path: str) -> int:
         with contextlib.suppress(httpx.HTTPError):
@@ -262,7 +264,7 @@ class Cluster:
         return 0
 
     def get(self, name: str, path: str) -> Any:
-        """The JSON that a member answers with; None for a failure of any kind."""
+        """Returns the JSON that a member answers with; None after any failure."""
         with contextlib.suppress(httpx.HTTPError):
             response = self.http.get(self.url(name) + path)
             if response.status_code == 200:
@@ -277,7 +279,7 @@ class Cluster:
         view = self.get(at, "/v1/cluster")
         return view is not None and name in [m["id"] for m in (*view["masters"], *view["supervisors"])]
 
-    # what lies on their disks
+    # members' disks
 
     def store(self, name: str) -> Path:
         return self.dir / name
@@ -288,10 +290,10 @@ class Cluster:
     def content(self, name: str, digest: str) -> Path:
         return self.store(name) / "objects" / digest / "content"
 
-    # being whole
+    # repair
 
     def heal(self) -> None:
-        """Every member runs and is ready again, whatever a test did to it."""
+        """Undoes whatever a test did: every member runs and is ready again."""
         for command in self._commands:
             command.kill()
         self._commands.clear()
@@ -312,7 +314,7 @@ def _with(spec: DevSpec, settings: Settings) -> DevSpec:
 
 @contextlib.contextmanager
 def running_cluster(settings: Settings | None = None, *, work: Path | None = None, **spec: Any) -> Iterator[Cluster]:
-    """A cluster in `work`, or in a directory of its own, that is gone afterwards."""
+    """Yields a cluster in `work`, or in a directory of its own, and removes it afterwards."""
     work = work or Path(tempfile.mkdtemp(prefix="torrentdist-test-"))
     merged = {"replication": SLOW_SYNC, **{k: dict(v) for k, v in (settings or {}).items()}}
     merged["replication"] = {**SLOW_SYNC, **merged["replication"]}
@@ -329,15 +331,15 @@ def running_cluster(settings: Settings | None = None, *, work: Path | None = Non
 
 @pytest.fixture(scope="session")
 def _shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    settings = {"swarm": {"seeding_secs": 2.0}}  # the default of 15 s is how long a supervisor may hear of no removal
+    settings = {"swarm": {"seeding_secs": 2.0}}  # a supervisor may hear of a removal so late; the default is 15 s
     with running_cluster(settings, work=tmp_path_factory.mktemp("shared-cluster")) as cluster:
         yield cluster
 
 
 @pytest.fixture
 def cluster(_shared_cluster: Cluster) -> Cluster:
-    """3 masters and 2 supervisors, shared by every test of a worker. Don't stop, kill or fill
-    anything of it."""
+    """3 masters and 2 supervisors, shared by all tests of a worker. Do not stop, kill or fill
+    anything."""
     dead = [p.id for p in _shared_cluster.dev.state.processes if not is_alive(p)]
     assert not dead, f"a test before this one lost {dead}"
     return _shared_cluster
@@ -352,8 +354,8 @@ def _battered_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clus
 
 @pytest.fixture
 def battered(_battered_cluster: Cluster) -> Iterator[Cluster]:
-    """3 masters and 2 supervisors to be killed and frozen; whole again before each test. Uploads
-    expire in 4 s."""
+    """3 masters and 2 supervisors that a test may kill and freeze. They are repaired before each
+    test. Uploads expire in 4 s."""
     _battered_cluster.heal()
     yield _battered_cluster
     for process in _battered_cluster.dev.state.processes:
@@ -364,7 +366,7 @@ def battered(_battered_cluster: Cluster) -> Iterator[Cluster]:
 
 @pytest.fixture
 def new_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NewCluster]:
-    """Clusters of the test's own: new_cluster(settings, masters=1, supervisors=0)."""
+    """Makes clusters for one test: new_cluster(settings, masters=1, supervisors=0)."""
     with contextlib.ExitStack() as stack:
 
         def make(settings: Settings | None = None, **spec: Any) -> Cluster:
@@ -375,7 +377,8 @@ def new_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NewCluster
 
 @pytest.fixture
 def small_disk() -> Iterator[Callable[[int], Path]]:
-    """Directories on file systems of that many bytes; None where this machine lets nobody mount."""
+    """Makes directories on file systems of a given size in bytes. None if this machine allows no
+    mounts."""
     mounted: list[Path] = []
 
     def mount(size: int) -> Path:

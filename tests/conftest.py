@@ -1,5 +1,5 @@
-"""What every ring of tests shares. Keep it small: a fixture belongs beside the tests that need
-it."""
+"""Fixtures of every ring of tests. Keep this file small: a fixture belongs beside the tests that
+need it."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import pytest
 from hypothesis import settings
 from property_size import TIMES, examples
 
-# A shared machine pauses a test now and then; what must be quick is measured in bench/.
+# A shared machine pauses a test now and then. bench/ measures what must be quick.
 settings.register_profile("house", deadline=None)
-# `make property`: what it finds is printed in a form that runs again anywhere, and left in no
+# `make property` prints a failure in a form that runs again anywhere, and keeps it in no
 # database.
 settings.register_profile("thorough", deadline=None, max_examples=examples(100), print_blob=True, database=None)
 settings.load_profile("house" if TIMES == 1 else "thorough")
 
-# found beside this file
+# modules beside this file
 pytest_plugins = [
     "zookeeper_fixtures",
     "cluster_fixtures",
@@ -37,5 +37,5 @@ def anyio_backend() -> str:
 
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test reads or writes what the commands of this machine's user remember."""
+    """Keeps tests away from what this machine's user has remembered by commands."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

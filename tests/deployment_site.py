@@ -1,8 +1,8 @@
-"""docker/ and docs/deployment.md as this machine can run them: the very commands, with our own
-places and addresses.
+"""Runs the very commands of docker/ and docs/deployment.md on this machine, with other places and
+addresses.
 
-Always holds: what a test runs is read from the files, so that a file that is wrong fails; only
-paths, addresses, ports and the user are replaced.
+Always: a test reads what it runs from these files, so that a wrong file fails. Only paths,
+addresses, ports and the user are replaced.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SPARK_CLASS = "/usr/local/lib/python3.11/site-packages/pyspark/bin/spark-class"
 
 
 def shell_blocks() -> list[str]:
-    """The indented blocks of the page: what one types."""
+    """Returns the indented blocks of the page, which a reader types."""
     return [re.sub(r"(?m)^ {4}", "", block) for block in re.findall(r"(?m)(?:^ {4}.+\n)+", PAGE)]
 
 
@@ -48,8 +48,8 @@ def instructions() -> dict[str, list[str]]:
 
 
 def in_container(line: str) -> tuple[str, list[str]]:
-    """The service, and what of ours runs in it: `exec SERVICE torrentdist WORDS` or `run OPTIONS
-    SERVICE WORDS`."""
+    """Returns the service and the command of ours that runs in it: `exec SERVICE torrentdist WORDS`
+    or `run OPTIONS SERVICE WORDS`."""
     kind, *words = shlex.split(line.removeprefix("docker compose "))
     service = next(n for n, word in enumerate(words) if word in SERVICES)
     if kind == "exec":
@@ -82,7 +82,7 @@ class Site:
         (home / "lib" / "spark").mkdir(parents=True)
         for name in ("master.toml", "supervisor.toml", "torrentdist.toml"):
             (home / "etc" / name).write_text(self.here((DOCKER / "compose" / name).read_text()))
-        # /etc/torrentdist is not ours to write to; this is read just like it.
+        # A test may not write to /etc/torrentdist; this file is read in the same way.
         (home / "torrentdist.toml").symlink_to(home / "etc" / "torrentdist.toml")
 
     def here(self, text: str) -> str:
@@ -93,7 +93,7 @@ class Site:
         return text
 
     def make_secrets(self) -> None:
-        """By the page's own commands."""
+        """Makes the secrets with the page's own commands."""
         for line in block_with("chmod 600 secrets/token"):
             if not line.startswith("cd "):
                 mine = line.replace("sudo ", "").replace("10001:10001", f"{os.getuid()}:{os.getgid()}")
@@ -125,7 +125,7 @@ class Site:
         return subprocess.run(command, capture_output=True, timeout=10, check=False).returncode == 0
 
     def execute(self, line: str) -> subprocess.CompletedProcess[str]:
-        """A command of ours in a container, as the page has it."""
+        """Runs a command as the page runs it in a container."""
         service, words = in_container(line)
         return self.run(service, words)
 

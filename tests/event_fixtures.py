@@ -1,4 +1,5 @@
-"""One Spark for the whole ring: starting one takes longer than most of its tests."""
+"""One Spark session for the whole ring, because starting one takes longer than most of its
+tests."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ import pytest
 
 from torrentdist.spark.spark_session import spark_session, suited_to_few
 
-if TYPE_CHECKING:  # the other rings needn't wait for it
+if TYPE_CHECKING:  # the other rings do not need to import it
     from pyspark.sql import SparkSession
 
     from torrentdist.spark.reporting.arrivals import Frames
@@ -29,19 +30,19 @@ def local_spark() -> Iterator[SparkSession]:
 
 @contextlib.contextmanager
 def small_data(spark: SparkSession) -> Iterator[SparkSession]:
-    """As our own commands do for a few lines."""
+    """Sets Spark up as our own commands do for a few lines."""
     with suited_to_few(spark):
         yield spark
 
 
 def line(event: str, **fields: Any) -> dict[str, Any]:
-    """An event as a daemon writes it, with whatever a test is about."""
+    """Returns an event as a daemon writes it, with the given fields."""
     about = {"v": 1, "node": "h1", "role": "supervisor", "rack": "a", "run": "r", "at": 100.0, "clock": 0.0}
     return {**about, "event": event, **fields}
 
 
 def write_lines(directory: Path, lines: list[dict[str, Any] | str], name: str = "events-1.jsonl") -> Path:
-    """Each with a number of its own, unless it has one."""
+    """Writes the lines into a file. Each gets a number of its own unless it has one."""
     directory.mkdir(parents=True, exist_ok=True)
     texts = [text if isinstance(text, str) else json.dumps({"seq": n, **text}) for n, text in enumerate(lines)]
     (directory / name).write_text("\n".join(texts) + "\n")
@@ -50,7 +51,7 @@ def write_lines(directory: Path, lines: list[dict[str, Any] | str], name: str = 
 
 @pytest.fixture
 def events(local_spark: SparkSession, tmp_path: Path) -> Iterator[Events]:
-    """Lines as the tables want them: usable, timed, each once."""
+    """Reads lines as the tables want them: valid, with ZooKeeper's time, each once."""
 
     from torrentdist.model.events import NAMES
     from torrentdist.spark.reporting.arrivals import Frames

@@ -1,9 +1,9 @@
-"""Starts `torrentdist` as forks of a process that has already imported it: importing takes a daemon
-most of a second.
+"""Starts `torrentdist` as forks of a process that has already imported it, because importing takes
+a daemon most of a second.
 
 Always: each program is a process with arguments, environment, directory, descriptors and a pid of
-its own, and runs what `python -m torrentdist_cli` runs. Always: the process that forks has one
-thread. Never: used by a test of how Python starts the command.
+its own, and runs what `python -m torrentdist_cli` runs. The process that forks has one thread.
+Never: used by a test of how Python starts the command.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from typing import IO, Any
 PROGRAM = "torrentdist_cli"
 PARTS = (PROGRAM, "torrentdist.master", "torrentdist.supervisor", "torrentdist.client", "torrentdist.distributor")
 LAZY = ("uvicorn.protocols.http.h11_impl", "uvicorn.lifespan.off", "uvicorn.loops.asyncio")
-"""What daemons import only while they start."""
+"""Modules that daemons import only while they start."""
 LONGEST_REQUEST = 200_000
 STARTS_WITHIN_SECS = 60.0
 
 
 class ForkedProgram:
-    """A program under way; has what tests use of a Popen."""
+    """A running program, with the methods of Popen that tests use."""
 
     def __init__(self, pid: int, args: Sequence[str], outputs: tuple[IO[str], ...]) -> None:
         self.pid, self.args = pid, args
@@ -73,7 +73,7 @@ class ForkedProgram:
         self.send_signal(signal.SIGKILL)
 
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
-        """Waits, and returns what it printed on stdout and stderr."""
+        """Waits, and returns what the program printed on stdout and stderr."""
         self.wait(timeout)
         if self._outputs:
             for file in self._outputs:
@@ -129,7 +129,7 @@ class _Server:
         return ForkedProgram(self._ask(request, descriptors), [PROGRAM, *arguments], outputs)
 
     def status(self, pid: int) -> int | None:
-        """Its exit code, negative for a signal; None while it runs."""
+        """Returns the exit code, negative for a signal; None while the program runs."""
         code: int | None = self._ask({"status": pid})
         return code
 
@@ -155,7 +155,7 @@ def _server() -> _Server:
 
 
 def serve(requests: socket.socket) -> dict[str, Any]:
-    """Forks on request; returns in each fork, with the request."""
+    """Forks on request. Returns in each fork, with the request."""
     ended: dict[int, int] = {}
 
     def reap(*_: int | FrameType | None) -> None:

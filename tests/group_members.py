@@ -1,5 +1,5 @@
-"""Members of resource groups for tests: in this process, each with a ZooKeeper client of its own,
-or as processes."""
+"""Members of resource groups for tests: in this process, each with its own ZooKeeper client, or as
+processes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ QUICK = Settings(min_interval_secs=0.1, patience_secs=0.2, max_backoff_secs=1.0)
 
 
 class Worker:
-    """A member that works on whatever it is told to, and remembers what happened."""
+    """A member that works on the resources that it gets, and records what happened."""
 
     def __init__(self, zk: ZooKeeper, name: str, oracle: Oracle) -> None:
         self.zk = zk
@@ -93,13 +93,13 @@ def oracle(tmp_path: Path) -> Oracle:
 
 @pytest.fixture
 async def worker(connect: Connect, oracle: Oracle) -> AsyncIterator[Workers]:
-    """Makes members; what is left of them leaves after the test, and nobody may have overlapped."""
+    """Makes members. After the test the remaining ones leave, and no two may have overlapped."""
     workers: list[Worker] = []
 
     async def make(
         name: str, algorithm: Algorithm | None, *, settings: Settings = QUICK, zk: ZooKeeper | None = None
     ) -> Worker:
-        """Without an algorithm it does not join yet."""
+        """Makes a member. Without an algorithm it does not join yet."""
         made = Worker(zk or await connect(), name, oracle)
         workers.append(made)
         return await made.join(algorithm, settings) if algorithm else made
@@ -111,7 +111,7 @@ async def worker(connect: Connect, oracle: Oracle) -> AsyncIterator[Workers]:
 
 
 class MemberProcess:
-    """tests/group_process.py as a process of its own, to be killed and paused."""
+    """tests/group_process.py as a process that a test can kill and pause."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -120,7 +120,7 @@ class MemberProcess:
     async def start(
         cls, server: str, chroot: str, algorithm: Algorithm, name: str, oracle: Oracle, *, paused: bool, **options: Any
     ) -> MemberProcess:
-        """`paused`: it is going to be, so it shows what it does by acts alone."""
+        """`paused`: the test will pause this process, so it shows its work by acts alone."""
         told: dict[str, Any] = {"server": server, "chroot": chroot, "algorithm": algorithm.value, "name": name}
         told |= {"oracle": str(oracle.directory), "paused": paused, **options}
         process = await asyncio.create_subprocess_exec(
@@ -148,7 +148,7 @@ class MemberProcess:
         await self._process.wait()
 
     async def stop(self) -> None:
-        """As an operator would: it leaves the group first."""
+        """Stops the process as an operator would: it leaves the group first."""
         self.resume()
         if self.alive:
             self._process.terminate()
@@ -156,9 +156,9 @@ class MemberProcess:
 
 
 async def holds_exactly(workers: list[Worker], loads: list[int], timeout: float = 10.0) -> None:
-    """Wait until these members work, each on so many resources, and all of them on different ones.
+    """Waits until the members work on these numbers of different resources.
 
-    A member may act on its resources a moment before `on_start` runs: both have to say the same.
+    A member may act on its resources a moment before `on_start` runs, so both have to agree.
     """
     deadline = time.monotonic() + timeout
     while True:

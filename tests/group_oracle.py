@@ -1,10 +1,10 @@
-"""The oracle outside of a resource group: it believes nobody, and sees in files who works on what.
+"""The oracle outside of a resource group: it sees in files who works on what, and trusts no member.
 
-Two ways to look. `Shift`: whoever works on a resource has a lock on its file all the while; a
-second one is an overlap (a process that dies loses its locks). `act`: each act is done under a
-lock, after a last look at whether it is still allowed; one with a smaller fencing number than an
-act before is an overlap. Only the second suits processes that are paused: they cannot be made to
-let go of a lock, and their next act has to be refused.
+There are two ways to look. `Shift`: a member holds a lock on the resource's file for as long as it
+works; a second holder is an overlap. A process that dies loses its locks. `act`: each act is done
+under a lock, after a last check that it is still allowed; an act with a smaller fencing number than
+an earlier one is an overlap. Only `act` suits processes that are paused: a paused process keeps its
+lock, and its next act must be refused.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""A member of a resource group as a process: works until SIGTERM, then leaves. Its one argument is
-JSON."""
+"""A member of a resource group as a process: it works until SIGTERM, then leaves. Its one argument
+is JSON."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ ACT_SECS = 0.05
 
 
 class ActsOnly(Worker):
-    """For processes that are paused: a lock that it held meanwhile would accuse whoever rightly
-    works."""
+    """A member for processes that are paused. A lock that it held during the pause would make the
+    rightful owner look like an overlap."""
 
     async def on_start(self, resources: Any) -> None:
         self.working_on = resources

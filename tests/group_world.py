@@ -1,8 +1,8 @@
-"""Members of a resource group in a world where everything can go wrong, and nothing happens unless
-it is told to.
+"""Members of a resource group in a world where everything can go wrong, and nothing happens until a
+test makes it happen.
 
-The state machines are the real ones; ZooKeeper is tree_model.py. A process answers, is heard, is
-paused and dies step by step. What must always hold is checked at the steps where it could break.
+The state machines are the real ones; tree_model.py stands for ZooKeeper. A process answers, hears,
+pauses and dies step by step. Invariants are checked at the steps that could break them.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ MIN_INTERVAL = 1.0
 
 @dataclass
 class Sent:
-    """A request on its way, or its answer on the way back."""
+    """A request on its way to ZooKeeper, or its answer on the way back."""
 
     coordinator: str | None
-    """The coordinator's name if it is one's."""
+    """The name of the coordinator, if this is a coordinator's request."""
     serial: int
     session: int | None
     request: Request
@@ -87,7 +87,7 @@ class World:
         self.tree = Tree(self._fired)
         self.processes: list[Process] = []
         self.sessions: dict[int, float] = {}
-        """Live sessions, and when their last write that was executed had been sent."""
+        """Live sessions, with the time at which their last executed write was sent."""
         self.last_fence: dict[str, tuple[int, str]] = {}
         self._numbers = 0
         for path in GROUP.parts:
@@ -158,7 +158,7 @@ class World:
         self._follow_lead(process)
 
     def _begin(self, process: Process) -> None:
-        """From the call of on_start on, work may run on its resources."""
+        """Begins on_start. From its call on, work may run on its resources."""
         process.working_on = dict(process.starting or {})
         for resource, fence in process.working_on.items():
             before, holder = self.last_fence.get(resource, (0, ""))
@@ -197,7 +197,7 @@ class World:
     def _execute(self, process: Process, sent: Sent) -> Answer:
         if sent.session is None or sent.session not in self.sessions:
             return Unsure()
-        self.tree.now = self.now + 1000.0  # another clock than ours
+        self.tree.now = self.now + 1000.0  # a different clock than the members'
         if isinstance(sent.request, Commit):
             self._check_before(process, sent, sent.request.ops)
         if isinstance(sent.request, Commit | Ensure):
@@ -221,7 +221,7 @@ class World:
                 assert (GROUP.epoch, GROUP.member(sent.coordinator or "")) == (ops[0].path, ops[1].path)
 
     def hear(self, process: Process, position: int = 0, *, lost: bool = False) -> bool:
-        """The process gets an answer; or, if it is lost, hears that the connection broke."""
+        """The process gets an answer. With `lost` it hears instead that the connection broke."""
         answered = [sent for sent in process.sent if sent.answer is not None]
         if not answered:
             return False
@@ -239,7 +239,7 @@ class World:
         return True
 
     def drop(self, process: Process) -> bool:
-        """A request is lost before it gets to ZooKeeper."""
+        """Loses a request before it gets to ZooKeeper."""
         for sent in process.sent:
             if sent.answer is None:
                 sent.answer = Unsure()
@@ -247,7 +247,7 @@ class World:
         return False
 
     def tell(self, process: Process) -> bool:
-        """A watch is heard, by both machines: each knows what it waits for."""
+        """Delivers a watch event to both machines; each knows what it waits for."""
         if not process.changes:
             return False
         _, path = process.changes.pop(0)
@@ -257,7 +257,7 @@ class World:
         return True
 
     def finish(self, process: Process, *, failing: bool = False) -> bool:
-        """The callback that runs ends."""
+        """Ends the callback that is running."""
         if process.stopping:
             process.stopping, process.working_on = False, {}
             self.feed(process, Stopped())
@@ -274,8 +274,8 @@ class World:
     # time
 
     def advance(self, seconds: float) -> None:
-        """Wakes every process that isn't paused when it wants to; its on_stop ends within its
-        time."""
+        """Moves the clock. Wakes every process that is not paused when it wants to wake; its
+        on_stop ends within its time."""
         end = self.now + seconds
         while self.now < end:
             self.now = min([end, *(self._wake(process) for process in self.processes if not process.paused)])
@@ -296,7 +296,7 @@ class World:
             self.finish(process)
         assert not process.working_on, f"{process.name} works on without a lease"
 
-    # what must hold
+    # invariants
 
     def holders(self, resource: str) -> list[str]:
         return [process.name for process in self.processes if process.holds(resource, self.now)]
@@ -312,7 +312,7 @@ class World:
         assert all(len(names) == 1 for names in places.values()), f"C11: ghosts: {places}"
 
     def turn(self, process: Process) -> None:
-        """Everything that is on its way arrives, once."""
+        """Delivers everything that is on its way, once."""
         if self.is_over(process):
             self.lose_session(process)
         if process.session is None:
@@ -326,8 +326,8 @@ class World:
         self.finish(process)
 
     def settle(self, rounds: int = 400) -> None:
-        """No more faults: within so many rounds each resource is worked on, evenly, by one member
-        each."""
+        """Runs without further faults. After so many rounds one member works on each resource, and
+        loads are even."""
         for process in self.processes:
             process.paused = False
         owners = {process.session for process in self.processes}

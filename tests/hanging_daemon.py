@@ -1,4 +1,4 @@
-"""A daemon whose event loop can be made to hang, while its other threads go on: by SIGUSR2."""
+"""A daemon whose event loop hangs on SIGUSR2 while its other threads go on."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 from torrentdist.host.process import watchdog
 
 watchdog.PATIENCE = 14
-"""So that its leader misses it before it ends."""
+"""Longer than the leader's patience, so that the leader misses the daemon before it ends."""
 signal.signal(signal.SIGUSR2, lambda *_: time.sleep(1_000_000))
 
 from torrentdist_cli.main import main  # noqa: E402

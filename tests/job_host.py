@@ -1,7 +1,6 @@
-"""A real supervisor process beside a ZooKeeper, with the test in the place of the masters.
+"""A real supervisor process with a ZooKeeper; the test plays the masters.
 
-Always holds: after the test no process of it is left: not the supervisor, not a guardian, not a
-worker.
+Always: after the test none of its processes is left, neither supervisor nor guardian nor worker.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ START_SECS = 20.0
 
 
 class Masters:
-    """The side that a supervisor asks: jobs, heartbeats, whether ZooKeeper is seen."""
+    """The masters as a supervisor sees them: jobs, heartbeats, and whether they see ZooKeeper."""
 
     def __init__(self) -> None:
         self.jobs: dict[str, JobView] = {}
@@ -59,11 +58,11 @@ class Masters:
         self.answer = HeartbeatAnswer(interval=0.2)
         self.blind = False
         self.named: dict[MasterId, str] = {}
-        """Other masters that they know of."""
+        """Other masters that they name."""
         self.newest: int | None = 0
-        """The assignment that they know of."""
+        """The generation of the newest assignment that they know."""
         self.leader: str | None = None
-        """Another one that leads; None: this one."""
+        """Another master that leads; None: this one leads."""
         self.url = ""
 
     async def open(self) -> None:
@@ -96,13 +95,13 @@ class Masters:
         return json_response(SightView(sees=not self.blind, newest=self.newest, masters=self.named))
 
     def said(self, job: str, worker: int) -> WorkerReport | None:
-        """What was reported last of a worker."""
+        """Returns the last report about a worker."""
         reports = self.heard[-1].workers if self.heard else []
         return next((r for r in reports if (r.job, r.worker) == (job, worker)), None)
 
 
 def publish_bundle(data: Path, source: Path, bundle: BundleId) -> None:
-    """Into the store of a supervisor that doesn't run."""
+    """Publishes a bundle in the store of a supervisor that does not run."""
     meta = make_metafile(source)
     store = Store.open(data)
     home = store.begin(meta)
@@ -166,7 +165,7 @@ class JobHost:
         return self.dir / "launcher.sock"
 
     async def start_launcher(self, *, bubblewrap: bool = True) -> None:
-        """From now on the supervisor's workers are started by it. Before `open`."""
+        """Lets the launcher start the supervisor's workers from now on. Call it before `open`."""
         self.dir.mkdir(parents=True, exist_ok=True)
         command = bare_program.command("torrentdist.launcher.launcher_server", "--socket", str(self.launcher_socket))
         path = os.environ["PATH"] if bubblewrap else str(self.dir / "nothing")
@@ -216,7 +215,7 @@ class JobHost:
         os.kill(self.pid, number)
 
     async def end(self, number: signal.Signals) -> None:
-        """Signal it, and return when it is gone."""
+        """Sends a signal to the supervisor, and returns when it is gone."""
         self.send(number)
         assert self._process is not None
         process = self._process
@@ -233,7 +232,7 @@ class JobHost:
     # the leader's part
 
     def job(self, job: str, *command: str, **spec: Any) -> None:
-        """Let there be a job; the worker's own program unless told otherwise."""
+        """Creates a job. Its command is the oracle's worker unless `command` is given."""
         fields = {"workers": 1, "env": {"ORACLE": str(self.oracle.directory)}, "stop_grace_secs": 5.0, **spec}
         self.masters.jobs[job] = JobView(
             id=JobId(job),
@@ -258,7 +257,7 @@ class JobHost:
         else:
             await self.zk.set(path, data)
 
-    # what is there
+    # looking
 
     def statuses(self) -> list[dict[str, Any]]:
         return [msgspec.json.decode(path.read_bytes()) for path in self.data.glob("guard/*/*/status.json")]

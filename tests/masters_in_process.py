@@ -1,4 +1,4 @@
-"""As much of a master as its mutations and reads need, in the test's own process, on a real
+"""The parts of a master that its mutations and reads need, in the test's own process, on a real
 ZooKeeper."""
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ BUNDLE = BundleId("bundle")
 
 @dataclass
 class InProcess:
-    """As much of a master as mutations need."""
+    """The parts of a master that mutations need."""
 
     zk: ZooKeeper
     mirror: Mirror

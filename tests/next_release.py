@@ -1,8 +1,8 @@
-"""A daemon of the release after this one, as far as its records go: `python -m next_release master
---config FILE`.
+"""A daemon that writes the records of the next release: `python -m next_release master --config
+FILE`.
 
-It speaks a later schema, which brought a field that this release knows already: so the same program
-is both releases.
+Its schema is later than this release's, and adds a field that this release already knows, so one
+program can play both releases.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 from torrentdist.model import records
 
 THIS = records.SCHEMA
-records.SCHEMA, records.OLDEST_READABLE = THIS + 1, THIS  # before anybody else looks at them
+records.SCHEMA, records.OLDEST_READABLE = THIS + 1, THIS  # before any other module reads them
 
 from torrentdist.cluster.records import record_schema  # noqa: E402
 from torrentdist_cli.main import main  # noqa: E402

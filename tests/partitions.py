@@ -1,9 +1,9 @@
-"""Three ZooKeeper servers and three masters, each on a host of its own, whose network breaks in
-every way.
+"""Three ZooKeeper servers and three masters, each on a host of its own, with a network that can
+break in every way.
 
-Run by tests/integration/test_partitions.py: `python -m partitions DIR` enters a private network,
-prints what it saw as JSON, and leaves nothing behind. A direction is cut without a word to anybody:
-packets go to an address that nobody has.
+tests/integration/test_partitions.py runs `python -m partitions DIR`. It enters a private network,
+prints what it saw as JSON, and leaves nothing behind. A direction is cut silently: packets go to an
+address that no host has.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MIB = 1024 * 1024
 
 
 class Hosts:
-    """The cluster, and what can be done to its network."""
+    """The cluster, and the ways to break its network."""
 
     def __init__(self, directory: Path) -> None:
         self.lab = Lab(directory)
@@ -133,7 +133,7 @@ data_dir = "{self.dir / host.name}"
         return False
 
     def leader(self, among: Sequence[str] = ()) -> str:
-        """Returns the leader, and waits until one of these leads."""
+        """Waits until one of these masters leads, and returns the leader."""
         found: list[str] = []
 
         def look() -> bool:
@@ -151,7 +151,7 @@ data_dir = "{self.dir / host.name}"
         return json.loads(ended.stdout)
 
     def upload(self, name: str, seed: int, replicas: int, size: int = 200_000) -> float:
-        """Seconds until that many masters hold it."""
+        """Returns the seconds until that many masters hold the bundle."""
         write_tree(self.dir / name, {"data.bin": some_bytes(size, seed)})
         view = self.command("upload", str(self.dir / name), "--id", name, "--min-replicas", str(replicas))
         if view["achieved"] is not True:
@@ -162,7 +162,7 @@ data_dir = "{self.dir / host.name}"
 
     @contextlib.contextmanager
     def cut(self, *ways: tuple[Sequence[Host], Sequence[Host]]) -> Iterator[None]:
-        """What these send to those is lost, silently."""
+        """Silently loses what the first hosts of each pair send to the second ones."""
         pairs = [(a, b) for froms, tos in ways for a in froms for b in tos]
         for a, b in pairs:
             self.lab.lose(a, b)
@@ -190,7 +190,7 @@ def story(hosts: Hosts) -> dict[str, Any]:
         told["kept its office without its standbys"] = hosts.leader() == first
 
     stages.append(time.monotonic())
-    # It hears nothing from ZooKeeper any more, though it is heard: one way only.
+    # One way only: it hears nothing from ZooKeeper, but ZooKeeper hears it.
     with hosts.cut((hosts.keepers, [hosts.masters[first]])):
         second = hosts.leader([host.name for host in others])
         hosts.upload("one-way", 2, replicas=2)
@@ -198,7 +198,7 @@ def story(hosts: Hosts) -> dict[str, Any]:
     hosts.whole()
 
     stages.append(time.monotonic())
-    # Halves: the leader with one server here, the rest there.
+    # Two halves: the leader with one server here, the others there.
     lone = hosts.masters[hosts.leader()]
     here, there = [lone, hosts.keepers[0]], [*hosts.keepers[1:], *(m for m in hosts.masters.values() if m is not lone)]
     with hosts.both_ways(here, there):

@@ -1,5 +1,4 @@
-"""The event loop of a test never waits: a fixture that fails when a callback takes 50 ms of
-processor time."""
+"""A fixture that fails a test when a callback of the event loop takes 50 ms of processor time."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from torrentdist.host.process.slow_callbacks import SlowCallback, watched_callba
 
 @pytest.fixture
 def quick_callbacks() -> Iterator[list[SlowCallback]]:
-    """What was slow so far; nothing may be there at the end of the test."""
+    """The callbacks that were too slow so far. The list must be empty at the end of the test."""
     found: list[SlowCallback] = []
     with watched_callbacks(found.append):
         yield found

@@ -1,5 +1,5 @@
-"""A server on a loopback port that answers with the bytes a test chooses, and a client of ours that
-asks it."""
+"""A server on a loopback port that answers with bytes that a test chooses, and a client of ours
+that asks it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
 class Server:
-    """What each connection brought, and how it is answered."""
+    """Records what each connection brought, and decides the answers."""
 
     def __init__(self, serve: Serve) -> None:
         self._serve = serve
         self.connections = 0
         self._writers: list[asyncio.StreamWriter] = []
         self.ended = asyncio.Event()
-        """Some connection was."""
+        """Set when a connection has ended."""
         self.url = ""
 
     async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -53,7 +53,7 @@ async def served(serve: Serve, access: AccessRule = anonymously) -> AsyncIterato
 
 
 async def heads(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
-    """The head of each request that comes; there are no bodies."""
+    """Yields the head of each request; requests have no bodies."""
     with contextlib.suppress(asyncio.IncompleteReadError):
         while True:
             yield await reader.readuntil(b"\r\n\r\n")

@@ -1,4 +1,4 @@
-"""Records and snapshots for tests of decisions, with as little said as the test needs."""
+"""Records and snapshots for tests of decisions; a test states only the values that it needs."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ def bundle(
     mtime: float = 0.0,
     min_replicas: int = 1,
 ) -> BundleEntry:
-    """A bundle with the digest of its name, or of `content`, and replica records of `holders` in
-    their own stores."""
+    """Makes a bundle record with a digest from its name, or from `content`, and replica records of
+    `holders` in their own stores."""
     record = BundleRecord(
         id=BundleId(name),
         digest=digest_of(content or name),

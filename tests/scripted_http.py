@@ -1,4 +1,4 @@
-"""Masters and hosts that answer by a script: it gets httpx's requests, and gives httpx's
+"""Masters and hosts that answer by a script, which gets httpx requests and returns httpx
 responses."""
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from torrentdist.http.http_values import Answer, Headers, SentRequest
 
 
 class ScriptedHttp(Http):
-    """Nothing leaves the process. A script that raises httpx.ConnectError is nobody there."""
+    """An Http that sends nothing. If the script raises httpx.ConnectError, no process listens
+    there."""
 
     def __init__(self, script: Callable[[httpx.Request], httpx.Response], access: AccessRule = anonymously) -> None:
         super().__init__(access=access)

@@ -1,7 +1,8 @@
-"""Small servers that play masters by a script, for tests of what the client asks of whom, and what
-it makes of it.
+"""Small servers that play masters by a script, for tests of which master the client asks and how it
+reads the answers.
 
-Always holds: what was heard is kept in order. Must not do: more than one request on a connection.
+Always: requests are recorded in order.
+Never: answer more than one request on a connection.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ Answer = tuple[int, dict[str, Any]] | tuple[int, dict[str, Any], dict[str, str]]
 
 @dataclass
 class Master:
-    """Answers by `script`; None breaks the connection after the request was heard."""
+    """Answers by `script`. None breaks the connection after the request was heard."""
 
     script: Callable[[Heard], Answer] = lambda heard: (200, BUNDLE)
     heard: list[Heard] = field(default_factory=list)

@@ -1,5 +1,7 @@
-"""A daemon on a host whose wall clock jumps: `python skewed_clock.py master --config FILE.toml` is
-`torrentdist`, whose clock is off by the seconds in FILE.skew, whenever that is written.
+"""A daemon on a host whose wall clock jumps: `python skewed_clock.py master --config FILE.toml`.
+
+It is `torrentdist` with a clock that is wrong by the seconds in FILE.skew, which a test may write
+at any time.
 """
 
 from __future__ import annotations

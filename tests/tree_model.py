@@ -1,8 +1,8 @@
-"""A model of ZooKeeper as a value-like tree in memory: sessions, ephemeral and sequential znodes,
-versions, watches.
+"""A model of ZooKeeper as a tree in memory: sessions, ephemeral and sequential znodes, versions,
+watches.
 
 It answers the requests of torrentdist.cluster.rebalance.group_requests. Nothing happens by itself:
-no time, no network.
+there is no time and no network.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class Tree:
         return Done(tuple(results))
 
     def expire(self, session: int) -> None:
-        """The session ends, and with it what is ephemeral, in one transaction."""
+        """Ends a session, and deletes its ephemeral znodes in one transaction."""
         self.zxid += 1
         own = [path for path, node in self.nodes.items() if node.owner == session]
         for path in own:

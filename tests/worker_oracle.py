@@ -1,9 +1,9 @@
-"""An oracle outside the system: workers that write down when they run, in a file of their own that
-is locked meanwhile.
+"""An oracle outside the system: each worker writes into a file of its own when it runs, and keeps
+the file locked while it does.
 
-Always holds: an overlap is seen whatever the system believes, because the second one finds the file
-locked. Moments are of the clock that every process of the host shares. A worker in a PID namespace
-doesn't know its pid on the host: the kernel's table of locks tells.
+Always: an overlap is seen whatever the system believes, because the second worker finds the file
+locked. Times come from the clock that all processes of the host share. A worker in a PID namespace
+does not know its pid on the host, so the kernel's table of locks tells it.
 """
 
 from __future__ import annotations
@@ -54,33 +54,33 @@ import neighbour
 
 os.execv(open(neighbour.PROGRAM_FILE).read(), ["work.py", *sys.argv[1:]])
 """
-"""Runs the worker as a program does that trusts its directory: it imports a neighbour and opens a
-relative path."""
+"""Runs the worker like a program that trusts its directory: it imports a module beside it and opens
+a relative path."""
 
 
 WITHOUT_EXEC = """#!/bin/sh
 "$TORRENTDIST_BUNDLE/work.py"
 exit $?
 """
-"""Its program is a child of the worker."""
+"""Runs the program as a child of the worker."""
 ELSEWHERE = """#!/bin/sh
 setsid "$TORRENTDIST_BUNDLE/work.py" stubborn &
 wait
 """
-"""Its program is in a session of its own, and deaf to SIGTERM."""
+"""Runs the program in a session of its own, where it ignores SIGTERM."""
 SCRIPTS = {"run.sh": WITHOUT_EXEC, "setsid.sh": ELSEWHERE}
 
 
 @dataclass(frozen=True)
 class Stint:
-    """One life of a worker."""
+    """One run of a worker, from start to end."""
 
     run: str
     start: float
     last: float
-    """When it was last seen at work."""
+    """When the worker was last seen at work."""
     stopped: bool
-    """It ended by itself."""
+    """Whether the worker ended by itself."""
     said: dict[str, Any]
 
     @property
@@ -112,12 +112,13 @@ class Oracle:
             return []
         lines = []
         for line in text.splitlines():
-            with contextlib.suppress(ValueError):  # the last one may be half written
+            with contextlib.suppress(ValueError):  # the last line may be half written
                 lines.append(json.loads(line))
         return lines
 
     def holder(self, job: str, worker: int) -> int:
-        """The pid, on this host, of the process that holds the worker's lock; 0: nobody does."""
+        """Returns the pid on this host of the process that holds the worker's lock; 0 if there is
+        none."""
         with contextlib.suppress(FileNotFoundError):
             inode = (self.directory / f"{job}.{worker}.lock").stat().st_ino
             for line in Path("/proc/locks").read_text().splitlines():

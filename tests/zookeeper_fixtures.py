@@ -1,7 +1,7 @@
-"""Real ZooKeeper servers for tests, clients of them, and a TCP proxy that the test can cut.
+"""Real ZooKeeper servers for tests, their clients, and a TCP proxy that a test can cut.
 
-A server is shared by all tests of a worker, each in a chroot of its own; who stops or pauses one
-asks for its own.
+All tests of a worker share one server, each in a chroot of its own. A test that stops or pauses a
+server asks for its own.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from torrentdist.model.configuration.config import ZooKeeperConfig
 
 SESSION_SECS = 2.0
 
-# Clients outlast what a busy machine keeps them waiting; a test in which time has to run out asks
-# for less.
+# Sessions last longer than a busy machine makes clients wait. A test in which a session must expire
+# asks for a shorter one.
 PATIENT: dict[str, Any] = {"session_timeout_secs": 10.0, "operation_timeout_secs": 10.0}
 SHORT: dict[str, Any] = {"session_timeout_secs": SESSION_SECS, "operation_timeout_secs": 1.0}
 
@@ -34,7 +34,7 @@ Connect = Callable[..., Awaitable[ZooKeeper]]
 
 @pytest.fixture(scope="session")
 def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedZooKeeper]:
-    """One server per worker. Don't stop, pause or wipe it."""
+    """One server per worker. Do not stop, pause or wipe it."""
     embedded = EmbeddedZooKeeper(tmp_path_factory.mktemp("zookeeper"))
     embedded.start()
     yield embedded
@@ -43,7 +43,7 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedZooK
 
 @pytest.fixture
 def own_zookeeper(tmp_path: Path) -> Iterator[EmbeddedZooKeeper]:
-    """A server of the test's own, to be stopped, paused and wiped as it likes."""
+    """A server of the test's own, which it may stop, pause and wipe."""
     embedded = EmbeddedZooKeeper(tmp_path / "zookeeper")
     embedded.start()
     yield embedded
@@ -57,11 +57,12 @@ def chroot() -> str:
 
 @pytest.fixture
 async def connect(zookeeper: EmbeddedZooKeeper, chroot: str) -> AsyncIterator[Connect]:
-    """Connected clients of the shared server (or of `servers=`), closed after the test."""
+    """Makes connected clients of the shared server, or of `servers=`, and closes them after the
+    test."""
     clients: list[ZooKeeper] = []
 
     async def make(*, founded: bool = True, **settings: object) -> ZooKeeper:
-        """`founded`: in a tree with a cluster, as after `ha init`."""
+        """`founded`: creates the records of a cluster first, as `ha init` does."""
         defaults = {"servers": zookeeper.addresses, "chroot": chroot, **PATIENT}
         client = ZooKeeper(ZooKeeperConfig(**{**defaults, **settings}))
         clients.append(client)
@@ -76,7 +77,7 @@ async def connect(zookeeper: EmbeddedZooKeeper, chroot: str) -> AsyncIterator[Co
 
 @pytest.fixture
 async def proxy(zookeeper: EmbeddedZooKeeper) -> AsyncIterator[TcpProxy]:
-    """Between a client and the shared server."""
+    """A proxy between a client and the shared server."""
     between = TcpProxy(zookeeper.servers[0])
     await between.start()
     yield between
@@ -84,7 +85,7 @@ async def proxy(zookeeper: EmbeddedZooKeeper) -> AsyncIterator[TcpProxy]:
 
 
 class TcpProxy:
-    """Forwards a port to a server, until the test breaks it in one way or another."""
+    """Forwards a port to a server until the test breaks the connection in one of several ways."""
 
     def __init__(self, server: ZooKeeperServer) -> None:
         self._server = server
@@ -104,7 +105,7 @@ class TcpProxy:
         self.address = f"{host}:{port}"
 
     def cut(self) -> None:
-        """Break what is open, and refuse more."""
+        """Breaks open connections and refuses new ones."""
         self._cut = True
         self.drop()
 
@@ -113,7 +114,7 @@ class TcpProxy:
         self._answers.set()
 
     def hold_answers(self) -> None:
-        """Requests still arrive, and nothing is heard of them."""
+        """Delivers requests, but holds back all answers."""
         self._answers.clear()
 
     @property
@@ -121,17 +122,17 @@ class TcpProxy:
         return self._answers.is_set()
 
     def swallow_answer_to(self, request: bytes) -> None:
-        """Let the next request that contains these bytes arrive, and nothing come back from then
+        """Delivers the next request that contains these bytes, and swallows all answers from then
         on."""
         self._swallow = request
 
     def drop(self) -> None:
-        """Break every open connection; new ones are welcome."""
+        """Breaks every open connection; new ones are accepted."""
         for writer in list(self._open):
             writer.transport.abort()
 
     async def dropped_and_back(self) -> None:
-        """Break every open connection, and wait for the next one."""
+        """Breaks every open connection, and waits for the next one."""
         before = self.accepted
         self.drop()
         await eventually(lambda: self.accepted > before)
@@ -176,7 +177,8 @@ class TcpProxy:
 
 
 async def expire(client: ZooKeeper, servers: Sequence[str] = ()) -> None:
-    """End the client's session behind its back: another connection takes it up and closes it."""
+    """Ends the client's session without its knowledge: another connection takes the session over
+    and closes it."""
     driver = client._driver
     assert driver is not None
     session = (client.session_id, driver._client._session_passwd)
@@ -187,7 +189,7 @@ async def expire(client: ZooKeeper, servers: Sequence[str] = ()) -> None:
 
 
 async def eventually(condition: Callable[[], object], timeout: float = 30.0) -> None:
-    """Wait until `condition` holds."""
+    """Waits until `condition` holds."""
     async with asyncio.timeout(timeout):
         while not condition():  # noqa: ASYNC110  # the condition is any state of anything
             await asyncio.sleep(0.005)

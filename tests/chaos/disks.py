@@ -1,7 +1,6 @@
-"""A file system for every daemon, in memory, which a fault can fill or wipe.
+"""A file system in memory for every daemon, which a fault can fill or wipe.
 
-Always holds: it is mounted in the run's own namespace only, which ends with the run, however that
-ends.
+Always: it is mounted in the run's own namespace only, and disappears with it, however the run ends.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ FILL_TRIES = 50
 
 
 def mount_all(stores: Sequence[Path]) -> None:
-    """To be called inside the namespace."""
+    """Mounts the file systems. Call it inside the namespace."""
     for store in stores:
         store.mkdir(parents=True)
         subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={ROOM}", "none", str(store)], check=True)
@@ -29,13 +28,13 @@ def unmount_all(stores: Sequence[Path]) -> None:
 
 
 def fill(store: Path) -> None:
-    """The disk is as large as what is on it now. It can't be made smaller than that, and somebody
-    may just write."""
+    """Shrinks the disk to what is on it now. It cannot be made smaller than that, and a daemon may
+    be writing."""
     for tried in range(FILL_TRIES):
         disk = os.statvfs(store)
         try:
             used = (disk.f_blocks - disk.f_bfree) * disk.f_frsize
-            _resize(store, str(max(used, disk.f_frsize)))  # 0 would mean without limit, for ever
+            _resize(store, str(max(used, disk.f_frsize)))  # 0 would mean without a limit
         except subprocess.CalledProcessError:
             if tried == FILL_TRIES - 1:
                 raise

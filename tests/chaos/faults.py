@@ -1,7 +1,8 @@
-"""The faults of a schedule, carried out on a world.
+"""Carries out the faults of a schedule on a world.
 
-Always holds: a member has one fault at a time; a disk is damaged only while another one has a good
-copy of everything on it that was acknowledged. What is left out for that is counted, not hidden.
+Always: a member has one fault at a time. A disk is damaged only while another one has a good copy
+of everything acknowledged that is on it. A fault that is left out for this reason is counted, not
+hidden.
 """
 
 from __future__ import annotations
@@ -47,16 +48,16 @@ from kazoo.handlers.threading import KazooTimeoutError
 
 DROP_SECS = 0.05
 CUT_SHARE = 0.3
-"""The share of damaged files that lose their end."""
+"""The share of damaged files that lose their end. The others get a wrong byte."""
 DAY_SECS = 86_400.0
 EXPIRE_SECS = 20.0
 KNOCK_SECS = 2.0
-"""A server that is paused may be the first that is asked, and has this long to answer."""
+"""Time for a server to answer. The first server that is asked may be paused."""
 
 
 class Injector:
     def __init__(self, world: World, hush: Hush, seed: int, may_go: Callable[[str, Damage | None], bool]) -> None:
-        """`hush`: of everybody who works with the cluster."""
+        """`hush`: asks everything that works with the cluster to wait."""
         self._world = world
         self._hush = hush
         self._rng = random.Random(seed)
@@ -67,12 +68,12 @@ class Injector:
         self.left_out: Counter[str] = Counter()
         self.stolen: set[int] = set()
         self.outsiders: set[int] = set()
-        """Sessions of our own that changed the tree."""
+        """Sessions of the harness that changed the tree."""
         self.failed: list[str] = []
         self._damage: Damage | None = None
 
     async def run(self, events: list[Event]) -> None:
-        """Return when every fault is over."""
+        """Carries out the events, and returns when every fault is over."""
         began = time.monotonic()
         async with asyncio.TaskGroup() as group:
             for event in events:
@@ -87,8 +88,8 @@ class Injector:
         self._busy.add(name)
         try:
             if isinstance(fault, Expire) and name in SUPERVISORS:
-                # Workers trust that a session lasts as long as ZooKeeper granted it, and nobody
-                # else has its password.
+                # Workers trust that a session lasts as long as ZooKeeper granted it, and no other
+                # process has its password.
                 self.left_out[type(fault).__name__] += 1
                 return
             if isinstance(fault, DISK):
@@ -102,7 +103,7 @@ class Injector:
             self.done[type(fault).__name__] += 1
         except OutOfReach:
             self.left_out[type(fault).__name__] += 1
-        except Exception as exc:  # a fault that fails is a fault of the harness: told at the end
+        except Exception as exc:  # a failure of the harness: it is reported at the end
             self.failed.append(f"{fault}: {exc!r}")
         finally:
             self._busy.discard(name)
@@ -165,7 +166,9 @@ class Injector:
                 await asyncio.to_thread(disks.fill, server.directory)
                 await asyncio.sleep(secs)
                 await asyncio.to_thread(disks.empty, server.directory)
-                await asyncio.to_thread(server.kill)  # it ends by itself, unless it had nothing to write
+                await asyncio.to_thread(
+                    server.kill
+                )  # a daemon on a full disk ends by itself, unless it had nothing to write
                 server.spawn()
             case _:
                 server.pause()
@@ -201,12 +204,12 @@ class Damage:
     before: bytes
 
     def lasts(self) -> bool:
-        """Whether the file is not yet as it was."""
+        """Whether the damage is still there."""
         return not self.path.exists() or sha256(self.path.read_bytes()).digest() != self.before
 
 
 def expendable(world: World, load: Load, name: str, damage: Damage | None) -> bool:
-    """Whether nothing that was acknowledged is lost with this disk, by a look at the disks
+    """Whether everything acknowledged survives the loss of this disk. Looks at the disks
     themselves."""
     others = [world.store(master) for master in MASTERS if master != name]
     bad = damage.path if damage is not None and damage.lasts() else None
@@ -220,8 +223,8 @@ def expendable(world: World, load: Load, name: str, damage: Damage | None) -> bo
 
 
 def flip_somewhere(store: Path, rng: random.Random) -> Damage | None:
-    """Damage one file of one published bundle, its metafile included, as a disk does: a byte is
-    another one, which neither size nor times tell, or the end is missing."""
+    """Damages one file of one published bundle, or its metafile, as a disk does: a byte changes
+    without a trace in size and times, or the end is missing."""
     found = [*store.glob("bundles/*/content/**/*"), *store.glob("bundles/*/metafile")]
     files = sorted(path.resolve() for path in found if path.is_file() and path.stat().st_size)
     if not files:

@@ -1,8 +1,8 @@
-"""ZooKeeper's tree deleted under running daemons, and brought back from a backup, as after a
-mistake of an operator.
+"""Deletes ZooKeeper's tree under running daemons and restores it from a backup, as after an
+operator's mistake.
 
-Always holds: nobody is at work from the backup to the end, or what was acknowledged in between
-would rightly be gone.
+Always: no client works from the backup to the end of the restore. What was acknowledged in between
+would be lost with good reason.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ AGAIN_SECS = 0.2
 
 
 class OutOfReach(Exception):
-    """Other faults keep this one from being carried out."""
+    """Other faults make this fault impossible now."""
 
 
 class Hush:
-    """Lets a tester ask all workers to wait."""
+    """Lets a test ask all workers to wait."""
 
     def __init__(self) -> None:
         self._welcome, self._idle = asyncio.Event(), asyncio.Event()
@@ -56,7 +56,7 @@ class Hush:
 
     @contextlib.asynccontextmanager
     async def silence(self) -> AsyncIterator[None]:
-        """Begins when everybody has finished what was under way."""
+        """Begins when all work that was under way has ended."""
         self._welcome.clear()
         try:
             try:
@@ -69,8 +69,8 @@ class Hush:
 
 
 async def forget(servers: Sequence[str], hush: Hush, secs: float, outsiders: set[int]) -> None:
-    """`outsiders`: takes the sessions that do it, for whoever judges the transactions. Once
-    anything is deleted, the backup is brought back, whatever it takes."""
+    """`outsiders`: collects the sessions that delete and restore, for the judge of the
+    transactions. Once anything is deleted, the backup is restored, whatever it takes."""
     zk = ZooKeeper(ZooKeeperConfig(servers=list(servers), operation_timeout_secs=5.0))
     zk.on_state.append(lambda _: outsiders.add(zk.session_id or 0))
     async with hush.silence():
@@ -94,19 +94,20 @@ async def _reach(zk: ZooKeeper) -> Backup:
 
 
 def _delete(hosts: str, outsiders: set[int]) -> None:
-    """Daemons write into the tree meanwhile: again, until there was nothing for a moment."""
+    """Deletes the tree. Daemons write into it meanwhile, so it repeats until the tree stays empty
+    for a moment."""
     client = KazooClient(hosts=hosts, timeout=10.0)
     deadline = time.monotonic() + 3 * REACH_SECS
     try:
         client.start(REACH_SECS)
         while True:
-            outsiders.update((client.client_id or ())[:1])  # there is none between two sessions
+            outsiders.update((client.client_id or ())[:1])  # between two sessions there is no id
             try:
                 client.delete(CHROOT, recursive=True)
                 return
             except KazooException:
                 if time.monotonic() > deadline:
-                    raise  # a part of the tree is gone, and nothing brings it back: the run is spoilt, and says so
+                    raise  # a part of the tree is gone for good: the run is spoilt and says so
                 time.sleep(AGAIN_SECS)
     except KazooTimeoutError:
         raise OutOfReach from None

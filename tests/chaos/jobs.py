@@ -1,8 +1,8 @@
-"""A job whose workers tell an outside oracle when they run, steered at random while everything
-breaks.
+"""A job whose workers tell an outside oracle when they run. It is steered at random while faults go
+on.
 
-Always holds: nobody's word about a worker counts but its own, written under a lock that a second
-one finds taken. Must not do: judge while faults go on; only two at once are a finding then.
+Always: only a worker's own word counts, written under a lock that a second worker finds taken.
+Never: judge during faults, except that two workers at once are always a finding.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ WORKERS = 4
 MOST_WORKERS = 6
 STABLE_SECS = 30.0
 """How long a worker may be without a place once everything is well: a session to notice, another
-one for its barrier, and a machine that is busy with something else. How long it is on a quiet one
-is measured in bench/."""
+one for its barrier, and time for a busy machine. bench/ measures how long it takes on a quiet
+one."""
 PAUSE_SECS = 3.0
 
 
@@ -43,7 +43,7 @@ class JobLoad:
         self.waited = 0.0
 
     async def open(self) -> None:
-        """Submit it, and return when it runs: before the first fault."""
+        """Submits the job, and returns when it runs, before the first fault."""
         source = make_worker_bundle(self._dir / "job")
         (source / "job.toml").write_text(
             f'name = "chaos"\ncommand = ["work.py"]\nworkers = {WORKERS}\nstop_grace_secs = 1\n'
@@ -93,8 +93,8 @@ class JobLoad:
     # judging
 
     async def judge(self) -> list[str]:
-        """Once everything is well: every worker runs soon, no two ever did at once, and a killed
-        job leaves nothing."""
+        """Judges once everything is well: every worker runs soon, no two ever ran at once, and a
+        killed job leaves nothing."""
         try:
             await self._settle()
             began = time.monotonic()
@@ -109,7 +109,7 @@ class JobLoad:
         return [*self.findings, *self._overlaps()]
 
     async def _settle(self) -> None:
-        """Active, and no rebalance pending."""
+        """Waits until the job is active and no rebalance is pending."""
         deadline = time.monotonic() + PATIENCE_SECS
         while time.monotonic() < deadline:
             async with self._load.client() as client:
@@ -136,7 +136,7 @@ class JobLoad:
         return False
 
     async def _view(self) -> str:
-        """What the cluster says of it."""
+        """Returns what the cluster says of the job."""
         async with self._load.client() as client:
             return msgspec.json.encode(await job_client.job(client, self.id)).decode()
 

@@ -1,7 +1,7 @@
-"""The ways of a daemon to ZooKeeper's servers, each a TCP connection through here, to be broken in
-every manner.
+"""The connections of each daemon to ZooKeeper's servers: they go through this process, which can
+break them in every way.
 
-Always holds: bytes that are held up are delivered later or never, in order, and never changed.
+Always: bytes that are held up are delivered later in order, or never, and are not changed.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ from chaos.schedule import Way
 
 @dataclass(frozen=True)
 class Session:
-    """What ZooKeeper gave the daemon: whoever knows it can take the session up, and end it."""
+    """The session that ZooKeeper gave the daemon. With its id and password, another client can take
+    it over and end it."""
 
     id: int
     password: bytes
 
 
 class Links:
-    """All ways of one daemon."""
+    """All connections of one daemon."""
 
     def __init__(self, servers: Sequence[str], address: str) -> None:
-        """`address`: at which the daemon finds us."""
+        """`address`: the address at which the daemon reaches this proxy."""
         self._servers = servers
         self._address = address
         self._listeners: list[asyncio.Server] = []
@@ -72,7 +73,7 @@ class Links:
         self._answers.set()
 
     def drop(self) -> None:
-        """Break every open connection; new ones are welcome."""
+        """Breaks every open connection; new ones are accepted."""
         for writer in list(self._open):
             writer.transport.abort()
 
@@ -108,7 +109,7 @@ class Links:
 
 
 def session_in(answer: bytes) -> Session | None:
-    """The session that the first answer on a connection gives; None for a refusal."""
+    """Returns the session that the first answer on a connection grants; None for a refusal."""
     if len(answer) < 40:
         return None
     _, _, timeout, session, size = struct.unpack_from(">iiiqi", answer)

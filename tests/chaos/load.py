@@ -1,9 +1,9 @@
 """What users do meanwhile: uploads, downloads, removals and distributions, and a ledger of what was
 acknowledged.
 
-Always holds: an answer that never came leaves an entry unsure, and nothing is demanded of it but
-that it is whole or not there at all. Must not do: take an error of a cluster that is being broken
-for a finding; wrong bytes are one.
+Always: if an answer never came, the ledger's entry is unsure: the bundle may be complete or absent,
+and nothing else. Never: report an error of a cluster under faults as a finding. Wrong bytes are
+one.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class State(StrEnum):
     UNSURE = "unsure"
     ACKED = "acknowledged"
     REMOVING = "removing"
-    """A removal was asked for, and no answer came: it may be there or not."""
+    """A removal was requested and not answered: the bundle may be there or not."""
     REMOVED = "removed"
 
 
@@ -48,9 +48,9 @@ class Entry:
     source: Path
     state: State = State.UNSURE
     digest: str = ""
-    """Known once it is acknowledged."""
+    """Known once the upload is acknowledged."""
     hosts: set[str] = field(default_factory=set)
-    """The supervisors that were told to keep it, as the answer said."""
+    """The supervisors that were told to keep the bundle, as the answer named them."""
 
 
 class Load:
@@ -72,11 +72,12 @@ class Load:
         self.findings: list[str] = []
         self.hush = Hush()
         self.journal: list[str] = []
-        """What was refused when, for whoever looks into a finding."""
+        """What was refused and when, for the investigation of a finding."""
         self._numbers = iter(range(1_000_000))
 
     async def run(self, seconds: float) -> None:
-        """Work for so long; what is under way then is ended or given up by its own deadline."""
+        """Works for `seconds`. Then it finishes what is under way, or gives up at its own
+        deadline."""
         end = asyncio.get_running_loop().time() + seconds
         async with asyncio.TaskGroup() as group:
             for work in (self._upload, self._upload, self._download, self._download, self._remove, self._distribute):
@@ -102,8 +103,8 @@ class Load:
 
     @contextlib.asynccontextmanager
     async def client(self) -> AsyncIterator[MasterClient]:
-        """As each command of one user has its own: what the one before has seen is in the user's
-        cache."""
+        """A client like that of one user's next command: it remembers in the user's cache what
+        earlier commands have seen."""
         async with MasterClient(self.config.client) as client:
             yield client
 
@@ -127,8 +128,8 @@ class Load:
         return view.achieved
 
     async def _look_for(self, entry: Entry) -> None:
-        """A client whose upload was acknowledged sees it with its next command, or is told that the
-        answer is old."""
+        """Checks that a client whose upload was acknowledged sees the bundle with its next command,
+        or is told that the answer is old."""
         async with self.client() as client:
             listed = {view.id for view in await client.bundles()}
             warned = client.stale is not None and client.stale.behind
@@ -162,7 +163,7 @@ class Load:
             async with self.client() as client:
                 await client.remove(entry.id)
         except TorrentdistError as error:
-            if error.exit_code == EXIT_NOT_FOUND:  # nobody else removes it: the retry was not recognised
+            if error.exit_code == EXIT_NOT_FOUND:  # no other client removes it, so the retry was not recognised
                 self.findings.append(f"{entry.id} was acknowledged, and its removal says: {error.message}")
             raise
         entry.state = State.REMOVED
@@ -178,7 +179,7 @@ class Load:
         return True
 
     async def _transfer(self) -> bool:
-        """Somebody moves the leadership."""
+        """Transfers the leadership."""
         async with self.client() as client:
             await client.transfer(MasterId(f"master-{self._rng.randint(1, 3)}"))
         return True
@@ -189,7 +190,7 @@ class Load:
 
 
 def write_tree(top: Path, seed: int) -> None:
-    """A small bundle whose content depends on the seed alone."""
+    """Writes a small bundle whose content depends only on the seed."""
     rng = random.Random(seed)
     (top / "code").mkdir(parents=True)
     (top / "code" / "main.py").write_bytes(rng.randbytes(rng.randrange(1, 20_000)))
@@ -198,7 +199,7 @@ def write_tree(top: Path, seed: int) -> None:
 
 
 def picture(top: Path) -> dict[str, bytes]:
-    """Everything below `top`, by its path."""
+    """Returns everything below `top`, by path."""
     found = {}
     for directory, names, files in os.walk(top):
         for name in (*names, *files):

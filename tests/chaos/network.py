@@ -1,7 +1,7 @@
-"""A host of its own for every master, and what gets lost on the way to it.
+"""A host for every master, and the packets that get lost on the way to it.
 
-Always holds: a direction is broken without a word to anybody, as by a switch. Supervisors, clients
-and ZooKeeper are together on the bridge. Must not do: run outside of the lab's namespaces.
+Always: a direction breaks silently, as with a broken switch. Supervisors, clients and ZooKeeper are
+together on the bridge. Never: run outside of the lab's namespaces.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Network:
         return self._hosts[name].address if name in self._hosts else BRIDGE
 
     def within(self, name: str) -> list[str]:
-        """The command that starts a daemon where it belongs."""
+        """Returns the prefix of a command that starts a daemon on its host."""
         return ["ip", "netns", "exec", self._hosts[name].name] if name in self._hosts else []
 
     def part(self, master: str, others: Others, direction: Direction) -> None:

@@ -1,8 +1,8 @@
-"""Judges from outside who acted as leader, by ZooKeeper's transactions and by what the masters said
-meanwhile.
+"""Judges from outside which master acted as leader, by ZooKeeper's transactions and by what the
+masters said meanwhile.
 
-Always holds: a verdict needs nothing that a master could get wrong about itself. Pure: transactions
-and sightings in, findings out.
+Always: a verdict needs nothing that a master could get wrong about itself.
+Pure: transactions and sightings in, findings out.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from torrentdist.model.records import BundleRecord, BundleState, decode
 
 CHROOT = "/torrentdist"
 SLACK_SECS = 0.02
-"""ZooKeeper's times are whole milliseconds, and an answer is timed by who asks."""
+"""ZooKeeper's times are whole milliseconds, and the asking process times an answer."""
 
 
 @dataclass(frozen=True)
 class Sighting:
-    """A master said that it leads, somewhen between these two moments."""
+    """A master said that it leads, at some moment between these two."""
 
     master: str
     began: float
@@ -53,7 +53,7 @@ class Reign:
     """When the epoch was raised again, or the leader's znode went."""
     znode_gone: bool = False
     robbed: bool = False
-    """Whether somebody from outside took its znode or epoch: a restore raises the epoch first."""
+    """Whether an outsider took its znode or epoch. A restore raises the epoch first."""
     acts: list[frozenset[str]] = field(default_factory=list)
 
 
@@ -68,8 +68,8 @@ class Judgement:
 
 
 def judge_transactions(transactions: Iterable[Transaction], outsiders: Collection[int] = ()) -> Judgement:
-    """Every change that only a leader may make was made by the leader of the epoch that was
-    current. `outsiders`: the sessions of operators, who may do anything."""
+    """Checks that every change that only a leader may make was made by the leader of the current
+    epoch. `outsiders`: the sessions of operators, who may do anything."""
     court = _Court(outsiders)
     for txn in transactions:
         court.hear(txn)
@@ -100,7 +100,7 @@ class _Court:
     def _is_fenced(self, txn: Transaction, changes: list[Change]) -> bool:
         reign = self._reign
         if any(c.kind is Kind.SET and c.path == paths.EPOCH for c in changes):
-            return True  # the rise of an epoch is judged by itself
+            return True  # raising an epoch is judged elsewhere
         checks = {(c.path, c.version) for c in changes if c.kind is Kind.CHECK}
         return (
             reign is not None
@@ -110,7 +110,8 @@ class _Court:
         )
 
     def _is_the_electeds(self, txn: Transaction, changes: list[Change]) -> bool:
-        """The first of the queue, while nobody leads, calls bundles lost and does nothing else."""
+        """Whether this is the one act of an elected master that does not lead: it marks bundles
+        lost, and nothing else."""
         places = queue(paths.name(path) for path in self._owners if paths.parent(path) == paths.ELECTION)
         first = paths.election_node(places[0]) if places else ""
         checks = {(c.path, c.version) for c in changes if c.kind is Kind.CHECK}
@@ -178,7 +179,7 @@ def _is_the_leaders(change: Change) -> bool:
     if parent == paths.BUNDLES:
         return True
     if change.path == paths.CLUSTER:
-        return change.kind is not Kind.CREATE  # that is `ha init`
+        return change.kind is not Kind.CREATE  # creating it is `ha init`'s work
     return change.path.startswith(
         (paths.ASSIGNMENTS + "/", paths.REQUESTS + "/", paths.JOBS + "/", paths.FAILOVERS + "/")
     )
@@ -187,9 +188,9 @@ def _is_the_leaders(change: Change) -> bool:
 def judge_sightings(
     reigns: Sequence[Reign], sightings: Iterable[Sighting], stolen: Collection[int], lease_secs: float
 ) -> list[str]:
-    """Nobody said that he leads outside his reign. `stolen`: sessions that somebody else ended,
-    which their owner cannot know of before his lease is over; whatever he does meanwhile is
-    refused."""
+    """Checks that no master said that it leads outside its reign. `stolen`: sessions that another
+    client ended. Their owner cannot know that before its lease is over, and its changes are refused
+    meanwhile."""
 
     def grace(reign: Reign) -> float:
         return SLACK_SECS + (lease_secs if reign.robbed or reign.session in stolen else 0.0)
@@ -206,8 +207,8 @@ def judge_sightings(
 
 
 def judge_words(reigns: Sequence[Reign], words: Iterable[Committed]) -> list[str]:
-    """What a master logged as committed is in ZooKeeper's log, in that very epoch, and by this
-    master."""
+    """Checks that what a master logged as committed is in ZooKeeper's log, in that epoch and by
+    this master."""
     acts = {(reign.epoch, reign.master, act) for reign in reigns for act in reign.acts}
     return [
         f"{word.master} logged a commit in epoch {word.epoch} that is not there: {word.znodes}"

@@ -1,8 +1,7 @@
-"""`make chaos`: a cluster under load while a random schedule of faults goes over it, and then the
-verdict.
+"""`make chaos`: a cluster under load, a random schedule of faults, and then the verdict.
 
-Prints the seed first: with it the same schedule comes again (what the daemons make of it may
-differ). Ends with 1 if anything was found.
+Prints the seed first. The same seed gives the same schedule, although the daemons may react
+differently. Exits with 1 if anything was found.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ class Report:
 
 async def run(seed: int, seconds: float, directory: Path, network: Network | None) -> Report:
     report, began = Report(seed, seconds), time.monotonic()
-    # Whoever waits for a process to end must not keep the others waiting for a thread.
+    # A task that waits for a process to end must not keep others waiting for a thread.
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS))
     world = World(directory, network)
     try:
@@ -139,7 +138,7 @@ def main() -> int:
     in_lab = not why_not()
     if in_lab:
         enter("chaos.run", sys.argv[1:])
-    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))  # the report alone goes to stdout
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))  # stdout is for the report alone
     seed = secrets.randbits(32) if args.seed is None else args.seed
     directory = Path(tempfile.mkdtemp(prefix="torrentdist-chaos-"))
     os.environ |= {"XDG_CACHE_HOME": str(directory / "cache"), "XDG_CONFIG_HOME": str(directory / "config")}

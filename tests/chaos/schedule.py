@@ -1,8 +1,8 @@
-"""Which fault hits whom when, as a pure function of a seed.
+"""Decides which fault hits which member when, as a pure function of a seed.
 
-Always holds: everything that is broken is whole again before the schedule ends; one disk at a time
-is damaged, with a rest before the next; no member has two faults at once. Must not do: look at the
-cluster, or at a clock.
+Always: everything that is broken is whole again before the schedule ends. One disk at a time is
+damaged, with a rest before the next. No member has two faults at once. Never: look at the cluster,
+or at a clock.
 """
 
 from __future__ import annotations
@@ -20,19 +20,20 @@ LEADER = "leader"
 """The master that leads when the fault comes."""
 SERVERS_LEADER = "zookeeper-leader"
 TREE = "tree"
-"""What ZooKeeper holds for us."""
+"""ZooKeeper's tree."""
 
 SESSION_SECS = 4.0
 REST_SECS = 8.0
-"""Between two faults of disks: what was lost has to come back from somewhere in between."""
+"""Time between two faults of disks, in which lost content has to be fetched again from
+somewhere."""
 LONGEST_SECS = 9.0
 FORGET_REST_SECS = 60.0
-"""Nobody works while the tree is gone."""
+"""Time without work while the tree is gone."""
 
 
 CI_SECS, CI_SEED = 120.0, 31
-"""Always the same schedule, so that a failure there is about the change under test; `make chaos`
-draws new ones."""
+"""CI always runs the same schedule, so that a failure there comes from the change under test. `make
+chaos` draws new ones."""
 
 
 class Way(StrEnum):
@@ -45,7 +46,7 @@ class Way(StrEnum):
 
 
 class Others(StrEnum):
-    """To whom a master's network breaks."""
+    """To which others a master's network breaks."""
 
     MASTERS = "masters"
     REST = "ZooKeeper, supervisors and clients"
@@ -60,7 +61,7 @@ class Direction(StrEnum):
 
 @dataclass(frozen=True)
 class Kill:
-    """kill -9, and started again after that time."""
+    """kill -9, and a start after `secs`."""
 
     target: str
     secs: float
@@ -68,7 +69,7 @@ class Kill:
 
 @dataclass(frozen=True)
 class Stop:
-    """Told to stop, and started again after that time."""
+    """A clean stop, and a start after `secs`."""
 
     target: str
     secs: float
@@ -82,7 +83,7 @@ class Pause:
 
 @dataclass(frozen=True)
 class Drops:
-    """Its connections to ZooKeeper break every 50 ms."""
+    """Connections to ZooKeeper break every 50 ms."""
 
     target: str
     secs: float
@@ -97,7 +98,7 @@ class Cut:
 
 @dataclass(frozen=True)
 class Part:
-    """Packets between a master and others are lost without a word."""
+    """Packets between a master and others are silently lost."""
 
     target: str
     others: Others
@@ -107,7 +108,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Expire:
-    """Somebody ends its session."""
+    """Another client ends the member's session."""
 
     target: str
     secs: float = 0.0
@@ -115,8 +116,8 @@ class Expire:
 
 @dataclass(frozen=True)
 class Flip:
-    """A byte of a published bundle or of its metafile changes on its disk, without a trace in time,
-    or the end goes."""
+    """A byte of a published bundle or its metafile changes on disk without a change of time, or the
+    end of the file is cut off."""
 
     target: str
     secs: float = 0.0
@@ -124,7 +125,7 @@ class Flip:
 
 @dataclass(frozen=True)
 class Wipe:
-    """kill -9, an empty disk, and started again after that time."""
+    """kill -9, an empty disk, and a start after `secs`."""
 
     target: str
     secs: float
@@ -132,7 +133,7 @@ class Wipe:
 
 @dataclass(frozen=True)
 class ClockJump:
-    """Its wall clock is off by so many days, and then right again."""
+    """The wall clock is wrong by so many days, and then right again."""
 
     target: str
     days: float
@@ -141,7 +142,7 @@ class ClockJump:
 
 @dataclass(frozen=True)
 class Full:
-    """Its disk takes nothing more."""
+    """The disk takes no more bytes."""
 
     target: str
     secs: float
@@ -149,7 +150,7 @@ class Full:
 
 @dataclass(frozen=True)
 class Forget:
-    """The tree is deleted, and after that time brought back from a backup of just before."""
+    """The tree is deleted, and restored after that time from a backup made just before."""
 
     secs: float
     target: str = TREE
@@ -170,7 +171,7 @@ class Event:
 
 
 def schedule(seed: int, seconds: float) -> list[Event]:
-    """Faults at a random distance, in order of time."""
+    """Returns faults at random distances, in order of time."""
     rng = random.Random(seed)
     events: list[Event] = []
     at = 1.0
@@ -236,7 +237,8 @@ def _fits(event: Event, events: list[Event]) -> bool:
         return False
     running = [other for other in events if event.at <= other.until]
     if event.fault.target in SERVERS or event.fault.target == SERVERS_LEADER:
-        # One server may go while another one is away: no quorum then, but not for long.
+        # One server may go while another one is away. There is no quorum then, but only for a short
+        # time.
         away = [other for other in events if other.fault.target.startswith("zookeeper")]
         return len([other for other in away if event.at <= other.until + SESSION_SECS]) < 2
     return event.fault.target not in {other.fault.target for other in running}

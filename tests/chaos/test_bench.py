@@ -1,4 +1,4 @@
-"""The benchmark's short form, but for what mostly waits: that is in the integration ring."""
+"""The benchmark's short form, except for what mostly waits; that is in the integration ring."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ pytestmark = pytest.mark.alone
 
 @pytest.mark.case("E8")
 def test_the_short_form_meets_its_bars_with_room_for_noise(tmp_path: Path) -> None:
-    """Were it broken, a release could be twice as slow as its promise, or grow, and no test would
-    tell."""
+    """If this fails, a release is twice as slow as promised, or grows without end, and no other
+    test notices."""
     barred, missed, table = rows_that_miss("metafile,download,upload,seeding,handover,groups", tmp_path)
 
     assert {

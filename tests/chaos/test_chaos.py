@@ -27,7 +27,7 @@ LONGEST_SECS = 600.0
 @pytest.mark.case("E6")
 @pytest.mark.case("E8")
 def test_two_minutes_of_chaos_lose_nothing() -> None:
-    """Broken, something that was acknowledged is lost, two masters led at once, or a daemon didn't
+    """If this fails, something acknowledged is lost, two masters led at once, or a daemon did not
     come back."""
     directory = Path(tempfile.mkdtemp(prefix="torrentdist-chaos-"))
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "tests"), str(ROOT)]), "TMPDIR": str(directory)}

@@ -18,13 +18,13 @@ ROOT = Path(__file__).parent.parent.parent
 LONGEST_SECS = 120
 NO_LAB = 2
 LOOSE = 2.5
-"""Times its link; short bundles pay for every start, and the machine does other things too. Four
-copies from one holder take four."""
+"""Most link times that it may take. Short bundles pay for every start, and the machine does other
+things too. Four separate copies from one holder would take four."""
 
 
 def test_a_broadcast_over_slow_links_finishes_everywhere_and_leaves_nothing(tmp_path: Path) -> None:
-    """Hosts would wait for each other's pieces for ever, or the machine would keep interfaces and
-    processes."""
+    """If this fails, hosts wait for each other's pieces for ever, or interfaces and processes stay
+    on the machine."""
     before = _interfaces()
     command = [
         sys.executable,
@@ -55,7 +55,7 @@ def test_a_broadcast_over_slow_links_finishes_everywhere_and_leaves_nothing(tmp_
 
 
 def test_a_lab_whose_starter_is_killed_leaves_nothing(tmp_path: Path) -> None:
-    """A run that crashes would leave daemons and interfaces to the machine's owner."""
+    """If this fails, a run that crashes leaves daemons and interfaces on the machine."""
     before = _interfaces()
     command = [sys.executable, "-m", "bench.swarm.lab_run", "--hosts", "2", "--size", "1"]
     starter = subprocess.Popen(command, cwd=ROOT, env=_at(tmp_path))
@@ -77,7 +77,7 @@ def _interfaces() -> set[str]:
 
 
 def _at(place: Path) -> dict[str, str]:
-    """An environment that all processes of a lab have, and no others."""
+    """Returns an environment that marks the processes of one lab."""
     return {**os.environ, "TMPDIR": str(place)}
 
 
@@ -94,7 +94,7 @@ def _commands(place: Path) -> list[str]:
 
 
 def test_the_comparison_without_limits_says_both_forms() -> None:
-    """It has no case in the table of scenarios: looked up there, it would end before it begins."""
+    """It has no case in the table of scenarios: a lookup there would end it before it begins."""
     command = [sys.executable, "-m", "bench.swarm.lab_run", "--scenario", "unlimited", "--size", "8", "--runs", "2"]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     rows = [json.loads(line) for line in ended.stdout.splitlines()]

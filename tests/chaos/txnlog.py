@@ -1,8 +1,8 @@
-"""What ZooKeeper did, from the transaction logs of its servers: the one witness that no fault of
-ours can confuse.
+"""Reads what ZooKeeper did from the transaction logs of its servers, which none of our faults can
+falsify.
 
-Always holds: what is told was committed, in the order in which it was. A transaction that was
-proposed by a server which died with it is not told.
+Always: it yields committed transactions in their order. A proposal that died with its server is
+left out.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Change:
     path: str
     data: bytes = b""
     version: int = 0
-    """The new version for a SET, the version that the znode has for a CHECK."""
+    """The new version for a SET; the present version of the znode for a CHECK."""
     ephemeral: bool = False
 
 
@@ -46,7 +46,7 @@ class Transaction:
     zxid: int
     session: int
     at: float
-    """When ZooKeeper's leader proposed it, by its wall clock."""
+    """When ZooKeeper's leader proposed it, by the leader's wall clock."""
     changes: tuple[Change, ...]
 
 
@@ -79,7 +79,7 @@ def committed(servers: Sequence[Path]) -> list[Transaction]:
         logged.update(mine.keys())
     majority = len(servers) // 2 + 1
     surely = [zxid for zxid, count in logged.items() if count >= majority]
-    # Whatever precedes a committed transaction of the same ZooKeeper epoch is committed too, even
+    # Everything before a committed transaction of the same ZooKeeper epoch is committed too, even
     # where a server took a snapshot of it instead of logging it.
     last = {epoch: max(z for z in surely if z >> 32 == epoch) for epoch in {zxid >> 32 for zxid in surely}}
     return [found[zxid] for zxid in sorted(found) if zxid <= last.get(zxid >> 32, 0)]
@@ -94,7 +94,7 @@ def read_log(path: Path) -> Iterator[Transaction]:
         checksum, size = struct.unpack_from(">qi", data, offset)
         entry = data[offset + 12 : offset + 12 + size]
         if size <= 0 or len(entry) < size or zlib.adler32(entry) != checksum:
-            return  # the rest was allocated beforehand, or cut off by a kill
+            return  # the rest is preallocated, or was cut off by a kill
         yield parse(entry)
         offset += 12 + size + 1
 
@@ -110,7 +110,7 @@ def _changes(kind: int, reader: _Reader) -> Iterator[Change]:
     match kind:
         case Kind.CREATE | Kind.CREATE2:
             path, data = reader.text(), reader.buffer()
-            for _ in range(reader.number("i")):  # its ACL
+            for _ in range(reader.number("i")):  # the ACL
                 reader.number("i"), reader.buffer(), reader.buffer()
             yield Change(Kind.CREATE, path, data, ephemeral=bool(reader.number("?")))
         case Kind.DELETE:
@@ -118,13 +118,13 @@ def _changes(kind: int, reader: _Reader) -> Iterator[Change]:
         case Kind.SET:
             yield Change(Kind.SET, reader.text(), reader.buffer(), reader.number("i"))
         case Kind.CHECK:
-            yield Change(Kind.CHECK, reader.text(), version=reader.number("i") - 1)  # it logs the next one
+            yield Change(Kind.CHECK, reader.text(), version=reader.number("i") - 1)  # the log has the next version
         case Kind.CLOSE_SESSION:
             for _ in range(reader.number("i")):
                 yield Change(Kind.DELETE, reader.text())
         case Kind.MULTI:
             parts = [(reader.number("i"), _Reader(reader.buffer())) for _ in range(reader.number("i"))]
-            if all(inner != Kind.ERROR for inner, _ in parts):  # else nothing of it was done
+            if all(inner != Kind.ERROR for inner, _ in parts):  # otherwise none of it was done
                 for inner, part in parts:
                     yield from _changes(inner, part)
         case _:

@@ -1,7 +1,7 @@
-"""What has to be true when everything is whole again: nothing acknowledged is lost, nothing removed
-is back, every store is sound, every daemon well.
+"""Checks the state at the end, when everything is whole again: nothing acknowledged is lost,
+nothing removed is back, every store is sound, every daemon is well.
 
-Always holds: every wait has a deadline, and what is not true by then is a finding.
+Always: every wait has a deadline. What is not true by then is a finding.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ async def holds(condition: Callable[[], Awaitable[object]], seconds: float) -> b
 
 
 async def well(world: World) -> list[str]:
-    """Every daemon answers that it is ready, and one master leads."""
+    """Checks that every daemon answers that it is ready, and that one master leads."""
     missing: list[str] = []
 
     async def look() -> bool:
@@ -54,7 +54,7 @@ async def well(world: World) -> list[str]:
 
 
 async def listed(world: World) -> dict[str, Any]:
-    """The bundles that the cluster lists, by id; empty while nobody leads."""
+    """Returns the bundles that the cluster lists, by id; empty while there is no leader."""
     with contextlib.suppress(httpx.HTTPError, KeyError):
         response = await world.http.get(world.urls[world.leader] + "/v1/bundles", timeout=5.0)
         if response.status_code == 200:
@@ -63,7 +63,7 @@ async def listed(world: World) -> dict[str, Any]:
 
 
 async def is_whole(world: World, load: Load) -> bool:
-    """Whether every master holds everything that was acknowledged: then one disk may go."""
+    """Whether every master holds everything that was acknowledged, so that one disk may go."""
     views = await listed(world)
     return all(len(views.get(e.id, {}).get("holders", ())) == len(MASTERS) for e in load.in_state(State.ACKED))
 
@@ -78,7 +78,7 @@ async def replicated(world: World, load: Load) -> list[str]:
 
 
 async def at_once(checks: Iterable[Coroutine[Any, Any, list[str]]]) -> list[str]:
-    """What all of them find, a few at a time."""
+    """Returns the findings of all checks, which run a few at a time."""
     room = asyncio.Semaphore(AT_ONCE)
 
     async def one(check: Coroutine[Any, Any, list[str]]) -> list[str]:
@@ -89,8 +89,8 @@ async def at_once(checks: Iterable[Coroutine[Any, Any, list[str]]]) -> list[str]
 
 
 async def ledger_kept(world: World, load: Load) -> list[str]:
-    """Everything acknowledged can be downloaded as it was; what was removed is gone; the rest is
-    whole or not there."""
+    """Checks that everything acknowledged can be downloaded unchanged, that removed bundles are
+    gone, and that all others are complete or absent."""
     views = await listed(world)
     findings = [f"{entry.id} was removed and is listed" for entry in load.in_state(State.REMOVED) if entry.id in views]
     wanted = [
@@ -116,7 +116,8 @@ async def _download(load: Load, entry: Entry, directory: Path) -> list[str]:
 
 
 async def hosts_sound(world: World, load: Load) -> list[str]:
-    """Every supervisor has what it was told to keep, and every byte of it is right."""
+    """Checks that every supervisor has what it was told to keep, and that every byte of it is
+    right."""
     pairs = [(name, entry) for name in SUPERVISORS for entry in load.in_state(State.ACKED) if name in entry.hosts]
     return await at_once(_host_sound(world, name, entry) for name, entry in pairs)
 
@@ -138,7 +139,7 @@ async def _host_sound(world: World, name: str, entry: Entry) -> list[str]:
 
 
 async def repaired(world: World) -> list[str]:
-    """What the disks damaged was found and mended by the daemons themselves."""
+    """Checks that the daemons found and repaired all damage themselves."""
     bad: list[str] = []
 
     async def look() -> bool:
@@ -149,7 +150,8 @@ async def repaired(world: World) -> list[str]:
 
 
 def damaged(store: Path) -> list[str]:
-    """Published bundles with a wrong byte, read from the disk of a daemon that may be running."""
+    """Returns published bundles with a wrong byte, read from the disk of a daemon that may be
+    running."""
     found = []
     for link in sorted(store.glob("bundles/*")):
         try:
@@ -162,7 +164,8 @@ def damaged(store: Path) -> list[str]:
 
 
 def stores_sound(world: World) -> list[str]:
-    """After everybody has stopped: each store opens, and every byte that is published is right."""
+    """Checks, after all daemons have stopped, that each store opens and every published byte is
+    right."""
     findings = []
     for name in DAEMONS:
         store = Store.open(world.store(name))

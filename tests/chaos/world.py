@@ -1,8 +1,8 @@
-"""The cluster that is put through it: three ZooKeeper servers, three masters, two supervisors, and
-every way between a daemon and ZooKeeper in our hands.
+"""The cluster under test: three ZooKeeper servers, three masters, two supervisors, and control of
+every connection between a daemon and ZooKeeper.
 
-Always holds: a daemon that ends is started again, as an operator's init system would; one that
-ended by itself is remembered. Nothing is left running after close().
+Always: a daemon that ends is started again, as an init system would. A daemon that ended by itself
+is recorded. Nothing is left running after close().
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ LOOPBACK = "127.0.0.1"
 
 
 class LinkedCluster(DevCluster):
-    """A DevCluster whose daemons reach ZooKeeper each at addresses of their own, and may be on
+    """A DevCluster whose daemons each reach ZooKeeper at addresses of their own, and may be on
     hosts of their own."""
 
     def __init__(self, spec: DevSpec, servers: Mapping[str, Sequence[str]], network: Network | None) -> None:
@@ -64,7 +64,7 @@ class LinkedCluster(DevCluster):
             self.spec = spec
 
     def command(self, name: str) -> list[str]:
-        """`torrentdist` with a clock that can be set."""
+        """Returns the command of `torrentdist` with a clock that can be set."""
         python, _, _, *rest = super().command(name)
         within = [] if self._network is None else self._network.within(name)
         return [*within, python, str(PROGRAM), *rest]
@@ -76,8 +76,8 @@ class LinkedCluster(DevCluster):
 
 class World:
     def __init__(self, directory: Path, network: Network | None) -> None:
-        """`network`: of the namespaces that we are in; without them some faults can't be carried
-        out."""
+        """`network`: the network of the namespaces that we are in. Without it some faults are
+        impossible."""
         self.dir = directory
         self.network = network
         self.zookeeper = EmbeddedZooKeeper(directory / "zookeeper", servers=3)
@@ -86,7 +86,7 @@ class World:
         self.sightings: list[Sighting] = []
         self.ended: list[str] = []
         self.down: set[str] = set()
-        """What a fault keeps from running now."""
+        """Members that a fault keeps from running now."""
         self.leader = ""
         self._mounted = False
         self._tasks: list[asyncio.Task[None]] = []
@@ -124,7 +124,7 @@ class World:
         self._tasks = []
 
     async def close(self) -> None:
-        """Stop whatever still runs."""
+        """Stops whatever still runs."""
         await self.stop_watching()
         if hasattr(self, "http"):
             await self.http.aclose()
@@ -140,7 +140,7 @@ class World:
     # looking
 
     async def _watch(self, master: str) -> None:
-        """Ask a master all the time whether it leads."""
+        """Asks a master again and again whether it leads."""
         while True:
             began = time.time()
             if await self.answers(master, "/leaderz"):
@@ -176,12 +176,12 @@ class World:
         return self.dir / "cluster" / name
 
     def _disks(self) -> list[Path]:
-        """Every member has one to itself."""
+        """Returns the disks; every member has one of its own."""
         servers = [self.zookeeper.directory / f"server-{number}" for number in range(1, len(SERVERS) + 1)]
         return [*servers, *map(self.store, DAEMONS)]
 
     def resolve(self, target: str) -> str:
-        """The member that is meant now."""
+        """Returns the member that a target means now."""
         if target == LEADER:
             return self.leader or MASTERS[0]
         if target == SERVERS_LEADER:
@@ -200,7 +200,7 @@ class World:
             os.kill(member.pid, number)
 
     async def end(self, name: str, number: Signals) -> None:
-        """End a daemon, and keep it down until start()."""
+        """Ends a daemon, and keeps it down until start()."""
         self.down.add(name)
         await asyncio.to_thread(self.cluster.signal, name, number)
         if self.alive(name):  # it was told to stop and does not
@@ -213,7 +213,7 @@ class World:
             self.cluster.start(name)
 
     def keep_disks(self) -> None:
-        """What is on disks that end with this run, for whoever looks into a finding."""
+        """Keeps what is on disks that end with this run, for the investigation of a finding."""
         for disk in self._disks() if self._mounted else ():
             shutil.copytree(disk, disk.with_suffix(".kept"), symlinks=True)
 
@@ -239,7 +239,7 @@ class World:
                 server.spawn()
 
     def complaints(self) -> list[str]:
-        """Failures of our own that the daemons logged."""
+        """Returns internal errors that the daemons logged."""
         found = []
         for name in DAEMONS:
             text = self.log(name).read_text(errors="replace")

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.anyio
 
 @dataclass
 class Gate:
-    """Whether a master is ready, as the test wants it."""
+    """Whether a master is ready; the test sets it."""
 
     open: bool = True
     asked: int = 0
@@ -33,7 +33,7 @@ class Gate:
 
 @dataclass
 class Polls:
-    """The electors of one cluster, and how to make another one."""
+    """The electors of one cluster, and a way to make more."""
 
     make: Callable[[str, Gate], Awaitable[LeaderElector]]
     electors: list[LeaderElector] = field(default_factory=list)
@@ -89,7 +89,8 @@ async def test_nobody_leads_before_anybody_queues(polls: Polls) -> None:
 
 
 async def test_the_first_leads_and_the_others_wait_in_order(polls: Polls) -> None:
-    """If this fails, the order of candidates is not that of their coming, or two lead."""
+    """If this fails, candidates do not lead in the order in which they came, or two lead at
+    once."""
     names = ["m1", "m2", "m3"]
     electors = [(await polls.add(name))[0] for name in names]
     for n, elector in enumerate(electors, 1):
@@ -102,7 +103,8 @@ async def test_the_first_leads_and_the_others_wait_in_order(polls: Polls) -> Non
 
 
 async def test_queueing_and_leaving_twice_is_as_once(polls: Polls) -> None:
-    """If this fails, a repeated call leaves a second place in the queue, or frees another one's."""
+    """If this fails, a repeated call leaves a second place in the queue, or frees another master's
+    place."""
     first, _ = await polls.add("m1")
     second, _ = await polls.add("m2")
     await second.leave_queue()
@@ -121,7 +123,7 @@ async def test_queueing_and_leaving_twice_is_as_once(polls: Polls) -> None:
 
 
 async def test_an_elector_that_left_can_queue_again_behind_the_others(polls: Polls) -> None:
-    """If this fails, a leader that stepped down is lost to the election, or pushes in."""
+    """If this fails, a leader that stepped down never leads again, or jumps the queue."""
     first, _ = await polls.add("m1")
     second, _ = await polls.add("m2")
     await first.queue_up()
@@ -138,7 +140,7 @@ async def test_an_elector_that_left_can_queue_again_behind_the_others(polls: Pol
 
 @pytest.mark.case("D11")
 async def test_an_elector_that_is_not_ready_yields_and_leads_later(polls: Polls) -> None:
-    """If this fails, an unready master leads, bars the others, or is never asked again."""
+    """If this fails, an unready master leads, blocks the others, or is never asked again."""
     unready, gate = await polls.add("m1", ready=False)
     other, _ = await polls.add("m2")
     await unready.queue_up()

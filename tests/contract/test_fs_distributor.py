@@ -33,12 +33,12 @@ class TestFsCodeDistributorOnDirectory(CodeDistributorConformance):
         storage.with_suffix(".away").rename(storage)
 
     def place(self, storage: Path, bundle_id: str) -> Path:
-        """The one directory of this bundle in the storage."""
+        """Returns the only directory of this bundle in the storage."""
         (place,) = (storage / bundle_id).iterdir()
         return place
 
     def test_an_unfinished_upload_does_not_exist_for_readers(self, trio: PluginHosts, storage: Path) -> None:
-        """A download would begin with what an upload has put there so far."""
+        """If this fails, a download begins with the unfinished files of an upload."""
         metafile = trio.a.upload("etl-42", NESTED)
         (self.place(storage, "etl-42") / "complete.json").unlink()
         failure = trio.b.failure("etl-42", metafile)
@@ -48,7 +48,8 @@ class TestFsCodeDistributorOnDirectory(CodeDistributorConformance):
         assert trio.b.plugin.get_replication_count("etl-42") == 0
 
     def test_a_broken_upload_goes_on(self, trio: PluginHosts, storage: Path) -> None:
-        """Every retry of a large upload would begin with the first byte, or keep half an object."""
+        """If this fails, every retry of a large upload begins with the first byte, or keeps half an
+        object."""
         trio.a.upload("etl-42", NESTED)
         place = self.place(storage, "etl-42")
         kept, half, *_ = sorted(place.glob("?" * 64))
@@ -61,15 +62,15 @@ class TestFsCodeDistributorOnDirectory(CodeDistributorConformance):
         assert trio.b.download("etl-42", metafile) == NESTED
 
     def test_equal_files_are_stored_once(self, trio: PluginHosts, storage: Path) -> None:
-        """Storage would be paid for copies; and names from bundles would have to be names in the
-        storage."""
+        """If this fails, users pay for copies in the storage, and names in a bundle must be valid
+        names in the storage."""
         trio.a.upload("etl-42", NESTED)
         contents = {content for content in NESTED.values() if content}
 
         assert len(contents) == len(list(self.place(storage, "etl-42").glob("?" * 64)))
 
     def test_cleaning_up_takes_only_what_was_put_there(self, trio: PluginHosts, storage: Path, tmp_path: Path) -> None:
-        """A directory of somebody else in the storage, or one behind a symlink, would be
+        """If this fails, another user's directory in the storage, or one behind a symlink, is
         deleted."""
         outside = tmp_path / "outside"
         outside.mkdir()
@@ -88,7 +89,8 @@ class TestFsCodeDistributorOnDirectory(CodeDistributorConformance):
         return place
 
     def test_a_metafile_that_points_elsewhere_is_refused(self, trio: PluginHosts, tmp_path: Path) -> None:
-        """A forged metafile would make a host read from any place that its credentials open."""
+        """If this fails, a forged metafile makes a host read from any place that its credentials
+        open."""
         metafile = trio.a.upload("etl-42", SMALL)
         elsewhere = metafile.replace(b"/storage/", b"/secrets/")
         other_object = metafile.replace(b'"object":"', b'"object":"../../')
@@ -100,7 +102,7 @@ class TestFsCodeDistributorOnDirectory(CodeDistributorConformance):
     def test_a_damaged_object_is_a_failure(
         self, trio: PluginHosts, storage: Path, damage: Callable[[bytes], bytes]
     ) -> None:
-        """Bytes that the storage lost or changed would reach jobs."""
+        """If this fails, bytes that the storage lost or changed reach jobs."""
         metafile = trio.a.upload("etl-42", SMALL)
         for stored in self.place(storage, "etl-42").glob("?" * 64):
             stored.write_bytes(damage(stored.read_bytes()))
@@ -110,7 +112,7 @@ class TestFsCodeDistributorOnDirectory(CodeDistributorConformance):
         assert failure.code == "corrupt"
 
     def test_the_storage_counts_while_there_is_no_holder(self, trio: PluginHosts) -> None:
-        """A bundle that can be had from the storage would be called lost."""
+        """If this fails, a bundle that the storage still has is called lost."""
         trio.a.upload("etl-42", SMALL)
 
         assert trio.b.plugin.get_replication_count("etl-42") == 1

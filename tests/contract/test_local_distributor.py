@@ -1,4 +1,5 @@
-"""LocalCodeDistributor keeps the contract of plug-ins, and goes from holder to holder."""
+"""LocalCodeDistributor keeps the contract of plug-ins, and moves on from a bad holder to the next
+one."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ class TestLocalCodeDistributor(CodeDistributorConformance):
         return failure
 
     def test_the_next_holder_goes_on_where_one_broke_off(self, trio: PluginHosts) -> None:
-        """Every broken connection would cost the whole file again."""
+        """If this fails, every broken connection costs the whole file again."""
         metafile = trio.a.offer("etl-42", ONE_LARGE)
         trio.b.offer("etl-42", ONE_LARGE)
         trio.b.host.withdraw("etl-42")
@@ -45,7 +46,7 @@ class TestLocalCodeDistributor(CodeDistributorConformance):
 
     @pytest.mark.parametrize("fault", [FileFault.CUT, FileFault.SILENT, FileFault.DAMAGED])
     def test_one_good_holder_is_enough(self, trio: PluginHosts, fault: FileFault) -> None:
-        """A single bad master would keep a bundle from everybody."""
+        """If this fails, a single bad master keeps a bundle from all hosts."""
         metafile = trio.a.offer("etl-42", ONE_LARGE)
         trio.b.offer("etl-42", ONE_LARGE)
         trio.a.host.spoil_files(fault)
@@ -53,7 +54,7 @@ class TestLocalCodeDistributor(CodeDistributorConformance):
         assert trio.c.download("etl-42", metafile) == ONE_LARGE
 
     def test_a_dead_holder_is_passed_over(self, trio: PluginHosts) -> None:
-        """A master whose session has not expired yet would stop every download."""
+        """If this fails, a dead master whose session has not expired yet stops every download."""
         metafile = trio.a.offer("etl-42", SMALL)
         trio.b.offer("etl-42", SMALL)
         trio.a.host.crash()
@@ -63,7 +64,8 @@ class TestLocalCodeDistributor(CodeDistributorConformance):
     @pytest.mark.case("A25")
     @pytest.mark.parametrize("fault", [FileFault.CUT, FileFault.SILENT, FileFault.DAMAGED])
     def test_bad_holders_alone_are_a_failure(self, trio: PluginHosts, fault: FileFault) -> None:
-        """Damaged or missing bytes would count as the bundle, or the download would never end."""
+        """If this fails, damaged or missing bytes count as the bundle, or the download never
+        ends."""
         metafile = trio.a.offer("etl-42", SMALL)
         trio.a.host.spoil_files(fault)
         failure = self.failed(trio, metafile)
@@ -72,7 +74,7 @@ class TestLocalCodeDistributor(CodeDistributorConformance):
         assert "a: " in failure.message
 
     def test_no_holder_is_said(self, trio: PluginHosts) -> None:
-        """The user would not learn that a holder has to come back."""
+        """If this fails, the user does not learn that a holder has to come back."""
         metafile = trio.a.upload("etl-42", SMALL)
         failure = self.failed(trio, metafile)
 
@@ -80,7 +82,7 @@ class TestLocalCodeDistributor(CodeDistributorConformance):
         assert failure.fields["detail"] == "no live master holds it"
 
     def test_damage_of_an_earlier_run_is_replaced(self, trio: PluginHosts) -> None:
-        """Holes that a crash left in a file of the right size would be taken for content."""
+        """If this fails, holes that a crash left in a file of the right size count as content."""
         metafile = trio.a.offer("etl-42", ONE_LARGE)
         (trio.c.dest_dir("etl-42") / "large.bin").write_bytes(bytes(len(ONE_LARGE["large.bin"])))
         full_of_holes = trio.c.download("etl-42", metafile)

@@ -84,7 +84,8 @@ class TestFsCodeDistributorOnS3(CodeDistributorConformance):
         self._process.send_signal(signal.SIGCONT)
 
     def break_sources(self, trio: PluginHosts, options: Mapping[str, Any]) -> None:
-        """The storage accepts connections and answers nothing: worse than being away."""
+        """Makes the storage accept connections and answer nothing, which is worse than being
+        away."""
         self._process.send_signal(signal.SIGSTOP)
 
     def mend_sources(self, trio: PluginHosts, options: Mapping[str, Any]) -> None:

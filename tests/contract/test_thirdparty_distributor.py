@@ -1,5 +1,5 @@
-"""A plug-in from outside works by its name in the configuration alone, and the suite catches one
-that is careless."""
+"""A third party's plug-in works by its name in the configuration alone, and the suite catches a
+careless one."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ del Folder
     ],
 )
 def test_a_careless_plugin_is_caught(tmp_path: Path, name: str, caught_by: str) -> None:
-    """The suite would call a plug-in good that loses bundles."""
+    """If this fails, the suite approves a plug-in that loses bundles."""
     (tmp_path / "test_careless.py").write_text(CARELESS_TEST.format(name=name))
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", caught_by]
     environment = {"PYTHONPATH": str(Path(__file__).parent), "PATH": "/usr/bin:/bin"}

@@ -1,2 +1,2 @@
-"""A package of somebody else with plug-ins for torrentdist. Tests put its parent directory on the
+"""A third party's package of plug-ins for torrentdist. Tests put its parent directory on the
 path."""

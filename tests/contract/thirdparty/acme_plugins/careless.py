@@ -1,4 +1,4 @@
-"""Plug-ins that break the contract, each in one way: the conformance suite must catch them."""
+"""Plug-ins that each break the contract in one way. The conformance suite must catch them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .folder import FolderDistributor
 
 
 class SwallowsErrors(FolderDistributor):
-    """A failed download counts as a success."""
+    """Counts a failed download as a success."""
 
     def download(self, dest_dir: Path, bundle_id: str, metafile: Path) -> list[Path]:
         try:
@@ -18,7 +18,7 @@ class SwallowsErrors(FolderDistributor):
 
 
 class CleansByPrefix(FolderDistributor):
-    """Removing b1 removes b10."""
+    """Removes b10 when b1 is removed."""
 
     def cleanup(self, bundle_id: str) -> None:
         for shared in self._folder.glob(f"{bundle_id}*"):
@@ -26,7 +26,7 @@ class CleansByPrefix(FolderDistributor):
 
 
 class KeepsWhatLiesThere(FolderDistributor):
-    """A half-written file of an earlier run is taken for a whole one."""
+    """Takes a half-written file of an earlier run for a complete one."""
 
     def download(self, dest_dir: Path, bundle_id: str, metafile: Path) -> list[Path]:
         before = {path: path.read_bytes() for path in dest_dir.rglob("*") if path.is_file()}

@@ -1,4 +1,4 @@
-"""A plug-in from outside: bundles travel through a folder that all hosts share. It imports nothing
+"""A third party's plug-in: bundles travel through a folder that all hosts share. It imports nothing
 of torrentdist."""
 
 from __future__ import annotations
