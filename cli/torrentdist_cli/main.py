@@ -37,7 +37,7 @@ COMMANDS = {
         "torrentdist_cli.cluster.cluster_command:cluster", "Show the cluster: leader, masters, supervisors, bundles."
     ),
     "supervisor": Lazy(
-        "torrentdist_cli.hosts.supervisor_commands:supervisor", "Run this host's supervisor, or list them all."
+        "torrentdist_cli.hosts.supervisor_commands:supervisor", "Run this host's supervisor, or list all supervisors."
     ),
     "master": Lazy(
         "torrentdist_cli.hosts.master_command:master", "Run a master, in the foreground, until SIGTERM or Ctrl-C."
@@ -57,7 +57,8 @@ COMMANDS = {
     ),
     "doctor": Lazy("torrentdist_cli.cluster.doctor_command:doctor", "Say what is wrong with this host or its cluster."),
     "dev": Lazy(
-        "torrentdist_cli.hosts.dev_commands:dev", "A whole cluster on this machine, to try things and to test."
+        "torrentdist_cli.hosts.dev_commands:dev",
+        "A whole cluster on this machine, for trying things out and for tests.",
     ),
     "config": Lazy(
         "torrentdist_cli.hosts.config_commands:config", "Show the configuration, and where each value comes from."

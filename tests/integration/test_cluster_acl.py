@@ -62,7 +62,7 @@ def test_everything_works_in_it_and_a_stranger_can_change_nothing(closed: Cluste
     told = closed.run("doctor", "--config", closed.dev.config_of("master-1"), "--masters", closed.url("master-1"))
     acl = [(f["verdict"], f["detail"]) for f in told.json["findings"] if f["check"] == "acl"]
 
-    assert [("ok", "only who has zookeeper.auth_file may write, as a stranger was told")] == acl
+    assert [("ok", "only holders of zookeeper.auth_file may write, as a request without it confirmed")] == acl
 
 
 @pytest.mark.case("A5")

@@ -11,7 +11,7 @@ from kazoo.client import KazooClient
 from kazoo.security import OPEN_ACL_UNSAFE
 from zookeeper_fixtures import Connect
 
-from torrentdist.client.zookeeper_probe import Door, door_of
+from torrentdist.client.zookeeper_probe import TreeAccess, ask_access
 from torrentdist.cluster.session import acl
 from torrentdist.cluster.session.znode_operations import Create
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
@@ -58,11 +58,11 @@ async def test_the_doctor_asks_as_a_stranger(
 ) -> None:
     """If this fails, the doctor calls a tree closed that anybody can write."""
 
-    async def door(path: str) -> Door:
+    async def door(path: str) -> TreeAccess:
         server = zookeeper.servers[0]
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         try:
-            return await door_of(reader, writer, path)
+            return await ask_access(reader, writer, path)
         finally:
             writer.close()
 
@@ -70,7 +70,11 @@ async def test_the_doctor_asks_as_a_stranger(
     await connect(auth_file=auth_file)
     await connect(chroot=f"{chroot}-open")
 
-    assert [Door.ABSENT, Door.CLOSED, Door.OPEN] == [before, await door(chroot), await door(f"{chroot}-open")]
+    assert [TreeAccess.ABSENT, TreeAccess.CLOSED, TreeAccess.OPEN] == [
+        before,
+        await door(chroot),
+        await door(f"{chroot}-open"),
+    ]
 
 
 def _raw_attempts(address: str, chroot: str) -> list[str]:

@@ -28,7 +28,7 @@ from torrentdist.client.diagnosis import (
     parse_settings,
 )
 from torrentdist.client.doctor import sessions
-from torrentdist.client.zookeeper_probe import Door, NotUnderstood, door_in
+from torrentdist.client.zookeeper_probe import NotUnderstood, TreeAccess, parse_access
 from torrentdist.model.configuration.config import Config, ZooKeeperConfig
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import MasterId
@@ -167,45 +167,45 @@ def facts(*, session_secs: float, granted_secs: float) -> MasterFacts:
 
 
 @pytest.mark.parametrize(
-    ("auth_file", "door", "expected"),
+    ("auth_file", "access", "expected"),
     [
-        ("", Door.OPEN, WARN),
-        ("", Door.ABSENT, WARN),
+        ("", TreeAccess.OPEN, WARN),
+        ("", TreeAccess.ABSENT, WARN),
         ("", None, WARN),
-        ("", Door.CLOSED, FAIL),
-        ("/a", Door.OPEN, FAIL),
-        ("/a", Door.CLOSED, OK),
-        ("/a", Door.ABSENT, OK),
+        ("", TreeAccess.CLOSED, FAIL),
+        ("/a", TreeAccess.OPEN, FAIL),
+        ("/a", TreeAccess.CLOSED, OK),
+        ("/a", TreeAccess.ABSENT, OK),
         ("/a", None, OK),
     ],
 )
 def test_a_tree_that_is_open_or_closed_against_the_configuration_is_told(
-    auth_file: str, door: Door | None, expected: Verdict
+    auth_file: str, access: TreeAccess | None, expected: Verdict
 ) -> None:
     """If this fails, nobody notices that anybody may run code on every host."""
-    assert judge_access(ZooKeeperConfig(auth_file=auth_file), door).verdict is expected
+    assert judge_access(ZooKeeperConfig(auth_file=auth_file), access).verdict is expected
 
 
 @pytest.mark.parametrize(
     ("error", "acls", "expected"),
     [
-        (0, [(31, "world", "anyone")], Door.OPEN),
-        (0, [(1, "world", "anyone"), (31, "digest", "x:y")], Door.CLOSED),
-        (0, [(31, "digest", "x:y"), (2, "world", "anyone")], Door.OPEN),
-        (-102, [], Door.CLOSED),
-        (-101, [], Door.ABSENT),
+        (0, [(31, "world", "anyone")], TreeAccess.OPEN),
+        (0, [(1, "world", "anyone"), (31, "digest", "x:y")], TreeAccess.CLOSED),
+        (0, [(31, "digest", "x:y"), (2, "world", "anyone")], TreeAccess.OPEN),
+        (-102, [], TreeAccess.CLOSED),
+        (-101, [], TreeAccess.ABSENT),
     ],
 )
 def test_what_a_stranger_may_do_is_read_from_zookeepers_answer(
-    error: int, acls: list[tuple[int, str, str]], expected: Door
+    error: int, acls: list[tuple[int, str, str]], expected: TreeAccess
 ) -> None:
     """If this fails, an open tree passes for a closed one."""
     entries = [struct.pack(">ii", p, len(s)) + s.encode() + struct.pack(">i", len(i)) + i.encode() for p, s, i in acls]
     data = struct.pack(">iqi", 1, 7, error) + (b"" if error else struct.pack(">i", len(acls)) + b"".join(entries))
 
-    assert door_in(data) is expected
+    assert parse_access(data) is expected
     with pytest.raises(NotUnderstood):
-        door_in(data[:-1] if not error else data[:11])
+        parse_access(data[:-1] if not error else data[:11])
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
-"""Turns what the doctor observed into findings.
+"""Turns the doctor's observations into findings.
 
-Always: every finding that is not ok says what to do. The limits stand here, with their reasons.
+Always: a finding that is not ok says what to do. The limits are defined here, with their reasons.
 Pure: no I/O and no clock.
 Longer than most files: every finding of the doctor is one small function.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from torrentdist.client.zookeeper_probe import Door
+from torrentdist.client.zookeeper_probe import TreeAccess
 from torrentdist.model.configuration.config import ZooKeeperConfig
 from torrentdist.model.errors import (
     EXIT_DISK,
@@ -29,20 +29,18 @@ LEAST_FILES = 1024
 GOOD_FILES = 8192
 LOW_DISK_SHARE = 0.05
 LEAST_CONNECTIONS = 10
-"""A master, a supervisor, members of resource groups, all on one host, and each again while it
-reconnects.
-"""
+"""A host may run a master, a supervisor and members of resource groups, and each may connect twice
+while it reconnects."""
 CLOCK_SECS = 2.0
-"""More than any clock that is kept by NTP is off. People compare logs by it; nothing is decided by
-it.
-"""
+"""More than the error of any clock that uses NTP. People compare logs by it; no decision depends on
+it."""
 
 
 READY_HINTS = {
     "zookeeper": "Run doctor with this master's --config.",
-    "cluster": "`torrentdist ha restore FILE` brings back the one that was there, `ha init` founds a new one.",
+    "cluster": "`torrentdist ha restore FILE` brings back the previous cluster, `ha init` founds a new one.",
 }
-"""By what a master lacks to be ready."""
+"""What to do about each thing that a master may lack to be ready."""
 
 
 def failure(check: str, subject: str, detail: str, hint: str, exit_code: int) -> Finding:
@@ -71,7 +69,7 @@ class DiskFacts:
 
 def judge_disk(disk: DiskFacts, reserve: int) -> Finding:
     if not disk.writable:
-        return failure("disk", disk.path, "it cannot be written to", "Check the owner and the mount.", EXIT_DISK)
+        return failure("disk", disk.path, "it is not writable", "Check the owner and the mount.", EXIT_DISK)
     if disk.free <= reserve:
         detail = f"{disk.free} bytes free, {reserve} are kept in reserve"
         return failure("disk", disk.path, detail, "Free some space, or `torrentdist bundle prune`.", EXIT_DISK)
@@ -106,13 +104,13 @@ def judge_isolation(url: str, said: IsolationView) -> Finding:
 
 @dataclass(frozen=True)
 class ServerFacts:
-    """One ZooKeeper server, by its four letter words."""
+    """What one ZooKeeper server answers to four letter words."""
 
     address: str
     mode: str = ""
-    """leader, follower, standalone...; empty: it does not serve."""
+    """leader, follower, standalone...; empty if the server does not serve."""
     settings: Mapping[str, int] | None = None
-    """Settings from the server's `conf`. None if it doesn't answer that."""
+    """Settings from the server's `conf`, or None if it does not answer that."""
     detail: str = ""
 
 
@@ -146,12 +144,11 @@ def judge_servers(servers: Sequence[ServerFacts]) -> list[Finding]:
 
 
 def judge_limits(server: ServerFacts, sessions: Collection[float]) -> list[Finding]:
-    """`sessions`: what daemons ask for, as this server grants it, and how long it may serve the
-    past after it was cut off itself.
-    """
+    """Compares the server's limits with `sessions`, the timeouts that daemons request, and with the
+    time for which a cut-off server may serve old data."""
     if server.settings is None:
         hint = "Add conf to 4lw.commands.whitelist in zoo.cfg."
-        return [warning("session", server.address, "the server does not tell its limits", hint)]
+        return [warning("session", server.address, "the server does not report its limits", hint)]
     tick = server.settings["tickTime"]
     least = server.settings.get("minSessionTimeout", 2 * tick)
     most = server.settings.get("maxSessionTimeout", 20 * tick)
@@ -163,7 +160,7 @@ def judge_limits(server: ServerFacts, sessions: Collection[float]) -> list[Findi
         if granted == wanted:
             findings.append(Finding(check="session", subject=server.address, detail=f"{granted / 1000:g} s"))
             continue
-        detail = f"{wanted / 1000:g} s are asked for, {granted / 1000:g} s granted"
+        detail = f"{wanted / 1000:g} s are requested, {granted / 1000:g} s granted"
         hint = f"Set zookeeper.session_timeout_secs to {least / 1000:g} to {most / 1000:g}, or change zoo.cfg."
         findings.append(warning("session", server.address, detail, hint))
     lag = server.settings.get("syncLimit", 0) * tick
@@ -178,20 +175,23 @@ def judge_limits(server: ServerFacts, sessions: Collection[float]) -> list[Findi
     return findings
 
 
-def judge_access(config: ZooKeeperConfig, door: Door | None) -> Finding:
-    """`door`: what a stranger may do with the tree; None if nobody could tell."""
-    if door is Door.OPEN and config.auth_file:
-        detail = "open to everybody, although zookeeper.auth_file is set: whoever reaches it can run code on every host"
+def judge_access(config: ZooKeeperConfig, access: TreeAccess | None) -> Finding:
+    """Judges what strangers may do with the tree. `access` is None if that could not be
+    determined."""
+    if access is TreeAccess.OPEN and config.auth_file:
+        detail = (
+            "open to everyone, although zookeeper.auth_file is set: anyone who reaches it can run code on every host"
+        )
         return failure("acl", config.chroot, detail, "Start a master once with --repair-acls.", EXIT_NOT_ALLOWED)
-    if door is Door.CLOSED and not config.auth_file:
+    if access is TreeAccess.CLOSED and not config.auth_file:
         hint = "Set zookeeper.auth_file to a copy of the one that the masters use."
         return failure("acl", config.chroot, "closed, and no zookeeper.auth_file is set here", hint, EXIT_NOT_ALLOWED)
     if config.auth_file:
-        seen = {Door.CLOSED: ", as a stranger was told", Door.ABSENT: "; there is no tree yet"}
-        found = f"only who has zookeeper.auth_file may write{seen.get(door, '') if door else ''}"
+        seen = {TreeAccess.CLOSED: ", as a request without it confirmed", TreeAccess.ABSENT: "; there is no tree yet"}
+        found = f"only holders of zookeeper.auth_file may write{seen.get(access, '') if access else ''}"
         return Finding(check="acl", subject=config.chroot, detail=found)
     hint = "Set zookeeper.auth_file everywhere, then start a master once with --repair-acls."
-    return warning("acl", config.chroot, "open: whoever reaches ZooKeeper can run code on every host", hint)
+    return warning("acl", config.chroot, "open: anyone who reaches ZooKeeper can run code on every host", hint)
 
 
 # the masters
@@ -199,7 +199,7 @@ def judge_access(config: ZooKeeperConfig, door: Door | None) -> Finding:
 
 @dataclass(frozen=True)
 class MasterFacts:
-    """What one master said, or why it said nothing."""
+    """What one master answered, or why it did not."""
 
     url: str
     error: TorrentdistError | None = None
@@ -207,9 +207,9 @@ class MasterFacts:
     cluster: ClusterView | None = None
     roles: tuple[RoleView, ...] = ()
     clock_offset: float = 0.0
-    """How far its clock is ahead of ours."""
+    """How far the master's clock is ahead of ours."""
     clock_error: float = 0.0
-    """By how much that may be wrong: half of the time that the answer took."""
+    """The uncertainty of `clock_offset`: half of the time that the answer took."""
 
 
 def judge_master(master: MasterFacts) -> list[Finding]:
@@ -219,11 +219,11 @@ def judge_master(master: MasterFacts) -> list[Finding]:
     assert master.role is not None
     findings = [Finding(check="reachable", subject=master.url, detail=f"{master.role.id}, {master.role.state.value}")]
     for check, why in sorted(master.role.failing.items()):
-        hint = READY_HINTS.get(check, "Look into this master's log.")
+        hint = READY_HINTS.get(check, "See this master's log.")
         findings.append(failure("ready", master.role.id, f"{check}: {why}", hint, EXIT_UNAVAILABLE))
     wanted, granted = master.role.session_secs, master.role.granted_secs
     if wanted is not None and granted is not None and abs(wanted - granted) >= 0.001:
-        detail = f"it asks for {wanted:g} s, and has {granted:g} s"
+        detail = f"it requests {wanted:g} s, and was granted {granted:g} s"
         hint = "Set its zookeeper.session_timeout_secs to what ZooKeeper's zoo.cfg allows, or change that."
         findings.append(warning("session", master.role.id, detail, hint))
     if master.role.lag:
@@ -247,15 +247,15 @@ def judge_leader(masters: Sequence[MasterFacts]) -> list[Finding]:
     leaders = sorted({m.role.id for m in heard if m.role is not None and m.role.state is MasterState.LEADER})
     named = sorted({m.cluster.leader for m in heard if m.cluster is not None and m.cluster.leader is not None})
     if len(leaders) > 1:
-        detail = "all of them say that they lead: " + ", ".join(leaders)
-        return [failure("leader", "", detail, "Report this: two leaders must not be.", EXIT_UNAVAILABLE)]
+        detail = "each of these says that it leads: " + ", ".join(leaders)
+        return [failure("leader", "", detail, "Report this: there must never be two leaders.", EXIT_UNAVAILABLE)]
     if not leaders and not named:
-        hint = "Wait a session's time; if there is still none, the masters need ZooKeeper and every live job's bundle."
+        hint = "If there is still none after a session timeout, masters lack ZooKeeper or a live job's bundle."
         return [failure("leader", "", "no master leads", hint, EXIT_UNAVAILABLE)]
     if leaders != named:
-        detail = f"{', '.join(leaders) or 'none that was heard'} leads, the masters name {', '.join(named) or 'nobody'}"
-        return [warning("leader", "", detail, "Run it again: it may be changing; else a master is cut off.")]
-    return [Finding(check="leader", subject=leaders[0], detail="the only one, and every master says so")]
+        detail = f"{', '.join(leaders) or 'no master'} says that it leads, others name {', '.join(named) or 'none'}"
+        return [warning("leader", "", detail, "Run it again: the leader may be changing. If not, a master is cut off.")]
+    return [Finding(check="leader", subject=leaders[0], detail="the only leader, and every master agrees")]
 
 
 def judge_versions(own: str, masters: Sequence[MasterFacts]) -> list[Finding]:
@@ -275,7 +275,7 @@ def judge_records(cluster: ClusterView) -> list[Finding]:
     findings = []
     if cluster.stale_secs is not None:
         detail = f"the masters answer from records {cluster.stale_secs:.0f} s old"
-        hint = "ZooKeeper holds no cluster." if cluster.problem else "ZooKeeper is away from them."
+        hint = "ZooKeeper holds no cluster." if cluster.problem else "They cannot reach ZooKeeper."
         findings.append(failure("records", "", detail, hint, EXIT_UNAVAILABLE))
     counts = cluster.bundles
     if counts.lost:
@@ -283,7 +283,7 @@ def judge_records(cluster: ClusterView) -> list[Finding]:
         findings.append(warning("bundles", "", detail, hint))
     if counts.under_replicated:
         detail = f"{counts.under_replicated} with fewer replicas than wanted"
-        findings.append(warning("bundles", "", detail, "It is made up for while enough masters run and have room."))
+        findings.append(warning("bundles", "", detail, "They are replicated if enough masters run and have room."))
     return findings or [Finding(check="bundles", detail=f"{counts.available} available")]
 
 
@@ -291,7 +291,8 @@ def judge_records(cluster: ClusterView) -> list[Finding]:
 
 
 def judge_ports(tried: Mapping[str, str]) -> list[Finding]:
-    """Swarm ports as seen from here: who listens there, and what went wrong (empty: nothing)."""
+    """Judges swarm ports as seen from here. `tried` maps each peer to the problem; empty if there
+    is none."""
     closed = {subject: why for subject, why in tried.items() if why}
     hint = "Check swarm.listen, swarm.port and the firewall: peers fetch from each other by these ports."
     findings = [failure("swarm port", subject, why, hint, EXIT_UNAVAILABLE) for subject, why in sorted(closed.items())]
@@ -301,14 +302,14 @@ def judge_ports(tried: Mapping[str, str]) -> list[Finding]:
 
 
 def judge_way_back(answers: Mapping[str, DialView]) -> list[Finding]:
-    """Whether this host's swarm port can be dialled, as its masters see it."""
+    """Judges whether this host's swarm port can be reached, as its masters see it."""
     closed = {url: answer for url, answer in answers.items() if not answer.reachable}
     if not answers:
         return []
     if not closed:
         masters = counted(len(answers), "master")
         return [Finding(check="way back", detail=f"{masters} can reach a swarm port of this host")]
-    hint = "Open swarm.port of this host to the others: without it nobody can fetch from here."
+    hint = "Open swarm.port of this host to the others: otherwise none of them can fetch from here."
     return [
         warning("way back", url, f"it cannot reach {answer.host}:{answer.port}: {answer.detail}", hint)
         for url, answer in sorted(closed.items())

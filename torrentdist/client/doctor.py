@@ -1,9 +1,8 @@
-"""Looks at a host and its cluster from outside, with all checks at the same time, and collects what
-is wrong.
+"""Examines a host and its cluster from outside, with all checks running at the same time.
 
-Always: it ends within a minute, even if everything hangs. A check that itself fails is a finding.
-Never: it changes anything, judges (diagnosis.py does), or uses a ZooKeeper client: it asks a server
-with four-letter words, and with one question of its own.
+Always: it ends within a minute, even if everything hangs. A check that fails itself is a finding.
+Never: change anything, judge (diagnosis.py does), or use a ZooKeeper client. It asks a server with
+four letter words, and zookeeper_probe.py asks one more question.
 Longer than most files: every question that the doctor asks is one small function.
 """
 
@@ -28,7 +27,7 @@ from torrentdist import __version__
 from torrentdist.client import diagnosis
 from torrentdist.client.client_access import access_of
 from torrentdist.client.diagnosis import DiskFacts, MasterFacts, ServerFacts
-from torrentdist.client.zookeeper_probe import Door, NotUnderstood, door_of
+from torrentdist.client.zookeeper_probe import NotUnderstood, TreeAccess, ask_access
 from torrentdist.http.access import anonymously
 from torrentdist.http.api_calls import Broken, Request, ask
 from torrentdist.http.connection_pool import Http
@@ -46,24 +45,23 @@ T = TypeVar("T")
 
 PROBE_SECS = 2.0
 ISOLATION_SECS = 8.0
-"""The supervisor waits for its launcher meanwhile."""
+"""Longer than the other answers, because the supervisor asks its launcher."""
 _UNSAID = ("", DEFAULT_ORIGIN)
 ALL_SECS = 45.0
 MOST_PORTS = 64
-"""A sample of a large fleet says as much as all of it."""
+"""A sample of a large fleet reveals as much as all of it."""
 
 
 class _Address(msgspec.Struct):
-    """The part of a daemon's daemon.json that matters here."""
+    """The part of a daemon's daemon.json that the doctor uses."""
 
     url: str
     swarm_port: int
 
 
 async def examine(config: Config, origins: Mapping[str, str]) -> list[Finding]:
-    """Findings, causes first. What is configured says what this host is: a client, a supervisor's,
-    a master's.
-    """
+    """Returns all findings, causes first. The configuration shows what this host is: a client, a
+    supervisor or a master."""
     given = {key.partition(".")[0] for key, origin in origins.items() if origin != DEFAULT_ORIGIN}
     config = await asyncio.to_thread(_with_own_master, config, origins)
     findings = [Finding(check="configuration", detail="loads, and every value is valid")]
@@ -77,14 +75,13 @@ async def examine(config: Config, origins: Mapping[str, str]) -> list[Finding]:
                 findings += _judged(masters) + await _ports(http, config, given, masters)
             findings += await supervisor(config, origins)
     except TimeoutError:
-        hint = "Look for hosts that swallow packets; run it again with fewer client.masters."
+        hint = "Look for hosts that drop packets, or run doctor with fewer client.masters."
         findings.append(diagnosis.failure("time", "", f"not done within {ALL_SECS:g} s", hint, EXIT_UNAVAILABLE))
     return findings
 
 
 def _with_own_master(config: Config, origins: Mapping[str, str]) -> Config:
-    """A master's configuration seldom names masters: then its own is asked, which knows the
-    others."""
+    """Adds the master on this host if the configuration names no masters. It knows the others."""
     own = _address(Path(config.master.data_dir))
     said = origins.get("client.masters", DEFAULT_ORIGIN) != DEFAULT_ORIGIN
     if said or own is None or origins.get("master.data_dir", DEFAULT_ORIGIN) == DEFAULT_ORIGIN:
@@ -103,7 +100,7 @@ def _with_own_master(config: Config, origins: Mapping[str, str]) -> Config:
 
 
 def _address(data_dir: Path) -> _Address | None:
-    """Returns the address of the daemon that runs there or ran last."""
+    """Returns the address of the daemon that runs in this directory, or ran there last."""
     try:
         return msgspec.json.decode((data_dir / "daemon.json").read_bytes(), type=_Address)
     except (OSError, msgspec.MsgspecError):
@@ -130,9 +127,9 @@ def _secret(key: str, file: Path) -> Finding:
         detail = f"{file}: {exc.strerror}"
         return diagnosis.failure("secrets", key, detail, "Put the secret there, or correct the path.", EXIT_USAGE)
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
-        detail = f"{file}: others can get at it (mode {stat.S_IMODE(mode):04o})"
+        detail = f"{file}: other users can access it (mode {stat.S_IMODE(mode):04o})"
         return diagnosis.failure("secrets", key, detail, f"chmod 600 {file}", EXIT_USAGE)
-    return Finding(check="secrets", subject=key, detail=f"{file}: for its owner alone")
+    return Finding(check="secrets", subject=key, detail=f"{file}: only its owner can access it")
 
 
 def host(config: Config, given: Iterable[str]) -> list[Finding]:
@@ -147,7 +144,7 @@ def _data_dirs(config: Config, given: Iterable[str]) -> list[Path]:
 
 
 def _disk(path: Path) -> DiskFacts:
-    """Returns the disk of a directory, or of the place where it will be made."""
+    """Returns facts about the disk that holds, or will hold, this directory."""
     there = next((place for place in (path, *path.absolute().parents) if place.exists()), Path("/"))
     found = os.statvfs(there)
     return DiskFacts(
@@ -163,9 +160,9 @@ def _disk(path: Path) -> DiskFacts:
 
 
 def sessions(config: Config, origins: Mapping[str, str], masters: Iterable[MasterFacts]) -> set[float]:
-    """What daemons ask for: this host's, as far as its configuration is a daemon's, else what the
-    masters say. A client's own default says nothing about anybody.
-    """
+    """Returns the session timeouts that daemons request: this host's, if its configuration is a
+    daemon's, and otherwise those that the masters report. A client's default says nothing about
+    daemons."""
     own = config.zookeeper.session_timeout_secs
     daemons = {key.partition(".")[0] for key, origin in origins.items() if origin != DEFAULT_ORIGIN}
     if daemons & {"master", "supervisor"} or origins.get("zookeeper.session_timeout_secs", "") not in _UNSAID:
@@ -180,7 +177,7 @@ async def zookeeper(config: ZooKeeperConfig, sessions: Collection[float]) -> lis
         if server.mode:
             findings += diagnosis.judge_limits(server, sessions)
     serving = [server.address for server in servers if server.mode]
-    return [*findings, diagnosis.judge_access(config, await _door(serving[0], config) if serving else None)]
+    return [*findings, diagnosis.judge_access(config, await _tree_access(serving[0], config) if serving else None)]
 
 
 async def _server(address: str, config: ZooKeeperConfig) -> ServerFacts:
@@ -198,11 +195,11 @@ async def _four_letters(address: str, word: str, config: ZooKeeperConfig) -> str
         return (await reader.read(-1)).decode(errors="replace")
 
 
-async def _door(address: str, config: ZooKeeperConfig) -> Door | None:
-    """None if that cannot be found out."""
+async def _tree_access(address: str, config: ZooKeeperConfig) -> TreeAccess | None:
+    """Returns None if the access cannot be determined."""
     try:
         async with _connected(address, config) as (reader, writer):
-            return await door_of(reader, writer, config.chroot)
+            return await ask_access(reader, writer, config.chroot)
     except (OSError, TimeoutError, NotUnderstood):
         return None
 
@@ -236,7 +233,7 @@ async def _client(config: Config) -> AsyncIterator[Http]:
     try:
         access = access_of(config.client)
     except TorrentdistError:
-        access = anonymously  # secrets() and certificates() have reported it
+        access = anonymously  # secrets() and certificates() report this error.
     async with Http(access=access) as http:
         yield http
 
@@ -255,14 +252,15 @@ def _judged(masters: list[MasterFacts]) -> list[Finding]:
     findings += diagnosis.judge_leader(masters)
     findings += diagnosis.judge_versions(__version__, masters)
     pictures = [m.cluster for m in masters if m.cluster is not None]
-    # One that is up to date, if there is one.
+    # Prefer a view that is up to date.
     pictures.sort(key=lambda picture: (picture.stale_secs is not None, -picture.epoch))
     return findings + (diagnosis.judge_records(pictures[0]) if pictures else [])
 
 
 async def _master(http: Http, url: str) -> MasterFacts:
     try:
-        await _get(http, url, "/v1/role", RoleView)  # the connection is there now: the next answer tells the time
+        # This opens the connection, so that the next answer measures the clock.
+        await _get(http, url, "/v1/role", RoleView)
         sent, began = time.time(), time.monotonic()
         role = await _get(http, url, "/v1/role", RoleView)
         half = (time.monotonic() - began) / 2
@@ -283,7 +281,7 @@ async def _get(http: Http, url: str, path: str, kind: type[T], **params: str) ->
 
 
 async def _ports(http: Http, config: Config, given: Iterable[str], masters: list[MasterFacts]) -> list[Finding]:
-    """Swarm ports in both directions."""
+    """Checks swarm ports in both directions."""
     targets: dict[str, tuple[str, int]] = {}
     for facts in masters:
         if facts.cluster is not None:
@@ -313,14 +311,13 @@ async def _way_back(http: Http, url: str, port: int) -> DialView | None:
     try:
         return await _get(http, url, "/v1/dial", DialView, port=str(port))
     except TorrentdistError:
-        return None  # it was heard a moment ago, so the other checks say more
+        return None  # The master answered a moment ago, so the other checks say more.
 
 
 @asynccontextmanager
 async def _own_port(config: Config, given: Iterable[str]) -> AsyncIterator[int]:
-    """The swarm port of a daemon on this host; without one, a port that is open for as long as this
-    is.
-    """
+    """Yields the swarm port of a daemon on this host or, without one, a port that is open inside
+    this block."""
     for directory in _data_dirs(config, given):
         if (address := _address(directory)) is not None:
             yield address.swarm_port
@@ -330,7 +327,7 @@ async def _own_port(config: Config, given: Iterable[str]) -> AsyncIterator[int]:
     try:
         server = await asyncio.start_server(lambda _, writer: writer.close(), listen, config.swarm.port)
     except OSError:
-        yield config.swarm.port  # somebody listens there already
+        yield config.swarm.port  # Another process already listens there.
         return
     async with server:
         yield server.sockets[0].getsockname()[1]
@@ -348,10 +345,12 @@ async def supervisor(config: Config, origins: Mapping[str, str]) -> list[Finding
             health = await _ready(http, url)
         except (Broken, TorrentdistError) as exc:
             if origins.get("client.supervisor", DEFAULT_ORIGIN) == DEFAULT_ORIGIN:
-                return [Finding(check="supervisor", subject=url, detail="none on this host, as far as is configured")]
+                return [
+                    Finding(check="supervisor", subject=url, detail="none runs on this host, and none is configured")
+                ]
             error = TorrentdistError("supervisor_unreachable", url=url, detail=cause_text(exc))
             return [diagnosis.of_error("supervisor", url, error)]
-    hint = "Look into this supervisor's log."
+    hint = "See this supervisor's log."
     failing = [
         diagnosis.failure("supervisor", url, f"{check}: {why}", hint, EXIT_UNAVAILABLE)
         for check, why in sorted(health.failing.items())
@@ -361,7 +360,7 @@ async def supervisor(config: Config, origins: Mapping[str, str]) -> list[Finding
 
 
 async def _isolation(url: str) -> list[Finding]:
-    """Nothing of a supervisor that is too old to say."""
+    """Returns nothing for a supervisor whose release is too old to answer."""
     async with Http() as http:
         try:
             answer = await asyncio.wait_for(http.get(f"{url}/v1/host/isolation"), ISOLATION_SECS)
@@ -371,11 +370,12 @@ async def _isolation(url: str) -> list[Finding]:
 
 
 async def _stuck(url: str) -> list[Finding]:
-    """Bundles that don't arrive on this host."""
+    """Returns a finding for each bundle that does not arrive on this host."""
     async with Http() as http:
         try:
             problems = await _get(http, url, "/v1/host/problems", list[HostProblem])
-        except (Broken, TorrentdistError):  # of another release: what matters is said above
+        # The supervisor belongs to another release; the findings above say what matters.
+        except (Broken, TorrentdistError):
             return []
     hint = "`torrentdist bundle show` names its holders; the fetch goes on by itself when one is back."
     return [
@@ -385,7 +385,7 @@ async def _stuck(url: str) -> list[Finding]:
 
 
 async def _ready(http: Http, url: str) -> HealthView:
-    """A daemon that isn't ready answers 503, with the same body."""
+    """Returns the daemon's health. A daemon that is not ready answers 503 with the same body."""
     try:
         response = await asyncio.wait_for(http.get(f"{url}/readyz"), PROBE_SECS)
         return msgspec.json.decode(response.content, type=HealthView)

@@ -1,9 +1,9 @@
 """Reads the output of a job's workers from the hosts that keep it, once or for as long as the job
-lives.
+exists.
 
 Always: each byte of a worker's stream on a host is returned once and in order, across rotation and
-a restart of the supervisor. A worker that moves is followed. A host that does not answer is
-reported, and asked again.
+restarts of the supervisor. A worker that moves to another host is followed. A host that does not
+answer is reported, and asked again.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from torrentdist.model.wire.job_messages import JobView, WorkerOutput
 
 STREAMS = ("stdout", "stderr")
 ASK_SECS = 1.0
-"""A host that is silent for longer is said to be so, and the others are shown."""
+"""After this long a host is reported as silent, and the output of the others is shown."""
 POLL_SECS = 2.0
 POLL_ANSWER_SECS = 3.0
 LOOK_SECS = 1.0
 AT_ONCE = 64
 LINE_BYTES = 200
-"""A first guess at how long a line is, to find the last ones."""
+"""First guess of a line's length, for finding the last lines."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,8 @@ Note = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which part of it. `last`: of each stream, so many of the last lines that a host keeps; None:
-    all.
-    """
+    """The part of the output to read. `last` is the number of last lines per stream on each host;
+    None means all."""
 
     workers: frozenset[int] | None = None
     streams: Sequence[str] = STREAMS
@@ -69,7 +68,7 @@ class _Source:
     stream: str
     offset: int = 0
     rest: bytes = b""
-    """The beginning of a line whose end has not been seen."""
+    """The beginning of a line whose end has not arrived yet."""
 
     def lines(self, data: bytes) -> list[LogLine]:
         *whole, self.rest = (self.rest + data).split(b"\n")
@@ -91,10 +90,10 @@ class _Reader:
     emit: Emit
     note: Note
     silent: set[SupervisorId] = field(default_factory=set)
-    """Hosts that were told of as not answering."""
+    """Hosts that were reported as silent."""
 
     async def kept(self, hosts: Iterable[SupervisorView]) -> list[tuple[SupervisorView, WorkerOutput]]:
-        """What these hosts keep of the job, the oldest of each worker first."""
+        """Returns the job's output on these hosts, the oldest of each worker first."""
         room = asyncio.Semaphore(AT_ONCE)
 
         async def look(host: SupervisorView) -> list[tuple[SupervisorView, WorkerOutput]]:
@@ -117,7 +116,7 @@ class _Reader:
             self.note(f"supervisor {host.id} does not answer: {detail}")
 
     async def read(self, source: _Source, follow: float = 0.0) -> bool:
-        """Hand out what comes next; False at the end of what there is."""
+        """Emits the next lines. Returns False at the end of the output."""
         path = f"/v1/host/jobs/{self.job}/{source.worker}/log"
         params = {"stream": source.stream, "offset": str(source.offset), "follow": f"{follow:g}"}
         response = await send(
@@ -132,7 +131,7 @@ class _Reader:
         return bool(response.content)
 
     async def start(self, source: _Source, output: WorkerOutput) -> None:
-        """At the beginning of what is kept, or of its last lines."""
+        """Starts at the beginning of the output, or at its last lines."""
         source.offset = output.begin
         if self.wanted.last is None:
             return
@@ -143,7 +142,8 @@ class _Reader:
             reader = _Reader(self.client, self.job, self.wanted, found.append, self.note)
             while source.offset < output.end and await reader.read(source):
                 pass
-            if begin == output.begin or len(found) > self.wanted.last:  # the first one may be half a line
+            # The first of these lines may be incomplete.
+            if begin == output.begin or len(found) > self.wanted.last:
                 break
             source.rest, ahead = b"", ahead * 8
         for line in found[max(0, len(found) - self.wanted.last) :]:
@@ -151,14 +151,14 @@ class _Reader:
 
 
 async def read_logs(client: MasterClient, name: str, wanted: Wanted, emit: Emit, note: Note) -> None:
-    """All that is kept, worker by worker, in the order of their hosts."""
+    """Emits all kept output, worker by worker, the oldest first."""
     view, fleet = await asyncio.gather(_job(client, name), client.cluster())
     reader = _Reader(client, view.id if view else JobId(name), wanted, emit, note)
     kept = await reader.kept(fleet.supervisors)
     if view is None and not kept:
         raise TorrentdistError("job_not_found", id=name)
     if not kept:
-        note("nothing of what was asked for is kept on any host that answers")
+        note("no host that answers keeps any of the requested output")
     for host, output in kept:
         source = _Source(host, output.worker, output.stream)
         try:
@@ -172,7 +172,7 @@ async def read_logs(client: MasterClient, name: str, wanted: Wanted, emit: Emit,
 
 
 async def _job(client: MasterClient, name: str) -> JobView | None:
-    """None: there is none any more; hosts may keep its output all the same."""
+    """Returns None if the job no longer exists. Hosts may still keep its output."""
     try:
         return await job_client.job(client, name)
     except TorrentdistError as error:
@@ -182,7 +182,7 @@ async def _job(client: MasterClient, name: str) -> JobView | None:
 
 
 async def follow_logs(client: MasterClient, name: str, wanted: Wanted, emit: Emit, note: Note) -> None:
-    """What is kept, and what comes, until the job is gone or has ended."""
+    """Emits the kept output and all new output, until the job is removed or has ended."""
     view = await _job(client, name)
     if view is None:
         raise TorrentdistError("job_not_found", id=name)
@@ -214,7 +214,8 @@ class _Following:
         await self._drain()
 
     async def _job_or_last(self, view: JobView | None) -> JobView | None:
-        """A cluster without a leader ends nothing."""
+        """Returns the job, or `view` if the cluster cannot say: a missing leader does not end the
+        reading."""
         try:
             return None if view is None else await _job(self._reader.client, view.id)
         except TorrentdistError as error:
@@ -230,14 +231,14 @@ class _Following:
                 if everything:
                     await self._reader.start(source, output)
             elif known.host != host:
-                known.host = host  # it was started again, at another address
+                known.host = host  # It was restarted at another address.
             task = self._tasks.get(key)
             more = output.end > self._sources[key].offset
             if (more or output.here) and (task is None or task.done()):
                 self._tasks[key] = asyncio.create_task(self._follow(self._sources[key]))
 
     async def _follow(self, source: _Source) -> None:
-        """For one poll, or for as long as there is more. The next look starts it again."""
+        """Reads once, or for as long as there is more. The next look starts it again."""
         try:
             while await self._reader.read(source, POLL_SECS):
                 pass

@@ -1,9 +1,9 @@
 """Asks a ZooKeeper server, in its own protocol and without credentials, what a stranger may do with
 our tree.
 
-Always: it opens a session of a few seconds, asks one question and ends the session. It changes
+Always: it opens a session of a few seconds, asks one question and closes the session. It changes
 nothing.
-Never: it becomes a client; code that needs more than this question uses torrentdist.cluster.
+Never: grow into a client. Code that needs more than this question uses torrentdist.cluster.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ NO_NODE, NO_AUTH = -101, -102
 GET_ACL, CLOSE = 6, -11
 SESSION_MS = 4000
 CHANGES = 0b11110
-"""Every permission but reading."""
+"""Every permission except reading."""
 MOST_BYTES = 1024 * 1024
 
 
-class Door(StrEnum):
+class TreeAccess(StrEnum):
     OPEN = "open"
-    """Anybody may change it."""
+    """Anyone may change it."""
     CLOSED = "closed"
     ABSENT = "absent"
-    """There is no such tree."""
+    """The tree does not exist."""
 
 
 class NotUnderstood(Exception):
-    """The server answers something else than a ZooKeeper would."""
+    """The server does not answer as a ZooKeeper server would."""
 
 
 @dataclass
@@ -54,33 +54,33 @@ class _Answer:
         return self.data[self.at - size : self.at].decode(errors="replace")
 
 
-async def door_of(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, path: str) -> Door:
-    """Asks for the access rights of the znode `path` on a fresh connection."""
+async def ask_access(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, path: str) -> TreeAccess:
+    """Asks for the access rights of the znode `path` over a new connection."""
     _send(writer, struct.pack(">iqiqi16sb", 0, 0, SESSION_MS, 0, 16, bytes(16), 0))
     await _receive(reader)
     name = path.encode()
     _send(writer, struct.pack(f">iii{len(name)}s", 1, GET_ACL, len(name), name))
     data = await _receive(reader)
     _send(writer, struct.pack(">ii", 2, CLOSE))
-    return door_in(data)
+    return parse_access(data)
 
 
-def door_in(data: bytes) -> Door:
+def parse_access(data: bytes) -> TreeAccess:
     answer = _Answer(data)
     answer.number("i")
     answer.number("q")
     error = answer.number("i")
     if error == NO_NODE:
-        return Door.ABSENT
+        return TreeAccess.ABSENT
     if error == NO_AUTH:
-        return Door.CLOSED
+        return TreeAccess.CLOSED
     if error:
         raise NotUnderstood(f"error {error}")
     for _ in range(answer.number("i")):
         permissions, scheme, identity = answer.number("i"), answer.text(), answer.text()
         if (scheme, identity) == ("world", "anyone") and permissions & CHANGES:
-            return Door.OPEN
-    return Door.CLOSED
+            return TreeAccess.OPEN
+    return TreeAccess.CLOSED
 
 
 def _send(writer: asyncio.StreamWriter, request: bytes) -> None:

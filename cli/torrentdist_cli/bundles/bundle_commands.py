@@ -1,4 +1,4 @@
-"""`torrentdist bundle`: what can be done with a bundle that the cluster has."""
+"""`torrentdist bundle`: the commands for bundles that the cluster has."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COMMANDS = {
     "verify": Lazy(
         "torrentdist_cli.bundles.verify_command:verify", "Compare a directory or a file with a bundle, byte by byte."
     ),
-    "prune": Lazy("torrentdist_cli.bundles.prune_command:prune", "Drop what nothing on this host needs."),
+    "prune": Lazy("torrentdist_cli.bundles.prune_command:prune", "Drop bundles that nothing on this host needs."),
 }
 
 
@@ -87,7 +87,7 @@ def pin(session: Session, id: str) -> None:
 @click.argument("id")
 @click.pass_obj
 def unpin(session: Session, id: str) -> None:
-    """Take a pin away.
+    """Remove the pin from a bundle.
 
     With -q: its id.
     """

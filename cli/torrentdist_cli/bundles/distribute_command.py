@@ -1,4 +1,4 @@
-"""`torrentdist bundle distribute`: a bundle on every host, in one command."""
+"""`torrentdist bundle distribute`: brings a bundle to every host with one command."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ def distribute(
 ) -> None:
     """Bring a bundle to every host, and watch it arrive.
 
-    Exit 10 if fewer hosts than wanted have it when the time is over. It goes on in the background.
+    Exit 10 if fewer hosts than wanted have it when time is up. The transfer continues in the
+    background.
 
     With -q: its id.
     """
@@ -75,14 +76,15 @@ def parse_labels(labels: tuple[str, ...]) -> dict[str, str]:
 
 
 def shortfall(view: DistributeView) -> str:
-    """`bundle etl-42 is on 14 of 16 hosts; missing: h3 (stuck: disk full), h9 (gone)`"""
+    """Returns a line such as `bundle etl-42 is on 14 of 16 hosts; missing: h3 (stuck: disk full),
+    h9 (gone)`."""
     named = [f"{host.supervisor} ({host.reason})" for host in view.failed[:_NAMED]]
     more = [f"and {len(view.failed) - _NAMED} more"] if len(view.failed) > _NAMED else []
     return f"bundle {view.id} is on {view.done} of {counted(view.hosts, 'host')}; missing: {', '.join(named + more)}"
 
 
 def _supervisors(text: str | None) -> list[SupervisorId]:
-    """An empty name among them is refused: without its name, all hosts would be meant."""
+    """Parses the list of names. Refuses an empty name, since no name at all means every host."""
     return [] if text is None else [supervisor_id(part.strip()) for part in text.split(",")]
 
 

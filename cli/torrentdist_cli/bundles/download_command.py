@@ -1,4 +1,4 @@
-"""`torrentdist download`: a bundle of the cluster into a directory or file of this host."""
+"""`torrentdist download`: gets a bundle of the cluster into a directory or file of this host."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def download(
 
     A bundle that is a single file becomes the file DEST.
 
-    What has arrived when it ends early is kept: the same command goes on from there.
+    If it ends early, what has arrived is kept: the same command continues from there.
 
-    --force replaces neither the current directory, a home directory or a mount point, nor a
-    directory that holds one.
+    --force never replaces the current directory, a home directory, a mount point, or a directory
+    that contains one of these.
 
     With -q: the path.
     """

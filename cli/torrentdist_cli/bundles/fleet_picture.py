@@ -1,9 +1,9 @@
-"""Shows the fleet while a bundle spreads: how many hosts have it, how fast the others are, which
-are stuck and why.
+"""Shows the fleet while a bundle spreads: how many hosts have it, how fast the others are, and
+which are stuck and why.
 
-Always: the picture fits the terminal, however many hosts there are. A summary comes first, then the
+Always: the display fits the terminal, however many hosts there are. A summary comes first, then the
 hosts that need attention, then the slowest ones.
-Never: it decides when the distribution is over.
+Never: decide when the distribution is over.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _ORDER = (
 _WORDS = {HostState.FETCHING: "in progress"}
 _STYLES = {HostState.DONE: "green", HostState.FAILED: "red", HostState.GONE: "red", HostState.STUCK: "yellow"}
 _FRAME_ROWS = 4
-"""Summary, column heads, the line about the rest, and one row that stays free."""
+"""Summary, column heads, the line about the remaining hosts, and one row that stays free."""
 _BAR_WIDTH = 20
 _NAME_WIDTH = 16
 _NAMED_IN_LINE = 3
@@ -44,7 +44,7 @@ _NAMED_IN_LINE = 3
 
 @contextmanager
 def fleet_display(session: Session) -> Iterator[Show]:
-    """What to call with every picture of the fleet."""
+    """Yields the function to call with every new view of the fleet."""
     if session.quiet:
         yield lambda fleet: None
     elif sys.stderr.isatty():
@@ -55,13 +55,15 @@ def fleet_display(session: Session) -> Iterator[Show]:
 
 
 def eta(host: HostProgress) -> float:
-    """Seconds until this host is done at its present rate; infinite while nothing arrives."""
+    """Returns the seconds until this host is done at its present rate; infinite while nothing
+    arrives."""
     left = host.size - host.done
     return 0.0 if left <= 0 and host.size else left / host.rate if host.rate > 0 else math.inf
 
 
 def summary(fleet: FleetView) -> str:
-    """`12 of 16 hosts done, 3 in progress, 1 stuck, 75% of the bytes, 1.2 GiB/s`"""
+    """Returns a line such as `12 of 16 hosts done, 3 in progress, 1 stuck, 75% of the bytes, 1.2
+    GiB/s`."""
     counts = {state: sum(host.state is state for host in fleet.hosts) for state in _ORDER}
     others = [
         f"{count} {_WORDS.get(state, state.value)}"
@@ -82,8 +84,8 @@ def summary(fleet: FleetView) -> str:
 
 
 def shown_hosts(hosts: Sequence[HostProgress], rows: int) -> list[HostProgress]:
-    """The hosts that get a row: all by name if they fit, else those in trouble, then the
-    slowest."""
+    """Returns the hosts that get a row: all hosts by name if they fit, otherwise those in trouble,
+    then the slowest."""
     if len(hosts) <= rows:
         return sorted(hosts, key=lambda host: host.supervisor)
     ranked = sorted(hosts, key=lambda host: (_ORDER.index(host.state), -eta(host), host.done, host.supervisor))
@@ -91,7 +93,7 @@ def shown_hosts(hosts: Sequence[HostProgress], rows: int) -> list[HostProgress]:
 
 
 def line(fleet: FleetView) -> str:
-    """One line for a log: the summary, and the first hosts that are in trouble."""
+    """Returns one line for a log: the summary, and the first hosts in trouble."""
     trouble = [host for host in shown_hosts(fleet.hosts, 0 if not fleet.hosts else len(fleet.hosts)) if _stands(host)]
     named = [f"{host.supervisor} {host.state.value} ({host.reason or 'no reason given'})" for host in trouble]
     more = [f"and {len(named) - _NAMED_IN_LINE} more"] if len(named) > _NAMED_IN_LINE else []
@@ -99,7 +101,7 @@ def line(fleet: FleetView) -> str:
 
 
 def cells(host: HostProgress) -> dict[str, str]:
-    """A host's row, by column."""
+    """Returns the cells of a host's row, by column."""
     done = host.state is HostState.DONE
     share = 1.0 if done else host.done / host.size if host.size else 0.0
     filled = math.floor(share * _BAR_WIDTH)
@@ -122,8 +124,8 @@ def _stands(host: HostProgress) -> bool:
 
 
 def picture(fleet: FleetView, height: int, width: int) -> Any:
-    """The fleet as rich draws it, at most `height` rows high; a narrow terminal gets fewer
-    columns."""
+    """Returns the fleet as a rich renderable, at most `height` rows high. A narrow terminal gets
+    fewer columns."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
@@ -145,7 +147,7 @@ def picture(fleet: FleetView, height: int, width: int) -> Any:
 
 
 def _headers(width: int) -> tuple[str, ...]:
-    """The columns that there is room for; what is wrong with a host is always shown."""
+    """Returns the columns that fit. The problem of a host is always shown."""
     if width >= 100:
         return ("HOST", "STATE", "", "DONE", "RATE", "LEFT", "FROM", "WHY")
     return ("HOST", "STATE", "DONE", "RATE", "LEFT", "WHY") if width >= 70 else ("HOST", "STATE", "DONE", "WHY")

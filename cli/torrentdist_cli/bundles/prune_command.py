@@ -1,6 +1,5 @@
-"""`torrentdist bundle prune`: room on this host, made by its supervisor, or in the whole cluster,
-by the leader.
-"""
+"""`torrentdist bundle prune`: frees disk space on this host, or removes unused bundles from the
+whole cluster."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ _WHY = {
     "used_lately": "it was used more recently than --older-than",
 }
 _SECS = 60.0
-"""Files of many bundles are deleted before the answer comes."""
+"""Deleting the files of many bundles precedes the answer."""
 
 
 @click.command(cls=Command)
@@ -38,13 +37,13 @@ _SECS = 60.0
 @click.option("--dry-run", is_flag=True, help="Say what would go, and keep it.")
 @click.pass_obj
 def prune(session: Session, older_than: float, cluster: bool, dry_run: bool) -> None:
-    """Drop what nothing on this host needs.
+    """Drop bundles that nothing on this host needs.
 
-    What is assigned, pinned, in use or the last copy stays, and the answer says why. With
+    Bundles that are assigned, pinned, in use or the last copy stay, and the answer says why. With
     --cluster: remove every bundle that is not pinned, not distributed to a host, and needed by no
-    job that lives, as `bundle rm` does.
+    live job, as `bundle rm` does.
 
-    With -q: the number of bytes that are free now.
+    With -q: the number of bytes freed.
     """
     if cluster:
         _prune_cluster(session, older_than, dry_run)
@@ -56,7 +55,7 @@ def prune(session: Session, older_than: float, cluster: bool, dry_run: bool) -> 
 
 
 def _stays(view: PruneView) -> list[str]:
-    """`etl-42 stays: it is pinned; it was used lately`"""
+    """Returns lines such as `etl-42 stays: it is pinned; it was used lately`."""
     return [
         f"{', '.join(kept.ids) or kept.digest} stays: {'; '.join(_WHY.get(why, why) for why in kept.reasons)}"
         for kept in view.stays

@@ -1,4 +1,4 @@
-"""`torrentdist upload`: a directory or a file becomes a bundle of the cluster."""
+"""`torrentdist upload`: makes a directory or a file a bundle of the cluster."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from torrentdist_cli.frame.units import DURATION, duration, size
 def upload(session: Session, path: Path, id: str | None, min_replicas: int | None, timeout: float) -> None:
     """Put a directory or a file into the cluster as a bundle.
 
-    Exit 10 if fewer masters than wanted hold it when the time is over; the masters go on among
+    Exit 10 if fewer masters than wanted hold it when time is up; the masters continue among
     themselves.
 
     With -q: the bundle's id.
@@ -60,7 +60,7 @@ async def _upload(
 
 
 async def _missing(client: MasterClient, name: BundleId) -> list[MasterId]:
-    """The live masters that do not hold the bundle; none if they can't be asked now."""
+    """Returns the live masters that do not hold the bundle; none if they cannot be asked now."""
     try:
         cluster = await client.cluster()
         holders = (await client.bundle(name)).holders
@@ -70,7 +70,7 @@ async def _missing(client: MasterClient, name: BundleId) -> list[MasterId]:
 
 
 def shortfall(view: UploadView, missing: list[MasterId]) -> str:
-    """`bundle etl-42 has 1 of 3 replicas; missing on: m2, m3`"""
+    """Returns a line such as `bundle etl-42 has 1 of 3 replicas; missing on: m2, m3`."""
     where = f"missing on: {', '.join(missing)}" if missing else "no other master is up"
     return f"bundle {view.id} has {view.replicas} of {counted(view.min_replicas, 'replica')}; {where}"
 

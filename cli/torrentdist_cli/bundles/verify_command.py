@@ -1,4 +1,4 @@
-"""`torrentdist bundle verify`: is what lies here really that bundle?"""
+"""`torrentdist bundle verify`: compares local files with a bundle."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class DamagedPath(msgspec.Struct, frozen=True):
 
 
 class VerifyView(msgspec.Struct, frozen=True):
-    """`bundle verify`"""
+    """The result of `bundle verify`."""
 
     id: BundleId
     digest: Digest
@@ -39,7 +39,7 @@ class VerifyView(msgspec.Struct, frozen=True):
 
 
 class _Stopped(Exception):
-    """Ends the reading thread once nobody waits for its result any more."""
+    """Ends the reading thread once its result is no longer wanted."""
 
 
 @click.command(cls=Command)
@@ -51,7 +51,7 @@ def verify(session: Session, id: str, path: Path) -> None:
 
     Exit 7 if anything differs.
 
-    With -q: the paths that do.
+    With -q: the paths that differ.
     """
     name = bundle_id(id)
     if not os.path.lexists(path):

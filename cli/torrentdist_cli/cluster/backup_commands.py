@@ -1,6 +1,5 @@
-"""`torrentdist ha init`, `backup` and `restore`: the cluster's records made, taken outside of
-ZooKeeper, and back.
-"""
+"""`torrentdist ha init`, `backup` and `restore`: create the cluster's records, save them outside
+ZooKeeper, and bring them back."""
 
 from __future__ import annotations
 
@@ -34,9 +33,9 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 def backup(session: Session, file: Path) -> None:
     """Write every record of the cluster into a file.
 
-    That is bundles, replicas, assignments, jobs, epoch and history, as any master reads them. The
-    bundles' bytes are not in it; they are on the masters' disks. FILE is replaced whole, and only
-    its owner can read it: who has it can announce in the cluster's swarms.
+    These are bundles, replicas, assignments, jobs, epoch and history, as any master reads them. The
+    bundles' bytes are not included; they are on the masters' disks. FILE is replaced as a whole,
+    and only its owner can read it, because its content allows announcing in the cluster's swarms.
 
     With -q: the path of FILE.
     """
@@ -67,9 +66,9 @@ def backup(session: Session, file: Path) -> None:
 def restore(ctx: click.Context, file: Path) -> None:
     """Bring a backup's records back into an empty ZooKeeper.
 
-    Exits 9 if there are records that FILE doesn't have. Takes the --config of a daemon: it talks to
-    ZooKeeper itself. Daemons may run meanwhile: they come back by themselves, and a bundle that is
-    on a master's disk is not fetched again.
+    Exits 9 if there are records that are not in FILE. Takes the --config of a daemon: it talks to
+    ZooKeeper itself. Daemons may keep running: they return by themselves, and a bundle that is on a
+    master's disk is not fetched again.
 
     With -q: the epoch.
     """
@@ -94,10 +93,10 @@ def restore(ctx: click.Context, file: Path) -> None:
 def init(ctx: click.Context) -> None:
     """Found a cluster in ZooKeeper, once.
 
-    Daemons wait until there is a cluster, and never found one themselves: where a tree is empty
-    because it was lost, `ha restore` brings the cluster back. Exits 0 also if there is a cluster
-    already, and changes nothing then; exits 9 if there are records of a cluster without its
-    /cluster. Takes the --config of a daemon: it talks to ZooKeeper itself.
+    Daemons wait until there is a cluster, and never found one themselves: if a tree is empty
+    because it was lost, `ha restore` brings the cluster back. If there is a cluster already, exits
+    0 and changes nothing; exits 9 if there are records of a cluster without its /cluster. Takes the
+    --config of a daemon: it talks to ZooKeeper itself.
 
     With -q: the id of the cluster.
     """
@@ -111,7 +110,8 @@ def _session_of(ctx: click.Context) -> Session:
 
 
 def _config_of(ctx: click.Context) -> Config:
-    """A guessed ZooKeeper could be the wrong one."""
+    """Returns the configuration of --config, which is required: the default could name a different
+    ensemble."""
     session = _session_of(ctx)
     if session.config_file is None:
         raise click.UsageError(f"{ctx.info_name} with --config FILE of a daemon: it says which ZooKeeper is meant", ctx)
@@ -119,7 +119,7 @@ def _config_of(ctx: click.Context) -> Config:
 
 
 async def _call(config: Config, name: str, *arguments: object) -> Any:
-    # By name: what only servers need is imported only where it is used.
+    # Imported by name, because the server packages are needed only here.
     try:
         work = getattr(import_module("torrentdist.master.restore"), name)
     except ModuleNotFoundError as exc:

@@ -1,4 +1,4 @@
-"""`torrentdist cluster`: the whole cluster at a glance."""
+"""`torrentdist cluster`: an overview of the whole cluster."""
 
 from __future__ import annotations
 

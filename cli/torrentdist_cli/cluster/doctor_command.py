@@ -1,4 +1,4 @@
-"""`torrentdist doctor`: what is wrong with this host or its cluster, in a minute at most."""
+"""`torrentdist doctor`: finds what is wrong with this host or its cluster, within a minute."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def doctor(session: Session) -> int:
     """Say what is wrong with this host or its cluster.
 
     It changes nothing, and is done within a minute. It checks the configuration, the modes of
-    secrets, open files, disk, ZooKeeper with its limits and timeouts, ACLs, every master, the links
-    between them, clocks, versions, the leader, bundles, swarm ports in both directions and the
-    supervisor. With a daemon's --config it looks at what that daemon needs as well.
+    secret files, open files, disk, ZooKeeper with its limits and timeouts, ACLs, every master, the
+    links between them, clocks, versions, the leader, bundles, swarm ports in both directions and
+    the supervisor. With a daemon's --config it also checks what that daemon needs.
 
     Exits with the code of the first failing check, which is the likeliest cause; warnings exit 0.
 
@@ -50,6 +50,6 @@ def _table(view: DoctorView) -> str:
 
 
 def _hints(findings: Sequence[Finding]) -> list[str]:
-    """Each once, the failures' first."""
+    """Returns each hint once, those of failures first."""
     ordered = sorted((f for f in findings if f.hint), key=lambda f: f.verdict is not Verdict.FAIL)
     return list(dict.fromkeys(f"hint: {f.check}: {f.hint}" for f in ordered))

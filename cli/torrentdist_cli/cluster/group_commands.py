@@ -1,6 +1,5 @@
-"""`torrentdist group`: resource groups as an administrator sees and changes them, in ZooKeeper
-itself.
-"""
+"""`torrentdist group`: lets an administrator see and change resource groups, directly in
+ZooKeeper."""
 
 from __future__ import annotations
 
@@ -23,7 +22,8 @@ from torrentdist_cli.frame.rendering import facts, grid, show, show_all
 def group() -> None:
     """Resource groups: see them, add and remove resources.
 
-    These commands talk to the ZooKeeper of [zookeeper] in the configuration; no master is needed.
+    These commands talk directly to the ZooKeeper that [zookeeper] of the configuration names; no
+    master is needed.
     """
 
 
@@ -42,9 +42,9 @@ def ls(session: Session) -> None:
 @click.argument("name", metavar="GROUP")
 @click.pass_obj
 def show_group(session: Session, name: str) -> None:
-    """Show a group: its members, who coordinates, and who is to have which resource.
+    """Show a group: its members, its coordinator, and which member each resource is assigned to.
 
-    With -q: the resources that nobody is to have.
+    With -q: the resources that are assigned to no member.
     """
     view: GroupView = _ask(session, lambda admin, zk: admin.show_group(zk, name), "looked")
     show(session, view, value="\n".join(view.unassigned), table=lambda: _group_table(view))
@@ -55,10 +55,9 @@ def show_group(session: Session, name: str) -> None:
 @click.argument("resources", metavar="RESOURCE...", nargs=-1, required=True)
 @click.pass_obj
 def add(session: Session, name: str, resources: tuple[str, ...]) -> None:
-    """Add resources to a group, which is made if there is none. What is there already is left as it
-    is.
+    """Add resources to a group, which is created if needed. Existing resources stay as they are.
 
-    With -q: what was added.
+    With -q: the resources that were added.
     """
 
     async def work(admin: Any, zk: Any) -> list[str]:
@@ -72,11 +71,12 @@ def add(session: Session, name: str, resources: tuple[str, ...]) -> None:
 @click.argument("resources", metavar="RESOURCE...", nargs=-1, required=True)
 @click.pass_obj
 def rm(session: Session, name: str, resources: tuple[str, ...]) -> None:
-    """Remove resources from a group; exit 3 at the first that it doesn't have.
+    """Remove resources from a group; exit 3 at the first resource that it does not have.
 
-    Who works on one goes on until the next rebalancing, and until then nobody else gets it.
+    A member that works on one continues until the next rebalancing. Until then no other member gets
+    it.
 
-    With -q: what was removed.
+    With -q: the resources that were removed.
     """
 
     async def work(admin: Any, zk: Any) -> list[str]:
@@ -88,7 +88,7 @@ def rm(session: Session, name: str, resources: tuple[str, ...]) -> None:
 
 
 def _ask(session: Session, work: Callable[[Any, Any], Awaitable[Any]], how: str = "connected") -> Any:
-    # By name: what only servers need is imported only where it is used.
+    # Imported by name, because the server packages are needed only here.
     try:
         admin = import_module("torrentdist.cluster.rebalance.group_administration")
         configure_logs = import_module("torrentdist.host.process.logs").configure_logs

@@ -1,4 +1,4 @@
-"""`torrentdist ha`: who leads, who could, who did, and who shall."""
+"""`torrentdist ha`: shows and changes which master leads."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ def ha() -> None:
 def leader(session: Session) -> None:
     """Show the leader; exit 5 while an election is in progress.
 
-    While ZooKeeper is away, the last leader is shown, and said to be that (in JSON: stale_secs).
+    While ZooKeeper is away, the last known leader is shown and marked as such (in JSON:
+    stale_secs).
 
     With -q: the id of the leader.
     """
@@ -56,7 +57,8 @@ def leader(session: Session) -> None:
 @ha.command(cls=Command)
 @click.pass_obj
 def roles(session: Session) -> None:
-    """Show every master in its own words: state, epoch, bundles that it lacks, version.
+    """Show what every master says about itself: state, epoch, number of bundles that it lacks,
+    version.
 
     With -q: their ids.
     """
@@ -68,9 +70,9 @@ def roles(session: Session) -> None:
 @click.option("-n", "count", type=click.IntRange(1, 1000), default=10, show_default=True, help="How many.")
 @click.pass_obj
 def failovers(session: Session, count: int) -> None:
-    """Show the last changes of leader and their reasons, the newest first.
+    """Show the last changes of leader and their reasons, newest first.
 
-    With -q: the ids of those who led.
+    With -q: the ids of the leaders.
     """
     views = _ask(session, lambda client: client.failovers(count))
     show_all(session, views, value=lambda view: view.current, table=lambda: _failovers_table(views))
@@ -80,8 +82,7 @@ def failovers(session: Session, count: int) -> None:
 @click.argument("master")
 @click.pass_obj
 def transfer(session: Session, master: str) -> None:
-    """Hand the leadership to MASTER; exit 3 if there is none of that id, 5 if it is not ready to
-    lead.
+    """Hand leadership to MASTER; exit 3 if there is no such master, 5 if it is not ready to lead.
 
     With -q: the id of the leader.
     """

@@ -1,4 +1,4 @@
-"""`torrentdist report`: what the daemons' events say, as tables and one page, made by Spark."""
+"""`torrentdist report`: turns the daemons' events into tables and a page, with Spark."""
 
 from __future__ import annotations
 
@@ -54,13 +54,14 @@ def report(
     """Show what is not everywhere, what failed and what is slow, as a page and Parquet tables.
 
     EVENTS is what daemons write below their data_dir: a directory, a pattern such as
-    '/var/lib/torrentdist/*/events', or any URI that Spark reads. Directories are searched whole,
-    for *.jsonl, compressed or not. On this host, files that daemons still write to are read too.
+    '/var/lib/torrentdist/*/events', or any URI that Spark reads. Directories are searched
+    recursively for *.jsonl, compressed or not. On this host, files that daemons are still writing
+    are read too.
 
-    The page OUT/report.html needs nothing else; OUT/tables holds all rows. OUT must be empty or an
+    The page OUT/report.html is self-contained; OUT/tables holds all rows. OUT must be empty or an
     earlier report, which is replaced; other files are never deleted. With a cluster as
-    --spark-master, its executors must share OUT. --follow keeps what it has read in OUT, and goes
-    on there when it is run again.
+    --spark-master, its executors must share OUT. --follow keeps what it has read in OUT, and
+    continues there when it is run again.
 
     With -q: the path of the page.
     """
@@ -94,8 +95,8 @@ def report(
 
 @contextlib.contextmanager
 def _until_signal() -> Iterator[threading.Event]:
-    """Set by the first Ctrl-C or SIGTERM, which is how --follow ends; the second one ends the
-    process at once."""
+    """Yields an event that the first Ctrl-C or SIGTERM sets, which is how --follow ends. The second
+    signal ends the process at once."""
     stopping = threading.Event()
 
     def on_signal(number: int, frame: object) -> None:
@@ -104,7 +105,7 @@ def _until_signal() -> Iterator[threading.Event]:
         stopping.set()
         say("stopping; once more to stop at once")
 
-    # Spark's own handler for Ctrl-C would end the batch that runs with a stack trace.
+    # Spark's own handler for Ctrl-C would end the running batch with a stack trace.
     before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield stopping
@@ -140,6 +141,6 @@ def _settings(pairs: tuple[str, ...]) -> Mapping[str, str]:
 
 
 def _refuse_foreign_progress(out: Path, *, follow: bool) -> None:
-    """What --follow has gathered would be mixed with, or hidden by, a report of other events."""
+    """Refuses an OUT that mixes --follow's collected data with a report of other events."""
     if not follow and (out / "checkpoint").is_dir():
         raise TorrentdistError("usage", detail=f"{out} belongs to a report that is followed: choose another --out")

@@ -1,4 +1,4 @@
-"""`torrentdist config`: the configuration as it holds, and where each value comes from."""
+"""`torrentdist config`: shows the effective configuration, and where each value comes from."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def config() -> None:
 @click.argument("key", required=False)
 @click.pass_obj
 def show_config(session: Session, key: str | None, origin: bool) -> None:
-    """Show the configuration as it holds here and now, or the value of one KEY.
+    """Show the effective configuration, or the value of one KEY.
 
     With -q: the keys that are not at their defaults; with KEY, its value.
     """

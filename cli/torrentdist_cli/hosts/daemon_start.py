@@ -1,6 +1,5 @@
-"""What `master --config` and `supervisor --config` have in common: can this installation run a
-daemon at all?
-"""
+"""Starts a daemon for `master --config` and `supervisor --config`, if this installation can run
+one."""
 
 from __future__ import annotations
 
@@ -19,7 +18,8 @@ from torrentdist_cli.frame.terminal import say
 
 
 def entry_of(module: str) -> Callable[..., None]:
-    """`run` of a daemon's module; `missing_dependency` if what servers need is not installed."""
+    """Returns `run` of a daemon's module. Raises `missing_dependency` if the server packages are
+    not installed."""
     try:
         return cast(Callable[..., None], import_module(module).run)
     except ModuleNotFoundError as exc:
@@ -30,9 +30,8 @@ def entry_of(module: str) -> Callable[..., None]:
 
 
 def start(ctx: click.Context, role: str, **options: Any) -> None:
-    """Run the daemon of this role with the configuration as it was given; a daemon never starts by
-    what lies about.
-    """
+    """Runs the daemon of this role. Requires an explicit configuration: a daemon never starts with
+    a file that happens to be found."""
     session = ctx.ensure_object(Session)
     if session.config_file is None:
         raise click.UsageError("a daemon is started with --config FILE", ctx)
@@ -44,9 +43,8 @@ def start(ctx: click.Context, role: str, **options: Any) -> None:
 
 
 def _require_role(file: Path, role: str, origins: Mapping[str, str]) -> None:
-    """`role_missing` where neither the file nor a variable is about this role, as with a client's
-    file.
-    """
+    """Raises `role_missing` if neither the file nor a variable configures this role, as with a
+    client's file."""
     import tomllib
 
     named = role in tomllib.loads(file.read_text(encoding="utf-8"))

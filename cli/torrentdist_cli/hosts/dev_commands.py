@@ -1,4 +1,4 @@
-"""`torrentdist dev`: a whole cluster on this machine."""
+"""`torrentdist dev`: runs a whole cluster on this machine."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _DIR = click.option(
 
 @click.group(cls=Group)
 def dev() -> None:
-    """A whole cluster on this machine, to try things and to test."""
+    """A whole cluster on this machine, for trials and tests."""
 
 
 @dev.command(cls=Command)
@@ -110,8 +110,8 @@ def status(session: Session, directory: Path | None) -> None:
 @_DIR
 @click.pass_obj
 def down(session: Session, directory: Path | None) -> None:
-    """Stop what `dev up` started, and nothing else. The data stays. With -q: how many processes
-    were stopped."""
+    """Stop what `dev up` started, and nothing else. The data stays. With -q: the number of
+    processes stopped."""
     directory = (directory or default_dir()).absolute()
     stopped = stop(directory)
     show(

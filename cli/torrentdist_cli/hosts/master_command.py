@@ -1,4 +1,4 @@
-"""`torrentdist master`: the master daemon."""
+"""`torrentdist master`: runs the master daemon."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`torrentdist supervisor`: the supervisor daemon, and the list of all supervisors."""
+"""`torrentdist supervisor`: the supervisor daemon, and commands about all supervisors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.group(cls=Group, invoke_without_command=True)
 @click.pass_context
 def supervisor(ctx: click.Context) -> None:
-    """Run this host's supervisor, or list them all.
+    """Run this host's supervisor, or list all supervisors.
 
     `torrentdist supervisor --config FILE` runs the daemon, in the foreground, until SIGTERM or
     Ctrl-C.
@@ -53,7 +53,7 @@ def ls(session: Session) -> None:
 @click.argument("id")
 @click.pass_obj
 def drain(session: Session, id: str) -> None:
-    """Place nothing there any more, and move its workers away. Its bundles stay.
+    """Assign no more workers to a supervisor, and move its workers away. Its bundles stay.
 
     With -q: its id.
     """
@@ -66,7 +66,7 @@ def drain(session: Session, id: str) -> None:
 @click.argument("id")
 @click.pass_obj
 def undrain(session: Session, id: str) -> None:
-    """Let workers be placed there again.
+    """Assign workers to a drained supervisor again.
 
     With -q: its id.
     """

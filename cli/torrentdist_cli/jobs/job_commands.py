@@ -1,4 +1,4 @@
-"""`torrentdist job`: submit jobs, see what they do, steer and kill them."""
+"""`torrentdist job`: submits, shows, steers and kills jobs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ COMMANDS = {
         "torrentdist_cli.jobs.job_submit_command:submit",
         "Submit a directory with a job.toml, or a bundle that has one.",
     ),
-    "logs": Lazy("torrentdist_cli.jobs.job_logs_command:logs", "Print what its workers print, wherever they run."),
+    "logs": Lazy("torrentdist_cli.jobs.job_logs_command:logs", "Print what a job's workers write, wherever they run."),
 }
 
 
@@ -74,7 +74,7 @@ def activate(session: Session, name: str) -> None:
 @click.argument("name")
 @click.pass_obj
 def deactivate(session: Session, name: str) -> None:
-    """Stop the workers with grace, and keep their places.
+    """Stop the workers gracefully, and keep their places.
 
     With -q: the job's id.
     """
@@ -87,7 +87,7 @@ def deactivate(session: Session, name: str) -> None:
 @click.option("--workers", type=click.IntRange(min=1), help="The new number of workers.")
 @click.pass_obj
 def rebalance(session: Session, name: str, wait: float, workers: int | None) -> None:
-    """Spread the workers evenly anew, maybe in another number.
+    """Spread the workers evenly again, and change their number if wanted.
 
     With -q: the job's id.
     """
@@ -103,7 +103,7 @@ def rebalance(session: Session, name: str, wait: float, workers: int | None) -> 
 @click.option("-w", "--wait", type=DURATION, help="The delay before it is removed; as job.toml says if not given.")
 @click.pass_obj
 def kill(session: Session, name: str, wait: float | None) -> None:
-    """Deactivate it now, and remove it after a delay.
+    """Deactivate the job now, and remove it after a delay.
 
     With -q: the job's id.
     """

@@ -1,4 +1,4 @@
-"""`torrentdist job logs`: what a job's workers print, wherever they run."""
+"""`torrentdist job logs`: prints what a job's workers write, wherever they run."""
 
 from __future__ import annotations
 
@@ -27,10 +27,9 @@ from torrentdist_cli.frame.terminal import put_data, put_output, say
 def logs(
     session: Session, name: str, follow: bool, workers: tuple[int, ...], stream: str | None, lines: int | None
 ) -> None:
-    """Print what its workers print, wherever they run.
+    """Print what a job's workers write, wherever they run.
 
-    A line begins with its worker's number, unless there is one worker to be read only. With -q: the
-    lines alone.
+    A line begins with its worker's number, unless only one worker is read. With -q: only the lines.
     """
     job = job_id(name)
     wanted = Wanted(frozenset(workers) if workers else None, (stream,) if stream else STREAMS, lines)

@@ -1,4 +1,4 @@
-"""`torrentdist job submit`: uploads a directory if need be, and has the leader make a job of it."""
+"""`torrentdist job submit`: uploads a directory if needed, and creates a job from it."""
 
 from __future__ import annotations
 

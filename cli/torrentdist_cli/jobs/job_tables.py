@@ -1,7 +1,7 @@
-"""How jobs look on a terminal: the list of all, the page of one, and the facts after a change.
+"""How jobs look on a terminal: the list of jobs, the page of one job, and the facts after a change.
 
 Always: a value that no supervisor has reported yet is shown as unknown, not as zero.
-Never: it asks a master.
+Never: ask a master.
 """
 
 from __future__ import annotations
@@ -18,14 +18,13 @@ UNKNOWN = "?"
 
 
 def show_changed(session: Session, view: JobView) -> None:
-    """Shows a job that was just changed. Its workers follow soon, so `job show` tells of each of
-    them.
-    """
+    """Shows a job that was just changed, without its workers. They change a little later, and `job
+    show` lists them."""
     show(session, view, value=view.id, table=lambda: facts(job_facts(view)))
 
 
 def _running(view: JobView) -> str:
-    """Returns how many workers run, as `2/3`, or `?/3` until every worker is known."""
+    """Returns the number of running workers, as `2/3`, or `?/3` until every worker is known."""
     states = [worker.state for worker in view.workers]
     return f"{UNKNOWN if None in states else states.count(WorkerState.RUNNING)}/{view.wanted}"
 

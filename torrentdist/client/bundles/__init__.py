@@ -1,1 +1,1 @@
-"""Bundles from the client's side: upload, download, distribute."""
+"""A client's operations on bundles: upload, download, distribute."""

@@ -1,8 +1,8 @@
-"""Uploads a bundle's bytes to the leader over HTTP, for a process that no master can connect to.
+"""Uploads a bundle's bytes to the leader over HTTP, for a process to which no master can connect.
 
-Always: the leader's offset decides where to go on, also after another leader has taken over. A file
-that changed since it was hashed ends the upload.
-Never: more than one chunk is in memory.
+Always: the leader's offset decides where to continue, even after another leader has taken over. A
+file that has changed since it was hashed ends the upload.
+Never: hold more than one chunk in memory.
 """
 
 from __future__ import annotations
@@ -19,15 +19,14 @@ from torrentdist.model.wire.bundle_messages import BundleView
 
 CHUNK_BYTES = 4 * 1024 * 1024
 MAX_STEPS_BACK = 100
-"""More failovers than happen during one upload. Beyond it, the two sides will never agree."""
+"""More failovers than happen during one upload. After that, the two sides will never agree."""
 
 
 async def send_content(
     client: MasterClient, meta: Metafile, path: Path, progress: Callable[[int], None] = lambda offset: None
 ) -> BundleView:
-    """Sends what the leader lacks of the open upload of `meta`, and finishes it. The content lies
-    at `path`.
-    """
+    """Sends the missing part of the open upload of `meta`, and finishes the upload. The content is
+    at `path`."""
     steps_back = 0
     while True:
         offset = await client.upload_offset(meta.digest)
@@ -42,14 +41,14 @@ async def send_content(
         try:
             return await client.finish_upload(meta.digest)
         except TorrentdistError as error:
-            # A leader that has just taken over has less than the one before.
+            # A leader that has just taken over may have less than its predecessor.
             steps_back += 1
             if error.code != "invalid_request" or "offset" not in error.extra or steps_back > MAX_STEPS_BACK:
                 raise
 
 
 def read_chunk(meta: Metafile, path: Path, offset: int, length: int = CHUNK_BYTES) -> bytes:
-    """Returns bytes from `offset` on, with all files joined in the metafile's order."""
+    """Returns bytes from `offset` on, treating all files as joined in the metafile's order."""
     parts: list[bytes] = []
     start = 0
     for file in meta.files:

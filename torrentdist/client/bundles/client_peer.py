@@ -1,9 +1,9 @@
-"""Makes this process a peer for as long as one command needs it: an engine, and an agent that
+"""Makes this process a peer for the duration of one command: an engine, and an agent that
 announces.
 
-Always: connections are accepted only from addresses that a master named. However the command ends,
-the masters are told and the engine is closed.
-Never: it knows what is transferred, or why.
+Always: only addresses that a master named may connect. However the command ends, the masters are
+informed and the engine is closed.
+Never: know what is transferred, or why.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from torrentdist.swarm.engine.session_settings import engine_config
 from torrentdist.swarm.swarm_picture import SwarmPicture
 
 ANNOUNCE_SECS = 0.5
-"""Longest wait for masters to answer an announce. Live ones answer within milliseconds."""
+"""Longest wait for masters to answer an announce. Live masters answer within milliseconds."""
 OFFER_SECS = 10.0
 
 
@@ -52,7 +52,7 @@ class ClientPeer:
         self.agent = SwarmAgent(peer, access, self._on_picture)
 
     async def announce(self) -> None:
-        """Announces to all masters, and waits ANNOUNCE_SECS for them at most."""
+        """Announces to all masters, and waits at most ANNOUNCE_SECS for their answers."""
         telling = asyncio.create_task(self.agent.announce())
         try:
             await asyncio.wait({telling}, timeout=ANNOUNCE_SECS)
@@ -62,15 +62,13 @@ class ClientPeer:
                 await telling
 
     async def find_peers(self, meta: Metafile) -> list[PeerAddress]:
-        """Returns the peers of the swarm. A transfer that is given them when it begins loses no
-        time.
-        """
+        """Returns the peers of the swarm. A transfer that starts with its peers loses no time."""
         self._ahead[meta.digest] = SwarmEntry(digest=meta.digest, complete=False, size=meta.size)
         await self.announce()
         return self.peers(meta.digest)
 
     def fetch(self, meta: Metafile, home: Path, peers: list[PeerAddress]) -> Transfer:
-        """Begins a download, by the masters' plan if many hosts fetch at the same time."""
+        """Starts a download, by the masters' plan if many hosts fetch at the same time."""
         swarm = self.agent.picture.swarms.get(meta.digest)
         transfer = self.engine.fetch(meta, home, peers, swarm.place if swarm else None)
         self.agent.poke()
@@ -102,7 +100,7 @@ class ClientPeer:
                 offer.add_done_callback(lambda _, digest=digest: self._offers.pop(digest))  # type: ignore[misc]
 
     async def _offer(self, meta: Metafile) -> None:
-        """Gives the metafile to all masters, since at least one of them cannot get it elsewhere."""
+        """Sends the metafile to all masters, since at least one of them cannot get it elsewhere."""
         request = Request("PUT", f"/v1/metafiles/{meta.digest}", content=meta.raw, timeout=OFFER_SECS)
         await asyncio.gather(*(self._put(url, request) for url in self._client.masters))
 
@@ -121,7 +119,7 @@ class ClientPeer:
 async def client_peer(client: MasterClient, swarm: SwarmConfig) -> AsyncIterator[ClientPeer]:
     engine = Engine(engine_config(swarm, listen_host(client.masters)))
     await engine.start()
-    # No address is admitted until a master has named one.
+    # Admit no address until a master has named one.
     engine.allow(())
     peer = ClientPeer(client, engine)
     announcing = asyncio.create_task(peer.agent.run(), name="announce")
@@ -134,9 +132,8 @@ async def client_peer(client: MasterClient, swarm: SwarmConfig) -> AsyncIterator
 
 
 def listen_host(masters: list[str]) -> str:
-    """Returns the address to listen on: loopback if all masters are there, so a local cluster opens
-    no port outside.
-    """
+    """Returns the address to listen on. It is loopback if all masters are there, so that a local
+    cluster opens no port to the outside."""
     return "127.0.0.1" if all(_is_loopback(urlsplit(url).hostname or "") for url in masters) else "0.0.0.0"
 
 
@@ -149,8 +146,8 @@ def _is_loopback(host: str) -> bool:
 
 @contextmanager
 def seeding_home(meta: Metafile, path: Path) -> Iterator[Path]:
-    """Makes a directory as the engine needs it, whose content links to `path`. It blocks
-    shortly."""
+    """Creates a directory in the engine's layout, whose content is a link to `path`. Blocks
+    briefly."""
     home = Path(tempfile.mkdtemp(prefix="torrentdist-"))
     try:
         real = os.path.realpath(path)

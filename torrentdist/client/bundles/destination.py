@@ -1,10 +1,9 @@
-"""The place where a download goes: a part directory beside DEST while it arrives, and DEST itself
-once it is whole.
+"""Where a download goes: into a part directory next to DEST while it arrives, and to DEST once it
+is complete.
 
-Always: DEST appears complete and synced, by one rename, or not at all. What others put there stays
-unless the user allowed replacing it. A part directory belongs to one process at a time, and the
-next process resumes it.
-Always: everything here blocks, so callers use threads.
+Always: DEST appears complete and synced, by one rename, or not at all. Files of others stay unless
+the user allowed replacing them. A part directory belongs to one process at a time, and the next
+process resumes it. All functions block: call them in threads.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ from torrentdist.model.wire.swarm_messages import PeerAddress
 
 PART_SUFFIX = ".torrentdist-part"
 _LONGEST_NAME = 200
-"""A longer DEST is shortened in the part's name, which has to fit into 255 bytes too."""
+"""A longer DEST is shortened in the part directory's name, which must fit into 255 bytes too."""
 
 
 class Memo(msgspec.Struct, frozen=True, kw_only=True):
-    """What a part directory belongs to, and who had the bundle when last heard of."""
+    """What a part directory belongs to, and which peers last had the bundle."""
 
     bundle: BundleId
     digest: Digest
@@ -42,7 +41,7 @@ class Memo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PartDirectory(msgspec.Struct, frozen=True):
-    """`home` is laid out as the engine wants it: content/<path of each file>."""
+    """A part directory. `home` has the engine's layout: content/<path of each file>."""
 
     home: Path
 
@@ -66,9 +65,8 @@ class PartDirectory(msgspec.Struct, frozen=True):
         _write(self.home / "memo", msgspec.json.encode(memo))
 
     def begin(self, bundle_id: BundleId, meta: Metafile) -> list[PeerAddress]:
-        """Make it ready for `meta`; what is there of other content goes. The peers known from an
-        earlier try.
-        """
+        """Prepares the directory for `meta`, and deletes content of other bundles. Returns the
+        peers known from an earlier attempt."""
         memo = self.memo()
         if memo is not None and memo.digest == meta.digest:
             if memo.bundle != bundle_id:
@@ -82,7 +80,8 @@ class PartDirectory(msgspec.Struct, frozen=True):
         return []
 
     def bytes_on_disk(self) -> int:
-        """What of the content takes up room already; sparse files count for what they hold."""
+        """Returns the room that the content already uses. A sparse file counts with its allocated
+        blocks."""
         total = 0
         for folder, _, names in os.walk(self.content):
             for name in names:
@@ -91,7 +90,7 @@ class PartDirectory(msgspec.Struct, frozen=True):
         return total
 
     def publish(self, meta: Metafile, dest: Path, *, replace: bool) -> None:
-        """Bring the verified content into its final form, to disk, and under its name."""
+        """Finishes the verified content, syncs it, and moves it to its final name."""
         try:
             finish_content(meta, self.content)
             _make_writable(meta, self.content)
@@ -109,9 +108,8 @@ class PartDirectory(msgspec.Struct, frozen=True):
 
 
 def resolve(dest: str | os.PathLike[str], meta: Metafile) -> Path:
-    """DEST as `cp` would take it: a single file goes into a directory that exists or is written
-    with a slash.
-    """
+    """Returns DEST as `cp` would interpret it: a single file goes into a directory that exists or
+    is written with a slash."""
     text = os.fspath(dest)
     path = Path(os.path.abspath(text))
     if meta.single_file and (text.endswith("/") or path.is_dir()):
@@ -120,9 +118,8 @@ def resolve(dest: str | os.PathLike[str], meta: Metafile) -> Path:
 
 
 def check(meta: Metafile, dest: Path) -> bool:
-    """True if DEST holds the bundle already; False if it is free; `dest_exists` if something else
-    is there.
-    """
+    """Returns True if DEST holds the bundle already, and False if DEST is free. Raises
+    `dest_exists` otherwise."""
     if _is_free(meta, dest):
         return False
     if same_content(meta, dest):
@@ -131,7 +128,7 @@ def check(meta: Metafile, dest: Path) -> bool:
 
 
 def check_room(meta: Metafile, dest: Path, there: int) -> None:
-    """`disk_full` before the first byte arrives, if the rest cannot fit."""
+    """Raises `disk_full` before the first byte arrives, if the rest cannot fit."""
     needed = max(0, meta.size - there)
     folder = next((parent for parent in dest.parents if parent.is_dir()), dest.parent)
     free = shutil.disk_usage(folder).free
@@ -142,16 +139,15 @@ def check_room(meta: Metafile, dest: Path, there: int) -> None:
 def part_path(dest: Path) -> Path:
     name = os.fsencode(dest.name)
     if len(name) > _LONGEST_NAME:
-        # The start alone could be that of another long name.
+        # Another long name may begin in the same way.
         name = name[: _LONGEST_NAME - 17] + b"-" + hashlib.sha256(name).hexdigest()[:16].encode()
     return dest.parent / os.fsdecode(b"." + name + PART_SUFFIX.encode())
 
 
 @contextmanager
 def open_part(dest: Path) -> Iterator[PartDirectory]:
-    """The part directory of DEST, made if need be, locked against a second download to the same
-    place.
-    """
+    """Opens the part directory of DEST, creating it if needed. Locks it against a second download
+    to the same place."""
     home = part_path(dest)
     try:
         dest.parent.mkdir(parents=True, exist_ok=True)
@@ -167,7 +163,7 @@ def open_part(dest: Path) -> Iterator[PartDirectory]:
 
 
 def drop_part(dest: Path) -> None:
-    """Remove what a download left that was killed after DEST was complete."""
+    """Removes the part directory of a download that was killed after DEST was complete."""
     home = part_path(dest)
     if home.is_dir() and not home.is_symlink():
         with contextlib.suppress(TorrentdistError), open_part(dest):
@@ -175,7 +171,7 @@ def drop_part(dest: Path) -> None:
 
 
 def find_kept(dest: str | os.PathLike[str], bundle_id: BundleId) -> Metafile | None:
-    """The metafile that an earlier, unfinished download of this bundle to DEST left."""
+    """Returns the metafile that an earlier, unfinished download of this bundle to DEST left."""
     path = Path(os.path.abspath(dest))
     homes = [part_path(path)]
     if path.is_dir():
@@ -209,15 +205,14 @@ def _is_free(meta: Metafile, dest: Path) -> bool:
 
 
 def _refuse_other(meta: Metafile, dest: Path) -> None:
-    # Long after the first look: a rename would silently replace a file that came meanwhile.
+    # Check again, because a rename would silently replace a file created since the first check.
     if not _is_free(meta, dest):
         raise TorrentdistError("dest_exists", path=str(dest))
 
 
 def _swap(built: Path, dest: Path, home: Path) -> None:
-    """The old goes aside, the new takes its name, then the old goes; if the new cannot come, the
-    old is back.
-    """
+    """Moves the old content aside, and the new to its place. If the new cannot be moved, the old is
+    restored."""
     aside = home / f"replaced-{secrets.token_hex(4)}"
     os.rename(dest, aside)
     try:
@@ -228,7 +223,8 @@ def _swap(built: Path, dest: Path, home: Path) -> None:
 
 
 def _make_writable(meta: Metafile, content: Path) -> None:
-    """A store's files are read-only because they are shared; these belong to the user alone."""
+    """Makes the files writable. A store's files are read-only because they are shared; these belong
+    to the user."""
     for file in meta.files:
         os.chmod(content / file.path, 0o755 if file.executable else 0o644, follow_symlinks=True)
 

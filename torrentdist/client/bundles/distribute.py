@@ -1,9 +1,9 @@
-"""`bundle distribute`: assigns a bundle to hosts, and reports their progress until enough of them
+"""`bundle distribute`: assigns a bundle to hosts, and reports their progress until enough hosts
 hold it.
 
-Always: the report covers the hosts that this call asked for; each is done, or failed with a reason.
-A cluster that is away for a while does not end the wait before its deadline.
-Never: a host is judged by anything but the masters' word.
+Always: the report covers the hosts that this call named. Each of them is done, or failed with a
+reason. A cluster that is temporarily unreachable does not end the wait before its deadline.
+Never: judge a host by anything except the masters' reports.
 """
 
 from __future__ import annotations
@@ -21,12 +21,11 @@ from torrentdist.model.wire.transfer_messages import Sources
 POLL_SECS = 0.5
 LONGEST_POLL_SECS = 5.0
 HOSTS_PER_POLL = 200
-"""Up to this many hosts, the period between polls is the shortest: such an answer has about 50 KB.
-"""
+"""Up to this many hosts, the interval between polls is the shortest. Such an answer has about 50
+KB."""
 POLLED_SHARE = 0.1
-"""Share of the time waited that is the period between polls. It grows so that watching does not
-slow down what is watched, and becomes short again near the end.
-"""
+"""The interval between polls, as a share of the time waited. It grows so that watching does not
+slow down the transfer, and becomes short again near the end."""
 
 _BROKEN = frozenset({HostState.FAILED, HostState.GONE, HostState.STUCK})
 
@@ -37,9 +36,8 @@ def hosts_needed(share: float, hosts: int) -> int:
 
 
 def poll_secs(hosts: int, waited: float = 0.0, done: float = 0.0) -> float:
-    """Returns the seconds until the next poll. `done` is the share that has arrived after `waited`
-    seconds.
-    """
+    """Returns the seconds until the next poll. `done` is the share of bytes that has arrived after
+    `waited` seconds."""
     left = waited * (1 - done) / done if done else math.inf
     period = max(POLL_SECS, min(waited * POLLED_SHARE, left / 2))
     return min(LONGEST_POLL_SECS, period * max(1.0, hosts / HOSTS_PER_POLL))
@@ -55,11 +53,11 @@ async def distribute(
     timeout: float = math.inf,
     progress: Callable[[FleetView], None] = lambda fleet: None,
 ) -> DistributeView:
-    """Assigns the bundle, then waits until `wait_share` of these hosts hold it, or for `timeout`
+    """Assigns the bundle, then waits until `wait_share` of the hosts hold it, or for `timeout`
     seconds.
 
-    Fewer hosts than wanted is no error here: `done` says how many there are, `failed` which ones
-    are missing and why.
+    Too few hosts are no error here: `done` counts the hosts that hold it, and `failed` lists the
+    others with their reasons.
     """
     clock = asyncio.get_running_loop().time
     began = clock()
@@ -78,7 +76,7 @@ async def distribute(
         try:
             fleet = _only(await client.hosts(bundle_id), ours)
         except TorrentdistError as error:
-            # The hosts go on without masters; so does the wait for them.
+            # The hosts continue without masters, so keep waiting for them.
             if error.exit_code != EXIT_UNAVAILABLE:
                 raise
         progress(fleet)
@@ -99,7 +97,7 @@ def _only(fleet: FleetView, ours: frozenset[SupervisorId]) -> FleetView:
 
 
 def _sources(fleet: FleetView, held: frozenset[SupervisorId]) -> Sources:
-    """Returns where the bytes came from, without the hosts that held the bundle before."""
+    """Returns where the bytes came from, excluding hosts that held the bundle before."""
     fetching = [host for host in fleet.hosts if host.supervisor not in held]
     masters = sum(host.from_masters for host in fetching)
     peers = sum(host.from_peers for host in fetching)
@@ -118,9 +116,8 @@ def _done(fleet: FleetView) -> int:
 
 
 def _failed(fleet: FleetView, ours: frozenset[SupervisorId], *, late: bool) -> list[FailedHost]:
-    """Returns the hosts that failed. If the wait was too short (`late`), every host that is not
-    done counts.
-    """
+    """Returns the hosts that failed. If the wait ended too early (`late`), every host that is not
+    done counts."""
     states = {host.supervisor: host for host in fleet.hosts}
     failed = []
     for supervisor in sorted(ours):

@@ -1,9 +1,9 @@
 """`download`: gets a bundle to DEST, through this host's supervisor or as a peer.
 
-Always: it ends with a complete, verified and synced DEST, or with an error by its deadline; what
-has arrived is kept for the next try. If DEST holds the bundle already, it succeeds without moving a
-byte.
-Never: DEST is incomplete, or replaced without the user's permission.
+Always: it ends with a complete, verified and synced DEST, or with an error before its deadline.
+What has arrived is kept for the next attempt. If DEST already holds the bundle, it succeeds without
+transferring a byte.
+Never: leave DEST incomplete, or replace it without the user's permission.
 """
 
 from __future__ import annotations
@@ -60,9 +60,8 @@ async def download(
     force: bool = False,
     progress: OnProgress = lambda news: None,
 ) -> DownloadView:
-    """Return when DEST is there (and after `seed_for` seconds more as a peer); `timed_out` after
-    `timeout` seconds.
-    """
+    """Returns once DEST is complete, and after `seed_for` more seconds as a peer. Raises
+    `timed_out` after `timeout` seconds."""
     if not os.fspath(dest):
         raise TorrentdistError("empty_path", what="the destination")
     clock = asyncio.get_running_loop().time
@@ -101,7 +100,8 @@ class _Download(msgspec.Struct):
         return await self._as_peer(meta, dest)
 
     async def _metafile(self) -> Metafile:
-        """From the masters; when none can give it, the one that an earlier try has kept."""
+        """Returns the masters' metafile or, if no master can give it, the one kept from an earlier
+        attempt."""
         try:
             record, meta = await _both(self.client, self.id)
         except TorrentdistError as error:
@@ -141,7 +141,8 @@ class _Download(msgspec.Struct):
     # through the supervisor
 
     async def _held(self, meta: Metafile | None) -> Held | None:
-        """The bundle as the supervisor has it; None where this process has to fetch it itself."""
+        """Returns the bundle from the supervisor, or None if this process has to fetch it
+        itself."""
         url = self.config.client.supervisor
         if not url:
             return None
@@ -154,9 +155,8 @@ class _Download(msgspec.Struct):
         return held if meta is None or held.meta.digest == meta.digest else None
 
     async def _expect_room(self, url: str, meta: Metafile) -> None:
-        """Nothing is fetched for a DEST without room. What the supervisor has already may need
-        none: a reflink.
-        """
+        """Raises `disk_full` if DEST has no room, before anything is fetched. A bundle that the
+        supervisor already has may need no room: it may be reflinked."""
         try:
             check_room(meta, resolve(self.wanted_dest, meta), 0)
         except TorrentdistError:
@@ -198,7 +198,7 @@ class _Download(msgspec.Struct):
     async def _fetch(self, peer: ClientPeer, part: PartDirectory, meta: Metafile, known: list[PeerAddress]) -> Transfer:
         found = await peer.find_peers(meta)
         if not found and known:
-            # No master answers: those that had it at the last try may have it still.
+            # No master answers, but the peers of the last attempt may still have it.
             peer.engine.allow({address.host for address in known})
         transfer = peer.fetch(meta, part.home, found or known)
         try:
@@ -234,7 +234,8 @@ class _Download(msgspec.Struct):
 
 
 async def _both(client: MasterClient, bundle_id: BundleId) -> tuple[BundleView, Metafile]:
-    """The record and the metafile at once; the first error, with nothing left running."""
+    """Fetches the record and the metafile at the same time. Raises the first error after both tasks
+    have ended."""
     record = asyncio.create_task(client.bundle(bundle_id))
     meta = asyncio.create_task(client.metafile(bundle_id))
     try:

@@ -1,8 +1,8 @@
 """Downloads through this host's supervisor, which fetches the bundle, keeps it and goes on seeding.
 DEST is a copy.
 
-Always: the supervisor's content is copied only if the metafile beside it is the bundle's own.
-Never: the supervisor gets the cluster's token, because any process may listen on its port.
+Always: the supervisor's content is copied only if the metafile next to it belongs to the bundle.
+Never: give the supervisor the cluster's token, because any process may listen on its port.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ POLL_SECS = 1.0
 
 
 class NotHere(Exception):
-    """The supervisor cannot be used for this download; the process has to be a peer itself."""
+    """The supervisor cannot be used for this download, so this process has to be a peer itself."""
 
 
 class Held:
-    """A bundle that the supervisor has published, readable by this process."""
+    """A bundle that the supervisor has published and this process can read."""
 
     def __init__(self, meta: Metafile, content: Path, sources: Sources) -> None:
         self.meta = meta
@@ -43,9 +43,8 @@ class Held:
 async def fetch_through_supervisor(
     url: str, bundle_id: BundleId, timeout: float, progress: Callable[[TransferProgress], None]
 ) -> Held:
-    """Have the supervisor fetch it. NotHere: there is none, it went away, or its files cannot be
-    read.
-    """
+    """Lets the supervisor fetch the bundle. Raises NotHere if there is no supervisor, it
+    disappears, or its files cannot be read."""
     url = url.rstrip("/")
     clock = asyncio.get_running_loop().time
     deadline = clock() + timeout

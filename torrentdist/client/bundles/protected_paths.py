@@ -1,8 +1,8 @@
-"""Refuses paths that `download --force` must not replace, because much more than a download would
-be lost.
+"""Refuses paths that `download --force` must not replace, because the user would lose much more
+than an old download.
 
-Always: symlinks are followed first, so another name of a protected path is protected too.
-Never: it changes anything on disk.
+Always: symlinks are followed first, so that every name of a protected path is protected.
+Never: change anything on disk.
 """
 
 from __future__ import annotations
@@ -26,9 +26,8 @@ def refuse_protected(dest: Path) -> None:
 
 
 def protection(path: str, current: str | None, homes: Iterable[str], mounts: Iterable[str]) -> str | None:
-    """Returns why `path` is protected; None if it may be replaced. Pure: all paths are resolved
-    already.
-    """
+    """Returns why `path` is protected, or None if it may be replaced. Pure: all paths are resolved
+    already."""
     if current is not None and _holds(path, current):
         return "the current directory" if path == current else "a parent of the current directory"
     for home in homes:
@@ -57,9 +56,8 @@ def _homes() -> list[str]:
 
 
 def _mount_points() -> list[str]:
-    """Returns the kernel's list of mount points. os.path.ismount overlooks bind mounts within one
-    file system.
-    """
+    """Returns the kernel's list of mount points. os.path.ismount misses bind mounts within one file
+    system."""
     with suppress(OSError):
         lines = Path("/proc/self/mountinfo").read_bytes().splitlines()
         return [os.fsdecode(_unescaped(line.split()[4])) for line in lines]

@@ -1,6 +1,6 @@
-"""Immutable pictures of an upload or download under way, for a progress bar or a log line.
+"""Immutable progress reports of an upload or download, for a progress bar or a log line.
 
-Never: the work depends on who receives them; a receiver may be slow or drop any of them.
+Never: make the work depend on the receiver of a report, who may be slow or ignore it.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ class TransferStage(StrEnum):
     FETCHING = "fetching"
     SEEDING = "seeding"
     SENDING = "sending"
-    """The bytes go over HTTP, because the masters cannot connect to this process."""
+    """The bytes are sent over HTTP, because the masters cannot connect to this process."""
     FINISHING = "finishing"
 
 
 class TransferProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a download is."""
+    """The progress of a download."""
 
     phase: TransferStage
     done: int
@@ -38,7 +38,7 @@ class TransferProgress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UploadProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far an upload is. `done` counts hashed bytes first, then bytes that left this process."""
+    """The progress of an upload. `done` counts hashed bytes first, then bytes that were sent."""
 
     phase: TransferStage
     done: int
@@ -49,7 +49,7 @@ class UploadProgress(msgspec.Struct, frozen=True, kw_only=True):
     wanted: int = 0
     peers: int = 0
     lacking: Mapping[MasterId, str] = {}
-    """The masters without a copy, and what each of them waits for."""
+    """The masters without a copy, and why each does not have it yet."""
 
 
 _PHASES = {

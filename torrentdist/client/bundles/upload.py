@@ -1,9 +1,9 @@
-"""`upload`: puts a directory or a file of this machine into the cluster. If possible, each byte
-leaves only once.
+"""`upload`: puts a local directory or file into the cluster. If possible, each byte is sent only
+once.
 
-Always: content that the cluster has already is not sent. The files are read in place and never
-written to. The answer never counts more masters than hold the bundle.
-Never: it goes on seeding once enough masters hold the bundle.
+Always: content that the cluster already has is not sent. Files are read in place and never written.
+The answer never counts more masters than hold the bundle.
+Never: go on seeding once enough masters hold the bundle.
 """
 
 from __future__ import annotations
@@ -34,17 +34,16 @@ from torrentdist.swarm.engine.engine import Transfer
 REFRESH_SECS = 0.25
 STUCK_SECS = 3.0
 UNREACHABLE_SECS = 10.0
-"""No byte has left by then: no master can dial this process. It sends the bytes over HTTP instead.
-"""
+"""If no byte was sent by then, no master can connect to this process, so it sends the bytes over
+HTTP."""
 _DIGEST_DIGITS = 12
 
 OnProgress = Callable[[UploadProgress], None]
 
 
 def default_id(path: Path, digest: Digest) -> BundleId:
-    """The name of the directory or file with the start of the digest: other content gets another id
-    by itself.
-    """
+    """Returns the name of the directory or file with the start of the digest, so that different
+    content gets a different id."""
     base = os.path.basename(os.path.realpath(path))
     cleaned = re.sub(r"[^A-Za-z0-9._-]+", "-", base).lstrip("._-").rstrip("-")
     return BundleId(f"{cleaned[: MAX_ID_LENGTH - _DIGEST_DIGITS - 1] or 'bundle'}-{digest[:_DIGEST_DIGITS]}")
@@ -61,9 +60,9 @@ async def upload(
     swarm: SwarmConfig | None = None,
     unreachable_secs: float = UNREACHABLE_SECS,
 ) -> UploadView:
-    """Return when `min_replicas` masters (default: as many as the cluster wants) hold it, or after
-    `timeout` seconds with `achieved` false; then the masters go on among themselves.
-    """
+    """Returns once `min_replicas` masters (default: as many as the cluster wants) hold the bundle,
+    or after `timeout` seconds. In the latter case `achieved` is false, and the masters continue
+    among themselves."""
     clock = asyncio.get_running_loop().time
     began = clock()
     meta = await _hash(path, progress)
@@ -96,7 +95,8 @@ async def _hash(path: Path, progress: OnProgress) -> Metafile:
 
 
 async def _there(client: MasterClient, bundle_id: BundleId, meta: Metafile) -> BundleView | None:
-    """What the cluster has under this id, `conflict` if it is other content."""
+    """Returns the bundle that the cluster has under this id. Raises `conflict` if its content
+    differs."""
     try:
         path, params = f"/v1/bundles/{bundle_id}", {"uploading": "true"}
         view = await client.ask_patiently("GET", path, BundleView, params=params)
@@ -111,7 +111,7 @@ async def _there(client: MasterClient, bundle_id: BundleId, meta: Metafile) -> B
 
 
 async def _difference(client: MasterClient, bundle_id: BundleId, meta: Metafile) -> str:
-    """How the content here differs from the bundle's; empty if no master has the bundle's
+    """Describes how the content here differs from the bundle's; empty if no master has the bundle's
     metafile."""
     try:
         existing = await client.metafile(bundle_id)
@@ -166,9 +166,9 @@ class _Upload:
                     if moved != (now := (self.replicas, transfer.view().uploaded)):
                         moved, moved_at = now, clock()
                     elif clock() - moved_at > STUCK_SECS and (opening is None or opening.done()):
-                        # The leader that took the metafile may be gone, and nobody else have it; or
-                        # those who lack it don't reach the leader, and ask whoever announces
-                        # himself.
+                        # The leader that took the metafile may have died as the only one that had
+                        # it. Or masters that lack it cannot reach the leader, and ask any peer that
+                        # announces.
                         moved_at = clock()
                         announce()
                         if opening is not None:
@@ -189,9 +189,8 @@ class _Upload:
         return await self.client.open_upload(self.id, self.meta.raw, self.min_replicas)
 
     def _check_opened(self, opening: asyncio.Task[BundleView]) -> None:
-        """The next one may succeed, and the wait's own errors end the upload; but a full disk is no
-        passing trouble.
-        """
+        """Raises the error of a failed attempt if the disk is full, which does not pass. Otherwise
+        the next attempt may succeed, and the wait's own errors end the upload."""
         error = opening.exception()
         if self.replicas == 0 and isinstance(error, TorrentdistError) and error.exit_code == EXIT_DISK:
             raise error
@@ -236,7 +235,7 @@ class _Upload:
 
 def _check_sent(sending: asyncio.Task[BundleView]) -> None:
     error = sending.exception()
-    # A master reached us after all and has it from the swarm: then there is no unfinished upload to
-    # add to.
+    # If a master has reached us after all and got the bundle from the swarm, there is no unfinished
+    # upload to add to.
     if error is not None and not (isinstance(error, TorrentdistError) and error.code == "not_found"):
         raise error

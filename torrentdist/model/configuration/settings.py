@@ -222,7 +222,7 @@ def read_secret(path: str | Path) -> str:
     except OSError as exc:
         raise TorrentdistError("secret_invalid", path=str(file), detail=exc.strerror or str(exc)) from exc
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
-        detail = f"others can get at it (mode {stat.S_IMODE(mode):04o})"
+        detail = f"other users can access it (mode {stat.S_IMODE(mode):04o})"
         raise TorrentdistError("secret_invalid", path=str(file), detail=detail)
     try:
         secret = data.decode().strip()
