@@ -1,1 +1,1 @@
-"""A directory as an immutable bundle: metafile, safe paths, the store on disk. No network."""
+"""A directory as an immutable bundle: metafile, safe paths, and the store on disk. No network."""

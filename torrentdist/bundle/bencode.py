@@ -1,9 +1,9 @@
 """Strict bencode, the encoding of metafiles.
 
-Always: a value has exactly one encoding, and only that one is decoded: sorted unique keys, no
-leading zeros, nothing after the end. So equal bytes and equal values are the same thing.
-Always: a reader of bytes from outside says how many values it wants and how deep; `spans` finds the
-parts of a dictionary without making any of them.
+Always: each value has exactly one encoding, and only that one is decoded: sorted unique keys, no
+leading zeros, nothing after the end. So values are equal if and only if their bytes are. A reader
+of bytes from outside says how many values it accepts and how deep. `spans` finds the parts of a
+dictionary without creating any of them.
 Never: recurse or allocate without a bound.
 """
 
@@ -16,17 +16,18 @@ from typing import Final
 Value = int | bytes | list["Value"] | dict[bytes, "Value"]
 
 MAX_DEPTH = 100
-"""libtorrent's default: a stock client reads everything that we accept."""
+"""libtorrent's default, so that a stock client can read everything that we accept."""
 MAX_TOKENS = 1_000_000
-"""Values that are decoded at once, unless the caller says otherwise. A million take about a second
+"""Most values decoded at once, unless the caller sets another limit. A million take about a second
 and 100 MB."""
 MAX_PASSED = 4_000_000
-"""Values that `spans` passes over: a name for each file, a name and a dictionary for each
-directory, and room for the rest. They take no memory."""
+"""Most values that `spans` skips: a name for each file, a name and a dictionary for each directory,
+and room for the rest. They take no memory."""
 _LIST_COST = 1000
-"""Values that a list counts for: a metafile has three, and one more for each tracker."""
+"""Number of values that a list counts for. A metafile has three lists, and one more for each
+tracker."""
 LEAF: Final = re.compile(rb"d0:d6:lengthi(0|[1-9][0-9]{0,18})e(?:11:pieces root32:([\s\S]{32}))?ee")
-"""A file in a file tree, in its one form: its length, and its root if it has one."""
+"""A file in a file tree, in its only form: its length, and its root if it has one."""
 _STRING: Final = re.compile(rb"(0|[1-9][0-9]{0,9}):")
 _LENGTH_DIGITS = 10
 _INT_DIGITS = 20
@@ -78,7 +79,8 @@ def _encode_into(value: Value, parts: list[bytes]) -> None:
 
 
 def decode(data: bytes, *, most: int | None = None, depth: int = MAX_DEPTH) -> Value:
-    """Decodes one value. `most`: values in it, itself and keys included; `depth`: levels of it."""
+    """Decodes one value. `most` limits the number of values, including itself and keys; `depth`
+    limits the levels."""
     value, end = decode_at(data, 0, most=most, depth=depth)
     if end != len(data):
         raise BencodeError(f"{len(data) - end} bytes follow its end")
@@ -86,15 +88,16 @@ def decode(data: bytes, *, most: int | None = None, depth: int = MAX_DEPTH) -> V
 
 
 def decode_at(data: bytes, pos: int, *, most: int | None = None, depth: int = MAX_DEPTH) -> tuple[Value, int]:
-    """Decodes the value at `pos`; also returns where it ends."""
+    """Decodes the value at `pos`. Also returns where it ends."""
     return _value(data, pos, MAX_DEPTH + 1 - depth, _Budget(MAX_TOKENS if most is None else most))
 
 
 def spans(data: bytes, start: int = 0) -> tuple[dict[bytes, tuple[int, int]], int]:
-    """Returns where the values of the dictionary at `start` begin and end, and where it ends.
+    """Returns where the values of the dictionary at `start` begin and end, and where the dictionary
+    ends.
 
-    It checks the keys of this dictionary. The values are passed over: whoever decodes them checks
-    them.
+    It checks the keys of this dictionary but skips the values, which are checked when they are
+    decoded.
     """
     if data[start : start + 1] != b"d":
         raise BencodeError("it is no dictionary")

@@ -1,8 +1,8 @@
 """Brings a bundle's content on disk into its final form, and compares it with its metafile.
 
-Always: content without damage is exactly what was uploaded, with no entry more or less. No symlink
-is followed.
-Never: decide what happens to damage. Never called on an event loop; every function blocks.
+Always: content without damage is exactly what was uploaded, without a missing or extra entry. No
+symlink is followed.
+Never: decide what to do about damage, or run on an event loop: every function blocks.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ class _Layout:
 
 
 def finish_content(meta: Metafile, content_dir: Path) -> None:
-    """Adds what a swarm cannot carry: symlinks, empty files, empty directories and modes.
+    """Adds what a swarm cannot transfer: symlinks, empty files, empty directories and modes.
 
-    Removes entries that are not in the bundle, and makes holes of zeros.
+    Removes entries that are not in the bundle, and turns zeros into holes.
     """
     try:
         top = os.fsencode(content_dir)
@@ -66,7 +66,7 @@ def finish_content(meta: Metafile, content_dir: Path) -> None:
 
 
 def _finish(meta: Metafile, layout: _Layout, top: bytes) -> None:
-    # After the walk nothing foreign is left, so every path below joins real directories only.
+    # After the walk no foreign entry remains, so every path below consists of real directories.
     _set_mode(top, DIRECTORY_MODE)
     for _, entries in walk(top):
         for found in list(entries):
@@ -120,7 +120,7 @@ def verify_content(meta: Metafile, content_dir: Path, progress: Progress | None 
 
 
 def verify_files(meta: Metafile, content_dir: Path, paths: Collection[str]) -> list[Damage]:
-    """Reads every byte of these files and returns their damage."""
+    """Reads every byte of these files, and returns the damage."""
     top, damage, readable = os.fsencode(content_dir), [], []
     for file in meta.files:
         if file.path in paths:
@@ -133,7 +133,7 @@ def verify_files(meta: Metafile, content_dir: Path, paths: Collection[str]) -> l
 
 
 def check_links(links: Iterable[Symlink], content_dir: Path) -> list[Damage]:
-    """Returns the symlinks that are missing or have another target."""
+    """Returns the symlinks that are missing or have a wrong target."""
     damage = []
     for link in links:
         try:
@@ -173,7 +173,7 @@ def same_content(meta: Metafile, path: Path) -> bool:
 
 
 def _structure_damage(layout: _Layout, top: bytes) -> Iterator[Damage]:
-    """Yields the damage that shows without reading files."""
+    """Yields the damage that can be found without reading files."""
     missing = set(layout.files) | set(layout.links) | layout.directories
     try:
         if kind_of(os.lstat(top).st_mode) is not EntryKind.DIRECTORY:

@@ -1,6 +1,6 @@
-"""Says in a sentence how one bundle's content differs from another's.
+"""Describes in a sentence how one bundle's content differs from another's.
 
-Always: compares names, modes, symlinks, empty directories and content, by the metafiles alone.
+Always: compares names, modes, symlinks, empty directories and content, using only the metafiles.
 Never: read a file.
 """
 
@@ -12,7 +12,7 @@ _NAMED = 3
 
 
 def describe_difference(old: Metafile, new: Metafile) -> str:
-    """How `new` differs from `old`.
+    """Describes how `new` differs from `old`.
 
     For example: `a.txt has other content, run.sh is executable now, and 4 more differences`.
     """

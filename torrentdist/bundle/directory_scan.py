@@ -1,7 +1,7 @@
-"""Lists what is in a directory, without following any symlink below its top.
+"""Lists the contents of a directory, without following any symlink below its top.
 
-Always: names stay bytes until they have proven to be valid UTF-8. Two equal scans mean that nothing
-was added, removed, replaced or written between them.
+Always: names stay bytes until they are known to be valid UTF-8. If two scans are equal, nothing was
+added, removed, replaced or written between them.
 Never: read content.
 """
 
@@ -42,19 +42,19 @@ class ScannedFile(msgspec.Struct, frozen=True):
     size: int
     mtime_ns: int
     ctime_ns: int
-    """Changes with every write, even if the mtime is set back or the inode is used again."""
+    """Changes with every write, even if the mtime is set back or the inode is reused."""
     inode: int
     executable: bool
 
 
 class Scan(msgspec.Struct, frozen=True):
-    """The entries that a bundle can be made of.
+    """The entries that a bundle can consist of.
 
     Files are in the order of a file tree, the others are sorted as bytes.
     """
 
     top: bytes
-    """The real path of the directory that the paths start in, or of the single file."""
+    """The real path of the single file, or of the directory where the paths start."""
     single_file: bool
     files: tuple[ScannedFile, ...]
     symlinks: tuple[tuple[bytes, bytes], ...]
@@ -65,7 +65,7 @@ class Scan(msgspec.Struct, frozen=True):
         return sum(file.size for file in self.files)
 
     def place(self, file: ScannedFile) -> bytes:
-        """Returns the path on disk of a file of this scan."""
+        """Returns the path of a scanned file on disk."""
         return self.top if self.single_file else self.top + b"/" + file.path
 
 
@@ -82,14 +82,14 @@ def kind_of(mode: int) -> EntryKind:
 
 
 def is_executable(mode: int) -> bool:
-    """Looks at the owner's bit alone: it is the only permission that a bundle keeps."""
+    """Checks only the owner's bit: it is the only permission that a bundle keeps."""
     return bool(mode & stat.S_IXUSR)
 
 
 def walk(top: bytes) -> Iterator[tuple[bytes, list[FoundEntry]]]:
     """Yields every directory from `top` ("") down, with its entries in order.
 
-    A directory that the caller takes off the list is not entered.
+    A directory that the caller removes from the list is not entered.
     """
     pending = [b""]
     while pending:
@@ -105,7 +105,7 @@ def walk(top: bytes) -> Iterator[tuple[bytes, list[FoundEntry]]]:
 def scan(path: Path) -> Scan:
     """Scans a directory or a single file.
 
-    An error names the first entry that no bundle can hold.
+    An error names the first entry that no bundle can contain.
     """
     top = os.path.realpath(os.fsencode(path))
     try:
@@ -127,7 +127,7 @@ def scan(path: Path) -> Scan:
 
 
 def shown(path: str | bytes | int | None) -> str:
-    """The path as text for people."""
+    """Returns the path as printable text."""
     return path.decode("utf-8", "replace") if isinstance(path, bytes) else str(path or "")
 
 

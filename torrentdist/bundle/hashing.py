@@ -1,4 +1,4 @@
-"""Reads files and hashes them, with one thread for each processor.
+"""Reads files and hashes them, with one thread per processor.
 
 Always: a thread holds one read buffer, whatever the size of a file. A file that is not as expected,
 or that changes while it is read, gives a ReadFault and never a hash.
@@ -20,7 +20,7 @@ import msgspec
 from torrentdist.bundle import merkle
 
 Progress = Callable[[int, int], None]
-"""Called with the bytes done and the bytes in all."""
+"""Called with the number of bytes done, and the total."""
 
 _READ = 1024 * 1024
 _UNIT = 4 * 1024 * 1024
@@ -56,7 +56,7 @@ Outcome = FileHash | ReadFault | OSError
 
 
 def hash_files(files: Sequence[FileToHash], piece_length: int, progress: Progress | None = None) -> Iterator[Outcome]:
-    """Yields the hash of every file, in order, or the error that it met.
+    """Yields the hash of every file, in order, or the error for that file.
 
     Empty files have empty hashes.
     """
@@ -86,7 +86,7 @@ def _combine(pieces: Sequence[bytes], size: int, piece_length: int) -> FileHash:
 
 
 def _units(files: Sequence[FileToHash], piece_length: int) -> Iterator[list[_Range]]:
-    """Splits the work into portions: a stretch of a large file, or some small files."""
+    """Splits the work into portions: a range of a large file, or some small files."""
     stretch = max(piece_length, _UNIT)
     unit: list[_Range] = []
     weight = 0
@@ -108,7 +108,7 @@ _Answers = list[tuple[_Range, list[bytes] | ReadFault | OSError]]
 def _run(
     units: Iterable[list[_Range]], piece_length: int, threads: int
 ) -> Iterator[tuple[_Range, list[bytes] | ReadFault | OSError]]:
-    """Yields the answers in order. Only a few units are under way at a time."""
+    """Yields the results in order. Only a few portions are in progress at a time."""
     window: deque[Future[_Answers]] = deque()
     with ThreadPoolExecutor(threads, thread_name_prefix="hash") as pool:
         try:
@@ -133,7 +133,8 @@ def _hash_unit(unit: list[_Range], piece_length: int) -> _Answers:
 
 
 def _hash_range(part: _Range, piece_length: int) -> list[bytes]:
-    """Returns the hashes of the pieces of one stretch; for a file of a single piece, its root."""
+    """Returns the hashes of the pieces in one range, or the root of a file that has a single
+    piece."""
     fd = os.open(part.path, _OPEN)
     try:
         before = os.fstat(fd)

@@ -1,6 +1,7 @@
-"""Checks that the files that a job names are in its bundle, and that its program is executable.
+"""Checks that a bundle contains the files that its job names, and that the job's program is
+executable.
 
-Always: a program without a slash may come from a host's PATH, which is not known here. Any other
+Always: a program without a slash may come from the host's PATH, which is not known here. Any other
 program is a file of the bundle.
 Never: read the files.
 """
@@ -29,7 +30,7 @@ def file_problem(directory: Path, spec: JobSpec) -> tuple[str, str] | None:
 
 
 def _inside(directory: Path, name: str) -> Path | None:
-    """The regular file of this name, if it is inside the directory."""
+    """Returns the regular file with this name, or None if it is not inside the directory."""
     try:
         root = directory.resolve(strict=True)
         found = (root / name).resolve(strict=True)

@@ -17,13 +17,13 @@ ZERO = bytes(HASH)
 
 
 def leaves(data: memoryview) -> list[bytes]:
-    """The digests of the blocks of `data`, which starts where a block starts."""
+    """Returns the digests of the blocks of `data`, which starts at a block boundary."""
     sha256 = hashlib.sha256
     return [sha256(data[i : i + BLOCK]).digest() for i in range(0, len(data), BLOCK)]
 
 
 def root(layer: Sequence[bytes], pad: bytes = ZERO, *, width: int = 1) -> bytes:
-    """The root over `layer`, padded to a power of two that is at least `width`."""
+    """Returns the root over `layer`, padded to a power of two that is at least `width`."""
     sha256 = hashlib.sha256
     nodes = list(layer)
     while len(nodes) > 1 or width > 1:
@@ -36,16 +36,16 @@ def root(layer: Sequence[bytes], pad: bytes = ZERO, *, width: int = 1) -> bytes:
 
 
 def piece_hash(blocks: Sequence[bytes], piece_length: int) -> bytes:
-    """The hash of one piece of a file that has several."""
+    """Returns the hash of one piece of a file with several pieces."""
     return root(blocks, width=piece_length // BLOCK)
 
 
 @cache
 def empty_piece(piece_length: int) -> bytes:
-    """The hash that pads the piece layer."""
+    """Returns the hash that pads the piece layer."""
     return root([ZERO], width=piece_length // BLOCK)
 
 
 def root_of_layer(layer: bytes, piece_length: int) -> bytes:
-    """The root of a file from its piece layer."""
+    """Returns the root of a file from its piece layer."""
     return root([layer[i : i + HASH] for i in range(0, len(layer), HASH)], empty_piece(piece_length))

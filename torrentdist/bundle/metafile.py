@@ -1,11 +1,10 @@
-"""The metafile: a BitTorrent v2 torrent whose info dict also covers our manifest, as a value.
+"""The metafile as a value: a BitTorrent v2 torrent whose info dict also covers our manifest.
 
-Longer than most, since it is one format: each key is parsed and checked by one function.
-Always: what a key may hold bounds how much of it is decoded. A key that is not listed is refused:
-a web seed, a tracker or a node would have hosts connect to strangers.
-Always: a Metafile exists only if every path, count, size, hash and symlink in it was checked, so
-its users trust it.
+Always: the permitted content of a key limits how much of it is decoded. An unknown key is refused:
+a web seed, a tracker or a node would make hosts connect to strangers. A Metafile exists only if
+every path, count, size, hash and symlink in it was checked, so that its users can trust it.
 Never: touch a disk, or raise anything but `invalid_metafile` for bytes from outside.
+Longer than most files: it is one format, and one function parses and checks each key.
 """
 
 from __future__ import annotations
@@ -25,15 +24,15 @@ from torrentdist.model.ids import Digest
 
 MANIFEST_SCHEMA = 1
 DIRECTORY_NAME = "content"
-"""The name of every torrent of a directory, so that the digest depends on the content alone."""
+"""The name of every torrent of a directory, so that the digest depends only on the content."""
 MIN_PIECE_LENGTH = 2 * merkle.BLOCK
 """Two blocks. With pieces of one block, libtorrent 2.1.1 (hash_picker::hashes_rejected) writes past
 its memory when a peer sends a wrong byte of a file that fits into one piece. One damaged disk would
-end every downloader."""
+then crash every downloader."""
 MAX_METAFILE_BYTES = 64 * 1024 * 1024
 _TOP_KEYS = frozenset({b"info", b"piece layers"})
 _TRACKER_KEYS: Final = (b"announce", b"announce-list")
-"""Keys that `with_trackers` adds for stock clients. No metafile comes in with them."""
+"""Keys that `with_trackers` adds for stock clients. An incoming metafile may not contain them."""
 _INFO_KEYS = frozenset({b"file tree", b"meta version", b"name", b"piece length", b"private", b"torrentdist"})
 _MANIFEST_KEYS = frozenset({b"empty dirs", b"executable", b"schema", b"single file", b"symlinks"})
 _V1_KEYS = frozenset({b"pieces", b"files", b"length"})
@@ -91,7 +90,8 @@ class Metafile(msgspec.Struct, frozen=True, dict=True):
 
 
 def metafile_of(raw: bytes, digest: str) -> Metafile:
-    """Parses the metafile of `digest`; `corrupt` if it is damaged or belongs to other content."""
+    """Parses the metafile of `digest`. Raises `corrupt` if it is damaged or belongs to other
+    content."""
     try:
         meta = parse_metafile(raw)
     except TorrentdistError as exc:
@@ -102,7 +102,8 @@ def metafile_of(raw: bytes, digest: str) -> Metafile:
 
 
 def parse_metafile(raw: bytes) -> Metafile:
-    """Parses a metafile and checks every claim in it; `invalid_metafile` says which is false."""
+    """Parses a metafile and checks every claim in it. Raises `invalid_metafile` with the claim that
+    is false."""
     if len(raw) > MAX_METAFILE_BYTES:
         raise refused(f"it has {len(raw)} bytes, more than {MAX_METAFILE_BYTES}")
     try:
@@ -137,7 +138,7 @@ def _parsed(raw: bytes) -> Metafile:
 
 
 def with_trackers(raw: bytes, urls: Sequence[str]) -> bytes:
-    """Adds trackers for stock clients. The info dict, and so the digest, stays as it is."""
+    """Adds trackers for stock clients. The info dict, and so the digest, stays unchanged."""
     try:
         encoded = {key: part for key, part in _parts(raw).items() if key not in _TRACKER_KEYS}
     except bencode.BencodeError as exc:
@@ -153,7 +154,7 @@ def _pieces(size: int, piece_length: int) -> int:
 
 
 def _parts(data: bytes) -> dict[bytes, bytes]:
-    """Returns the values of an encoded dictionary, encoded."""
+    """Returns the values of an encoded dictionary, still encoded."""
     spans, end = bencode.spans(data)
     if end != len(data):
         raise bencode.BencodeError(f"{len(data) - end} bytes follow its end")
@@ -167,12 +168,12 @@ def _dict_parts(data: bytes, what: str) -> dict[bytes, bytes]:
 
 
 def _single(data: bytes | None) -> Value | None:
-    """Decodes a value that holds no others; None for a list or a dictionary."""
+    """Decodes a value that contains no others. Returns None for a list or a dictionary."""
     return None if data is None or data[:1] in (b"l", b"d") else bencode.decode(data, most=1)
 
 
 def _flat(data: bytes) -> Value:
-    """Decodes a list or a dictionary of values that hold no others."""
+    """Decodes a list or a dictionary whose values contain no others."""
     return bencode.decode(data, most=2 * safe_paths.MAX_ENTRIES, depth=2)
 
 
@@ -232,7 +233,7 @@ def _piece_length(encoded: bytes | None) -> int:
 
 
 def _indexes(encoded: bytes) -> set[int]:
-    """Parses numbers of files, which must rise so that a set has one form only."""
+    """Parses file numbers, which must increase so that a set has only one form."""
     value = _flat(encoded)
     if not isinstance(value, list):
         raise refused("the manifest's list of executable files is missing")
@@ -281,7 +282,7 @@ def _empty_dirs(encoded: bytes) -> Iterator[str]:
 
 
 def _piece_layers(encoded: bytes | None, files: Sequence[FileEntry], piece_length: int) -> dict[bytes, bytes]:
-    """Parses the layers of the files that have more than one piece.
+    """Parses the layers of the files with more than one piece.
 
     Each must hash to its file's root, and there must be no others.
     """

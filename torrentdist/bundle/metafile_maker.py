@@ -1,7 +1,7 @@
 """Makes the metafile of a directory or a single file.
 
 Always: a metafile describes one state of the directory, or `changed_while_reading` is raised. Equal
-content gives an equal metafile, wherever it lies and whatever its directory is called.
+content gives an equal metafile, regardless of the directory's place and name.
 Never: write, or follow symlinks below the top.
 """
 
@@ -22,23 +22,23 @@ from torrentdist.model.errors import TorrentdistError
 TARGET_PIECES = 2048
 LARGEST_CHOSEN_PIECE = 4 * 1024 * 1024
 _CLOCK_TICK_NS = 20_000_000
-"""File times advance in steps of up to 10 ms. Two writes within a step look like one."""
+"""File times advance in steps of up to 10 ms. Two writes within one step look like one."""
 _SETTLING_SCANS = 25
 
 
 def choose_piece_length(size: int) -> int:
-    """Gives about 2048 pieces, each between 32 KiB and 4 MiB.
+    """Returns a piece length that gives about 2048 pieces, each between 32 KiB and 4 MiB.
 
-    A piece can be passed on only when it is whole, so a broadcast wants many pieces: for 32 MiB,
-    32 KiB beats 64 KiB, and so on up to 1 MiB. Each piece costs planning, requests and have
-    messages, so a large bundle wants few.
+    A piece can be passed on only when it is complete, so many pieces make a broadcast faster: for
+    32 MiB, 32 KiB beats 64 KiB, and so on up to 1 MiB. But each piece costs planning, requests and
+    have messages, so a large bundle needs larger pieces.
     """
     wanted = max(MIN_PIECE_LENGTH, size // TARGET_PIECES)
     return min(1 << (wanted - 1).bit_length(), LARGEST_CHOSEN_PIECE)
 
 
 def make_metafile(path: Path, *, piece_length: int | None = None, progress: Progress | None = None) -> Metafile:
-    """Makes the metafile of `path`. Blocks until all of it is read."""
+    """Returns the metafile of `path`. Blocks until everything is read."""
     before = _settled(path)
     length = choose_piece_length(before.size) if piece_length is None else piece_length
     hashes = _hash(before, length, progress)
@@ -48,19 +48,19 @@ def make_metafile(path: Path, *, piece_length: int | None = None, progress: Prog
         b"meta version": 2,
         b"name": before.files[0].path if before.single_file else DIRECTORY_NAME.encode(),
         b"piece length": length,
-        b"private": 1,  # a stock client must not tell the world's DHT what it fetches from us
+        b"private": 1,  # A stock client must not announce to the public DHT what it fetches from us.
         b"torrentdist": _manifest(before),
     }
     layers: dict[bytes, Value] = {found.root: found.layer for found in hashes if found.layer}
-    # Parsed like one from outside, so that every host accepts what this one makes.
+    # Parse it like a foreign one, so that every host accepts what this one makes.
     return parse_metafile(bencode.encode({b"info": info, b"piece layers": layers}))
 
 
 def _settled(path: Path) -> Scan:
-    """Scans when every later change will show.
+    """Scans at a time after which every change will be visible.
 
     A file that was just written may be written again without a change of its times, so this waits
-    until no file is that young.
+    until no file is that recent.
     """
     for _ in range(_SETTLING_SCANS):
         found = scan(path)

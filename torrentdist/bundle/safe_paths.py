@@ -1,7 +1,7 @@
-"""Which names, paths and symlinks a bundle may have. A problem comes back as a sentence.
+"""Decides which names, paths and symlinks a bundle may have. A problem is returned as a sentence.
 
 Always: a path that passes, joined to one of our directories, names something inside it. A symlink
-that passes never leads out of the bundle, not through other symlinks either.
+that passes never leads out of the bundle, not even through other symlinks.
 Pure: functions of names.
 """
 
@@ -18,15 +18,15 @@ MAX_DEPTH = 90
 """Keeps a file tree below the 100 levels that libtorrent's decoder reads by default."""
 MAX_TARGET_BYTES = 4095
 MAX_LINK_HOPS = 40
-"""The number that Linux follows in one lookup."""
+"""The number of symlinks that Linux follows in one lookup."""
 MAX_RESOLVED_DEPTH = 256
 MAX_ENTRIES = 1_000_000
 MAX_ALL_PATHS_BYTES = 256 * 1024 * 1024
-"""Bytes of all paths together: a short file tree can spell paths that fill the memory."""
+"""Total bytes of all paths: a small file tree can describe paths that fill the memory."""
 
 
 def name_problem(name: bytes) -> str | None:
-    """Why `name` cannot be one component of a path, or None."""
+    """Returns why `name` cannot be one component of a path, or None."""
     if not name or name in (b".", b".."):
         return "it is empty, '.' or '..'"
     if len(name) > MAX_NAME_BYTES:
@@ -37,7 +37,7 @@ def name_problem(name: bytes) -> str | None:
 
 
 def path_problem(path: bytes) -> str | None:
-    """Why `path`, components joined by '/', cannot be in a bundle, or None."""
+    """Returns why `path`, components joined by '/', cannot be in a bundle, or None."""
     if len(path) > MAX_PATH_BYTES:
         return f"its path has {len(path)} bytes, more than {MAX_PATH_BYTES}"
     components = path.split(b"/")
@@ -47,7 +47,7 @@ def path_problem(path: bytes) -> str | None:
 
 
 def target_problem(target: bytes) -> str | None:
-    """Why no symlink may have this target, or None.
+    """Returns why no symlink may have this target, or None.
 
     `find_link_problem` checks that a target is inside the bundle.
     """
@@ -82,9 +82,9 @@ class _Refused(Exception):
 
 
 def find_link_problem(links: Mapping[str, str]) -> LinkProblem | None:
-    """The first symlink (path to target) that leads outside or in a circle.
+    """Returns the first symlink (path to target) that leads outside or in a circle.
 
-    A symlink to nothing is no problem.
+    A symlink to a missing path is no problem.
     """
     resolver = _Resolver(links)
     for path in sorted(links):
@@ -96,7 +96,7 @@ def find_link_problem(links: Mapping[str, str]) -> LinkProblem | None:
 
 
 class _Resolver:
-    """Follows symlinks as the kernel would, by names alone, and remembers every answer.
+    """Follows symlinks as the kernel would, using only names, and remembers every result.
 
     A place is a tuple of ever longer prefixes: ("a", "a/b", "a/b/c").
     """
@@ -106,7 +106,8 @@ class _Resolver:
         self._known: dict[str, tuple[tuple[str, ...], int]] = {}
 
     def resolve(self, path: str, depth: int) -> tuple[tuple[str, ...], int]:
-        """Returns the place that the symlink at `path` leads to, and the symlinks followed."""
+        """Returns the place to which the symlink at `path` leads, and the number of symlinks
+        followed."""
         if path in self._known:
             return self._known[path]
         target = self._links[path]
@@ -147,9 +148,9 @@ def prefixes(path: str) -> Iterable[str]:
 
 
 def find_layout_problem(files: Iterable[str], links: Iterable[str], empty_dirs: Iterable[str]) -> str | None:
-    """Why these paths cannot be in one bundle, or None.
+    """Returns why these paths cannot be in one bundle, or None.
 
-    Each path must be one thing only, and only directories may contain others.
+    Each path must have one role only, and only directories may contain others.
     """
     leaves: set[str] = set()
     total = 0

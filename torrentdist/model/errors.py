@@ -61,7 +61,7 @@ ERRORS: Mapping[str, ErrorKind] = {
     "missing_dependency": ErrorKind(2, 500, "{detail}", "Install what is missing: pip install '{package}'."),
     "java_missing": ErrorKind(2, 500, "{what} needs Java 11 or later, and there is no `java`", "Install one (on Debian: apt-get install openjdk-17-jre-headless), or set JAVA_HOME."),
     "insecure_listen": ErrorKind(2, 400, "refusing to listen on {address} {lack}", "Set tls.mode = \"mutual\" (docs/security.md), or listen on 127.0.0.1. Without TLS, beyond loopback, both api.token_file and api.insecure_listen = true are needed, and everybody on the way reads along."),
-    "invalid_address": ErrorKind(2, 400, "{text!r} is no address of a host", "Give an IP address or a host name, without a port or a wildcard."),
+    "invalid_address": ErrorKind(2, 400, "{text!r} is not a host address", "Give an IP address or a host name, without a port or a wildcard."),
     "ca_invalid": ErrorKind(2, 500, "{path} is no usable CA: {detail}", "Give the directory that `torrentdist ca init` made, with both files as they were."),
     "certificate_invalid": ErrorKind(2, 500, "{path} cannot be used for TLS: {detail}", "docs/security.md says what a certificate must carry; `torrentdist ca issue` makes one."),
     "certificate_refused": ErrorKind(2, 400, "no certificate is issued: {detail}", "docs/security.md says what a certificate is issued for."),

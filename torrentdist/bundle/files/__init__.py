@@ -1,1 +1,1 @@
-"""Files on disk: durable, copied cheaply, with their holes kept; errors of the disk."""
+"""Files on disk: durable writes, cheap copies, holes, and the errors of a disk."""

@@ -1,8 +1,9 @@
-"""Copies a bundle's content to where a user wants it, as a reflink if the file system can.
+"""Copies a bundle's content to where a user wants it, as a reflink if the file system supports
+that.
 
-Always: the destination appears whole or not at all, and is on disk when the call returns. Nothing
-that others put there is overwritten. A copy is built in a hidden directory beside the destination.
-Its builder keeps it locked, so the next one can tell what a crash left from what is at work.
+Always: the destination appears complete or not at all, and is on disk when the call returns. Files
+of others are never overwritten. A copy is built in a hidden directory next to the destination. Its
+process keeps the directory locked, so that others can tell a running copy from what a crash left.
 Never: write into the source.
 """
 
@@ -28,7 +29,8 @@ _FICLONE = 0x40049409
 _COPY = 8 * 1024 * 1024
 _MARK = ".torrentdist-"
 _KEPT_NAME_BYTES = 200
-"""Bytes of the destination's name in that of the hidden directory, which has room for 255."""
+"""How many bytes of the destination's name go into the name of the hidden directory, which may have
+255."""
 _TRY_NEXT = {errno.EOPNOTSUPP, errno.ENOTTY, errno.EXDEV, errno.EINVAL, errno.EPERM, errno.EMLINK, errno.ENOSYS}
 
 
@@ -51,9 +53,9 @@ def place_content(meta: Metafile, content_dir: Path, dest: Path, progress: Progr
 
 
 def replace_content(meta: Metafile, content_dir: Path, dest: Path, progress: Progress | None = None) -> None:
-    """Puts the verified content at `dest`, in place of anything that is there.
+    """Puts the verified content at `dest`, replacing anything that is there.
 
-    The old content is removed after the new content is whole.
+    The old content is removed after the new content is complete.
     """
     dest = _absolute(dest)
     try:
@@ -99,7 +101,7 @@ def _put(meta: Metafile, built: bytes, dest: Path) -> None:
 
 @contextmanager
 def _workplace(dest: Path) -> Iterator[Path]:
-    """Makes a locked directory beside `dest`, and removes it at the end with all that is in it."""
+    """Creates a locked directory next to `dest`, and removes it with its content at the end."""
     prefix = b"." + os.fsencode(dest.name)[:_KEPT_NAME_BYTES] + os.fsencode(_MARK)
     parent = os.fsencode(dest.parent)
     _remove_stale(parent, prefix)
@@ -135,7 +137,7 @@ def _remove_stale(parent: bytes, prefix: bytes) -> None:
 
 
 def _build(meta: Metafile, content_dir: Path, work: Path, progress: Progress | None) -> bytes:
-    """Makes a whole copy inside `work`, syncs it and returns its path."""
+    """Builds a complete copy inside `work`, syncs it and returns its path."""
     source, target = os.fsencode(content_dir), os.fsencode(work) + b"/content"
     os.mkdir(target, 0o700)
     for directory in meta.directories:
@@ -157,7 +159,7 @@ def _build(meta: Metafile, content_dir: Path, work: Path, progress: Progress | N
 
 
 class _Ways:
-    """Remembers whether reflinks work, so that ten thousand files do not each fail first.
+    """Remembers whether reflinks work, so that the attempt does not fail again for every file.
 
     Hard links are never used: a write into one would be a write into the store.
     """
@@ -166,7 +168,7 @@ class _Ways:
         self._reflinks = True
 
     def place(self, file: FileEntry, source: bytes, target: bytes) -> Iterator[int]:
-        """Puts one file in place. Yields the bytes of each step."""
+        """Creates one file. Yields the bytes of each step."""
         if self._reflinks and file.size:
             if _reflink(file, source, target):
                 yield file.size

@@ -1,4 +1,4 @@
-"""Translates errors of a disk into errors of our table."""
+"""Translates disk errors into errors of our table."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ def disk_failures(path: Path, *, needed: int = 0) -> Iterator[None]:
 
 
 def free_bytes(path: Path) -> int:
-    """Bytes that an ordinary process may still write on the disk of `path`."""
+    """Returns the bytes that an unprivileged process may still write on the disk of `path`."""
     return shutil.disk_usage(path).free

@@ -1,7 +1,7 @@
 """Makes changes on disk survive a crash: fsync of files and directories, one syncfs for many files.
 
 Always: when a function returns, its change is on disk as far as the kernel can promise.
-Never: called on an event loop; every function blocks.
+Never: call these functions on an event loop; every one of them blocks.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def sync_filesystem(path: Path) -> None:
-    """Writes everything of the file system of `path` to disk, with one call."""
+    """Writes all data of the file system of `path` to disk, with one call."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         if not hasattr(_libc, "syncfs"):
@@ -31,7 +31,7 @@ def sync_filesystem(path: Path) -> None:
 
 
 def fsync_dir(path: Path) -> None:
-    """Makes the names in a directory durable, after a rename, link or unlink in it."""
+    """Makes the names in a directory durable after a rename, link or unlink."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
@@ -40,7 +40,7 @@ def fsync_dir(path: Path) -> None:
 
 
 def write_durably(path: Path, data: bytes, mode: int = 0o644) -> None:
-    """Writes a whole file. After a crash it has the old content or the new one, never a part."""
+    """Writes a whole file. After a crash it has the old content or the new one, never a mixture."""
     temporary = path.parent / f".{path.name[:64]}.{secrets.token_hex(6)}.tmp"
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
     try:

@@ -1,6 +1,6 @@
-"""Finds the pieces of a bundle that hold nothing but zeros, and keeps them as holes in files.
+"""Finds the pieces of a bundle that contain only zeros, and stores them as holes in files.
 
-Always: the metafile alone tells where the zeros are, since their hash is known. A file with holes
+Always: the metafile alone shows where the zeros are, since their hash is known. A file with holes
 reads the same. On a file system without holes nothing happens.
 Never: read a file.
 """
@@ -25,15 +25,15 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
 _PUNCH_HOLE_KEEP_SIZE = 0x02 | 0x01
 LEAST = 64 * 1024
-"""Bytes. A shorter stretch of zeros is stored like other bytes."""
+"""In bytes. A shorter run of zeros is stored like other bytes."""
 
 
 class ZeroRun(NamedTuple):
-    """Adjacent pieces of one file that hold nothing but zeros."""
+    """Adjacent pieces of one file that contain only zeros."""
 
     file: FileEntry
     first: int
-    """The number within the file of the first piece."""
+    """The number of the first piece within the file."""
     start: int
     end: int
 
@@ -47,7 +47,7 @@ def zero_runs(meta: Metafile) -> Iterator[ZeroRun]:
 
 
 def zero_pieces(meta: Metafile) -> list[bool]:
-    """Tells for each piece of the torrent whether it holds only zeros. Empty if none does."""
+    """Returns for each piece of the torrent whether it contains only zeros. Empty if none does."""
     found = list(zero_runs(meta))
     if not found:
         return []
@@ -82,7 +82,7 @@ def _is_dense(found: os.stat_result, file: FileEntry, zeros: int) -> bool:
 
 
 def make_sparse(meta: Metafile, content: Path) -> None:
-    """Makes each file that has zeros as one hole, so that only its other bytes must arrive."""
+    """Creates each file with zeros as one hole, so that only its other bytes have to arrive."""
     for file, _ in groupby(zero_runs(meta), key=lambda run: run.file):
         path = content / file.path
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -126,7 +126,7 @@ def _zero_leaves(size: int) -> list[bytes]:
 
 @lru_cache(maxsize=1024)
 def _zero_piece(size: int, piece_length: int) -> bytes:
-    """The hash of a piece of `size` zeros in a file of several pieces."""
+    """Returns the hash of a piece of `size` zeros in a file with several pieces."""
     return merkle.piece_hash(_zero_leaves(size), piece_length)
 
 
@@ -136,13 +136,13 @@ def _zero_root(size: int) -> bytes:
 
 
 def data_ranges(fd: int, size: int) -> Iterator[tuple[int, int]]:
-    """Yields start and end of every stretch of a file that is not a hole."""
+    """Yields the start and end of every range of a file that is not a hole."""
     end = 0
     while end < size:
         try:
             start = os.lseek(fd, end, os.SEEK_DATA)
         except OSError as exc:
-            if exc.errno == errno.ENXIO:  # a hole to the end
+            if exc.errno == errno.ENXIO:  # The rest of the file is a hole.
                 return
             if exc.errno != errno.EINVAL:
                 raise

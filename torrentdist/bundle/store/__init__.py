@@ -1,1 +1,1 @@
-"""A host's bundles on disk: arriving, published, handed out, removed."""
+"""A host's bundles on disk: arriving, published, checked, and removed."""

@@ -1,11 +1,11 @@
-"""What each bundle id means and which bundles are pinned, as this host heard it last.
+"""What each bundle id stands for and which bundles are pinned, as this host last learned.
 
-`catalog.json` holds all of it. Bindings that changed since it was written are lines of
-`catalog.log`, so that a change costs the same however many bundles there are.
-Always: a change is on disk before the call returns, so that a download goes on without ZooKeeper
-and a pin outlives a crash. A change that could not be written did not happen.
-Never: look at objects. A bound id does not mean that the bytes are here. ZooKeeper is the truth:
-the last binding counts.
+`catalog.json` holds everything. Bindings that changed since it was written are lines of
+`catalog.log`, so that the cost of a change does not depend on the number of bundles.
+Always: a change is on disk before the call returns, so that a download can continue without
+ZooKeeper and a pin survives a crash. A change that could not be written did not happen.
+Never: look at objects. A bound id does not mean that the bytes are here. ZooKeeper is the
+authority: the last binding counts.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
 
 LONGEST_LOG = 1000
-"""Lines of catalog.log after which catalog.json is written anew; more if there are more
-bindings."""
+"""Number of lines in catalog.log after which catalog.json is rewritten, or the number of bindings
+if that is larger."""
 
 
 class _Saved(Saved, frozen=True, kw_only=True):
@@ -39,11 +39,11 @@ class _Binding(msgspec.Struct, frozen=True):
 
     bundle: BundleId
     digest: Digest | None
-    """None: the id is not bound any more."""
+    """None: the id is no longer bound."""
 
 
 class Catalog:
-    """Threads may share it. Readers never wait for the disk; writers take turns."""
+    """A thread-safe catalog. Readers never wait for the disk; writers take turns."""
 
     def __init__(self, path: Path, saved: _Saved, log: _BindingLog) -> None:
         self._path = path
@@ -60,16 +60,16 @@ class Catalog:
 
     @classmethod
     def open(cls, path: Path) -> Catalog:
-        """Reads a catalog; empty if there is none. A damaged one is refused, not replaced."""
+        """Reads a catalog; empty if there is none. A damaged catalog is refused, not replaced."""
         with disk_failures(path):
             saved = decode_saved(path, path.read_bytes(), _Saved) if path.exists() else _Saved()
             return cls(path, saved, _BindingLog(path.with_suffix(".log")))
 
     def close(self) -> None:
-        """Refuse changes from now on: the file may soon be another process's."""
+        """Refuses changes from now on: the file may soon belong to another process."""
         with self._writing:
             if not self._closed and self._log.lines:
-                with suppress(TorrentdistError):  # the log still has every change
+                with suppress(TorrentdistError):  # The log still contains every change.
                     self._write_all(self._pins)
             self._closed = True
 
@@ -81,7 +81,7 @@ class Catalog:
         return self._bindings.get(bundle)
 
     def names(self, digest: Digest) -> set[BundleId]:
-        """The ids that mean this content."""
+        """Returns the ids that stand for this content."""
         return self._names.get(digest, set()).copy()
 
     def pins(self) -> frozenset[Digest]:
@@ -127,7 +127,7 @@ class Catalog:
     def _write_all(self, pins: frozenset[Digest]) -> None:
         """Writes catalog.json and clears the log.
 
-        A crash in between does no harm: the log says again what catalog.json says.
+        A crash in between does no harm: the log repeats what catalog.json says.
         """
         self._require_open()
         with disk_failures(self._path):
@@ -141,9 +141,9 @@ class Catalog:
 
 
 class _BindingLog:
-    """One line for each change of a binding.
+    """A log with one line per change of a binding.
 
-    A last line without its end was never acknowledged, so it is dropped.
+    An incomplete last line was never acknowledged, so it is dropped.
     """
 
     def __init__(self, path: Path) -> None:
@@ -163,7 +163,7 @@ class _BindingLog:
         return changes
 
     def append(self, change: _Binding) -> None:
-        """Writes behind the last whole line, over the rest of a write that failed."""
+        """Writes after the last complete line, over the rest of a failed write."""
         line = msgspec.json.encode(change) + b"\n"
         fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:

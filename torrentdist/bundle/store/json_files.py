@@ -1,7 +1,7 @@
 """Reads and writes the store's small JSON files.
 
-Always: a file carries its schema. A damaged file, or one of a later release, is refused with its
-path and never overwritten.
+Always: a file contains the number of its schema. A damaged file, or a file of a later release, is
+refused with its path and never overwritten.
 Never: guess.
 """
 

@@ -1,9 +1,11 @@
 """The index of a published object: the identity of each file when its bytes were last verified.
 
-An identity is a file's size, times and inode.
-Always: the first line, the head, has the size and the number of files, so that a store of many
-bundles opens without reading the rest. A file with its marked identity holds the verified bytes.
-Never: read contents, or call bytes wrong for a new identity alone: a restored backup has new ones.
+An identity consists of a file's size, times and inode.
+Always: the first line, the head, has the total size and the number of files, so that a store with
+many bundles opens without reading the rest. A file whose identity matches its mark holds the
+verified bytes.
+Never: read contents, or call bytes wrong only because the identity is new: a restored backup has
+new identities.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ class FileMark(msgspec.Struct, frozen=True, array_like=True):
     size: int
     mtime_ns: int
     ctime_ns: int = 0
-    """0 if an older release marked the file; the inode is 0 then too."""
+    """0, with an inode of 0, if an older release marked the file."""
     inode: int = 0
 
 
@@ -46,16 +48,16 @@ class Change(NamedTuple):
     path: str
     reason: str
     certain: bool
-    """True if its bytes cannot be right. If False, they have to be read."""
+    """True if its bytes must be wrong. If False, they have to be read."""
 
 
 _decode_marks = msgspec.json.Decoder(list[FileMark]).decode
 
 
 def mark_files(content: Path, files: Iterable[tuple[str, int]]) -> list[FileMark]:
-    """Marks files, given as relative path and size, as they are now.
+    """Returns the current marks of these files, given as relative path and size.
 
-    `corrupt` if one is missing or has another size.
+    Raises `corrupt` if a file is missing or has a different size.
     """
     marks = []
     for path, size in files:
@@ -67,7 +69,7 @@ def mark_files(content: Path, files: Iterable[tuple[str, int]]) -> list[FileMark
 
 
 def look_at_files(content: Path, paths: Iterable[str]) -> dict[str, FileMark]:
-    """Marks the regular files among these paths as they are now."""
+    """Returns the current marks of the regular files among these paths."""
     marks = {}
     for path in paths:
         with suppress(OSError):
@@ -100,7 +102,7 @@ def read_marks(path: Path) -> list[FileMark]:
 
 
 def changed_files(content: Path, marks: Iterable[FileMark]) -> Iterator[Change]:
-    """Yields every file that is not as it was marked."""
+    """Yields every file whose identity differs from its mark."""
     for mark in marks:
         try:
             found = os.lstat(os.path.join(content, mark.path))

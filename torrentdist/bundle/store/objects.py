@@ -1,10 +1,11 @@
-"""The objects of a store on disk, and the steps that move one between arriving, published and gone.
+"""The objects of a store on disk, and the steps that move one between arriving, published and
+removed.
 
-Longer than most, since every name and every step of the layout on disk is here and nowhere else.
 Always: a step is one rename or unlink and is durable before the next, so that `recover` understands
-what a crash left. Only objects that `bundles/` links to are published. Only an order or a temporary
-name in `transit/` deletes anything.
+what a crash left. Only objects with a link in `bundles/` are published. Only a deletion order or a
+temporary name in `transit/` deletes anything.
 Never: decide, lock, or touch a name that is not ours.
+Longer than most files: every name and every step of the layout on disk is defined only here.
 """
 
 from __future__ import annotations
@@ -26,25 +27,25 @@ from torrentdist.model.ids import Digest
 _DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _TEMPORARY = re.compile(r"[0-9a-f]{64}\.[0-9a-f]{16}", re.ASCII)
 _TORN = re.compile(r"\.(store\.json|catalog\.json|metafile|index|set-aside)\.[0-9a-f]{12}\.tmp", re.ASCII)
-"""Files that `write_durably` had not finished when the process was killed."""
+"""Temporary files of `write_durably` that a killed process left unfinished."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundObjects:
     published: dict[Digest, tuple[Head, float]] = field(default_factory=dict)
-    """The head of each, and the time of its last use."""
+    """The head of each published object, and the time of its last use."""
     arriving: list[Digest] = field(default_factory=list)
 
 
 class Objects:
     """The directories of a store.
 
-    objects/<digest>/ has metafile, index and content/. bundles/<digest> links to a published
+    objects/<digest>/ contains metafile, index and content/. bundles/<digest> links to a published
     object.
 
-    In transit/, `<digest>.<random>` is half made or half deleted. The link `<digest>` is the order
-    to delete that object: a discard moves the link there from bundles/, which unpublishes and
-    orders in one step.
+    In transit/, `<digest>.<random>` is partly created or partly deleted. The link `<digest>` is the
+    order to delete that object: a discard moves the link there from bundles/, which unpublishes the
+    object and orders its deletion in one step.
     """
 
     def __init__(self, data_dir: Path) -> None:
@@ -56,7 +57,7 @@ class Objects:
         return self._objects / digest
 
     def published_content(self, digest: Digest) -> Path:
-        """The path for readers. It stops working when the bundle is unpublished."""
+        """Returns the path for readers. It becomes invalid when the bundle is unpublished."""
         return self._bundles / digest / "content"
 
     def arriving_content(self, digest: Digest) -> Path:
@@ -85,7 +86,7 @@ class Objects:
         fsync_dir(self._objects.parent)
 
     def recover(self) -> FoundObjects:
-        """Finishes or undoes what a crash interrupted, and returns what is there."""
+        """Finishes or undoes what a crash interrupted, and returns the objects found."""
         _remove_torn(self._objects.parent)
         for name in os.listdir(self._transit):
             if _DIGEST.fullmatch(name):
@@ -110,7 +111,7 @@ class Objects:
     def look(self, digest: Digest) -> tuple[Head, float] | None:
         """Returns the head and the last use of a published object.
 
-        One whose index cannot be read is unpublished.
+        An object whose index cannot be read is unpublished.
         """
         if not self.is_linked(digest):
             return None
@@ -131,7 +132,7 @@ class Objects:
     # steps
 
     def create(self, digest: Digest, raw_metafile: bytes) -> None:
-        """Makes an empty object with its metafile, wholly or not at all."""
+        """Creates an empty object with its metafile, completely or not at all."""
         new = self._temporary(digest)
         try:
             (new / "content").mkdir(parents=True)
@@ -145,7 +146,7 @@ class Objects:
         fsync_dir(self._objects)
 
     def resume(self, digest: Digest, raw_metafile: bytes) -> None:
-        """Makes an existing object writable. It may be set aside or half published."""
+        """Makes an existing object writable. It may be set aside or partly published."""
         with suppress(FileNotFoundError):
             self._order(digest).unlink()
             fsync_dir(self._transit)
@@ -179,13 +180,13 @@ class Objects:
         fsync_dir(self._bundles)
 
     def set_aside(self, digest: Digest, reason: str) -> None:
-        """Unpublishes an object, then notes the reason if the disk has room for it."""
+        """Unpublishes an object, then records the reason if the disk has room for it."""
         self.unlink(digest)
         with suppress(OSError):
             write_durably(self._note(digest), reason.encode())
 
     def detach(self, digest: Digest) -> Path:
-        """Takes an object out of the store. The caller deletes the returned path."""
+        """Removes an object from the store. The caller deletes the returned path."""
         if self.is_linked(digest):
             os.rename(self._bundles / digest, self._order(digest))
             fsync_dir(self._bundles)
@@ -212,7 +213,7 @@ class Objects:
         except FileNotFoundError:
             return None
 
-    # questions
+    # queries
 
     def is_linked(self, digest: Digest) -> bool:
         try:
@@ -230,7 +231,7 @@ class Objects:
             return None
 
     def written_bytes(self, digest: Digest) -> int:
-        """Bytes of an arriving object's content that are on the disk already."""
+        """Returns the bytes of an arriving object's content that are on disk already."""
         total = 0
         for folder, _, files in os.walk(self.arriving_content(digest)):
             for name in files:
@@ -241,7 +242,7 @@ class Objects:
 
 
 def delete(path: Path) -> None:
-    """Removes a link or a tree, read-only directories included."""
+    """Removes a link or a tree, including read-only directories."""
     if path.is_symlink() or not path.is_dir():
         path.unlink(missing_ok=True)
         return
@@ -269,7 +270,7 @@ def _make_writable(content: Path, temporary: Path) -> None:
             if stat.S_ISLNK(found.st_mode):
                 continue
             if found.st_nlink > 1:
-                # The file has another link: a repair must not write into that copy.
+                # The file has another link, and a repair must not write into that copy.
                 shutil.copyfile(path, temporary)
                 os.rename(temporary, path)
             os.chmod(path, found.st_mode | 0o600)

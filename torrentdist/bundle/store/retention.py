@@ -1,8 +1,8 @@
-"""Chooses the published bundles that go when room is needed, or when an operator prunes.
+"""Chooses the published bundles to remove when room is needed, or when an operator prunes.
 
-Always: a bundle with a claim on it (pinned, in use, the last copy) is never chosen. Nothing is
+Always: a bundle with a claim on it (pinned, in use, the last copy) is never chosen. No bundle is
 chosen that could have stayed.
-Pure: no I/O, clock or thread. The store acts on the decision.
+Pure: no I/O, clock or thread. The store carries out the decision.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from torrentdist.model.ids import Digest
 
 
 class KeepReason(StrEnum):
-    """A reason for which a bundle stays."""
+    """A reason why a bundle stays."""
 
     PINNED = "pinned"
     ASSIGNED = "assigned"
     """This host was told to keep it, or a worker here needs it."""
     IN_USE = "in_use"
-    """A user of this host waits for it, or it is being changed."""
+    """A local user waits for it, or it is being changed."""
     LAST_COPY = "last_copy"
     COPIES_UNKNOWN = "copies_unknown"
     """No master has said how many others hold it."""
@@ -29,11 +29,12 @@ class KeepReason(StrEnum):
 
 
 Claims = Callable[[Digest], Collection[KeepReason]]
-"""Gives reasons to stay that the store cannot know. Called in any thread, so it must not block."""
+"""Returns reasons to stay that the store cannot know. Called in any thread, so it must not
+block."""
 
 
 def claim_everything(digest: Digest) -> Collection[KeepReason]:
-    """Claims every bundle: a caller that knows nothing must expect that all are in use."""
+    """Claims every bundle: a caller without knowledge must assume that all bundles are in use."""
     return frozenset({KeepReason.IN_USE})
 
 
@@ -46,9 +47,9 @@ class Entry:
 
 
 def plan(entries: Sequence[Entry], *, need: int) -> list[Digest] | None:
-    """Chooses the bundles to evict to free `need` bytes, least recently used first.
+    """Chooses the bundles to evict in order to free `need` bytes, least recently used first.
 
-    None if all unclaimed bundles together are not enough: then nothing should be evicted.
+    Returns None if all unclaimed bundles together are not enough: then nothing should be evicted.
     """
     if need <= 0:
         return []
@@ -70,12 +71,12 @@ def plan(entries: Sequence[Entry], *, need: int) -> list[Digest] | None:
 
 
 def plan_prune(entries: Sequence[Entry], *, older_than: float, now: float) -> list[Digest]:
-    """The unclaimed bundles unused for `older_than` seconds, least recently used first."""
+    """Returns the unclaimed bundles unused for `older_than` seconds, least recently used first."""
     return [entry.digest for entry in _by_last_use(entries) if now - entry.used_at >= older_than]
 
 
 def reasons_to_stay(entries: Sequence[Entry], *, older_than: float, now: float) -> dict[Digest, frozenset[KeepReason]]:
-    """The reasons for each entry that `plan_prune` does not choose."""
+    """Returns the reasons for each entry that `plan_prune` does not choose."""
     lately = {entry.digest for entry in entries if now - entry.used_at < older_than}
     reasons = {
         entry.digest: entry.claims | ({KeepReason.USED_LATELY} if entry.digest in lately else set())

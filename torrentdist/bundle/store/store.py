@@ -1,10 +1,12 @@
-"""A host's bundles on disk, each once, by digest.
+"""A host's bundles on disk. Each is stored once, by digest.
 
-Longer than most, since one class is the only writer of a store: its methods must see each other.
 Always: what `published` names was verified, is durable and read-only. A crash at any point leaves a
-store that `open` makes whole. Room is reserved for a bundle before its first byte arrives. A
-claimed bundle is not evicted. Never: fetch or hash what arrives, since the caller of `publish` has
-verified it. Never used on an event loop, which gets a `StoreView` instead.
+store that `open` can repair. Room is reserved for a bundle before its first byte arrives. A claimed
+bundle is not evicted.
+Never: fetch or hash arriving content, since the caller of `publish` has verified it. Never use it
+on an event loop, which gets a `StoreView` instead.
+Longer than most files: one class is the only writer of a store, and its methods must see each
+other.
 """
 
 from __future__ import annotations
@@ -43,12 +45,12 @@ __all__ = [
 ]
 
 MakeRoom = Callable[[int, StoreUsage], None]
-"""Frees room for a bundle of so many bytes, given the room that is taken now.
+"""Frees room for a bundle of the given size, given the room in use.
 
-It removes what can be made anew, such as archives."""
+It removes data that can be recreated, such as archives."""
 
 USE_GRANULARITY_SECS = 60.0
-"""Seconds between two writes of a bundle's last use, which only eviction needs."""
+"""Shortest interval between two records of a bundle's use, which only eviction needs."""
 
 
 def keep_everything(_: int, __: StoreUsage) -> None:
@@ -56,9 +58,9 @@ def keep_everything(_: int, __: StoreUsage) -> None:
 
 
 class Store(StoreView):
-    """Made by `Store.open`, and called by threads only.
+    """A host's store: created by `Store.open`, and called only by threads.
 
-    Calls about one digest take turns; others run side by side.
+    Calls about one digest take turns; others run in parallel.
     """
 
     def __init__(
@@ -95,7 +97,8 @@ class Store(StoreView):
         lock_wait: float = LOCK_WAIT_SECS,
         clock: Callable[[], float] = time.time,
     ) -> Store:
-        """Opens the store in `data_dir`, or makes one. `store_locked` if another process has it."""
+        """Opens the store in `data_dir`, or creates one. Raises `store_locked` if another process
+        has it."""
         with disk_failures(data_dir):
             data_dir.mkdir(parents=True, exist_ok=True)
             data_dir = data_dir.resolve()
@@ -107,10 +110,10 @@ class Store(StoreView):
             raise
 
     def close(self, *, timeout: float = 10.0) -> None:
-        """Refuses new work, waits for what runs and frees the lock.
+        """Refuses new work, waits for running work and releases the lock.
 
         Work that still runs after `timeout` seconds keeps the lock until the process ends, so that
-        no other process comes in while it writes.
+        no other process starts while it writes.
         """
         idle = self._state.wind_down(timeout)
         self._catalog.close()
@@ -120,10 +123,11 @@ class Store(StoreView):
         if idle:
             self._lock.release()
 
-    # what there is
+    # queries
 
     def arrival(self, digest: Digest) -> Arrival | None:
-        """An arriving bundle, and why it was set aside if it was; None if it is not arriving."""
+        """Returns an arriving bundle, and why it was set aside if it was. None if it is not
+        arriving."""
         size = self._state.arriving().get(digest)
         if size is None:
             return None
@@ -131,18 +135,20 @@ class Store(StoreView):
             return Arrival(digest, size, self._objects.set_aside_reason(digest))
 
     def measure(self) -> StoreUsage:
-        """Looks at the disk, and returns the room that is taken and free now."""
+        """Measures the disk, and returns the room in use and free now."""
         with disk_failures(self.data_dir):
             self._state.now_free(free_bytes(self.data_dir))
         return self.usage()
 
     def raw_metafile(self, digest: Digest) -> bytes | None:
-        """The bytes of the metafile of a published or arriving bundle, as given to `begin`."""
+        """Returns the bytes of the metafile of a published or arriving bundle, as given to
+        `begin`."""
         with disk_failures(self.data_dir):
             return self._objects.read_metafile(digest)
 
     def metafile(self, digest: Digest) -> Metafile | None:
-        """The parsed metafile. `corrupt` if the file on disk is damaged or of another bundle."""
+        """Returns the parsed metafile. Raises `corrupt` if the file on disk is damaged or belongs
+        to another bundle."""
         raw = self.raw_metafile(digest)
         if raw is None:
             return None
@@ -163,9 +169,9 @@ class Store(StoreView):
         """Reserves room and returns the object's directory; its bytes belong under `content/` in
         it.
 
-        To begin again resumes: nothing is lost and nothing is reserved twice. `make_room` is called
-        first. If room still lacks, unclaimed bundles are removed. If that would not be enough, none
-        is removed and `disk_full` is raised.
+        Calling it again resumes: nothing is lost and nothing is reserved twice. `make_room` is
+        called first. If room is still lacking, unclaimed bundles are removed. If that would not be
+        enough, none is removed and `disk_full` is raised.
         """
         digest = meta.digest
         with self._state.alone(digest), disk_failures(self.data_dir, needed=meta.size):
@@ -206,7 +212,7 @@ class Store(StoreView):
             return self._now_published(digest, head, head.published_at)
 
     def abandon(self, digest: Digest) -> None:
-        """Deletes an arriving bundle. One that was published meanwhile stays."""
+        """Deletes an arriving bundle. If it was published meanwhile, it stays."""
         with self._state.alone(digest):
             if digest in self._state.arriving():
                 self._remove(digest)
@@ -214,7 +220,7 @@ class Store(StoreView):
     def discard(self, digest: Digest) -> None:
         """Deletes a bundle, published or arriving, pinned or not. Its names stay bound.
 
-        A deletion that is interrupted is finished by the next `open`.
+        The next `open` finishes an interrupted deletion.
         """
         with self._state.alone(digest):
             if self.get(digest) is not None or digest in self._state.arriving():
@@ -224,7 +230,7 @@ class Store(StoreView):
     def set_aside(self, digest: Digest, reason: str) -> None:
         """Unpublishes a damaged bundle at once.
 
-        It is arriving then: `begin` it again, and fetch only what is damaged.
+        It then counts as arriving: `begin` it again, and fetch only its damaged parts.
         """
         with self._state.alone(digest), disk_failures(self.data_dir):
             stored = self.get(digest)
@@ -240,9 +246,9 @@ class Store(StoreView):
         return self._checks.check_files(digest)
 
     def check(self, digest: Digest, paths: Collection[str] | None = None) -> list[Damage]:
-        """Returns the damage of these files (None: all). Called before anything is handed out.
+        """Returns the damage of these files (None: all). Called before any content is handed out.
 
-        A file is known by its identity, without being read. If that is new, its bytes are hashed.
+        A file with its marked identity is not read. A file with a new identity is hashed.
         """
         self._require_published(digest)
         return self._checks.check(digest, paths)
@@ -275,19 +281,19 @@ class Store(StoreView):
         self._state.now_pinned(self._catalog.pins())
 
     def touch(self, digest: Digest) -> None:
-        """Notes that the bundle is used now. Never fails, and writes at most once a minute."""
+        """Records that the bundle is used now. Never fails, and writes at most once a minute."""
         now = self._clock()
         if self._state.now_used(digest, now) and now - self._use_recorded.get(digest, 0.0) >= USE_GRANULARITY_SECS:
             self._record_use(digest, now)
 
     def plan_prune(self, *, older_than: float, claims: Claims = claim_everything) -> list[StoredBundle]:
-        """The bundles that `prune` would remove now."""
+        """Returns the bundles that `prune` would remove now."""
         return self._state.plan_prune(older_than=older_than, now=self._clock(), claims=claims)
 
     def reasons_to_stay(
         self, *, older_than: float, claims: Claims = claim_everything
     ) -> dict[Digest, frozenset[KeepReason]]:
-        """The reasons for each bundle that `prune` would leave."""
+        """Returns the reasons for each bundle that `prune` would leave."""
         return self._state.reasons_to_stay(older_than=older_than, now=self._clock(), claims=claims)
 
     def prune(self, *, older_than: float, claims: Claims = claim_everything) -> Pruned:
@@ -296,7 +302,7 @@ class Store(StoreView):
         self._remove_seized([stored.digest for stored in doomed])
         return Pruned(tuple(doomed), kept=len(self.published()))
 
-    # inside
+    # internals
 
     def _recover(self) -> None:
         self._objects.prepare()

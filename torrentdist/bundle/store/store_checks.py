@@ -1,9 +1,9 @@
-"""Checks that a bundle is still what was published, whenever something of it is handed out.
+"""Checks that a bundle is still as it was published, whenever a part of it is handed out.
 
-Always: a file with its marked identity is not read. A file with another identity is hashed, and
+Always: a file with its marked identity is not read. A file with a different identity is hashed, and
 gets a new mark if its bytes are right. Damage is only reported.
-Never: mark a file anew that was written a moment ago, since another write in the same tick of the
-clock would not show.
+Never: renew the mark of a file that was written a moment ago, since another write in the same tick
+of the clock would be invisible.
 """
 
 from __future__ import annotations
@@ -27,20 +27,21 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest
 
 REMEMBERED = 16
-"""Bundles whose marks stay in memory. An index of ten thousand files takes 30 ms to read."""
+"""Number of bundles whose marks stay in memory. Reading an index of ten thousand files takes 30
+ms."""
 TICK_NS = 1_000_000_000
-"""Nanoseconds; longer than a step of any file system's clock."""
+"""In nanoseconds; longer than one step of any file system's clock."""
 
 
 @dataclass
 class _Known:
     marks: dict[str, FileMark]
     links: tuple[Symlink, ...] | None = None
-    """None until the metafile was read for them."""
+    """None until the metafile has been read for them."""
 
 
 class StoreChecks:
-    """Threads may share it."""
+    """The checks of one store. Several threads may share it."""
 
     def __init__(self, objects: Objects, state: StoreState, metafile: Callable[[Digest], Metafile | None]) -> None:
         self._objects = objects
@@ -50,7 +51,7 @@ class StoreChecks:
         self._known: OrderedDict[Digest, _Known] = OrderedDict()
 
     def forget(self, digest: Digest) -> None:
-        """Forgets the marks of a bundle whose index is written anew, or that is removed."""
+        """Forgets the marks of a bundle whose index is rewritten, or that is removed."""
         with self._lock:
             self._known.pop(digest, None)
 
@@ -61,7 +62,7 @@ class StoreChecks:
     def check(self, digest: Digest, paths: Collection[str] | None) -> list[Damage]:
         """Checks these files (None: all).
 
-        A path that is not a file may lead through symlinks, so all symlinks are checked then too.
+        A path that is not a file may lead through symlinks, so then all symlinks are checked too.
         """
 
         def choose(known: _Known) -> tuple[Iterable[FileMark], bool]:
@@ -76,7 +77,7 @@ class StoreChecks:
         return path in self._recall(digest).marks
 
     def verify(self, digest: Digest, progress: Progress | None) -> list[Damage]:
-        """Reads every byte. Files that are right are marked as they are now."""
+        """Reads every byte. Files that are right get their current identity as the new mark."""
         content = self._objects.arriving_content(digest)
         try:
             marks = self._recall(digest).marks
@@ -107,7 +108,8 @@ class StoreChecks:
             return [_damaged_head(exc)]
 
     def _read(self, digest: Digest, content: Path, doubtful: Collection[str]) -> list[Damage]:
-        """One thread reads the bytes. Others with the same doubt then see its new marks."""
+        """Reads the doubtful files, one thread at a time. Other threads with the same doubt then
+        see the new marks."""
         with self._state.alone(digest):
             if self._state.get(digest) is None:
                 return [Damage(".", "it was set aside")]
@@ -122,7 +124,7 @@ class StoreChecks:
     def _renew(self, digest: Digest, content: Path, before: Mapping[str, FileMark]) -> None:
         """Marks files as they were `before` their bytes were read and found right.
 
-        A file that was written to since then keeps its old mark.
+        A file that was written since then keeps its old mark.
         """
         after, latest = look_at_files(content, before), time.time_ns() - TICK_NS
         new = {path: mark for path, mark in before.items() if after.get(path) == mark and mark.ctime_ns < latest}
@@ -130,7 +132,7 @@ class StoreChecks:
         if self._state.get(digest) is None or new.items() <= known.marks.items():
             return
         marks = {**known.marks, **new}
-        with suppress(OSError):  # if there is no room for it, the bytes are read again the next time
+        with suppress(OSError):  # Without room for it, the bytes are read again the next time.
             self._objects.mark_anew(digest, list(marks.values()))
             self._remember(digest, _Known(marks, known.links))
 
@@ -164,7 +166,8 @@ class StoreChecks:
 
 
 def _damaged_head(error: TorrentdistError) -> Damage:
-    """The damage of an index or a metafile. Any other error is not about this bundle."""
+    """Returns the damage of an index or a metafile. Any other error does not concern this
+    bundle."""
     if error.code not in ("corrupt", "disk_error"):
         raise error
     return Damage("metafile" if error.code == "corrupt" else "index", error.message)

@@ -1,8 +1,8 @@
-"""The lock of a data directory, and the identity of the store in it.
+"""The lock of a data directory, and the identity of its store.
 
-Always: one process at a time holds the lock, and the kernel takes it back from a dead one. The id
-in store.json is made once, so a replaced or emptied disk is another store.
-Never: trust the pid in the lock file, which is there for people.
+Always: one process at a time holds the lock, and the kernel releases the lock of a dead one. The id
+in store.json is created once, so a replaced or emptied disk is a different store.
+Never: trust the pid in the lock file, which is for display.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import StoreId, new_random_id, store_id
 
 LOCK_WAIT_SECS = 2.0
-"""A killed process may need this long to be gone. Its successor waits for it."""
+"""A killed process may take this long to disappear. Its successor waits for it."""
 
 _POLL_SECS = 0.02
 
@@ -34,7 +34,8 @@ class StoreLock:
 
     @classmethod
     def take(cls, data_dir: Path, *, wait: float = LOCK_WAIT_SECS) -> StoreLock:
-        """Takes the lock. `store_locked` if another process still has it after `wait` seconds."""
+        """Takes the lock. Raises `store_locked` if another process still has it after `wait`
+        seconds."""
         path = data_dir / "lock"
         deadline = time.monotonic() + wait
         with disk_failures(path):
@@ -45,7 +46,7 @@ class StoreLock:
                     raise TorrentdistError("store_locked", path=str(data_dir), pid=_written_pid(fd))
                 time.sleep(_POLL_SECS)
             with disk_failures(path):
-                # Written before it is cut: over an old lock this needs no room on a full disk.
+                # Write before truncating: overwriting an old lock needs no room on a full disk.
                 os.ftruncate(fd, os.pwrite(fd, f"{os.getpid()}\n".encode(), 0))
         except BaseException:
             os.close(fd)
@@ -71,7 +72,7 @@ def _written_pid(fd: int) -> str:
 
 
 def identify(data_dir: Path) -> StoreId:
-    """Returns the id of the store in `data_dir`, and makes one if there is none."""
+    """Returns the id of the store in `data_dir`, and creates one if there is none."""
     path = data_dir / "store.json"
     with disk_failures(path):
         if path.exists():

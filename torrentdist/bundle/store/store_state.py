@@ -1,9 +1,9 @@
-"""The state of a running store in memory: what is published, what is arriving, what is being
+"""The state of a running store in memory: what is published, what is arriving, and what is being
 changed.
 
-Always: one thread at a time changes a digest. Room is counted and claimed in one step, so that two
-threads never both get the last of it.
-Never: I/O. A question never waits for a disk.
+Always: only one thread at a time changes a digest. Room is counted and claimed in one step, so that
+two threads never get the same room.
+Never: do I/O. A query never waits for a disk.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ class StoreState:
         self._busy: set[Digest] = set()
         self._published: dict[Digest, StoredBundle] = {}
         self._digests: frozenset[Digest] | None = None
-        """The keys of `_published`; None if they have changed since they were asked for."""
+        """The keys of `_published`; None if they have changed since the last query."""
         self._arriving: dict[Digest, int] = {}
 
-    # questions
+    # queries
 
     def published(self) -> dict[Digest, StoredBundle]:
         with self._changed:
             return dict(self._published)
 
     def published_digests(self) -> frozenset[Digest]:
-        """The same object for as long as nothing is published or unpublished."""
+        """Returns the same object until a bundle is published or unpublished."""
         with self._changed:
             if self._digests is None:
                 self._digests = frozenset(self._published)
@@ -67,10 +67,11 @@ class StoreState:
             )
 
     def shortage(self, size: int, free: int, written: Mapping[Digest, int]) -> int:
-        """Bytes that lack for `size` more, by the limit or on the disk, whichever is worse.
+        """Returns how many bytes are missing to store `size` more bytes, by the limit or on the
+        disk, whichever is more.
 
-        `free` are the bytes free on the disk. Arriving bundles count in full, less the bytes that
-        they have `written` there already.
+        `free` is the number of bytes free on the disk. Arriving bundles count with their full size,
+        less the bytes already `written`.
         """
         with self._changed:
             to_come = sum(max(0, total - written.get(digest, 0)) for digest, total in self._arriving.items())
@@ -81,7 +82,7 @@ class StoreState:
     # changes
 
     def now_free(self, free_bytes: int) -> None:
-        """Notes how many bytes are free on the disk."""
+        """Records how many bytes are free on the disk."""
         with self._changed:
             self._free = free_bytes
 
@@ -110,7 +111,7 @@ class StoreState:
             self._digests = None
 
     def now_used(self, digest: Digest, at: float) -> StoredBundle | None:
-        """Returns the bundle as it was before this use."""
+        """Records a use of the bundle. Returns the bundle as it was before."""
         with self._changed:
             stored = self._published.get(digest)
             if stored is not None:
@@ -123,7 +124,7 @@ class StoreState:
                 if stored.pinned != (digest in pins):
                     self._published[digest] = replace(stored, pinned=digest in pins)
 
-    # taking turns
+    # exclusion
 
     @contextmanager
     def alone(self, digest: Digest) -> Iterator[None]:
@@ -144,9 +145,9 @@ class StoreState:
     def reserve(
         self, digest: Digest, size: int, *, free: int, written: Mapping[Digest, int], claims: Claims
     ) -> list[Digest] | None:
-        """Counts `digest` as arriving, and seizes the bundles that have to go for it.
+        """Counts `digest` as arriving, and seizes the bundles that have to be removed for it.
 
-        The caller removes the seized bundles and lets them go. Returns None and changes nothing if
+        The caller removes the seized bundles and releases them. Returns None and changes nothing if
         there cannot be enough room.
         """
         with self._changed:
@@ -184,7 +185,8 @@ class StoreState:
         self._busy.update(digests)
 
     def _entries(self, claims: Claims) -> list[retention.Entry]:
-        """The entries for retention. A bundle that a thread is changing is in use."""
+        """Returns the entries for retention. A bundle that a thread is changing counts as in
+        use."""
         return [
             retention.Entry(stored.digest, stored.size, stored.used_at, self._claims_on(stored, claims))
             for stored in self._published.values()

@@ -1,4 +1,4 @@
-"""Values that a store answers with: immutable, true at the moment of the question."""
+"""The immutable values that a store returns. Each is true at the time of the query."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ class StoredBundle:
     size: int
     files: int
     content: Path
-    """The read-only directory of the bundle. The path stops working when it is unpublished."""
+    """The read-only directory of the bundle. The path becomes invalid when the bundle is
+    unpublished."""
     pinned: bool
     used_at: float
     published_at: float

@@ -1,9 +1,10 @@
-"""What a store knows without its disk: which bundles are published, which are arriving, what their
-names are.
+"""What a store knows without reading its disk: published bundles, arriving bundles, and their
+names.
 
-Always: every answer comes from memory, so an event loop may ask. A `Store` is such a view too, for
-the thread that changes it. Never: I/O. Everything that reads or writes a disk is a method of
-`Store`, which only threads call.
+Always: every answer comes from memory, so that an event loop may ask. A `Store` is also such a
+view, for threads.
+Never: do I/O. Everything that reads or writes a disk is a method of `Store`, which only threads
+call.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from torrentdist.model.ids import BundleId, Digest, StoreId
 
 @dataclass(frozen=True, slots=True)
 class StoreMemory:
-    """What a store and its views share."""
+    """The state that a store shares with its views."""
 
     data_dir: Path
     id: StoreId
@@ -29,7 +30,7 @@ class StoreMemory:
 
 
 class StoreView:
-    """The questions that an event loop may ask of a store."""
+    """The queries that an event loop may make to a store."""
 
     def __init__(self, memory: StoreMemory) -> None:
         self.memory = memory
@@ -40,34 +41,36 @@ class StoreView:
         return self.memory.state.published()
 
     def published_digests(self) -> frozenset[Digest]:
-        """Returns the same object for as long as nothing is published or unpublished."""
+        """Returns the published digests: the same object until one is published or unpublished."""
         return self.memory.state.published_digests()
 
     def get(self, digest: Digest) -> StoredBundle | None:
-        """The published bundle of this digest."""
+        """Returns the published bundle with this digest."""
         return self.memory.state.get(digest)
 
     def arriving(self) -> list[Digest]:
-        """Bundles that were begun and are not published. After a crash: `begin` them again, or
-        `abandon` them."""
+        """Returns bundles that were begun and are not published. After a crash, `begin` them again
+        or `abandon` them."""
         return list(self.memory.state.arriving())
 
     def usage(self) -> StoreUsage:
-        """The room that is taken. `free_bytes` is as old as the store's last look at the disk."""
+        """Returns the room in use. `free_bytes` is from the store's last measurement of the
+        disk."""
         return self.memory.state.usage()
 
     def object_dir(self, digest: Digest) -> Path:
-        """The directory of an arriving or published bundle; its content is below `content/`."""
+        """Returns the directory of an arriving or published bundle; its content is below
+        `content/`."""
         return self.data_dir / "objects" / digest
 
     def lookup(self, bundle: BundleId) -> Digest | None:
-        """The digest that this name stands for."""
+        """Returns the digest to which this name is bound."""
         return self.memory.catalog.lookup(bundle)
 
     def names(self, digest: Digest) -> set[BundleId]:
-        """The names that stand for this digest."""
+        """Returns the names that are bound to this digest."""
         return self.memory.catalog.names(digest)
 
     def bindings(self) -> Mapping[BundleId, Digest]:
-        """Every name with the digest that it stands for."""
+        """Returns every name with its digest."""
         return self.memory.catalog.bindings()

@@ -1,2 +1,2 @@
-"""Messages between masters, supervisors and clients: headers, bodies and answers, each defined
+"""The messages between masters, supervisors and clients: headers, bodies and answers, each defined
 once."""

@@ -10,8 +10,8 @@ from torrentdist.model.wire.view import View
 
 
 class BundleView(View, frozen=True, kw_only=True):
-    """`bundle ls`, `bundle show`. Lists alone set `age_secs`; only a waiting uploader gets
-    `lacking`."""
+    """The answer of `bundle show`, and an entry of `bundle ls`. Only lists set `age_secs`, and only
+    a waiting uploader gets `lacking`."""
 
     id: BundleId
     digest: Digest
@@ -21,20 +21,20 @@ class BundleView(View, frozen=True, kw_only=True):
     min_replicas: int
     holders: list[MasterId]
     created_at: float
-    """ZooKeeper's time when the record was made, in seconds since 1970."""
+    """When the record was created, on ZooKeeper's clock, in seconds since 1970."""
     state: BundleState
     pinned: bool
     age_secs: float | None = None
-    """Seconds since `created_at` by ZooKeeper's clock. null: this master does not know that clock
+    """Seconds since `created_at` by ZooKeeper's clock; null if this master does not know that clock
     yet."""
     lacking: dict[MasterId, str] = {}
-    """The live masters without a copy, and what each of them waits for."""
+    """The live masters without a copy, and why each does not have it yet."""
     stuck: dict[str, str] = {}
     """The hosts on which the bundle does not arrive, with the reason. Empty in lists."""
 
 
 class UploadOffset(msgspec.Struct, frozen=True):
-    """How far the leader has received the bytes of an upload."""
+    """How many bytes of an upload the leader has received."""
 
     offset: int
-    """The number of bytes that it has; the next part starts here."""
+    """The number of bytes received. The next part starts here."""

@@ -30,8 +30,8 @@ class SupervisorView(View, frozen=True, kw_only=True):
     slots_used: int
     labels: dict[str, str]
     bundles: int | None
-    """The number of bundles that it has, as it announces them. null: it has not announced any to
-    this master yet."""
+    """The number of bundles that it announces; null if it has not announced any to this master
+    yet."""
     version: str
     uptime_secs: float
     swarm_port: int = 0
@@ -39,7 +39,7 @@ class SupervisorView(View, frozen=True, kw_only=True):
     """The URL at which other hosts read its workers' output."""
     draining: bool = False
     silent_secs: float | None = None
-    """Seconds by which its heartbeat to the leader is late. 0: it is not late. null: this master
+    """Seconds by which its heartbeat to the leader is late; 0 if it is on time, null if this master
     does not lead."""
 
 
@@ -54,7 +54,7 @@ class BundleCounts(View, frozen=True, kw_only=True):
 
 
 class ClusterView(View, frozen=True, kw_only=True):
-    """`cluster`"""
+    """The answer of `cluster`."""
 
     leader: MasterId | None
     epoch: int
@@ -63,14 +63,13 @@ class ClusterView(View, frozen=True, kw_only=True):
     jobs: list[str]
     bundles: BundleCounts
     stale_secs: float | None = None
-    """Age of everything here in seconds, while ZooKeeper is away."""
+    """Age of all this data in seconds while ZooKeeper cannot be reached."""
     problem: str = ""
-    """The reason why nothing can be changed, and what to do about it. Empty: no such reason is
-    known."""
+    """Why nothing can be changed, and what to do about it; empty if no reason is known."""
 
 
 class HealthView(View, frozen=True, kw_only=True):
-    """/readyz: the checks that fail, by name. None fails when the daemon is ready."""
+    """The answer of /readyz: the failing checks by name. It is empty if the daemon is ready."""
 
     ok: bool
     failing: dict[str, str] = {}

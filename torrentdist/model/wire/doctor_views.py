@@ -1,6 +1,6 @@
 """The JSON that `torrentdist doctor` prints, and the one exit code for all its findings.
 
-Always: warnings never fail a command. The keys are promised in docs/operations.md.
+Always: warnings never fail a command. docs/operations.md promises the keys.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from torrentdist.model.wire.view import View
 class Verdict(StrEnum):
     OK = "ok"
     WARN = "warn"
-    """It works, and it will bite somebody one day."""
+    """It works now, but will cause trouble one day."""
     FAIL = "fail"
 
 
 class Finding(View, frozen=True, kw_only=True):
     check: str
     subject: str = ""
-    """The host, file or process that was looked at."""
+    """The host, file or process that was checked."""
     verdict: Verdict = Verdict.OK
     detail: str = ""
     hint: str = ""
     exit_code: int = EXIT_OK
-    """Exit code of the error that this leads to; 0 unless it is a failure."""
+    """Exit code of the resulting error; 0 unless the finding is a failure."""
 
 
 class DoctorView(View, frozen=True, kw_only=True):
     verdict: Verdict
     findings: list[Finding]
-    """Causes before what they lead to."""
+    """Causes before their consequences."""
     seconds: float
 
 
@@ -43,17 +43,17 @@ def worst(findings: Iterable[Finding]) -> Verdict:
 
 
 def exit_code(findings: Iterable[Finding]) -> int:
-    """Exit code of the first failure: checks run from causes to consequences."""
+    """Returns the exit code of the first failure. Checks run from causes to consequences."""
     return next((finding.exit_code for finding in findings if finding.verdict is Verdict.FAIL), EXIT_OK)
 
 
 class IsolationView(View, frozen=True, kw_only=True):
-    """What runs of a host get: the supervisor's answer to the doctor."""
+    """A supervisor's answer to the doctor: how runs on its host are isolated."""
 
     namespaces: bool
-    """Each run has PID and mount namespaces of its own."""
+    """Whether each run has its own PID and mount namespaces."""
     why_not: str = ""
     launcher: str = ""
-    """The socket of the launcher; empty: the supervisor starts workers itself."""
+    """The socket of the launcher; empty if the supervisor starts workers itself."""
     error: str = ""
-    """Why no worker can be started now."""
+    """Why no worker can be started now; empty if workers can be started."""

@@ -1,6 +1,5 @@
-"""How bundles get on at the hosts: the request and progress of `bundle distribute`, and what a
-supervisor tells about its own bundles.
-"""
+"""The progress of bundles on hosts: the request and the answers of `bundle distribute`, and a
+supervisor's answers about its own bundles."""
 
 from __future__ import annotations
 
@@ -14,12 +13,12 @@ from torrentdist.model.wire.view import View
 
 
 class DistributeBody(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """POST /v1/bundles/<id>/distribute. A body without any key means all supervisors."""
+    """The body of POST /v1/bundles/<id>/distribute. Without any key it means all supervisors."""
 
     supervisors: list[str] | None = None
-    """The supervisors that are to have the bundle. None: those with the labels."""
+    """The supervisors that should get the bundle. None: those with the labels."""
     labels: dict[str, str] = {}
-    """Only supervisors with all of these labels are to have the bundle."""
+    """Only supervisors with all of these labels get the bundle."""
 
 
 class HostState(StrEnum):
@@ -32,14 +31,14 @@ class HostState(StrEnum):
 
 
 class HostProgress(View, frozen=True, kw_only=True):
-    """How far one host is with a bundle."""
+    """The progress of a bundle on one host."""
 
     supervisor: SupervisorId
     state: HostState
     done: int = 0
     size: int = 0
     rate: float = 0.0
-    """Bytes per second that arrive."""
+    """Bytes received per second."""
     from_peers: int = 0
     from_masters: int = 0
     from_plugin: int = 0
@@ -47,7 +46,7 @@ class HostProgress(View, frozen=True, kw_only=True):
 
 
 class FleetView(View, frozen=True, kw_only=True):
-    """GET /v1/bundles/<id>/hosts"""
+    """The answer of GET /v1/bundles/<id>/hosts."""
 
     id: BundleId
     digest: Digest
@@ -63,7 +62,7 @@ class FailedHost(View, frozen=True, kw_only=True):
 
 
 class DistributeView(View, frozen=True, kw_only=True):
-    """`bundle distribute`"""
+    """The result of `bundle distribute`."""
 
     id: BundleId
     digest: Digest
@@ -77,7 +76,7 @@ class DistributeView(View, frozen=True, kw_only=True):
 
 class HostBundleView(View, frozen=True, kw_only=True):
     """A supervisor's answer about one bundle: GET /bundles/<id>, POST
-    /v1/host/bundles/<id>/fetch"""
+    /v1/host/bundles/<id>/fetch."""
 
     id: BundleId
     digest: Digest | None
@@ -92,7 +91,7 @@ class HostBundleView(View, frozen=True, kw_only=True):
 
 
 class HostProblem(View, frozen=True, kw_only=True):
-    """A bundle that does not arrive on this host, and why: GET /v1/host/problems"""
+    """A bundle that does not arrive on this host, and the reason: GET /v1/host/problems."""
 
     bundle: str
     digest: Digest

@@ -17,7 +17,7 @@ class GroupMemberView(View, frozen=True, kw_only=True):
 class GroupLineView(View, frozen=True, kw_only=True):
     group: str
     algorithm: str | None
-    """None: its first member will choose."""
+    """None: the first member will choose it."""
     members: int
     resources: int
 
@@ -35,4 +35,4 @@ class GroupView(View, frozen=True, kw_only=True):
 class GroupChangeView(View, frozen=True, kw_only=True):
     group: str
     changed: list[str]
-    """Resources that were added or removed now."""
+    """Resources that this command added or removed."""

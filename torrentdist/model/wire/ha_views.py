@@ -1,7 +1,9 @@
-"""What users see of the masters' high availability: the JSON of `torrentdist ha` and of its part of
-the HTTP API.
+"""The JSON of `torrentdist ha` and the matching part of the HTTP API: leader, roles, failovers and
+backups.
 
-These keys are promised in docs/protocol.md. A key may be added; none changes its meaning.
+docs/protocol.md promises these keys.
+Always: a key may be added.
+Never: a key changes its meaning.
 """
 
 from __future__ import annotations
@@ -18,39 +20,39 @@ class MasterState(StrEnum):
     LEADER = "leader"
     STANDBY = "standby"
     ELECTED = "elected"
-    """First in the queue, and not known to be ready: acts on nothing."""
+    """First in the queue, but not known to be ready. Changes nothing."""
     PAUSED = "paused"
     """Gave way, and queues again soon."""
     OUT = "out"
     """Not in the queue: starting, stopping, or without ZooKeeper."""
     UNREACHABLE = "unreachable"
-    """Registered, and it doesn't answer the master that was asked."""
+    """Registered, but it does not answer the master that was asked."""
 
 
 class RoleView(View, frozen=True, kw_only=True):
-    """`ha roles`: one master, in its own words."""
+    """What one master says about itself, for `ha roles`."""
 
     id: MasterId
     url: str
     state: MasterState
     epoch: int | None = None
-    """The highest that it knows."""
+    """The highest epoch that it knows."""
     lag: int | None = None
-    """Available bundles that it has no copy of yet."""
+    """Number of available bundles that it has no copy of yet."""
     version: str
     ready: bool = False
     failing: dict[str, str] = msgspec.field(default_factory=dict)
     now: float = 0.0
-    """Its wall clock when it answered: people compare clocks by it, and nothing is decided by it.
-    """
+    """Its wall-clock time when it answered. It lets people compare clocks; no decision depends on
+    it."""
     session_secs: float | None = None
-    """Session timeout that its configuration asks for, in seconds."""
+    """The session timeout that its configuration requests, in seconds."""
     granted_secs: float | None = None
-    """Session timeout that ZooKeeper granted, in seconds. None without a session."""
+    """The session timeout that ZooKeeper granted, in seconds; None without a session."""
 
 
 class DialView(View, frozen=True, kw_only=True):
-    """GET /v1/dial: whether the master that was asked can connect back to a port of who asks."""
+    """The answer of GET /v1/dial: whether the master can connect to a port of the asking host."""
 
     host: str
     port: int
@@ -59,37 +61,39 @@ class DialView(View, frozen=True, kw_only=True):
 
 
 class SightView(View, frozen=True, kw_only=True):
-    """GET /v1/sight: what a master that sees no ZooKeeper either can prove to a supervisor."""
+    """The answer of GET /v1/sight, which supervisors ask during a ZooKeeper outage: what this
+    master sees, and which assignment it knows."""
 
     sees: bool
-    """ZooKeeper has answered a question in time."""
+    """Whether ZooKeeper answered this master in time."""
     newest: int | None
-    """The generation of the supervisor's newest assignment; None: there may be one that this master
-    doesn't know."""
+    """Generation of the supervisor's newest assignment. None: there may be a newer one that this
+    master does not know."""
     masters: dict[MasterId, str] = msgspec.field(default_factory=dict)
-    """The URLs of all that were registered when this master last saw ZooKeeper."""
+    """The URLs of all masters that were registered when this master last read them from
+    ZooKeeper."""
 
 
 class LeaderView(View, frozen=True, kw_only=True):
-    """`ha leader`"""
+    """The answer of `ha leader`."""
 
     leader: MasterId
     epoch: int
     since: float
     stale_secs: float | None = None
-    """Seconds since the answering master lost ZooKeeper; this was the leader then. None if it leads
-    now."""
+    """Seconds since the answering master lost ZooKeeper, if `leader` was the leader at that time.
+    None if it leads now."""
 
 
 class TransferBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """POST /v1/transfer"""
+    """The body of POST /v1/transfer."""
 
     master: str
-    """The master that is to lead."""
+    """The master that should lead."""
 
 
 class FailoverView(View, frozen=True, kw_only=True):
-    """`ha failovers`"""
+    """An entry of `ha failovers`."""
 
     previous: MasterId | None
     current: MasterId
@@ -98,7 +102,7 @@ class FailoverView(View, frozen=True, kw_only=True):
 
 
 class LeaderTransferView(View, frozen=True, kw_only=True):
-    """`ha transfer`"""
+    """The result of `ha transfer`."""
 
     previous: MasterId
     leader: MasterId
@@ -106,7 +110,7 @@ class LeaderTransferView(View, frozen=True, kw_only=True):
 
 
 class BackupView(View, frozen=True, kw_only=True):
-    """`ha backup`"""
+    """The result of `ha backup`."""
 
     path: str
     cluster: str
@@ -120,14 +124,14 @@ class FoundedView(View, frozen=True, kw_only=True):
 
     cluster: str
     founded: bool
-    """False: it was there already."""
+    """False if the cluster existed already."""
 
 
 class RestoreView(View, frozen=True, kw_only=True):
-    """`ha restore`"""
+    """The result of `ha restore`."""
 
     cluster: str
     epoch: int
-    """Above every epoch of before."""
+    """Greater than every epoch before the restore."""
     records: int
     seconds: float

@@ -1,9 +1,9 @@
-"""The HTTP headers that masters, supervisors and clients add to requests and answers, and how their
-values are read.
+"""The HTTP headers that masters, supervisors and clients add to requests and answers, and how to
+read their values.
 
-Together the three headers about records say how old an answer is: up to which transaction it goes,
-which cluster that transaction belongs to, and for how long its master has been cut off from
-ZooKeeper. Pure: no I/O and no clock.
+Three of these headers state the age of an answer's records: the newest transaction included, the
+cluster of that transaction, and for how long the master has been cut off from ZooKeeper.
+Pure: no I/O and no clock.
 """
 
 from __future__ import annotations
@@ -14,38 +14,38 @@ from typing import Final
 import msgspec
 
 REQUEST_ID: Final = "X-Request-Id"
-"""Identifies a change over all its retries, so that it is made once."""
+"""Identifies a change across all its retries, so that it is made only once."""
 ZXID: Final = "X-Zxid"
-"""In an answer: the newest ZooKeeper transaction that it shows. In a request: the newest that its
-sender has seen."""
+"""In an answer: the newest ZooKeeper transaction that it includes. In a request: the newest
+transaction that the sender has seen."""
 CLUSTER: Final = "X-Cluster"
-"""The id of the cluster that the transaction belongs to."""
+"""The id of the cluster to which the transaction belongs."""
 STALE: Final = "X-Stale"
-"""Age of the records behind an answer in whole seconds. It is sent only while the master sees no
+"""Age of an answer's records in whole seconds. Sent only while the master cannot reach
 ZooKeeper."""
 DIGEST: Final = "X-Digest"
 """The digest of the bundle whose metafile or content an answer carries."""
 OFFSET: Final = "X-Offset"
-"""The offset of the first byte of a piece of a worker's output."""
+"""The offset of the first byte in a part of a worker's output."""
 NEXT_OFFSET: Final = "X-Next-Offset"
-"""The offset after the last byte of a piece of a worker's output."""
+"""The offset after the last byte in a part of a worker's output."""
 
 MAX_ZXID: Final = 2**63 - 1
 
 
 class AnswerAge(msgspec.Struct, frozen=True):
-    """How old an answer's records are, as its headers tell."""
+    """The age of an answer's records, according to its headers."""
 
     zxid: int | None = None
-    """The newest transaction that the answer shows. None: the answer shows no records."""
+    """The newest transaction that the answer includes. None: the answer contains no records."""
     cluster: str | None = None
-    """The cluster that `zxid` belongs to. None: the master doesn't say."""
+    """The cluster of `zxid`. None: the master does not say."""
     stale_secs: float | None = None
-    """Seconds for which the records may have been outdated. None while the master sees ZooKeeper.
-    """
+    """Seconds for which the records may have been outdated. None while the master reaches
+    ZooKeeper."""
 
     def to_headers(self) -> dict[str, str]:
-        """Returns the headers that tell this age."""
+        """Returns the headers that state this age."""
         told: dict[str, str] = {}
         if self.zxid is not None:
             told[ZXID] = str(self.zxid)
@@ -57,7 +57,7 @@ class AnswerAge(msgspec.Struct, frozen=True):
 
 
 def age_in(headers: Mapping[str, str]) -> AnswerAge:
-    """Returns the age that these headers tell. A value that is no number counts as not told."""
+    """Returns the age that these headers state. A value that is no number is ignored."""
     stale = _number(headers.get(STALE, ""))
     return AnswerAge(
         zxid=_number(headers.get(ZXID, "")),
@@ -67,7 +67,7 @@ def age_in(headers: Mapping[str, str]) -> AnswerAge:
 
 
 def zxid_in(value: str) -> int | None:
-    """Returns the transaction id that a header's value names. None: the value names none."""
+    """Returns the transaction id in a header's value, or None if it contains none."""
     number = _number(value) if len(value) <= len(str(MAX_ZXID)) else None
     return number if number is not None and number <= MAX_ZXID else None
 

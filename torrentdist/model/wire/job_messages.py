@@ -13,7 +13,7 @@ from torrentdist.model.wire.view import View
 
 
 class SubmitBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """POST /v1/jobs: the job of a bundle, with what the submitter sets differently."""
+    """The body of POST /v1/jobs: the bundle of the job, and what the submitter overrides."""
 
     bundle: str
     name: str | None = None
@@ -25,19 +25,20 @@ class SubmitBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 class WorkerState(StrEnum):
     UNASSIGNED = "unassigned"
     WAITING = "waiting"
-    """It has a place and is not started yet: its bundles arrive, or its barrier is not free."""
+    """It has a place and has not started: its bundles are still arriving, or its barrier is not
+    free."""
     RUNNING = "running"
     STOPPING = "stopping"
     INACTIVE = "inactive"
     BACKOFF = "backoff"
-    """It ended, and starts again after a wait."""
+    """It ended, and starts again after a pause."""
     ENDED = "ended"
-    """It ended for good, as its restart policy says."""
+    """It ended, and its restart policy rules out another start."""
 
 
 class WorkerReport(View, frozen=True, kw_only=True):
-    """A supervisor's report about one worker. Its three times are by the host's clock, for
-    people."""
+    """A supervisor's report about one worker. Its three times are wall-clock times of the host, for
+    display."""
 
     job: JobId
     worker: int
@@ -47,26 +48,26 @@ class WorkerReport(View, frozen=True, kw_only=True):
     exit_code: int | None = None
     restarts: int = 0
     fencing: int = 0
-    """Grows with each start of this worker on any host."""
+    """Increases with each start of this worker on any host."""
     since: float = 0.0
-    """The time of its last start. 0: it was never started here."""
+    """The time of its last start; 0 if it was never started here."""
     fetched_at: float = 0.0
-    """The time when all its bundles were here. 0: they never were."""
+    """The time when all its bundles were here; 0 if they never were."""
     ended_at: float = 0.0
-    """The time when it last ended. 0: it never did."""
+    """The time of its last end; 0 if it never ended."""
     detail: str = ""
     application: str = ""
-    """The id that Spark gave the application. Empty: it is no Spark driver."""
+    """The application id that Spark assigned; empty if it is no Spark driver."""
     ui: str = ""
-    """The URL of the application's Spark page."""
+    """The URL of the application's Spark web page."""
 
 
 class HeartbeatBody(View, frozen=True, kw_only=True):
-    """POST /v1/heartbeat: a supervisor tells the leader about all its workers at once."""
+    """The body of POST /v1/heartbeat: a supervisor's report about all its workers."""
 
     supervisor: SupervisorId
     generation: int
-    """The generation of the assignment that the supervisor follows."""
+    """Generation of the assignment that the supervisor has adopted."""
     workers: list[WorkerReport]
 
 
@@ -74,9 +75,10 @@ class HeartbeatAnswer(View, frozen=True, kw_only=True):
     """The leader's answer to a heartbeat."""
 
     interval: float = 1.0
-    """Seconds until the next heartbeat is expected, unless something changes."""
+    """Seconds until the next heartbeat is due, unless something changes earlier."""
     peers: dict[JobId, dict[str, str]] = {}
-    """Hosts of all running workers, by worker number, of each job with a worker on this host."""
+    """For each job with a worker on this host: the hosts of its running workers, by worker
+    number."""
 
 
 class WorkerView(View, frozen=True, kw_only=True):
@@ -96,7 +98,7 @@ class WorkerView(View, frozen=True, kw_only=True):
 
 
 class JobView(View, frozen=True, kw_only=True):
-    """`job show`, `job ls`"""
+    """The answer of `job show`, and an entry of `job ls`."""
 
     id: JobId
     name: str
@@ -104,26 +106,26 @@ class JobView(View, frozen=True, kw_only=True):
     bundle: BundleId
     dependencies: list[BundleId]
     wanted: int
-    """The number of workers that the job wants; `workers` lists each of them."""
+    """Number of workers that the job wants; `workers` lists each of them."""
     workers: list[WorkerView]
     created_at: float
     due_in: float | None = None
-    """Seconds until what is pending happens."""
+    """Seconds until the pending change happens."""
     reason: str = ""
     spec: JobSpec | None = None
     events: list[JobEvent] | None = []
-    """The last events, in order. Empty in lists. null: they cannot be read now."""
+    """The last events, in order. Empty in lists; null if they cannot be read now."""
 
 
 class WorkerOutput(View, frozen=True, kw_only=True):
-    """Output that a host keeps of one stream of a worker: GET /v1/host/jobs/<job>/logs"""
+    """The output of one stream of a worker that a host keeps: GET /v1/host/jobs/<job>/logs."""
 
     worker: int
     stream: str
     begin: int
-    """The offset of the first byte that is still there."""
+    """The offset of the first byte that is still kept."""
     end: int
     at: float
     """The time when the last byte was written."""
     here: bool
-    """Whether the worker has its place on this host now."""
+    """Whether the worker currently has its place on this host."""

@@ -1,6 +1,8 @@
-"""What `bundle prune` answers, for a host and for the cluster.
+"""The answers of `bundle prune`, for one host and for the cluster.
 
-These keys are promised in docs/protocol.md. A key may be added; none changes its meaning.
+docs/protocol.md promises these keys.
+Always: a key may be added.
+Never: a key changes its meaning.
 """
 
 from __future__ import annotations
@@ -23,11 +25,11 @@ class PruneView(View, frozen=True, kw_only=True):
     freed_bytes: int
     kept: int
     stays: tuple[KeptView, ...] = ()
-    """Why the others stay."""
+    """The bundles that stay, and why."""
 
 
 class UnusedView(View, frozen=True, kw_only=True):
-    """`bundle prune --cluster`: what was removed, or would be."""
+    """The answer of `bundle prune --cluster`: the bundles that were removed, or would be."""
 
     removed: list[BundleId]
     bytes: int

@@ -1,7 +1,6 @@
-"""What peers and masters tell each other about swarms: POST /v1/swarm and its answer.
+"""The messages between peers and masters about swarms: POST /v1/swarm and its answer.
 
-One announce carries all swarms of a peer. A tag lets both sides leave out what the other one knows
-already.
+One announce covers all swarms of a peer. Tags let each side omit what the other already knows.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ class PeerRole(StrEnum):
     SUPERVISOR = "supervisor"
     CLIENT = "client"
     STOCK = "stock"
-    """A BitTorrent client that is not ours. It came by the tracker URL."""
+    """A BitTorrent client that is not ours. It uses the tracker URL."""
 
 
 class PeerAddress(View, frozen=True, kw_only=True):
-    """A member of a swarm as the directory hands it out."""
+    """A member of a swarm, as the directory hands it out."""
 
     host: str
     port: int
@@ -38,28 +37,27 @@ class SwarmEntry(View, frozen=True, kw_only=True):
     done: int = 0
     size: int = 0
     rate: float = 0.0
-    """Bytes per second that arrive."""
+    """Bytes received per second."""
     from_peers: int = 0
     from_masters: int = 0
     from_plugin: int = 0
     problem: str = ""
-    """The reason why the transfer makes no progress, for people, such as `disk full`. Empty: all is
-    well."""
+    """Why the transfer makes no progress, for display, such as `disk full`; empty if it does."""
 
 
 class SwarmAnnounce(View, frozen=True, kw_only=True):
-    """A peer's report about all of its swarms. The peer leaves every swarm that it does not name
-    any more."""
+    """A peer's report about all of its swarms. The peer leaves every swarm that it no longer
+    names."""
 
     peer: PeerId
     role: PeerRole
     port: int
     host: str = ""
-    """The address at which others reach the peer. Empty: the address that the request comes from.
-    """
+    """The address at which others reach the peer. If empty, the source address of the request
+    counts."""
     swarms: list[SwarmEntry] = []
     left: bool = False
-    """True in the last request of a peer that goes away."""
+    """True in the last request of a peer that leaves."""
     addresses: str = ""
     """The `addresses_tag` of this master's last answer."""
     known: str = ""
@@ -71,10 +69,11 @@ class SwarmPeers(View, frozen=True, kw_only=True):
 
     peers: list[PeerAddress] = []
     removed: bool = False
-    """The bundle of this digest has a tombstone: the peer drops its content."""
+    """The bundle of this digest has a tombstone, so the peer deletes its content."""
     pinned: bool = False
     replicas: int = 0
-    """The number of live masters that hold the bundle. 0: the peer's copy may be the last one."""
+    """The number of live masters that hold the bundle. If it is 0, the peer may have the last
+    copy."""
     place: SwarmPlace | None = None
 
 
@@ -82,18 +81,18 @@ class SwarmAnswer(View, frozen=True, kw_only=True):
     """A master's answer to an announce."""
 
     interval: float
-    """Seconds until the next announce is expected."""
+    """Seconds until the next announce is due."""
     you: str
     """The host under which the directory knows the peer."""
     swarms: dict[Digest, SwarmPeers] = {}
     addresses: list[str] = []
-    """Every address from which connections may be accepted. Empty: the list that the announce's tag
-    stands for."""
+    """Every address from which peers may connect. If empty, the list that the announce's tag stands
+    for is still valid."""
     addresses_tag: str = ""
     masters: list[str] = []
     """The URLs of all live masters."""
     wanted: list[Digest] = []
-    """The peer's swarms whose metafile no master has. PUT /v1/metafiles/<digest> brings it back."""
+    """The peer's swarms whose metafile no master has. PUT /v1/metafiles/<digest> restores it."""
     tag: str = ""
-    """Stands for everything here but the interval. If the announce named it as `known`, the rest is
-    unchanged and left out."""
+    """Stands for the whole answer except the interval. If the announce named it as `known`, nothing
+    else has changed and the rest is omitted."""

@@ -1,4 +1,4 @@
-"""Running transfers of a host, and the results of `upload` and `download`."""
+"""The running transfers of a host, and the results of `upload` and `download`."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from torrentdist.model.wire.view import View
 
 
 class Sources(View, frozen=True, kw_only=True):
-    """Bytes by where they came from."""
+    """Bytes by source."""
 
     masters: int = 0
     peers: int = 0
     local: int = 0
     """Bytes that were on this host already."""
     plugin: int = 0
-    """Bytes that a plug-in fetched by another way than a swarm."""
+    """Bytes that a plug-in fetched by other means than a swarm."""
 
 
 class TransferPhase(StrEnum):
@@ -27,7 +27,7 @@ class TransferPhase(StrEnum):
 
 
 class TransferView(View, frozen=True, kw_only=True):
-    """An immutable picture of one transfer in the engine."""
+    """An immutable snapshot of one transfer in the engine."""
 
     digest: Digest
     phase: TransferPhase
@@ -35,9 +35,9 @@ class TransferView(View, frozen=True, kw_only=True):
     done: int
     """Verified bytes on disk."""
     rate: float = 0.0
-    """Payload bytes per second that arrive."""
+    """Payload bytes received per second."""
     upload_rate: float = 0.0
-    """Payload bytes per second that leave."""
+    """Payload bytes sent per second."""
     eta: float | None = None
     """Estimated seconds until the transfer is complete."""
     uploaded: int = 0
@@ -48,7 +48,7 @@ class TransferView(View, frozen=True, kw_only=True):
 
 
 class UploadView(View, frozen=True, kw_only=True):
-    """`upload`"""
+    """The result of `upload`."""
 
     id: BundleId
     digest: Digest
@@ -62,7 +62,7 @@ class UploadView(View, frozen=True, kw_only=True):
 
 
 class DownloadView(View, frozen=True, kw_only=True):
-    """`download`"""
+    """The result of `download`."""
 
     id: BundleId
     digest: Digest

@@ -1,7 +1,8 @@
-"""The base class of everything that is shown to users and peers as JSON.
+"""The base class of everything that users and peers receive as JSON.
 
-The keys of its subclasses are promised in docs/protocol.md. Always: a new key may be added. Never:
-a key changes its meaning.
+docs/protocol.md promises the keys of its subclasses.
+Always: a key may be added.
+Never: a key changes its meaning.
 """
 
 from __future__ import annotations
