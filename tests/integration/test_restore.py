@@ -16,7 +16,7 @@ from torrentdist.cluster.session.zookeeper_session import ZooKeeper
 from torrentdist.model.backup import Backup
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import MasterId
-from torrentdist.model.records import ClusterRecord, encode
+from torrentdist.model.records import ClusterRecord, decode, encode
 
 pytestmark = pytest.mark.anyio
 
@@ -48,7 +48,7 @@ async def test_every_persistent_record_comes_back_and_the_epoch_is_higher(connec
     kept = {path for path in before if paths.parent(path) not in (paths.FAILOVERS, "/")}
 
     assert {path: after[path] for path in kept} == {path: before[path] for path in kept}
-    assert after[paths.CLUSTER] == before[paths.CLUSTER]
+    assert "c" == decode(after[paths.CLUSTER], ClusterRecord, path=paths.CLUSTER).id
     assert [data for path, data in after.items() if paths.parent(path) == paths.FAILOVERS] == [b"then"]
     assert (backup.epoch, view.epoch) == (1203, epoch)
     assert epoch > 1203
@@ -75,7 +75,8 @@ async def test_who_leads_the_empty_tree_meanwhile_is_deposed_and_leads_again_abo
     await elector.leave_queue()
 
     assert caught.value.code == "leadership_lost"
-    assert (await read_records(zk))[0][paths.CLUSTER] == encode(ClusterRecord(id="c", announce_key="k"))
+    cluster = decode((await read_records(zk))[0][paths.CLUSTER], ClusterRecord, path=paths.CLUSTER)
+    assert "c" == cluster.id
 
 
 async def test_a_daemon_that_makes_a_parent_meanwhile_is_no_obstacle(connect: Connect, chroot: str) -> None:
@@ -150,3 +151,17 @@ async def eventually_exists(zk: ZooKeeper, path: str) -> None:
     async with asyncio.timeout(30.0):
         while await zk.exists(path) is None:
             pass
+
+
+@pytest.mark.case("F1")
+async def test_a_backup_holds_no_key_and_a_restore_makes_a_new_one(connect: Connect, chroot: str) -> None:
+    """A backup that is copied to a share gives everybody who reads it a place in every swarm."""
+    backup = await make_backup(await populated(connect, chroot, epoch=3))
+    zk = await connect()
+    await restore(zk, backup)
+    (saved,) = (node.data for node in backup.nodes if node.path == paths.CLUSTER)
+    there = decode((await read_records(zk))[0][paths.CLUSTER], ClusterRecord, path=paths.CLUSTER)
+
+    assert "" == decode(saved, ClusterRecord, path=paths.CLUSTER).announce_key
+    assert "c" == there.id
+    assert len(there.announce_key) == 32

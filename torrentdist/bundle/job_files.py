@@ -1,17 +1,22 @@
-"""Checks that a bundle contains the files that its job names, and that the job's program is
-executable.
+"""Reads the job.toml of a bundle, and checks that the files that it names are there and its program
+is executable.
 
 Always: a program without a slash may come from the host's PATH, which is not known here. Any other
 program is a file of the bundle.
-Never: read the files.
+Never: read any other file, or more than the longest job.toml.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from torrentdist.model.jobs.job import JobKind, JobSpec
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.jobs.job import FILE_NAME, MAX_JOB_CHARS, JobKind, JobSpec
 from torrentdist.model.jobs.spark_job import files_of
+from torrentdist.model.wording import cause_text
+
+_MOST_BYTES = 4 * MAX_JOB_CHARS
+"""A character has four bytes at most."""
 
 
 def file_problem(directory: Path, spec: JobSpec) -> tuple[str, str] | None:
@@ -37,3 +42,21 @@ def _inside(directory: Path, name: str) -> Path | None:
     except (OSError, RuntimeError, ValueError):
         return None
     return found if found.is_relative_to(root) and found.is_file() else None
+
+
+def job_text(directory: Path, origin: str) -> str | None:
+    """Returns the job.toml of a directory; None if it has none.
+
+    `job_invalid` names `origin`: it is no text, or longer than any job.
+    """
+    path = directory / FILE_NAME
+    try:
+        with path.open("rb") as file:
+            data = file.read(_MOST_BYTES + 1)
+        if len(data) > _MOST_BYTES:
+            raise TorrentdistError("job_invalid", origin=origin, detail=f"it has more than {_MOST_BYTES} bytes")
+        return data.decode()
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        return None
+    except (OSError, UnicodeDecodeError) as exc:
+        raise TorrentdistError("job_invalid", origin=origin, detail=cause_text(exc)) from exc

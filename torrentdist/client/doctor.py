@@ -35,6 +35,7 @@ from torrentdist.http.http_errors import HttpError
 from torrentdist.model.configuration.config import Config, ZooKeeperConfig
 from torrentdist.model.configuration.settings import DEFAULT_ORIGIN
 from torrentdist.model.errors import EXIT_UNAVAILABLE, EXIT_USAGE, TorrentdistError
+from torrentdist.model.json_decoding import decode_json
 from torrentdist.model.wire.cluster_messages import ClusterView, HealthView
 from torrentdist.model.wire.doctor_views import Finding, IsolationView, Verdict
 from torrentdist.model.wire.fleet_messages import HostProblem
@@ -364,7 +365,7 @@ async def _isolation(url: str) -> list[Finding]:
     async with Http() as http:
         try:
             answer = await asyncio.wait_for(http.get(f"{url}/v1/host/isolation"), ISOLATION_SECS)
-            return [diagnosis.judge_isolation(url, msgspec.json.decode(answer.content, type=IsolationView))]
+            return [diagnosis.judge_isolation(url, decode_json(answer.content, IsolationView))]
         except (HttpError, TimeoutError, msgspec.MsgspecError):
             return []
 
@@ -388,7 +389,7 @@ async def _ready(http: Http, url: str) -> HealthView:
     """Returns the daemon's health. A daemon that is not ready answers 503 with the same body."""
     try:
         response = await asyncio.wait_for(http.get(f"{url}/readyz"), PROBE_SECS)
-        return msgspec.json.decode(response.content, type=HealthView)
+        return decode_json(response.content, HealthView)
     except (HttpError, TimeoutError, msgspec.MsgspecError) as exc:
         raise Broken(cause_text(exc) or f"no answer within {PROBE_SECS:g} s", sent=True) from exc
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from torrentdist.bundle.job_files import file_problem
+from torrentdist.bundle.job_files import file_problem, job_text
 from torrentdist.client.bundles.transfer_progress import UploadProgress
 from torrentdist.client.bundles.upload import upload
 from torrentdist.client.masters.list_pages import all_pages
@@ -23,7 +23,6 @@ from torrentdist.model.jobs.job_overrides import with_overrides
 from torrentdist.model.records import ENDED
 from torrentdist.model.wire.bundle_messages import BundleView
 from torrentdist.model.wire.job_messages import JobView, SubmitBody
-from torrentdist.model.wording import cause_text
 
 SUBMIT_SECS = 30.0
 
@@ -31,12 +30,9 @@ SUBMIT_SECS = 30.0
 def read_job(directory: Path) -> JobSpec:
     """Returns the job of a directory. The file, its values and the program to run are checked."""
     path = directory / FILE_NAME
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (FileNotFoundError, NotADirectoryError):
-        raise TorrentdistError("job_file_missing", what=str(directory)) from None
-    except (OSError, UnicodeDecodeError) as exc:
-        raise TorrentdistError("job_invalid", origin=str(path), detail=cause_text(exc)) from exc
+    text = job_text(directory, str(path))
+    if text is None:
+        raise TorrentdistError("job_file_missing", what=str(directory))
     spec = parse_job(text, origin=str(path))
     problem = file_problem(directory, spec)
     if problem is not None:

@@ -10,8 +10,6 @@ import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-import msgspec
-
 from torrentdist.bundle.metafile import Metafile, metafile_of
 from torrentdist.distributor.protocol import Holder
 from torrentdist.host.process.heavy_work import in_heavy_thread
@@ -22,6 +20,7 @@ from torrentdist.http.http_errors import HttpError
 from torrentdist.http.http_values import Answer
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
+from torrentdist.model.json_decoding import decode_json
 from torrentdist.model.rendezvous import rendezvous
 from torrentdist.model.wire.bundle_messages import BundleView
 from torrentdist.model.wire.cluster_messages import ClusterView
@@ -88,8 +87,8 @@ class MasterLinks:
 
     async def holders(self, bundle: BundleId) -> list[Holder]:
         """Returns the live masters that hold a bundle, according to any one master."""
-        view = msgspec.json.decode(await self._first(f"/v1/bundles/{bundle}", self._urls()), type=BundleView)
-        cluster = msgspec.json.decode(await self._first("/v1/cluster", self._urls()), type=ClusterView)
+        view = decode_json(await self._first(f"/v1/bundles/{bundle}", self._urls()), BundleView)
+        cluster = decode_json(await self._first("/v1/cluster", self._urls()), ClusterView)
         return [Holder(m.id, m.url) for m in cluster.masters if m.id in view.holders]
 
     async def _first(self, path: str, urls: Sequence[str]) -> bytes:

@@ -20,6 +20,7 @@ from torrentdist.http.connection_pool import Http
 from torrentdist.http.http_errors import AnswerTimeout, ConnectError, ConnectTimeout, HttpError, InvalidUrl
 from torrentdist.http.http_values import MOST_BYTES, Answer
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.json_decoding import decode_json
 
 T = TypeVar("T")
 
@@ -95,7 +96,7 @@ def error_in(response: Answer) -> TorrentdistError | None:
     if response.status_code < 400:
         return None
     try:
-        body = msgspec.json.decode(response.content, type=dict[str, object])
+        body = decode_json(response.content, dict[str, object])
     except msgspec.MsgspecError as exc:
         raise Broken(f"HTTP {response.status_code}", sent=True) from exc
     if "error" not in body:
@@ -118,7 +119,7 @@ def decode(response: Answer, kind: type[T]) -> T:
     master.
     """
     try:
-        return msgspec.json.decode(response.content, type=kind)
+        return decode_json(response.content, kind)
     except msgspec.MsgspecError as exc:
         raise Broken(f"not a master's answer: {exc}", sent=True) from exc
 

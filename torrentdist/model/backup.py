@@ -11,6 +11,7 @@ import hashlib
 import msgspec
 
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.json_decoding import decode_json
 
 FORMAT = "torrentdist-backup"
 SCHEMA = 1
@@ -50,7 +51,7 @@ def decode_backup(data: bytes, path: str) -> Backup:
     """Decodes a backup. Raises an error that says what is wrong: another format, a later release,
     damage."""
     try:
-        header = msgspec.json.decode(data, type=_Header)
+        header = decode_json(data, _Header)
     except (msgspec.MsgspecError, UnicodeDecodeError) as exc:
         if data.startswith(_BEGINNING):
             raise TorrentdistError("backup_damaged", path=path, detail=str(exc)) from exc
@@ -61,7 +62,7 @@ def decode_backup(data: bytes, path: str) -> Backup:
         detail = f"it is of schema {header.schema}, and this release reads {SCHEMA}"
         raise TorrentdistError("not_a_backup", path=path, detail=detail)
     try:
-        backup = msgspec.json.decode(data, type=Backup)
+        backup = decode_json(data, Backup)
     except msgspec.MsgspecError as exc:
         raise TorrentdistError("backup_damaged", path=path, detail=str(exc)) from exc
     if encode_backup(backup) != data:

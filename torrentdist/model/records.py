@@ -15,6 +15,7 @@ import msgspec
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest, JobId, MasterId, StoreId, SupervisorId
 from torrentdist.model.jobs.job import JobSpec
+from torrentdist.model.json_decoding import decode_json
 
 SCHEMA = 2
 OLDEST_READABLE = 1
@@ -251,12 +252,12 @@ def decode(data: bytes, kind: type[R], *, path: str) -> R:
     """Decodes a record. Raises `invalid_request` or `later_release` with the path; never returns
     half a record."""
     try:
-        schema = msgspec.json.decode(data, type=Record).schema
+        schema = decode_json(data, Record).schema
         if schema > SCHEMA:
             raise TorrentdistError("later_release", path=path, schema=schema, newest=SCHEMA)
         if schema < OLDEST_READABLE:
             detail = f"{path} has schema {schema}; this release reads {OLDEST_READABLE} to {SCHEMA}"
             raise TorrentdistError("invalid_request", detail=detail)
-        return msgspec.json.decode(data, type=kind)
+        return decode_json(data, kind)
     except msgspec.MsgspecError as exc:
         raise TorrentdistError("invalid_request", detail=f"{path} is no {kind.__name__}: {exc}") from exc

@@ -4,12 +4,14 @@ Always: the epoch of a restored tree exceeds every epoch of the original cluster
 leader can change the tree. The transaction that completes the restore deposes any leader elected
 meanwhile. An interrupted restore leaves its marker in the tree and can be repeated.
 Never: overwrite the records of others.
+Never: write the key of the tracker URLs into a backup. A restored cluster gets a new one.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import secrets
 import time
 
 from torrentdist.cluster import paths
@@ -23,6 +25,7 @@ from torrentdist.cluster.records.tree_restore import (
     occupant,
     passing,
     sorted_nodes,
+    with_announce_key,
 )
 from torrentdist.cluster.session.znode_operations import Create, Delete, NodeExists, Op, Set, TransactionFailed
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
@@ -72,6 +75,7 @@ async def make_backup(zk: ZooKeeper) -> Backup:
     if paths.CLUSTER not in found:
         raise TorrentdistError("not_ready", detail="the tree holds no cluster to back up")
     cluster = decode(found[paths.CLUSTER], ClusterRecord, path=paths.CLUSTER)
+    found[paths.CLUSTER] = with_announce_key(found[paths.CLUSTER], "")  # a backup lies around for years
     return Backup(cluster=cluster.id, epoch=epoch, zxid=zxid, made_at=time.time(), nodes=sorted_nodes(found))
 
 
@@ -145,7 +149,7 @@ async def _complete(zk: ZooKeeper, backup: Backup) -> int:
             version = await _raise_to(zk, backup.epoch + _LATER_EPOCHS)
             ops: list[Op] = [Set(paths.EPOCH, left_record(backup), version)]
             exists = await zk.exists(paths.CLUSTER) is not None
-            data = cluster_record(backup)
+            data = with_announce_key(cluster_record(backup), secrets.token_hex(16))
             ops.append(Set(paths.CLUSTER, data) if exists else Create(paths.CLUSTER, data))
             ops += await _history(zk, backup)
             ops.append(Delete(paths.RESTORING))

@@ -11,11 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+import msgspec
+
 from torrentdist.cluster import paths
 from torrentdist.cluster.election.term import TermRecord, queue, read_term
 from torrentdist.cluster.session.znode_operations import Create, request_size
 from torrentdist.model.backup import Backup, Node, digest_of
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.json_decoding import decode_json
 from torrentdist.model.records import ClusterRecord, decode, encode
 
 PASSING = frozenset({paths.MASTERS, paths.SUPERVISORS, paths.ELECTION, paths.REQUESTS, paths.RESTORING})
@@ -123,6 +126,14 @@ def history(backup: Backup) -> list[bytes]:
 
 def cluster_record(backup: Backup) -> bytes:
     return _data(backup, paths.CLUSTER)
+
+
+def with_announce_key(record: bytes, key: str) -> bytes:
+    """Returns the cluster's record with another key of its tracker URLs. Nothing else changes, not
+    even a field that this release doesn't know.
+    """
+    document = decode_json(record, dict[str, object])
+    return msgspec.json.encode({**document, "announce_key": key})
 
 
 def left_record(backup: Backup) -> bytes:

@@ -7,6 +7,7 @@ Never: decide who may do what; security/authorization.py does.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -17,6 +18,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from torrentdist.host.http.authentication import principal_of
+from torrentdist.host.http.body_room import BodyRoom
 from torrentdist.host.http.web import on_http_error, on_torrentdist_error, on_unexpected_error, read_body
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId
@@ -28,6 +30,8 @@ OnError = Callable[[Request, Exception], Awaitable[Response]]
 Target = Callable[[Request], Awaitable[Iterable[BundleId]]]
 """Returns the ids of the bundle that a request is about. The same content may have several."""
 
+_ROOM: Final = "torrentdist.body_room"
+"""The key of a function in a request's scope, which waits for room for the request's body."""
 _OPERATION: Final = "torrentdist.operation"
 """The key of the operation in a request's scope."""
 _BODY: Final = "torrentdist.body"
@@ -84,6 +88,7 @@ async def body_of(request: Request) -> bytes:
     operation = request.scope[_OPERATION]
     assert isinstance(operation, Operation)
     if _BODY not in request.scope:
+        await request.scope[_ROOM]()
         request.scope[_BODY] = await read_body(request, operation.max_body)
     body: bytes = request.scope[_BODY]
     return body
@@ -103,8 +108,9 @@ def api_app(
 
     `around` wraps each handler. `on_error` turns an error of the error table into an answer.
     """
+    room = BodyRoom()
     return Starlette(
-        routes=[Route(op.path, _endpoint(op, around(op.handler)), methods=[op.method]) for op in operations],
+        routes=[Route(op.path, _endpoint(op, around(op.handler), room), methods=[op.method]) for op in operations],
         exception_handlers={
             TorrentdistError: on_error,
             404: on_http_error,
@@ -114,14 +120,16 @@ def api_app(
     )
 
 
-def _endpoint(operation: Operation, handler: Handler) -> Handler:
+def _endpoint(operation: Operation, handler: Handler, room: BodyRoom) -> Handler:
     async def answer(request: Request) -> Response:
         request.scope[_OPERATION] = operation
         principal = principal_of(request)
         check_role(principal, operation.role, operation.request)
-        if operation.target is not None and principal.bundles != ALL_BUNDLES:
-            check_bundles(principal, await operation.target(request))
-        return await handler(request)
+        async with contextlib.AsyncExitStack() as taken:
+            request.scope[_ROOM] = lambda: taken.enter_async_context(room.taken(request, operation.max_body))
+            if operation.target is not None and principal.bundles != ALL_BUNDLES:
+                check_bundles(principal, await operation.target(request))
+            return await handler(request)
 
     return answer
 

@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from torrentdist.log import get_logger
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.json_decoding import decode_json
 
 log = get_logger()
 
@@ -97,7 +98,7 @@ async def read_body(request: Request, limit: int) -> bytes:
 
 def decode_body(body: bytes, kind: type[V]) -> V:
     try:
-        return msgspec.json.decode(body, type=kind)
+        return decode_json(body, kind)
     except msgspec.MsgspecError as exc:
         raise TorrentdistError("invalid_request", detail=str(exc)) from exc
 

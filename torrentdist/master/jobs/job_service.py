@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from torrentdist.bundle.job_files import file_problem
+from torrentdist.bundle.job_files import file_problem, job_text
 from torrentdist.cluster import paths
 from torrentdist.cluster.records.record_index import RecordIndex
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
@@ -131,7 +131,7 @@ class JobService:
         stored = await self._hand_outs.checked(entry.record.digest)
         if stored is None:
             raise TorrentdistError("not_ready", detail=f"bundle {bundle} is still on its way to this master")
-        text = await asyncio.to_thread(_read_text, stored.content / FILE_NAME)
+        text = await asyncio.to_thread(job_text, stored.content, FILE_NAME)
         if text is None:
             raise TorrentdistError("job_file_missing", what=f"bundle {bundle}")
         return stored.content, self._validation.parse(text, f"{bundle}/{FILE_NAME}")
@@ -336,12 +336,3 @@ class JobService:
         self._in_doubt |= bool(whole)
         for begin in range(0, len(whole), BATCH):
             await fence.commit(whole[begin : begin + BATCH])
-
-
-def _read_text(path: Path) -> str | None:
-    try:
-        return path.read_text()
-    except (FileNotFoundError, IsADirectoryError):
-        return None
-    except (OSError, UnicodeDecodeError) as exc:
-        raise TorrentdistError("job_invalid", origin=FILE_NAME, detail=str(exc)) from exc

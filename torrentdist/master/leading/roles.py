@@ -17,6 +17,7 @@ from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.http.connection_pool import Http
 from torrentdist.http.http_errors import HttpError
 from torrentdist.model.ids import Digest, MasterId
+from torrentdist.model.json_decoding import decode_json
 from torrentdist.model.records import BundleState, MasterRecord
 from torrentdist.model.wire.ha_views import DialView, MasterState, RoleView
 from torrentdist.model.wording import cause_text
@@ -62,7 +63,7 @@ class Roles:
             async with asyncio.timeout(ANSWER_SECS):
                 response = await self._http.get(f"{master.url}/v1/role")
             if response.status_code == 200:
-                view = msgspec.json.decode(response.content, type=RoleView)
+                view = decode_json(response.content, RoleView)
                 if view.id == master.id:
                     return view
             return _unreachable(master, f"it answered {response.status_code}")

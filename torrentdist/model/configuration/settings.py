@@ -243,6 +243,8 @@ def _file_layer(path: Path) -> Layer:
         return Layer({}, {}, (Problem(str(path), f"cannot be read: {exc.strerror}"),))
     except ValueError as exc:
         return Layer({}, {}, (Problem(str(path), f"is not valid TOML: {exc}"),))
+    except RecursionError:
+        return Layer({}, {}, (Problem(str(path), "is nested too deeply"),))
     return toml_layer(document, str(path))
 
 

@@ -7,6 +7,7 @@ Never: look into the bundle for the files that it names; the caller does.
 from __future__ import annotations
 
 import math
+import re
 import shlex
 from enum import StrEnum
 from typing import Any
@@ -19,6 +20,11 @@ from torrentdist.model.ids import BundleId
 from torrentdist.model.jobs.spark_job import SparkSpec, spark_problems
 
 FILE_NAME = "job.toml"
+MAX_JOB_CHARS = 256 * 1024
+"""Longest job.toml. A real one has a few hundred characters."""
+MAX_DOTS = 200
+"""Dots of one line outside of strings. The time to read a dotted key grows with their square."""
+_STRINGS = re.compile(r"""\"(?:\\.|[^\"\\\n])*\"|'[^'\n]*'""")
 MAX_WORKERS = 10_000
 NO_WAIT = "must be a number of seconds, or -1 for no limit"
 
@@ -95,12 +101,18 @@ class JobSpec(JobTable, frozen=True, kw_only=True):
 
 def parse_job(text: str, *, origin: str) -> JobSpec:
     """Parses a job. `job_invalid` names `origin`, the key and, if it can be found, the line."""
+    if len(text) > MAX_JOB_CHARS:
+        raise TorrentdistError("job_invalid", origin=origin, detail=f"it is longer than {MAX_JOB_CHARS} characters")
+    if any(line.count(".") > MAX_DOTS for line in _STRINGS.sub("", text).splitlines()):
+        raise TorrentdistError("job_invalid", origin=origin, detail=f"a line has a key of more than {MAX_DOTS} parts")
     try:
         spec = msgspec.convert(spelled_out(msgspec.toml.decode(text)), JobSpec)
     except msgspec.ValidationError as exc:
         raise _invalid(text, origin, str(exc)) from None
     except msgspec.DecodeError as exc:
         raise TorrentdistError("job_invalid", origin=origin, detail=str(exc)) from None
+    except RecursionError:
+        raise TorrentdistError("job_invalid", origin=origin, detail="it is nested too deeply") from None
     problems = problems_of(spec)
     if problems:
         key, detail = problems[0]

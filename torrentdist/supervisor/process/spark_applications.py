@@ -17,11 +17,13 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from torrentdist.http.connection_pool import Http
 from torrentdist.http.http_errors import HttpError
+from torrentdist.model.json_decoding import decode_json
 from torrentdist.supervisor.worker.worker_types import Key
 
 LOOK_SECS = 1.0
@@ -85,10 +87,10 @@ def reason_in(stderr: str) -> str:
 async def _ask(host: str, port: int, http: Http) -> str:
     """Returns the id of the application that serves these pages; empty if they are not Spark's."""
     where = "127.0.0.1" if host in _ANY else host
-    with contextlib.suppress(HttpError, ValueError, KeyError, IndexError, TypeError):
+    with contextlib.suppress(HttpError, msgspec.MsgspecError, ValueError, KeyError, IndexError, TypeError):
         # Before its scheduler is up, an application has pages but no id.
         answer = await http.get(f"http://{where}:{port}/api/v1/applications")
-        return msgspec.json.decode(answer.content)[0]["id"] or ""
+        return decode_json(answer.content, list[dict[str, Any]])[0]["id"] or ""
     return ""
 
 

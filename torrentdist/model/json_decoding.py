@@ -1,0 +1,21 @@
+"""Decodes JSON that comes from outside.
+
+Always: what cannot be decoded is a MsgspecError, too deep a nesting included, so that callers need
+to know one failure only.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+
+
+def decode_json(data: bytes, kind: type[T]) -> T:
+    """Returns the value of that kind, or raises a MsgspecError."""
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except RecursionError:
+        raise msgspec.DecodeError("it is nested too deeply") from None
