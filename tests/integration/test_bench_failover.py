@@ -11,7 +11,7 @@ from bench_short import rows_that_miss
 
 @pytest.mark.case("E8")
 def test_failovers_and_jobs_meet_their_bars_with_room_for_noise(tmp_path: Path) -> None:
-    """Were it broken, a release could let clients wait twice as long as promised, and no test would
+    """If this failed, a release could let clients wait twice as long as promised, and no test would
     tell."""
     barred, missed, table = rows_that_miss("failover,catch-up,jobs", tmp_path)
 

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.anyio
 async def test_the_log_tells_what_was_done_and_nothing_else(
     own_zookeeper: EmbeddedZooKeeper, connect: Connect, chroot: str
 ) -> None:
-    """Broken, the oracle would judge transactions that were refused, or miss some that were
+    """If this failed, the oracle would judge transactions that were refused, or miss some that were
     made."""
     await connect(servers=own_zookeeper.addresses)  # founds the cluster, in a session of its own
     zk = await connect(servers=own_zookeeper.addresses)

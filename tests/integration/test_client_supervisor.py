@@ -118,8 +118,8 @@ async def fetch(url: str, dest: Path | str, token_file: Path | None = None, **op
 
 @pytest.mark.parametrize("polls", [0, 2])
 def test_dest_is_a_copy_of_the_hosts_bundle(tmp_path: Path, supervisor: Supervisor, polls: int) -> None:
-    """Broken, a host with a supervisor would fetch everything twice, or misstate where it came
-    from."""
+    """If this failed, a host with a supervisor would fetch everything twice, or misstate where it
+    came from."""
     supervisor.polls = polls
     size = supervisor.meta.size
     expected = Sources(local=size) if polls == 0 else Sources(masters=size - 10, peers=10)
@@ -135,7 +135,7 @@ def test_dest_is_a_copy_of_the_hosts_bundle(tmp_path: Path, supervisor: Supervis
 
 
 def test_other_content_at_dest_is_replaced_by_force_alone(tmp_path: Path, supervisor: Supervisor) -> None:
-    """Broken, a download would destroy a user's files, or --force would be of no use."""
+    """If this failed, a download would destroy a user's files, or --force would be of no use."""
     dest = tmp_path / "dest"
     dest.mkdir()
     (dest / "mine").touch()
@@ -178,8 +178,8 @@ def test_the_current_directory_is_not_replaced(
 
 
 def test_the_supervisor_is_not_told_the_token(tmp_path: Path, supervisor: Supervisor) -> None:
-    """Broken, any user of a host that listens on the supervisor's port would get the cluster's
-    token."""
+    """If this failed, any user of a host that listens on the supervisor's port would get the
+    cluster's token."""
     (tmp_path / "token").write_text("s3cret")
     (tmp_path / "token").chmod(0o600)
 
@@ -193,8 +193,8 @@ def test_the_supervisor_is_not_told_the_token(tmp_path: Path, supervisor: Superv
 
 
 def test_the_supervisors_failure_is_the_downloads(tmp_path: Path, supervisor: Supervisor) -> None:
-    """A25: broken, a full disk or an unknown id on the host would show as something else, or as a
-    success."""
+    """A25: if this failed, a full disk or an unknown id on the host would show as something else,
+    or as a success."""
     supervisor.error = TorrentdistError("disk_full", path="/data", needed=9, free=1)
 
     async def test() -> None:
@@ -208,7 +208,7 @@ def test_the_supervisors_failure_is_the_downloads(tmp_path: Path, supervisor: Su
 
 
 def test_a_supervisor_that_does_not_finish_is_timed_out(supervisor: Supervisor) -> None:
-    """A25: broken, a download through a supervisor would have no deadline."""
+    """A25: if this failed, a download through a supervisor would have no deadline."""
     supervisor.polls = 1000
 
     async def test() -> None:
@@ -223,8 +223,8 @@ def test_a_supervisor_that_does_not_finish_is_timed_out(supervisor: Supervisor) 
 
 @pytest.mark.parametrize("fault", ["dead", "silent", "stranger", "unreadable", "other content"])
 def test_a_supervisor_that_cannot_be_used_is_left_aside(supervisor: Supervisor, fault: str) -> None:
-    """Broken, a host with a broken supervisor, or another service on its port, could not download
-    at all."""
+    """If this failed, a host with a broken supervisor, or another service on its port, could not
+    download at all."""
 
     async def test() -> None:
         async with serving(supervisor) as url:

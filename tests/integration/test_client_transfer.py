@@ -211,7 +211,7 @@ def source(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("what", [".", "data/one-byte", "data/deeper/still deeper/large.bin"])
 def test_an_upload_leaves_from_where_it_lies(tmp_path: Path, source: Path, what: str) -> None:
-    """Broken, an upload would copy the bundle first, or the masters would never get it."""
+    """If this failed, an upload would copy the bundle first, or the masters would never get it."""
 
     async def test() -> None:
         seen: list[UploadProgress] = []
@@ -230,7 +230,7 @@ def test_an_upload_leaves_from_where_it_lies(tmp_path: Path, source: Path, what:
 
 
 def test_too_few_replicas_at_the_deadline_are_said(tmp_path: Path, source: Path) -> None:
-    """A7: broken, an upload that fell short would pass for a success, or hang."""
+    """A7: if this failed, an upload that fell short would pass for a success, or hang."""
 
     async def test() -> None:
         async with talking(tmp_path) as (_, client):
@@ -242,7 +242,7 @@ def test_too_few_replicas_at_the_deadline_are_said(tmp_path: Path, source: Path)
 
 
 def test_an_uploader_that_nobody_can_dial_sends_over_http(tmp_path: Path, source: Path) -> None:
-    """Broken, an upload from behind a firewall would never end well."""
+    """If this failed, an upload from behind a firewall would never end well."""
 
     async def test() -> None:
         async with talking(tmp_path, deaf=True) as (master, client):
@@ -258,7 +258,7 @@ def test_an_uploader_that_nobody_can_dial_sends_over_http(tmp_path: Path, source
 
 @pytest.mark.parametrize("what", [".", "data/one-byte", "data/deeper/still deeper/large.bin"])
 def test_a_download_is_what_was_uploaded(tmp_path: Path, source: Path, what: str) -> None:
-    """Broken, a download would differ from its upload, or leave something beside it."""
+    """If this failed, a download would differ from its upload, or leave something beside it."""
 
     async def test() -> None:
         async with talking(tmp_path) as (master, client):
@@ -273,7 +273,7 @@ def test_a_download_is_what_was_uploaded(tmp_path: Path, source: Path, what: str
 
 
 def test_a_second_download_to_the_same_place_moves_nothing(tmp_path: Path, source: Path) -> None:
-    """Broken, a command that is run again would fetch again, or fail."""
+    """If this failed, a command that is run again would fetch again, or fail."""
 
     async def test() -> None:
         async with talking(tmp_path) as (master, client):
@@ -289,7 +289,7 @@ def test_a_second_download_to_the_same_place_moves_nothing(tmp_path: Path, sourc
 
 
 def test_other_content_at_dest_is_replaced_by_force_alone(tmp_path: Path, source: Path) -> None:
-    """Broken, a download would destroy a user's files, or --force would be of no use."""
+    """If this failed, a download would destroy a user's files, or --force would be of no use."""
     dest = tmp_path / "dest"
     dest.mkdir()
     (dest / "mine").touch()
@@ -309,8 +309,8 @@ def test_other_content_at_dest_is_replaced_by_force_alone(tmp_path: Path, source
 
 
 def test_no_holder_is_a_failure_at_the_deadline_and_the_next_try_goes_on(tmp_path: Path, source: Path) -> None:
-    """A25: broken, a download without a source would hang or pass for done; what had arrived would
-    be fetched again."""
+    """A25: if this failed, a download without a source would hang or pass for done; what had
+    arrived would be fetched again."""
 
     async def test() -> None:
         async with talking(tmp_path) as (master, client):
@@ -332,8 +332,8 @@ def test_no_holder_is_a_failure_at_the_deadline_and_the_next_try_goes_on(tmp_pat
 
 
 def test_a_download_goes_on_when_the_api_is_away(tmp_path: Path, source: Path) -> None:
-    """A23: broken, a host with the metafile and known peers could not finish without the masters'
-    API."""
+    """A23: if this failed, a host with the metafile and known peers could not finish without the
+    masters' API."""
 
     async def test() -> None:
         async with talking(tmp_path) as (master, client):
@@ -363,7 +363,8 @@ async def interrupted(client: MasterClient, dest: Path) -> None:
 
 
 def test_a_downloader_can_stay_and_seed(tmp_path: Path, source: Path) -> None:
-    """Broken, --seed-for would offer nothing, so that the masters alone carry every download."""
+    """If this failed, --seed-for would offer nothing, so that the masters alone carry every
+    download."""
     first, second = tmp_path / "first", tmp_path / "second"
 
     async def test() -> None:

@@ -64,7 +64,7 @@ MAKERS = {
 
 @pytest.mark.parametrize("kind", MAKERS)
 def test_what_is_downloaded_is_what_was_uploaded(cluster: Cluster, tmp_path: Path, kind: str) -> None:
-    """Broken, a job would run other code than its author uploaded."""
+    """If this failed, a job would run other code than its author uploaded."""
     source = tmp_path / "source"
     MAKERS[kind](source)
     bundle = f"same-{kind}"
@@ -82,7 +82,7 @@ def test_what_is_downloaded_is_what_was_uploaded(cluster: Cluster, tmp_path: Pat
 
 
 def test_thousands_of_small_files(new_cluster: NewCluster, tmp_path: Path) -> None:
-    """Broken, a bundle of many small files would take forever, or lose some."""
+    """If this failed, a bundle of many small files would take forever, or lose some."""
     cluster = new_cluster(masters=1, supervisors=0)
     source, count = tmp_path / "source", 2500  # the benchmark takes four times as many
     for number in range(count):
@@ -156,7 +156,7 @@ if shutil.which("qbittorrent-nox"):
 
 @pytest.mark.parametrize("client", STOCK)
 def test_a_stock_client_downloads_from_the_masters(cluster: Cluster, tmp_path: Path, client: str) -> None:
-    """Broken, nobody but our own programs could take part in a swarm."""
+    """If this failed, nobody but our own programs could take part in a swarm."""
     source = tmp_path / "source"
     write_tree(source, {"a.bin": some_bytes(2_000_000, 21), "b/c.bin": some_bytes(700_000, 22)})
     cluster.upload(source, "for-stock-clients")
@@ -175,7 +175,7 @@ def test_a_stock_client_downloads_from_the_masters(cluster: Cluster, tmp_path: P
 
 
 def test_a_wrong_tracker_key_hands_out_nobody(cluster: Cluster, tmp_path: Path) -> None:
-    """Broken, whoever can reach a master could list the hosts that hold a bundle."""
+    """If this failed, whoever can reach a master could list the hosts that hold a bundle."""
     source = tmp_path / "source"
     write_tree(source, {"a.bin": some_bytes(100_000, 23)})
     digest = cluster.upload(source, "tracker-key")["digest"]
@@ -191,7 +191,8 @@ def test_a_wrong_tracker_key_hands_out_nobody(cluster: Cluster, tmp_path: Path) 
 
 
 def test_an_upload_bypasses_no_check(cluster: Cluster, tmp_path: Path) -> None:
-    """Broken, a bundle could reach out of its directory on every host, or hang on a pipe."""
+    """If this failed, a bundle could reach out of its directory on every host, or hang on a
+    pipe."""
     escaping = tmp_path / "escaping"
     write_tree(escaping, {"a": b"1"})
     (escaping / "out").symlink_to("../../etc")

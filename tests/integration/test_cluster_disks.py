@@ -86,8 +86,8 @@ def empty(cluster: Cluster) -> None:
 
 
 def test_an_upload_that_no_master_has_room_for(cramped: Cluster, tmp_path: Path, small_disk: SmallDisk) -> None:
-    """E4: broken, an upload would fail without saying why, or leave its half on the masters'
-    disks."""
+    """E4: if this failed, an upload would fail without saying why, or leave its half on the
+    masters' disks."""
     small = make_source(tmp_path / "small", 600)
     masters = cramped.masters()
     with on_small_disk(cramped, masters, small_disk):
@@ -110,7 +110,8 @@ def test_an_upload_that_no_master_has_room_for(cramped: Cluster, tmp_path: Path,
 
 
 def test_a_standby_without_room_is_named(cramped: Cluster, tmp_path: Path, small_disk: SmallDisk) -> None:
-    """E4: broken, nobody would learn which master lacks a copy, or it would never get one."""
+    """E4: if this failed, nobody would learn which master lacks a copy, or it would never get
+    one."""
     [full] = cramped.standbys()
     large = make_source(tmp_path / "large", 620, ROOM)
     digest = make_metafile(large).digest
@@ -128,8 +129,8 @@ def test_a_standby_without_room_is_named(cramped: Cluster, tmp_path: Path, small
 
 
 def test_a_disk_that_others_fill_during_an_upload(cramped: Cluster, tmp_path: Path, small_disk: SmallDisk) -> None:
-    """E4: broken, a master whose disk others fill would publish a torso, end, or never get over
-    it."""
+    """E4: if this failed, a master whose disk others fill would publish a torso, end, or never get
+    over it."""
     empty(cramped)
     [full] = cramped.standbys()
     source = make_source(tmp_path / "source", 630, 5 * MIB)
@@ -156,8 +157,8 @@ def test_a_disk_that_others_fill_during_an_upload(cramped: Cluster, tmp_path: Pa
 def test_a_single_master_whose_disk_fills_says_so(
     new_cluster: NewCluster, tmp_path: Path, small_disk: SmallDisk
 ) -> None:
-    """E4: broken, the uploader would wait for its whole time and then hear only that replicas are
-    missing."""
+    """E4: if this failed, the uploader would wait for its whole time and then hear only that
+    replicas are missing."""
     cluster = new_cluster({"store": {"reserve_bytes": 0}}, masters=1, supervisors=0)
     [only] = cluster.masters()
     source = make_source(tmp_path / "source", 640, 5 * MIB)
@@ -188,8 +189,8 @@ def verify(cluster: Cluster, name: str, digest: str) -> list[str]:
 
 
 def test_a_download_to_a_full_disk(cluster: Cluster, tmp_path: Path, small_disk: SmallDisk) -> None:
-    """E4: broken, a full disk would look like a network that is slow, or leave half a bundle as
-    DEST."""
+    """E4: if this failed, a full disk would look like a network that is slow, or leave half a
+    bundle as DEST."""
     source = make_source(tmp_path / "source", 640, 6 * MIB)
     cluster.upload(source, "for-small-disk")
     try:
@@ -206,8 +207,8 @@ def test_a_download_to_a_full_disk(cluster: Cluster, tmp_path: Path, small_disk:
 
 
 def test_a_supervisor_without_room(cramped: Cluster, tmp_path: Path, small_disk: SmallDisk) -> None:
-    """E4: broken, a host with a full disk would keep the fleet and its user waiting, without a
-    reason."""
+    """E4: if this failed, a host with a full disk would keep the fleet and its user waiting,
+    without a reason."""
     [name] = cramped.supervisors()
     cramped.upload(make_source(tmp_path / "source", 650, ROOM), "too-large-for-host", replicas=1)
     with on_small_disk(cramped, [name], small_disk):
@@ -225,8 +226,8 @@ def test_a_supervisor_without_room(cramped: Cluster, tmp_path: Path, small_disk:
 def test_a_fetch_that_failed_is_made_again_when_there_is_room(
     cramped: Cluster, tmp_path: Path, small_disk: SmallDisk
 ) -> None:
-    """A21: broken, a job would wait for ever on a host whose fetch failed once, or its bundle would
-    push out another one that is in use."""
+    """A21: if this failed, a job would wait for ever on a host whose fetch failed once, or its
+    bundle would push out another one that is in use."""
     empty(cramped)
     [name] = cramped.supervisors()
     job = make_source(tmp_path / "job", 660, ROOM // 2)
@@ -262,8 +263,8 @@ def test_a_fetch_that_failed_is_made_again_when_there_is_room(
 def test_daemons_that_start_on_a_full_disk_serve_what_is_on_it(
     cramped: Cluster, tmp_path: Path, small_disk: SmallDisk
 ) -> None:
-    """E4: broken, a host that restarts with a full disk would be away with all its bundles until
-    somebody tidies up."""
+    """E4: if this failed, a host that restarts with a full disk would be away with all its bundles
+    until somebody tidies up."""
     empty(cramped)
     [name], [host] = cramped.standbys(), cramped.supervisors()
     source = make_source(tmp_path / "source", 680)
@@ -296,8 +297,8 @@ def answers(url: str) -> bool:
 def test_a_daemon_that_has_no_room_to_start_waits_for_it(
     cramped: Cluster, tmp_path: Path, small_disk: SmallDisk
 ) -> None:
-    """E4: broken, a host whose disk is full for a moment would stay away until somebody starts its
-    daemon again."""
+    """E4: if this failed, a host whose disk is full for a moment would stay away until somebody
+    starts its daemon again."""
     name = cramped.standbys()[0]
     cramped.dev.signal(name, signal.SIGTERM)
     store, aside = cramped.store(name), cramped.dir / "aside"

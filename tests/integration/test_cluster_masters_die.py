@@ -37,8 +37,8 @@ def records_of(cluster: Cluster) -> Iterator[KazooClient]:
 
 
 def test_a_replica_record_means_bytes_on_disk(battered: Cluster, tmp_path: Path) -> None:
-    """A12: broken, a replica would be counted that a power cut takes away, or that was never
-    there."""
+    """A12: if this failed, a replica would be counted that a power cut takes away, or that was
+    never there."""
     source = make_source(tmp_path / "source", 300, 4 * MIB)
     meta = make_metafile(source)
     early: list[str] = []
@@ -66,7 +66,8 @@ def test_a_replica_record_means_bytes_on_disk(battered: Cluster, tmp_path: Path)
 
 
 def test_masters_die_in_the_middle_of_a_download(battered: Cluster, tmp_path: Path) -> None:
-    """A23: broken, a rolling restart of the masters would fail the downloads of the whole fleet."""
+    """A23: if this failed, a rolling restart of the masters would fail the downloads of the whole
+    fleet."""
     source = make_source(tmp_path / "source", 310, 5 * MIB)
     battered.upload(source, "survives")
     leader = battered.leader()
@@ -82,8 +83,8 @@ def test_masters_die_in_the_middle_of_a_download(battered: Cluster, tmp_path: Pa
 
 
 def test_all_masters_die_and_peers_finish(battered: Cluster, tmp_path: Path) -> None:
-    """A23: broken, hosts that have a bundle among them could not complete it, or use it, without a
-    master."""
+    """A23: if this failed, hosts that have a bundle among them could not complete it, or use it,
+    without a master."""
     source = make_source(tmp_path / "source", 330, 5 * MIB)
     battered.upload(source, "peers-finish")
     battered.run("bundle", "distribute", "peers-finish", "--wait", "100%").ok()
@@ -103,8 +104,8 @@ def test_all_masters_die_and_peers_finish(battered: Cluster, tmp_path: Path) -> 
 
 
 def test_a_download_without_any_holder_fails_in_time(battered: Cluster, tmp_path: Path) -> None:
-    """A25: broken, a download that nobody can serve any more would hang, or leave half a bundle as
-    a whole one."""
+    """A25: if this failed, a download that nobody can serve any more would hang, or leave half a
+    bundle as a whole one."""
     source = make_source(tmp_path / "source", 350, 6 * MIB)
     battered.upload(source, "nobody-left")
     downloading = battered.begin(
@@ -122,7 +123,8 @@ def test_a_download_without_any_holder_fails_in_time(battered: Cluster, tmp_path
 
 
 def test_a_restarted_master_serves_at_once(battered: Cluster, tmp_path: Path) -> None:
-    """A24: broken, a master would come back and serve nothing until somebody asked it to."""
+    """A24: if this failed, a master would come back and serve nothing until somebody asked it
+    to."""
     sources = {f"at-once-{n}": make_source(tmp_path / f"source-{n}", 360 + 2 * n) for n in range(3)}
     for bundle, source in sources.items():
         battered.upload(source, bundle)
@@ -144,8 +146,8 @@ def test_a_restarted_master_serves_at_once(battered: Cluster, tmp_path: Path) ->
 @pytest.mark.alone
 @pytest.mark.parametrize("role", ["leader", "standby", "supervisor"])
 def test_a_killed_daemon_starts_again_at_once(battered: Cluster, role: str) -> None:
-    """A30: broken, every crash would cost a session timeout, because the daemon takes itself for a
-    stranger."""
+    """A30: if this failed, every crash would cost a session timeout, because the daemon takes
+    itself for a stranger."""
     leader, standby = battered.leader(), battered.standbys()[0]
     name = {"leader": leader, "standby": standby, "supervisor": battered.supervisors()[0]}[role]
     witness = standby if role != "standby" else leader
@@ -161,7 +163,7 @@ def test_a_killed_daemon_starts_again_at_once(battered: Cluster, role: str) -> N
 
 
 def test_an_upload_survives_the_leader(battered: Cluster, tmp_path: Path) -> None:
-    """B8: broken, every failover would fail the uploads of the moment."""
+    """B8: if this failed, every failover would fail the uploads of the moment."""
     source = make_source(tmp_path / "source", 370, 6 * MIB)
     leader = battered.leader()
     uploading = battered.begin("upload", source, "--id", "survivor", "--min-replicas", 2, swarm__upload_limit=2 * MIB)
@@ -176,7 +178,8 @@ def test_an_upload_survives_the_leader(battered: Cluster, tmp_path: Path) -> Non
 
 
 def test_the_upload_of_a_killed_client_is_forgotten(battered: Cluster, tmp_path: Path) -> None:
-    """A20: broken, what nobody will ever complete would hold its id and its room for ever."""
+    """A20: if this failed, what nobody will ever complete would hold its id and its room for
+    ever."""
     source = make_source(tmp_path / "source", 380, 6 * MIB)
     digest = make_metafile(source).digest
     leader = battered.leader()
@@ -197,7 +200,8 @@ def test_the_upload_of_a_killed_client_is_forgotten(battered: Cluster, tmp_path:
 
 
 def test_a_killed_client_goes_on_with_its_upload(battered: Cluster, tmp_path: Path) -> None:
-    """A20: broken, an upload that was interrupted could not be made again before it has expired."""
+    """A20: if this failed, an upload that was interrupted could not be made again before it has
+    expired."""
     source = make_source(tmp_path / "source", 390, 6 * MIB)
     leader = battered.leader()
     uploading = battered.begin("upload", source, "--id", "second-try", swarm__upload_limit=2 * MIB)
@@ -212,8 +216,8 @@ def test_a_killed_client_goes_on_with_its_upload(battered: Cluster, tmp_path: Pa
 
 
 def test_another_disk_is_another_store(battered: Cluster, tmp_path: Path) -> None:
-    """A27: broken, a master with a new, empty disk would count as a holder of everything it once
-    had."""
+    """A27: if this failed, a master with a new, empty disk would count as a holder of everything it
+    once had."""
     digest = battered.upload(make_source(tmp_path / "source", 400, 4 * MIB), "other-disk")["digest"]
     leader, name = battered.leader(), battered.standbys()[0]
     battered.kill(name)
@@ -238,7 +242,7 @@ def test_another_disk_is_another_store(battered: Cluster, tmp_path: Path) -> Non
 
 
 def test_a_corrupt_byte_is_served_by_nobody_and_repaired(battered: Cluster, tmp_path: Path) -> None:
-    """Broken, a flipped bit on one disk would spread, or stay."""
+    """If this failed, a flipped bit on one disk would spread, or stay."""
     source = make_source(tmp_path / "source", 410, 2 * MIB)
     digest = battered.upload(source, "flipped")["digest"]
     victim = battered.standbys()[0]
@@ -272,7 +276,7 @@ def flip_byte(path: Path) -> bytes:
 
 
 def test_a_supervisor_finds_and_repairs_a_corrupt_byte(battered: Cluster, tmp_path: Path) -> None:
-    """Broken, a job would run damaged code although others have it whole."""
+    """If this failed, a job would run damaged code although others have it whole."""
     source = make_source(tmp_path / "source", 420, 2 * MIB)
     digest = battered.upload(source, "flipped-host")["digest"]
     battered.run("bundle", "distribute", "flipped-host", "--wait", "100%").ok()
@@ -288,7 +292,7 @@ def test_a_supervisor_finds_and_repairs_a_corrupt_byte(battered: Cluster, tmp_pa
 
 
 def test_two_hosts_with_alike_names_are_two(new_cluster: NewCluster, tmp_path: Path) -> None:
-    """A14: broken, master-1 would be taken for master-10, or bundle b-1 for b-1-0."""
+    """A14: if this failed, master-1 would be taken for master-10, or bundle b-1 for b-1-0."""
     cluster = new_cluster({"swarm": {"seeding_secs": 2.0}}, masters=1, supervisors=1)
     others = {"master-10": "127.0.0.10", "master-1-0": "127.0.0.1", "supervisor-10": "127.0.0.10"}
     for name, host in others.items():

@@ -58,7 +58,7 @@ def doomed(new_cluster: NewCluster) -> Cluster:
 
 
 def test_records_that_are_gone_delete_no_bundle(doomed: Cluster, tmp_path: Path) -> None:
-    """A13: broken, a mistake in ZooKeeper would delete every copy of every bundle."""
+    """A13: if this failed, a mistake in ZooKeeper would delete every copy of every bundle."""
     source = make_source(tmp_path / "source", 500)
     digest = doomed.upload(source, "kept")["digest"]
     doomed.run("bundle", "distribute", "kept", "--wait", "100%").ok()
@@ -90,8 +90,8 @@ def test_records_that_are_gone_delete_no_bundle(doomed: Cluster, tmp_path: Path)
 
 
 def test_a_foreign_tree_deletes_no_bundle(doomed: Cluster, tmp_path: Path) -> None:
-    """A13: broken, one wrong line in a master's configuration would cost it every bundle that it
-    holds."""
+    """A13: if this failed, one wrong line in a master's configuration would cost it every bundle
+    that it holds."""
     digest = doomed.upload(make_source(tmp_path / "source", 510), "elsewhere")["digest"]
     name = doomed.standbys()[0]
     doomed.dev.signal(name, signal.SIGTERM)
@@ -109,7 +109,8 @@ def test_a_foreign_tree_deletes_no_bundle(doomed: Cluster, tmp_path: Path) -> No
 
 
 def test_a_removed_bundle_does_not_come_back(battered: Cluster, tmp_path: Path) -> None:
-    """A16: broken, whoever was away at the removal would bring the bundle back, for everybody."""
+    """A16: if this failed, whoever was away at the removal would bring the bundle back, for
+    everybody."""
     source = make_source(tmp_path / "source", 520)
     digest = battered.upload(source, "gone-for-good")["digest"]
     battered.run("bundle", "distribute", "gone-for-good", "--wait", "100%").ok()
@@ -132,8 +133,8 @@ def test_a_removed_bundle_does_not_come_back(battered: Cluster, tmp_path: Path) 
 
 
 def test_zookeeper_away_stops_mutations_only(battered: Cluster, tmp_path: Path) -> None:
-    """Broken, an outage of ZooKeeper would hang every command, or end the transfers that are under
-    way."""
+    """If this failed, an outage of ZooKeeper would hang every command, or end the transfers that
+    are under way."""
     source = make_source(tmp_path / "source", 530, 6 * MIB)
     battered.upload(source, "goes-on")
     downloading = battered.begin(
@@ -165,7 +166,7 @@ def test_zookeeper_away_stops_mutations_only(battered: Cluster, tmp_path: Path) 
 
 
 def test_no_leader_is_said_in_time(battered: Cluster, tmp_path: Path) -> None:
-    """Broken, a command would wait for ever for masters that are all down."""
+    """If this failed, a command would wait for ever for masters that are all down."""
     source = make_source(tmp_path / "source", 550)
     battered.kill(*battered.masters())
 
@@ -179,7 +180,8 @@ def test_no_leader_is_said_in_time(battered: Cluster, tmp_path: Path) -> None:
 
 
 def test_a_frozen_leader_is_replaced_and_changes_nothing(battered: Cluster, tmp_path: Path) -> None:
-    """E2: broken, a leader that wakes up after its time would undo what its successor did."""
+    """E2: if this failed, a leader that wakes up after its time would undo what its successor
+    did."""
     source = make_source(tmp_path / "source", 560)
     leader = battered.leader()
 

@@ -75,8 +75,8 @@ def trio(_trio: Cluster) -> Cluster:
 
 
 def test_a_request_is_made_once_across_a_failover(trio: Cluster, tmp_path: Path) -> None:
-    """B7: broken, who retries after a failover would undo what came in between, or be told that he
-    failed."""
+    """B7: if this failed, who retries after a failover would undo what came in between, or be told
+    that he failed."""
     for n, bundle in enumerate(("pinned", "gone", "spread")):
         trio.upload(make_source(tmp_path / bundle, n), bundle)
     leader, (standby, _) = trio.leader(), trio.standbys()
@@ -109,8 +109,8 @@ def test_a_request_is_made_once_across_a_failover(trio: Cluster, tmp_path: Path)
 
 
 def test_five_failovers_in_a_row_and_a_mutation_after_each(trio: Cluster, tmp_path: Path) -> None:
-    """B10: broken, a mutation sent just as the leader dies would be lost, made twice or reported
-    wrongly."""
+    """B10: if this failed, a mutation sent just as the leader dies would be lost, made twice or
+    reported wrongly."""
     leaders, answers, versions = [], [], []
     with records_of(trio) as records:
         for n in range(5):
@@ -134,8 +134,8 @@ def test_five_failovers_in_a_row_and_a_mutation_after_each(trio: Cluster, tmp_pa
 
 
 def test_every_job_has_an_id_of_its_own_across_failovers(trio: Cluster, tmp_path: Path) -> None:
-    """A19: broken, a job submitted to a dying leader would be there twice, or a new one would
-    inherit an old one's workers, output and story."""
+    """A19: if this failed, a job submitted to a dying leader would be there twice, or a new one
+    would inherit an old one's workers, output and story."""
     source = make_source(tmp_path / "code", 40)
     (source / "job.toml").write_text('name = "again"\ncommand = ["sleep", "60"]\n')
     trio.upload(source, "code", replicas=2)
@@ -162,8 +162,8 @@ def test_every_job_has_an_id_of_its_own_across_failovers(trio: Cluster, tmp_path
 
 
 def test_who_has_written_reads_it_at_every_master(trio: Cluster, tmp_path: Path) -> None:
-    """B11: broken, a bundle just uploaded or removed would be missing or there again, depending on
-    who answers."""
+    """B11: if this failed, a bundle just uploaded or removed would be missing or there again,
+    depending on who answers."""
     trio.upload(make_source(tmp_path / "own", 20), "own")
     leader = trio.leader()
     stale = []
@@ -180,8 +180,8 @@ def test_who_has_written_reads_it_at_every_master(trio: Cluster, tmp_path: Path)
 
 
 def test_a_request_id_stands_for_one_request(trio: Cluster, tmp_path: Path) -> None:
-    """B7: broken, a client that reuses an id would believe that something was done which was
-    not."""
+    """B7: if this failed, a client that reuses an id would believe that something was done which
+    was not."""
     trio.upload(make_source(tmp_path / "reused", 30), "reused")
     url, same = trio.url(trio.leader()), {"X-Request-Id": "b7-reused"}
 

@@ -46,7 +46,8 @@ def workers(cluster: Cluster) -> list[Any]:
 def test_reads_end_in_time_without_zookeeper_and_say_what_they_do_not_know(
     new_cluster: NewCluster, tmp_path: Path
 ) -> None:
-    """Broken, `job ls` takes a minute without ZooKeeper, and then shows workers that run as 0/2."""
+    """If this fails, `job ls` takes a minute without ZooKeeper, and then shows workers that run as
+    0/2."""
     cluster = new_cluster()
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "file").write_text("content")
@@ -76,7 +77,7 @@ def test_reads_end_in_time_without_zookeeper_and_say_what_they_do_not_know(
 @pytest.mark.case("G8")
 @pytest.mark.parametrize("role", ["leader", "standby"])
 def test_an_upload_leaves_a_frozen_master(battered: Cluster, tmp_path: Path, role: str) -> None:
-    """Broken, a frozen leader holds an upload for 36 s, and a frozen standby for 20 s."""
+    """If this fails, a frozen leader holds an upload for 36 s, and a frozen standby for 20 s."""
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "file").write_text(role)
     victim = battered.leader() if role == "leader" else battered.standbys()[0]

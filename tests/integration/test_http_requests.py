@@ -20,7 +20,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_one_connection_serves_one_request_after_the_other() -> None:
-    """Broken, every announce would begin with a handshake."""
+    """If this failed, every announce would begin with a handshake."""
     async with served(answers) as (server, client):
         texts = [(await client.get(server.url)).content for _ in range(5)]
 
@@ -29,7 +29,7 @@ async def test_one_connection_serves_one_request_after_the_other() -> None:
 
 
 async def test_requests_at_the_same_time_have_a_connection_each() -> None:
-    """Broken, an answer could go to another's request."""
+    """If this failed, an answer could go to another's request."""
 
     async def echoes(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         async for head in heads(reader):
@@ -47,7 +47,7 @@ async def test_requests_at_the_same_time_have_a_connection_each() -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 100_000, 20_000_000])
 async def test_bodies_arrive_whole_in_both_directions(size: int) -> None:
-    """Broken, a metafile or an uploaded chunk would lack a part."""
+    """If this failed, a metafile or an uploaded chunk would lack a part."""
     body = bytes(range(256)) * (size // 256) + b"x" * (size % 256)
 
     async def mirrors(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -68,8 +68,8 @@ async def test_bodies_arrive_whole_in_both_directions(size: int) -> None:
 
 
 async def test_what_is_sent_packed_is_unpacked() -> None:
-    """Broken, a metafile of ten thousand files would need twice its bytes, or be taken for a
-    damaged one."""
+    """If this failed, a metafile of ten thousand files would need twice its bytes, or be taken for
+    a damaged one."""
     body = b"the same again " * 10_000
 
     async def packs(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -86,7 +86,7 @@ async def test_what_is_sent_packed_is_unpacked() -> None:
 
 
 async def test_an_answer_that_is_cut_off_is_no_answer() -> None:
-    """Broken, half a file would be taken for all of it."""
+    """If this failed, half a file would be taken for all of it."""
 
     async def cuts(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -98,7 +98,7 @@ async def test_an_answer_that_is_cut_off_is_no_answer() -> None:
 
 
 async def test_a_server_that_ends_without_an_answer_was_asked_once() -> None:
-    """Broken, a request that may have been carried out would be carried out twice."""
+    """If this failed, a request that may have been carried out would be carried out twice."""
     asked = 0
 
     async def ends(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -114,7 +114,7 @@ async def test_a_server_that_ends_without_an_answer_was_asked_once() -> None:
 
 
 async def test_a_connection_that_the_server_has_ended_is_not_used_again() -> None:
-    """Broken, the first request after a master's restart would fail."""
+    """If this failed, the first request after a master's restart would fail."""
 
     async def once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -129,7 +129,8 @@ async def test_a_connection_that_the_server_has_ended_is_not_used_again() -> Non
 
 
 async def test_what_a_server_says_by_itself_is_no_answer() -> None:
-    """Broken, whoever asks next would get a proxy's word about a request that was never made."""
+    """If this failed, whoever asks next would get a proxy's word about a request that was never
+    made."""
 
     async def nags(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -144,8 +145,8 @@ async def test_what_a_server_says_by_itself_is_no_answer() -> None:
 
 
 async def test_connections_that_servers_have_ended_go_also_where_nobody_asks_again() -> None:
-    """Broken, a daemon that is sent to many hosts once each would run out of open files after
-    months."""
+    """If this failed, a daemon that is sent to many hosts once each would run out of open files
+    after months."""
 
     async def parts(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -162,7 +163,7 @@ async def test_connections_that_servers_have_ended_go_also_where_nobody_asks_aga
 
 
 async def test_an_answer_without_a_length_ends_with_its_connection() -> None:
-    """Broken, what a proxy or an older server says would be empty, or never end."""
+    """If this failed, what a proxy or an older server says would be empty, or never end."""
 
     async def ends(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -177,7 +178,7 @@ async def test_an_answer_without_a_length_ends_with_its_connection() -> None:
 
 
 async def test_what_comes_before_the_answer_and_what_has_no_body_are_understood() -> None:
-    """Broken, the next answer would be read as the rest of this one."""
+    """If this failed, the next answer would be read as the rest of this one."""
 
     async def says(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         async for head in heads(reader):
@@ -196,7 +197,7 @@ async def test_what_comes_before_the_answer_and_what_has_no_body_are_understood(
 
 
 async def test_a_request_is_what_a_server_expects() -> None:
-    """Broken, a token would be lost, or a name with a sign in it would be another path."""
+    """If this failed, a token would be lost, or a name with a sign in it would be another path."""
 
     async def shows(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         async for head in heads(reader):
@@ -218,7 +219,7 @@ async def test_a_request_is_what_a_server_expects() -> None:
 
 
 async def test_whoever_stops_waiting_ends_the_connection() -> None:
-    """Broken, a late answer would go to the next request."""
+    """If this failed, a late answer would go to the next request."""
     asked = asyncio.Event()
 
     async def late(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -242,7 +243,7 @@ async def test_whoever_stops_waiting_ends_the_connection() -> None:
 
 
 async def test_whoever_stops_waiting_for_a_connection_leaves_no_socket() -> None:
-    """Broken, a socket would stay open until Python finds it."""
+    """If this failed, a socket would stay open until Python finds it."""
     async with served(answers) as (server, client):
         for steps in range(30):
             with warnings.catch_warnings(record=True, category=ResourceWarning) as left:
@@ -258,7 +259,7 @@ async def test_whoever_stops_waiting_for_a_connection_leaves_no_socket() -> None
 
 
 async def test_what_may_not_be_sent_is_an_error_of_the_request() -> None:
-    """Broken, a header with a line break would be a bug of ours, with a traceback."""
+    """If this failed, a header with a line break would be a bug of ours, with a traceback."""
     async with served(answers) as (server, client):
         for header in ("a\r\nb", "\u20ac"):
             with pytest.raises(HttpError):
@@ -267,7 +268,7 @@ async def test_what_may_not_be_sent_is_an_error_of_the_request() -> None:
 
 
 async def test_a_refusal_that_comes_before_the_body_was_sent_is_read() -> None:
-    """Broken, whoever uploads too much would hear of a broken connection, not why."""
+    """If this failed, whoever uploads too much would hear of a broken connection, not why."""
 
     async def refuses(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -304,7 +305,8 @@ async def test_a_refusal_that_comes_before_the_body_was_sent_is_read() -> None:
     ],
 )
 async def test_what_is_no_http_is_an_error_of_the_request(nonsense: bytes) -> None:
-    """Broken, a wrong port in the configuration would be a bug of ours, with a traceback."""
+    """If this failed, a wrong port in the configuration would be a bug of ours, with a
+    traceback."""
 
     async def talks(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -316,7 +318,7 @@ async def test_what_is_no_http_is_an_error_of_the_request(nonsense: bytes) -> No
 
 
 async def test_nobody_there_and_nowhere_to_go_are_errors_of_the_request() -> None:
-    """Broken, a master that is down would be a bug of ours, with a traceback."""
+    """If this failed, a master that is down would be a bug of ours, with a traceback."""
     async with served(answers) as (server, client):
         pass
     async with Http(connect_secs=2, silence_secs=2) as client:
@@ -330,7 +332,7 @@ async def test_nobody_there_and_nowhere_to_go_are_errors_of_the_request() -> Non
 
 
 async def test_the_end_of_the_client_ends_its_connections() -> None:
-    """Broken, a daemon that stops would wait for clients that are gone."""
+    """If this failed, a daemon that stops would wait for clients that are gone."""
     async with served(answers) as (server, client):
         await client.get(server.url)
         await client.aclose()

@@ -20,8 +20,9 @@ LONGEST_SECS = 240.0
 @pytest.mark.case("E3")
 @pytest.mark.case("E7")
 def test_partitions_leave_one_leader_and_lose_nothing(tmp_path: Path) -> None:
-    """Broken, a network that breaks between masters and ZooKeeper, one way or both, in halves, or
-    that is slow and drops packets, gives two leaders, none, or loses what was acknowledged."""
+    """If this fails, a network that breaks between masters and ZooKeeper, one way or both, in
+    halves, or that is slow and drops packets, gives two leaders, none, or loses what was
+    acknowledged."""
     if reason := why_not():
         pytest.skip(f"no network namespaces: {reason}")
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "tests"), str(ROOT)])}

@@ -38,7 +38,7 @@ def processor_secs(cluster: Cluster, name: str) -> float:
 @pytest.mark.alone
 @pytest.mark.parametrize("auth", ["", "td:wrong"])
 def test_a_refused_daemon_is_quiet_and_says_why(new_cluster: NewCluster, tmp_path: Path, auth: str) -> None:
-    """Broken, a daemon with the wrong secret writes 1,600 lines a second and takes a whole
+    """If this fails, a daemon with the wrong secret writes 1,600 lines a second and takes a whole
     processor."""
     right = secret(tmp_path / "right", "td:secret")
     given = secret(tmp_path / "given", auth) if auth else ""
@@ -65,7 +65,8 @@ def test_a_refused_daemon_is_quiet_and_says_why(new_cluster: NewCluster, tmp_pat
 async def test_loops_of_a_refused_session_pause(
     zookeeper: EmbeddedZooKeeper, chroot: str, connect: Connect, tmp_path: Path
 ) -> None:
-    """Broken, a supervisor whose rights are taken away while it runs says so over and over."""
+    """If this fails, a supervisor whose rights are taken away while it runs says so over and
+    over."""
     owner = await connect(auth_file=secret(tmp_path / "auth", "td:secret"))
     for path in (paths.MASTERS, paths.SUPERVISORS, paths.ASSIGNMENTS):
         await owner.ensure(path)

@@ -39,14 +39,14 @@ def servers_away(events: list[Event]) -> list[Event]:
 @settings(max_examples=examples(50))
 @given(seeds, lengths)
 def test_a_seed_gives_one_schedule(seed: int, seconds: float) -> None:
-    """Broken, a run that found something could not be repeated."""
+    """If this failed, a run that found something could not be repeated."""
     assert schedule(seed, seconds) == schedule(seed, seconds)
 
 
 @settings(max_examples=examples(50))
 @given(seeds, lengths)
 def test_everything_is_whole_again_in_the_end(seed: int, seconds: float) -> None:
-    """Broken, a fault would outlive the run, and what is judged would not be the system at
+    """If this failed, a fault would outlive the run, and what is judged would not be the system at
     peace."""
     events = schedule(seed, seconds)
 
@@ -57,7 +57,8 @@ def test_everything_is_whole_again_in_the_end(seed: int, seconds: float) -> None
 @settings(max_examples=examples(50))
 @given(seeds, lengths)
 def test_one_disk_is_damaged_at_a_time(seed: int, seconds: float) -> None:
-    """Broken, two copies of a bundle could go at once, and its loss would be nobody's fault."""
+    """If this failed, two copies of a bundle could go at once, and its loss would be nobody's
+    fault."""
     disks = [event for event in schedule(seed, seconds) if isinstance(event.fault, DISK)]
 
     assert all(later.at >= earlier.until + REST_SECS for earlier, later in itertools.pairwise(disks))
@@ -66,7 +67,7 @@ def test_one_disk_is_damaged_at_a_time(seed: int, seconds: float) -> None:
 @settings(max_examples=examples(50))
 @given(seeds, lengths)
 def test_a_quorum_of_zookeeper_comes_back(seed: int, seconds: float) -> None:
-    """Broken, ZooKeeper would be gone for so long that a run shows nothing but refusals."""
+    """If this failed, ZooKeeper would be gone for so long that a run shows nothing but refusals."""
     away = servers_away(schedule(seed, seconds))
     at_once = [[other for other in away if other.at <= event.at < other.until] for event in away]
 
@@ -76,7 +77,7 @@ def test_a_quorum_of_zookeeper_comes_back(seed: int, seconds: float) -> None:
 @settings(max_examples=examples(50))
 @given(seeds, lengths)
 def test_no_target_has_two_faults_at_once(seed: int, seconds: float) -> None:
-    """Broken, the end of one fault would mend another that is meant to last."""
+    """If this failed, the end of one fault would mend another that is meant to last."""
     events = schedule(seed, seconds)
     daemons = [event for event in events if event not in servers_away(events)]
 
@@ -89,12 +90,12 @@ def test_no_target_has_two_faults_at_once(seed: int, seconds: float) -> None:
 
 
 def test_ci_tries_every_kind_of_fault() -> None:
-    """Broken, a change could break what survives a fault, and CI would not tell."""
+    """If this failed, a change could break what survives a fault, and CI would not tell."""
     assert {type(event.fault) for event in schedule(CI_SEED, CI_SECS)} == set(get_args(Fault))
 
 
 def test_every_kind_of_fault_comes_up() -> None:
-    """Broken, a kind of fault that we claim to survive would never be tried."""
+    """If this failed, a kind of fault that we claim to survive would never be tried."""
     faults = [event.fault for event in schedule(1, 3600.0)]
     pauses = [fault.secs > SESSION_SECS for fault in faults if isinstance(fault, Pause)]
 

@@ -64,7 +64,7 @@ jitters = st.floats(0, 1, exclude_max=True)
 def test_ends_by_the_deadline(
     known: list[str], first: str | None, answer: dict[str, list[Reply]], jitter: float
 ) -> None:
-    """B4: broken, a client would hang for ever, or hammer the masters without end."""
+    """B4: if this failed, a client would hang for ever, or hammer the masters without end."""
     run = search(known, first, answer, None, jitter)
 
     assert run.ended_at <= DEADLINE + LATENCY
@@ -75,7 +75,7 @@ def test_ends_by_the_deadline(
 def test_asks_nobody_twice_in_a_round_without_a_wait(
     known: list[str], first: str | None, answer: dict[str, list[Reply]], jitter: float
 ) -> None:
-    """B3: broken, a cluster without a leader would be flooded by its clients."""
+    """B3: if this failed, a cluster without a leader would be flooded by its clients."""
     rounds: list[list[AskMaster]] = [[]]
     for ask in search(known, first, answer, None, jitter).asks:
         if ask.wait:
@@ -93,8 +93,8 @@ def test_asks_nobody_twice_in_a_round_without_a_wait(
 def test_finds_a_stable_leader_from_any_start(
     known: list[str], leader: str, answer: dict[str, list[Reply]], jitter: float, data: st.DataObject
 ) -> None:
-    """B5, B6, B9: broken, a client would give up although a leader can be reached, or named by
-    somebody who can."""
+    """B5, B6, B9: if this failed, a client would give up although a leader can be reached, or named
+    by somebody who can."""
     if leader not in known:
         guide = data.draw(st.sampled_from(known))
         answer = {**answer, guide: [Reply(Said.NOT_LEADER, "not me", leader=leader, masters=(leader,))]}
@@ -105,8 +105,8 @@ def test_finds_a_stable_leader_from_any_start(
 
 @given(jitters)
 def test_waits_grow_to_the_cut_off(jitter: float) -> None:
-    """B3: broken, a waiting client would either flood the cluster or notice a new leader too
-    late."""
+    """B3: if this failed, a waiting client would either flood the cluster or notice a new leader
+    too late."""
     run = search([URLS[0]], None, {URLS[0]: [Reply(Said.UNABLE, "no leader")]}, None, jitter)
     waits = [ask.wait for ask in run.asks[1:]]
 
@@ -116,7 +116,8 @@ def test_waits_grow_to_the_cut_off(jitter: float) -> None:
 
 @given(known_masters, jitters)
 def test_absence_ends_a_search_early(known: list[str], jitter: float) -> None:
-    """B4: broken, a command without a cluster would try until its whole deadline is over."""
+    """B4: if this failed, a command without a cluster would try until its whole deadline is
+    over."""
     run = search(known, None, {}, None, jitter)
 
     assert run.ended_at <= POLICY.absent_secs + LATENCY * len(known)
@@ -125,7 +126,7 @@ def test_absence_ends_a_search_early(known: list[str], jitter: float) -> None:
 
 @given(known_masters, st.sampled_from([Said.SILENT, Said.UNABLE, Said.BEHIND]), jitters)
 def test_who_is_there_is_asked_until_the_deadline(known: list[str], said: Said, jitter: float) -> None:
-    """Broken, an upload gives up after seconds, though it promises to wait for
+    """If this fails, an upload gives up after seconds, though it promises to wait for
     client.deadline_secs."""
     run = search(known, None, {url: [Reply(said, "x")] for url in known}, None, jitter)
 
@@ -134,8 +135,8 @@ def test_who_is_there_is_asked_until_the_deadline(known: list[str], said: Said, 
 
 @given(jitters)
 def test_a_frozen_leader_is_asked_last_and_given_little_time(jitter: float) -> None:
-    """Broken, each round costs the whole patience, because the others still name a leader that is
-    frozen."""
+    """If this fails, each round costs the whole patience, because the others still name a leader
+    that is frozen."""
     frozen, *others = URLS[:3]
     names = Reply(Said.NOT_LEADER, "not me", leader=frozen)
     run = search(URLS[:3], frozen, {frozen: [Reply(Said.SILENT, "x")], **{u: [names] for u in others}}, None, jitter)

@@ -258,8 +258,8 @@ MOVES = st.lists(
 def test_no_pause_expiry_or_lost_answer_lets_the_deposed_change_anything(
     moves: list[tuple[int, str, int]],
 ) -> None:
-    """Broken, a leader that wakes up after its time changes what its successor is responsible
-    for."""
+    """If this fails, a leader that wakes up after its time changes what its successor is
+    responsible for."""
     world, masters = play(moves)
     judgement = judge_transactions(world.log)
     said = [word for master in masters for word in master.said]
@@ -272,7 +272,8 @@ def test_no_pause_expiry_or_lost_answer_lets_the_deposed_change_anything(
 @settings(max_examples=examples(150), deadline=None)
 @given(MOVES)
 def test_no_change_is_lost_under_another_one(moves: list[tuple[int, str, int]]) -> None:
-    """Broken, what was decided on an old picture is written over what has been changed since."""
+    """If this fails, what was decided on an old picture is written over what has been changed
+    since."""
     world, _ = play(moves)
     generations = [
         decode(change.data, AssignmentRecord, path=change.path).generation
@@ -288,7 +289,7 @@ def test_no_change_is_lost_under_another_one(moves: list[tuple[int, str, int]]) 
 
 
 def test_a_leader_that_wakes_up_in_the_middle_of_a_commit_is_told_that_it_leads_no_more() -> None:
-    """Broken, the two above could pass because nobody ever gets as far."""
+    """If this failed, the two above could pass because nobody ever gets as far."""
     led = [(0, "go", 21), (1, "go", 9), (0, "expire", 1), (1, "go", 30), (0, "go", 40), (1, "go", 30)]
     world, (first, second) = play(led)
     reigns = judge_transactions(world.log).reigns

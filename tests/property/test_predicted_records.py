@@ -79,8 +79,8 @@ def seen_after(before: ClusterSnapshot, tree: ReadTree, touched: set[str]) -> Cl
 def test_what_is_foreseen_is_what_the_mirror_shows(
     first: list[tuple[str, bytes]], second: list[tuple[str, bytes]]
 ) -> None:
-    """B7: broken, the answer that is kept for retries would tell of a change that was never made
-    so."""
+    """B7: if this failed, the answer that is kept for retries would tell of a change that was never
+    made so."""
     tree = ReadTree()
     before = seen_after(ClusterSnapshot(), tree, applied(tree, as_ops(tree, first)))
     ops = as_ops(tree, second)

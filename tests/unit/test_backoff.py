@@ -12,21 +12,21 @@ pytestmark = pytest.mark.case("G9")
 
 
 def test_pauses_grow_and_are_bounded() -> None:
-    """Broken, what cannot be had keeps everybody busy, or is never tried again."""
+    """If this fails, what cannot be had keeps everybody busy, or is never tried again."""
     assert [1.0, 2.0, 4.0, 30.0, 30.0] == [pause_secs(n, 1.0, 30.0) for n in (1, 2, 3, 99, 10**9)]
     assert 1.0 == pause_secs(0, 1.0, 30.0)
 
 
 @given(st.integers(0, 2**40), st.floats(0, 1))
 def test_chance_spreads_a_pause_over_its_upper_half(failures: int, jitter: float) -> None:
-    """Broken, hosts that failed together come back together."""
+    """If this fails, hosts that failed together come back together."""
     full = pause_secs(failures, 0.05, 10.0)
 
     assert full / 2 <= pause_secs(failures, 0.05, 10.0, jitter) <= full <= 10.0
 
 
 def test_a_failure_is_news_once_until_the_next_success() -> None:
-    """Broken, a log is flooded by one state, or says nothing when it comes back."""
+    """If this fails, a log is flooded by one state, or says nothing when it comes back."""
     again = Retry(1.0, 8.0)
     first = [again.failed(state) for state in ("refused", "away", "refused", "away", "away")]
     longest = again.pause_secs

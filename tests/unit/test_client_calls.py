@@ -51,7 +51,8 @@ def talk(script: Script, work: Callable[[MasterClient], Coroutine[Any, Any, Any]
 
 
 def test_wait_replicas_reports_each_and_returns_at_the_number() -> None:
-    """A7: broken, an upload would return before its replicas are there, or not when they are."""
+    """A7: if this failed, an upload would return before its replicas are there, or not when they
+    are."""
     there = iter([0, 1, 2, 3])
     seen: list[int] = []
     last = talk(
@@ -64,15 +65,15 @@ def test_wait_replicas_reports_each_and_returns_at_the_number() -> None:
 
 
 def test_wait_replicas_ends_with_what_there_is() -> None:
-    """A7: broken, an upload whose replicas don't come would wait past its timeout or fail instead
-    of saying so."""
+    """A7: if this failed, an upload whose replicas don't come would wait past its timeout or fail
+    instead of saying so."""
     last = talk(lambda request: httpx.Response(200, json=view(1)), lambda client: client.wait_replicas(ETL, 2, 0.3))
 
     assert last.replicas == 1
 
 
 def test_a_metafile_must_be_the_one_promised(tmp_path: Path) -> None:
-    """Broken, a master with a wrong file would have its clients fetch other content."""
+    """If this failed, a master with a wrong file would have its clients fetch other content."""
     (tmp_path / "file").write_text("content")
     meta = make_metafile(tmp_path / "file")
     right = talk(
@@ -90,8 +91,8 @@ def test_a_metafile_must_be_the_one_promised(tmp_path: Path) -> None:
 
 
 def test_after_a_damaged_metafile_the_next_master_is_asked(tmp_path: Path) -> None:
-    """Broken, one bad disk among the masters would fail the downloads of all who happen to ask
-    it."""
+    """If this failed, one bad disk among the masters would fail the downloads of all who happen to
+    ask it."""
     (tmp_path / "file").write_text("content")
     meta = make_metafile(tmp_path / "file")
     raws = iter([meta.raw[:-10], meta.raw])
@@ -129,7 +130,7 @@ class HttpIntake:
 
 @pytest.mark.parametrize("fails_over_at", [0, 4 * 1024 * 1024])
 def test_an_upload_over_http_survives_a_failover(tmp_path: Path, fails_over_at: int) -> None:
-    """B8: broken, an upload would fail with its leader, or arrive with a hole."""
+    """B8: if this failed, an upload would fail with its leader, or arrive with a hole."""
     top = tmp_path / "bundle"
     top.mkdir()
     for name, size in (("a", 5_000_000), ("b", 0), ("c", 3), ("d", 5_000_000)):
@@ -142,7 +143,8 @@ def test_an_upload_over_http_survives_a_failover(tmp_path: Path, fails_over_at: 
 
 
 def test_a_file_that_shrank_ends_an_upload_over_http(tmp_path: Path) -> None:
-    """Broken, the leader would be sent bytes that are not in the bundle, or wait for ever."""
+    """If this failed, the leader would be sent bytes that are not in the bundle, or wait for
+    ever."""
     path = tmp_path / "file"
     path.write_bytes(b"x" * 100)
     meta = make_metafile(path)
@@ -164,7 +166,7 @@ def test_a_file_that_shrank_ends_an_upload_over_http(tmp_path: Path) -> None:
     ],
 )
 def test_the_default_id_is_valid(tmp_path: Path, name: str, expected: str) -> None:
-    """Broken, an upload without --id would be refused because of its directory's name."""
+    """If this failed, an upload without --id would be refused because of its directory's name."""
     chosen = default_id(tmp_path / name, DIGEST)
 
     assert chosen == expected
@@ -172,7 +174,7 @@ def test_the_default_id_is_valid(tmp_path: Path, name: str, expected: str) -> No
 
 
 def test_the_token_is_sent(tmp_path: Path) -> None:
-    """Broken, a client could not talk to a protected cluster."""
+    """If this failed, a client could not talk to a protected cluster."""
     token_file = tmp_path / "token"
     token_file.write_text("s3cret\n")
     token_file.chmod(0o600)
@@ -191,8 +193,8 @@ def test_the_token_is_sent(tmp_path: Path) -> None:
     ("content", "mode"), [(None, 0o600), ("", 0o600), ("two\nlines", 0o600), ("s3cret", 0o644), ("s3cret", 0o640)]
 )
 def test_an_unusable_token_file_is_named(tmp_path: Path, content: str | None, mode: int) -> None:
-    """Broken, a wrong path would show as a refusal by the master, and a token that all can read
-    would go unnoticed."""
+    """If this failed, a wrong path would show as a refusal by the master, and a token that all can
+    read would go unnoticed."""
     token_file = tmp_path / "token"
     if content is not None:
         token_file.write_text(content)
@@ -208,7 +210,7 @@ def test_an_unusable_token_file_is_named(tmp_path: Path, content: str | None, mo
     "content", [b"", b"{", b'{"masters": 7}', b"\xff\xfe", b'{"masters": ["ftp://x", "nonsense"]}']
 )
 def test_a_damaged_memory_changes_nothing(tmp_path: Path, content: bytes) -> None:
-    """B5: broken, a file that nobody knows of would break every command."""
+    """B5: if this failed, a file that nobody knows of would break every command."""
     talk(lambda request: httpx.Response(200, json=view()), lambda client: client.pin(ETL))
     (remembered,) = (tmp_path / "cache" / "torrentdist").iterdir()
     remembered.write_bytes(content)
@@ -218,7 +220,7 @@ def test_a_damaged_memory_changes_nothing(tmp_path: Path, content: bytes) -> Non
 
 
 def test_an_unwritable_memory_changes_nothing(tmp_path: Path) -> None:
-    """B5: broken, a home directory that is full or read-only would break every command."""
+    """B5: if this failed, a home directory that is full or read-only would break every command."""
     (tmp_path / "cache").write_text("a file where the directory should be")
     pinned = talk(lambda request: httpx.Response(200, json=view()), lambda client: client.pin(ETL))
 

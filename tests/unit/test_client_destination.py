@@ -51,7 +51,8 @@ def arrive(meta: Metafile, source: Path, content: Path) -> None:
 
 
 def test_a_directory_is_published_as_it_was(source: Path, directory: Metafile, tmp_path: Path) -> None:
-    """Broken, a download would differ from the upload, or leave its part directory behind."""
+    """If this failed, a download would differ from the upload, or leave its part directory
+    behind."""
     dest = tmp_path / "dest"
     with open_part(dest) as part:
         part.begin(ID, directory)
@@ -65,7 +66,7 @@ def test_a_directory_is_published_as_it_was(source: Path, directory: Metafile, t
 
 
 def test_a_single_file_is_published_under_the_name_of_dest(source: Path, single: Metafile, tmp_path: Path) -> None:
-    """Broken, `download ID file` would make a directory of it or use another name."""
+    """If this failed, `download ID file` would make a directory of it or use another name."""
     dest = tmp_path / "other-name"
     with open_part(dest) as part:
         part.begin(ID, single)
@@ -77,7 +78,7 @@ def test_a_single_file_is_published_under_the_name_of_dest(source: Path, single:
 
 
 def test_a_single_file_goes_into_a_directory(single: Metafile, directory: Metafile, tmp_path: Path) -> None:
-    """Broken, DEST would mean something else than for `cp`."""
+    """If this failed, DEST would mean something else than for `cp`."""
     (tmp_path / "there").mkdir()
     found = [
         resolve(f"{tmp_path}/there", single),
@@ -90,7 +91,8 @@ def test_a_single_file_goes_into_a_directory(single: Metafile, directory: Metafi
 
 
 def test_check_tells_free_same_and_other(source: Path, directory: Metafile, tmp_path: Path) -> None:
-    """Broken, a download would overwrite what is not its own, or move again what is there."""
+    """If this failed, a download would overwrite what is not its own, or move again what is
+    there."""
     (tmp_path / "empty").mkdir()
     (tmp_path / "other").mkdir()
     (tmp_path / "other/file").touch()
@@ -103,7 +105,7 @@ def test_check_tells_free_same_and_other(source: Path, directory: Metafile, tmp_
 
 @pytest.mark.parametrize("name", ["dest", "d" * 255, "ü" * 127])
 def test_replace_takes_the_place_of_what_is_there(source: Path, directory: Metafile, tmp_path: Path, name: str) -> None:
-    """Broken, --force would fail, or mix old and new content."""
+    """If this failed, --force would fail, or mix old and new content."""
     dest = tmp_path / name
     dest.mkdir()
     (dest / "old").touch()
@@ -117,7 +119,7 @@ def test_replace_takes_the_place_of_what_is_there(source: Path, directory: Metaf
 
 
 def test_what_came_meanwhile_is_not_overwritten(source: Path, single: Metafile, tmp_path: Path) -> None:
-    """Broken, a file that was written to DEST during the download would be lost."""
+    """If this failed, a file that was written to DEST during the download would be lost."""
     dest = tmp_path / "dest"
     with open_part(dest) as part:
         part.begin(ID, single)
@@ -132,7 +134,7 @@ def test_what_came_meanwhile_is_not_overwritten(source: Path, single: Metafile, 
 
 
 def test_a_part_is_resumed_only_for_its_own_content(directory: Metafile, single: Metafile, tmp_path: Path) -> None:
-    """Broken, an interrupted download would start again, or mix two bundles."""
+    """If this failed, an interrupted download would start again, or mix two bundles."""
     dest = tmp_path / "dest"
     peers = [PeerAddress(host="127.0.0.1", port=7, role=PeerRole.MASTER, complete=True)]
     with open_part(dest) as part:
@@ -152,7 +154,7 @@ def test_a_part_is_resumed_only_for_its_own_content(directory: Metafile, single:
 
 @pytest.mark.parametrize("into_directory", [False, True])
 def test_the_kept_metafile_is_found_again(single: Metafile, tmp_path: Path, into_directory: bool) -> None:
-    """Broken, an interrupted download could not go on while the masters are away."""
+    """If this failed, an interrupted download could not go on while the masters are away."""
     dest = tmp_path / "data" if into_directory else tmp_path / "dest"
     with open_part(dest) as part:
         part.begin(ID, single)
@@ -165,7 +167,7 @@ def test_the_kept_metafile_is_found_again(single: Metafile, tmp_path: Path, into
 
 
 def test_a_second_download_to_the_same_place_is_refused(tmp_path: Path) -> None:
-    """Broken, two processes would write into the same files."""
+    """If this failed, two processes would write into the same files."""
     with open_part(tmp_path / "dest"), pytest.raises(TorrentdistError) as caught, open_part(tmp_path / "dest"):
         pass
 
@@ -173,7 +175,7 @@ def test_a_second_download_to_the_same_place_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_part_left_beside_a_complete_dest_is_dropped(tmp_path: Path) -> None:
-    """Broken, a crash right after the rename would leave a hidden directory for ever."""
+    """If this failed, a crash right after the rename would leave a hidden directory for ever."""
     dest = tmp_path / "dest"
     with open_part(dest):
         pass

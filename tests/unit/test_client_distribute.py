@@ -54,7 +54,7 @@ def watch(pictures: Sequence[Hosts | str], seen: list[FleetView], asked: list[An
 
 
 def test_waits_until_the_share_is_done() -> None:
-    """Broken, --wait 100% would return before every host has the bundle, or never."""
+    """If this failed, --wait 100% would return before every host has the bundle, or never."""
     seen: list[FleetView] = []
     asked: list[Any] = []
     pictures: list[Hosts | str] = [
@@ -70,7 +70,7 @@ def test_waits_until_the_share_is_done() -> None:
 
 
 def test_a_share_of_nothing_returns_at_once() -> None:
-    """Broken, a command that was only to start the work would wait for it."""
+    """If this failed, a command that was only to start the work would wait for it."""
     seen: list[FleetView] = []
     result = watch([{"s1": FETCHING}], seen, [], wait_share=0.0)
 
@@ -78,7 +78,7 @@ def test_a_share_of_nothing_returns_at_once() -> None:
 
 
 def test_names_what_is_missing_at_the_deadline() -> None:
-    """Broken, an operator would not know which hosts lack the bundle, nor why."""
+    """If this failed, an operator would not know which hosts lack the bundle, nor why."""
     stuck = {"state": "stuck", "done": 3, "size": 10, "reason": "no peers"}
     hosts: Hosts = {"s1": DONE, "s2": stuck, "s3": {"state": "failed", "reason": "disk full"}, "s4": FETCHING}
     result = watch([hosts], [], [], wait_share=1.0, timeout=0.5)
@@ -92,7 +92,7 @@ def test_names_what_is_missing_at_the_deadline() -> None:
 
 
 def test_counts_only_the_hosts_that_were_asked_for() -> None:
-    """Broken, other hosts that hold the bundle would make up for those that were named."""
+    """If this failed, other hosts that hold the bundle would make up for those that were named."""
     asked: list[Any] = []
     hosts: Hosts = {"s1": DONE, "s2": DONE}
     named = [supervisor_id("s2"), supervisor_id("s9")]
@@ -104,7 +104,8 @@ def test_counts_only_the_hosts_that_were_asked_for() -> None:
 
 
 def test_masters_that_are_away_do_not_end_the_wait() -> None:
-    """B9: broken, a failover in the middle would end the command although the hosts go on."""
+    """B9: if this failed, a failover in the middle would end the command although the hosts go
+    on."""
     pictures: list[Hosts | str] = [{"s1": FETCHING}, "zookeeper_unavailable", "zookeeper_unavailable", {"s1": DONE}]
     result = watch(pictures, [], [], wait_share=1.0)
 
@@ -112,7 +113,7 @@ def test_masters_that_are_away_do_not_end_the_wait() -> None:
 
 
 def test_no_host_at_all_is_an_error() -> None:
-    """Broken, a label that no host has would look like a success."""
+    """If this failed, a label that no host has would look like a success."""
     with pytest.raises(TorrentdistError) as caught:
         watch([{}], [], [], wait_share=1.0, labels={"rack": "9"})
 
@@ -120,14 +121,14 @@ def test_no_host_at_all_is_an_error() -> None:
 
 
 def test_the_share_rounds_up() -> None:
-    """Broken, 99 % of three hosts would be two."""
+    """If this failed, 99 % of three hosts would be two."""
     needed = [hosts_needed(share, hosts) for share, hosts in ((0.99, 3), (0.5, 4), (1.0, 7), (0.0, 9), (0.1, 10))]
 
     assert needed == [3, 2, 7, 0, 1]
 
 
 def test_a_big_fleet_is_asked_less_often() -> None:
-    """Broken, watching ten thousand hosts would keep a master busy with it."""
+    """If this failed, watching ten thousand hosts would keep a master busy with it."""
     periods = [poll_secs(hosts) for hosts in (1, 200, 1000, 100_000)]
 
     assert periods == [0.5, 0.5, 2.5, 5.0]
@@ -135,7 +136,8 @@ def test_a_big_fleet_is_asked_less_often() -> None:
 
 
 def test_who_waits_long_asks_less_often_until_the_end_is_near() -> None:
-    """Broken, many who watch a distribution would slow it down, or see its end seconds late."""
+    """If this failed, many who watch a distribution would slow it down, or see its end seconds
+    late."""
     assert math.isclose(poll_secs(1, waited=40.0), 4.0)
     assert math.isclose(poll_secs(1, waited=40.0, done=0.5), 4.0)
     assert math.isclose(poll_secs(1, waited=40.0, done=0.95), 40 * 0.05 / 0.95 / 2)
@@ -143,7 +145,8 @@ def test_who_waits_long_asks_less_often_until_the_end_is_near() -> None:
 
 
 def test_what_a_host_had_before_is_no_traffic_of_now() -> None:
-    """Broken, a second distribution would count the masters' bytes of the first one again."""
+    """If this failed, a second distribution would count the masters' bytes of the first one
+    again."""
     had = {"state": "done", "done": 10, "size": 10, "from_masters": 10}
     new = {"state": "done", "done": 10, "size": 10, "from_peers": 4, "from_plugin": 6}
     view = watch([{"s1": had, "s2": FETCHING}, {"s1": had, "s2": new}], [], [], wait_share=1.0)

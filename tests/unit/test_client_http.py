@@ -28,7 +28,7 @@ async def dead_url() -> str:
 
 @pytest.mark.alone
 def test_follows_the_leader_named_in_a_refusal_at_once() -> None:
-    """B1: broken, every mutation sent to a standby would cost a wait."""
+    """B1: if this failed, every mutation sent to a standby would cost a wait."""
 
     async def test() -> None:
         one, leader = Master(), Master()
@@ -45,7 +45,7 @@ def test_follows_the_leader_named_in_a_refusal_at_once() -> None:
 
 
 def test_ignores_an_unknown_leader() -> None:
-    """B1: broken, a wrong answer would send our token and our bundles to a stranger."""
+    """B1: if this failed, a wrong answer would send our token and our bundles to a stranger."""
 
     async def test() -> None:
         one, two, stranger = Master(), Master(), Master()
@@ -61,8 +61,8 @@ def test_ignores_an_unknown_leader() -> None:
 
 
 def test_asks_a_leader_that_is_not_ready_again_in_place() -> None:
-    """B2: broken, a client would go round the standbys while the new leader gets ready, or give
-    up."""
+    """B2: if this failed, a client would go round the standbys while the new leader gets ready, or
+    give up."""
 
     async def test() -> None:
         one, leader = Master(), Master()
@@ -82,7 +82,7 @@ def test_asks_a_leader_that_is_not_ready_again_in_place() -> None:
 
 
 def test_waits_once_per_round() -> None:
-    """B3: broken, a cluster without a leader would be flooded."""
+    """B3: if this failed, a cluster without a leader would be flooded."""
 
     async def test() -> None:
         one, two = Master(), Master()
@@ -100,7 +100,7 @@ def test_waits_once_per_round() -> None:
 
 
 def test_all_masters_down_ends_with_a_clear_error() -> None:
-    """B4: broken, a command without a cluster would hang, or not say what it tried."""
+    """B4: if this failed, a command without a cluster would hang, or not say what it tried."""
 
     async def test() -> None:
         one, two = await dead_url(), await dead_url()
@@ -120,7 +120,7 @@ def test_all_masters_down_ends_with_a_clear_error() -> None:
 
 @pytest.mark.alone
 def test_the_deadline_ends_a_search_among_living_masters() -> None:
-    """B4: broken, a cluster that elects nobody would hold its clients for ever."""
+    """B4: if this failed, a cluster that elects nobody would hold its clients for ever."""
 
     async def test() -> None:
         one = Master(script=lambda heard: error("no_leader"))
@@ -136,7 +136,7 @@ def test_the_deadline_ends_a_search_among_living_masters() -> None:
 
 
 def test_who_waits_is_told_once_for_what_and_how_long() -> None:
-    """Broken, a command would hang for a minute without a word while ZooKeeper is away."""
+    """If this failed, a command would hang for a minute without a word while ZooKeeper is away."""
 
     async def test() -> None:
         one, told = Master(script=lambda heard: error("no_leader")), list[str]()
@@ -151,7 +151,7 @@ def test_who_waits_is_told_once_for_what_and_how_long() -> None:
 
 
 def test_learns_masters_and_keeps_them() -> None:
-    """B5: broken, a client configured with one master would be lost with that one."""
+    """B5: if this failed, a client configured with one master would be lost with that one."""
 
     async def test() -> None:
         one, leader = Master(), Master()
@@ -170,7 +170,7 @@ def test_learns_masters_and_keeps_them() -> None:
 
 
 def test_a_master_without_a_leader_does_not_end_the_search() -> None:
-    """B6: broken, a cut-off standby would fail commands that the others can do."""
+    """B6: if this failed, a cut-off standby would fail commands that the others can do."""
 
     async def test() -> None:
         one, two, leader = Master(), Master(), Master()
@@ -186,7 +186,7 @@ def test_a_master_without_a_leader_does_not_end_the_search() -> None:
 
 
 def test_one_request_id_over_all_retries() -> None:
-    """B7: broken, a mutation whose answer was lost could be executed a second time."""
+    """B7: if this failed, a mutation whose answer was lost could be executed a second time."""
 
     async def test() -> None:
         one, two = Master(), Master()
@@ -203,7 +203,7 @@ def test_one_request_id_over_all_retries() -> None:
 
 
 def test_a_lost_answer_is_told_from_a_request_that_never_left() -> None:
-    """B7: broken, a user would believe that nothing happened when something may have."""
+    """B7: if this failed, a user would believe that nothing happened when something may have."""
 
     async def test() -> None:
         one = Master(script=lambda heard: None)
@@ -218,7 +218,7 @@ def test_a_lost_answer_is_told_from_a_request_that_never_left() -> None:
 
 @pytest.mark.parametrize("dead", [0, 1, 2])
 def test_one_of_three_masters_down(dead: int) -> None:
-    """B9: broken, the loss of one master would be felt as more than a delay."""
+    """B9: if this failed, the loss of one master would be felt as more than a delay."""
 
     async def test() -> None:
         masters = [Master(), Master(), Master()]
@@ -237,7 +237,7 @@ def test_one_of_three_masters_down(dead: int) -> None:
 
 
 def test_a_master_behind_our_own_write_is_passed_over() -> None:
-    """B11: broken, who has just written could be told that it is not there."""
+    """B11: if this failed, who has just written could be told that it is not there."""
 
     async def test() -> None:
         behind, leader = Master(), Master()
@@ -259,8 +259,8 @@ def test_a_master_behind_our_own_write_is_passed_over() -> None:
 
 
 def test_an_error_of_the_table_arrives_as_it_is() -> None:
-    """Broken, a conflict or an unknown id would exit with another code than the master meant, or be
-    retried."""
+    """If this failed, a conflict or an unknown id would exit with another code than the master
+    meant, or be retried."""
 
     async def test() -> None:
         one, two = Master(), Master()
@@ -282,7 +282,8 @@ def test_an_error_of_the_table_arrives_as_it_is() -> None:
 
 
 def test_a_stranger_on_a_masters_port_is_passed_over() -> None:
-    """Broken, another service on a remembered port would end a command with a decoding error."""
+    """If this failed, another service on a remembered port would end a command with a decoding
+    error."""
 
     async def test() -> None:
         stranger, one = Master(script=lambda heard: (200, {"hello": "world"})), Master()

@@ -38,8 +38,8 @@ async def command(*masters: Master) -> Stale | None:
 
 @pytest.mark.case("B11")
 def test_the_next_command_passes_over_a_master_that_is_behind() -> None:
-    """Broken, `bundle show` after `upload` could say that nothing is there, because it is another
-    process."""
+    """If this failed, `bundle show` after `upload` could say that nothing is there, because it is
+    another process."""
 
     async def test() -> None:
         one, two = Master(shows(100)), Master(shows(100))
@@ -57,7 +57,7 @@ def test_the_next_command_passes_over_a_master_that_is_behind() -> None:
 
 @pytest.mark.case("B11")
 def test_what_was_seen_at_one_master_is_demanded_of_another_that_only_its_cluster_tells() -> None:
-    """Broken, a command with another --masters could miss one's own change."""
+    """If this failed, a command with another --masters could miss one's own change."""
 
     async def test() -> None:
         one, two = Master(shows(100)), Master(lambda heard: shows(100 if "x-zxid" in heard.headers else 90)(heard))
@@ -72,8 +72,8 @@ def test_what_was_seen_at_one_master_is_demanded_of_another_that_only_its_cluste
 
 
 def test_when_nobody_can_show_it_what_there_is_is_shown_with_a_warning() -> None:
-    """Broken, reads would be refused while ZooKeeper is away, or old records would pass for new
-    ones."""
+    """If this failed, reads would be refused while ZooKeeper is away, or old records would pass for
+    new ones."""
 
     async def test() -> None:
         one, two = Master(shows(100)), Master(shows(100))
@@ -92,7 +92,7 @@ def test_when_nobody_can_show_it_what_there_is_is_shown_with_a_warning() -> None
 
 
 def test_a_cluster_that_counts_anew_is_believed() -> None:
-    """Broken, after a restore every read would wait for transactions that never come."""
+    """If this failed, after a restore every read would wait for transactions that never come."""
 
     async def test() -> None:
         one = Master(shows(100))
@@ -108,7 +108,7 @@ def test_a_cluster_that_counts_anew_is_believed() -> None:
 
 
 def test_another_cluster_at_the_same_address_is_asked_for_nothing_of_the_first() -> None:
-    """Broken, a cluster made anew at its old ports would be called behind."""
+    """If this failed, a cluster made anew at its old ports would be called behind."""
 
     async def test() -> None:
         one = Master(shows(100))
@@ -124,7 +124,8 @@ def test_another_cluster_at_the_same_address_is_asked_for_nothing_of_the_first()
 
 
 def test_of_two_commands_that_end_at_once_the_newer_word_counts(tmp_path: Path) -> None:
-    """Broken, a slow listing that ends after an upload would make its transaction forgotten."""
+    """If this failed, a slow listing that ends after an upload would make its transaction
+    forgotten."""
     remember_seen(tmp_path, "c", 100, 0)
     remember_seen(tmp_path, "c", 90, 0)
     remember_seen(tmp_path, "d", 5, 0)

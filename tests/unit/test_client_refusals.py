@@ -59,7 +59,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_an_upload_of_what_is_there_moves_nothing(file: Path) -> None:
-    """Broken, the same upload twice would cost twice, or be refused."""
+    """If this failed, the same upload twice would cost twice, or be refused."""
     result, requests = talk(make_metafile(file), lambda client: upload(client, file, ID, min_replicas=2))
 
     assert requests == [f"GET /v1/bundles/{ID}"]
@@ -67,7 +67,7 @@ def test_an_upload_of_what_is_there_moves_nothing(file: Path) -> None:
 
 
 def test_other_content_under_the_id_is_a_conflict(file: Path, tmp_path: Path) -> None:
-    """Broken, an id could mean two things."""
+    """If this failed, an id could mean two things."""
     (tmp_path / "other").write_text("other")
     with pytest.raises(TorrentdistError) as caught:
         talk(make_metafile(tmp_path / "other"), lambda client: upload(client, file, ID))
@@ -76,7 +76,7 @@ def test_other_content_under_the_id_is_a_conflict(file: Path, tmp_path: Path) ->
 
 
 def test_a_full_disk_is_said_before_anything_moves(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Broken, a download that cannot fit would fill the disk first."""
+    """If this failed, a download that cannot fit would fill the disk first."""
     usage = shutil.disk_usage(file.parent)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=1000))
     with pytest.raises(TorrentdistError) as caught:
@@ -87,7 +87,7 @@ def test_a_full_disk_is_said_before_anything_moves(file: Path, monkeypatch: pyte
 
 
 def test_a_download_of_what_is_there_moves_nothing(file: Path) -> None:
-    """Broken, a command that is run again would fetch again, or fail."""
+    """If this failed, a command that is run again would fetch again, or fail."""
     result, requests = talk(make_metafile(file), lambda client: download(client, CONFIG, ID, file))
 
     assert result.sources == Sources(local=50_000)
@@ -95,7 +95,8 @@ def test_a_download_of_what_is_there_moves_nothing(file: Path) -> None:
 
 
 def test_a_record_of_another_digest_is_corrupt(file: Path) -> None:
-    """Broken, a master that gives a wrong metafile would have its content taken for the bundle."""
+    """If this failed, a master that gives a wrong metafile would have its content taken for the
+    bundle."""
     with pytest.raises(TorrentdistError) as caught:
         talk(make_metafile(file), lambda client: download(client, CONFIG, ID, file.parent / "dest"), digest="ab" * 32)
 
@@ -103,7 +104,7 @@ def test_a_record_of_another_digest_is_corrupt(file: Path) -> None:
 
 
 def test_a_lost_bundle_is_said_to_be_lost(file: Path) -> None:
-    """A17: broken, a download of what nobody has would wait for its deadline."""
+    """A17: if this failed, a download of what nobody has would wait for its deadline."""
     with pytest.raises(TorrentdistError) as caught:
         talk(make_metafile(file), lambda client: download(client, CONFIG, ID, file.parent / "dest"), state="lost")
 

@@ -40,7 +40,7 @@ def behind(heard: Heard) -> Answer:
 
 @pytest.mark.case("G7")
 def test_a_read_passes_over_any_number_of_frozen_masters(frozen: list[str]) -> None:
-    """Broken, each frozen master costs a read its whole patience."""
+    """If this fails, each frozen master costs a read its whole patience."""
 
     async def test() -> float:
         alive = Master()
@@ -54,7 +54,7 @@ def test_a_read_passes_over_any_number_of_frozen_masters(frozen: list[str]) -> N
 
 @pytest.mark.case("G7")
 def test_a_read_without_an_answer_ends_in_time(frozen: list[str]) -> None:
-    """Broken, `job ls` hangs for a minute while the masters are frozen."""
+    """If this fails, `job ls` hangs for a minute while the masters are frozen."""
 
     async def test() -> tuple[float, TorrentdistError]:
         async with client(*frozen) as ours:
@@ -72,8 +72,8 @@ def test_a_read_without_an_answer_ends_in_time(frozen: list[str]) -> None:
 
 @pytest.mark.case("G7")
 def test_old_records_are_shown_and_marked_when_a_frozen_master_might_have_newer_ones(frozen: list[str]) -> None:
-    """Broken, a read waits for a master that will not answer, although another one has something to
-    show."""
+    """If this fails, a read waits for a master that will not answer, although another one has
+    something to show."""
 
     async def test() -> tuple[float, Any]:
         one = Master(lambda heard: (200, BUNDLE, {"X-Zxid": "9", "X-Cluster": "c"}))
@@ -92,7 +92,7 @@ def test_old_records_are_shown_and_marked_when_a_frozen_master_might_have_newer_
 
 @pytest.mark.case("G7")
 def test_what_the_leader_knows_is_had_from_others_when_it_is_frozen(frozen: list[str]) -> None:
-    """Broken, a read that the leader answers best is sent to it until it is back."""
+    """If this fails, a read that the leader answers best is sent to it until it is back."""
 
     async def test() -> tuple[float, list[str]]:
         other = Master()
@@ -111,7 +111,7 @@ def test_what_the_leader_knows_is_had_from_others_when_it_is_frozen(frozen: list
 
 @pytest.mark.case("G8")
 def test_a_change_leaves_a_frozen_leader_and_is_made_once(frozen: list[str]) -> None:
-    """Broken, an upload hangs for half a minute at a frozen leader, or is made twice."""
+    """If this fails, an upload hangs for half a minute at a frozen leader, or is made twice."""
 
     async def test() -> tuple[float, set[str]]:
         new = Master()
@@ -129,7 +129,7 @@ def test_a_change_leaves_a_frozen_leader_and_is_made_once(frozen: list[str]) -> 
 
 @pytest.mark.case("G8")
 def test_a_long_poll_leaves_a_frozen_master(frozen: list[str]) -> None:
-    """Broken, an upload waits for news from a standby that is frozen."""
+    """If this fails, an upload waits for news from a standby that is frozen."""
 
     async def test() -> float:
         alive = Master()
@@ -144,7 +144,8 @@ def test_a_long_poll_leaves_a_frozen_master(frozen: list[str]) -> None:
 @pytest.mark.case("G7")
 @pytest.mark.parametrize("there", [True, False])
 def test_the_time_that_is_promised_is_the_time_that_is_waited(there: bool) -> None:
-    """Broken, an upload without ZooKeeper gives up after seconds, having promised a minute."""
+    """If this fails, an upload without ZooKeeper gives up after seconds, having promised a
+    minute."""
 
     async def test() -> tuple[float, float, int]:
         told: list[tuple[float, str]] = []

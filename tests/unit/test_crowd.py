@@ -72,8 +72,8 @@ def test_a_newcomer_that_nobody_expected_has_the_last_place() -> None:
 
 
 def test_a_place_is_settled_once_those_that_came_together_are_known() -> None:
-    """Broken, the first of many downloads would fetch by no plan for a second, or all of them ask
-    for ever."""
+    """If this failed, the first of many downloads would fetch by no plan for a second, or all of
+    them ask for ever."""
     swarm = Swarm("kept")
     for name in ("kept", "a"):
         swarm.comes(name, now=0.0)

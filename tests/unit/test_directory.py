@@ -140,7 +140,8 @@ def test_the_period_is_short_only_while_something_is_being_fetched() -> None:
 
 
 def test_a_receiver_that_comes_with_unexpected_others_comes_again_soon() -> None:
-    """Broken, the first of many downloads would go by no plan, or an old one, for a second."""
+    """If this failed, the first of many downloads would go by no plan, or an old one, for a
+    second."""
     here = directory()
     newcomer = say(here, "c1", lacks(D1))
     told = here.announce(

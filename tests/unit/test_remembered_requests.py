@@ -34,22 +34,22 @@ def kept(record: RequestRecord) -> Kept:
     ],
 )
 def test_whatever_is_asked_for_is_part_of_the_content(other: tuple[str, bytes, bytes, bytes]) -> None:
-    """Broken, a request would get the answer to another one that has the same id."""
+    """If this failed, a request would get the answer to another one that has the same id."""
     assert ASKED.content != mutation(ID, *other).content
 
 
 def test_the_same_request_is_recognised() -> None:
-    """Broken, no retry would ever be."""
+    """If this failed, no retry would ever be."""
     assert mutation(ID, "POST", b"/v1/bundles/a", b"min_replicas=2", b"body") == ASKED
 
 
 def test_a_request_without_an_id_is_not_remembered() -> None:
-    """Broken, curl would fill ZooKeeper with what nobody can ask for."""
+    """If this failed, curl would fill ZooKeeper with what nobody can ask for."""
     assert note(None, None, b"{}") == []
 
 
 def test_a_claim_says_that_it_is_not_done() -> None:
-    """Broken, a retry after half of the batches would be told that all are done."""
+    """If this failed, a retry after half of the batches would be told that all are done."""
     [op] = note(ASKED, None, None)
 
     assert isinstance(op, Create)
@@ -59,7 +59,7 @@ def test_a_claim_says_that_it_is_not_done() -> None:
 
 
 def test_an_answer_replaces_the_claim_that_was_seen() -> None:
-    """Broken, two attempts could both finish one request."""
+    """If this failed, two attempts could both finish one request."""
     [op] = note(ASKED, kept(RequestRecord(content=ASKED.content)), b'{"a":1}')
 
     assert isinstance(op, Set)
@@ -68,7 +68,8 @@ def test_an_answer_replaces_the_claim_that_was_seen() -> None:
 
 
 def test_an_answer_too_large_to_keep_is_still_an_answer() -> None:
-    """Broken, a big fleet's answer would make its transaction fail, or its retry run again."""
+    """If this failed, a big fleet's answer would make its transaction fail, or its retry run
+    again."""
     [op] = note(ASKED, None, msgspec.json.encode("x" * MAX_ANSWER_BYTES))
     assert isinstance(op, Create)
     found = kept(decode(op.data, RequestRecord, path=op.path))
@@ -79,7 +80,7 @@ def test_an_answer_too_large_to_keep_is_still_an_answer() -> None:
 
 
 def test_a_request_is_found_by_its_id_alone() -> None:
-    """Broken, a lookup would have to list, or one znode would have all the requests as its
+    """If this failed, a lookup would have to list, or one znode would have all the requests as its
     children."""
     buckets = {paths.parent(paths.request(RequestId(f"req-{n}"))) for n in range(5000)}
 
@@ -88,7 +89,7 @@ def test_a_request_is_found_by_its_id_alone() -> None:
 
 
 def test_only_what_is_too_old_is_forgotten() -> None:
-    """Broken, a retry in time would run a second time, or nothing would ever go."""
+    """If this failed, a retry in time would run a second time, or nothing would ever go."""
     old = Stat(version=2, ephemeral_owner=0, mtime=99.0, created_zxid=1, modified_zxid=1)
     young = Stat(version=2, ephemeral_owner=0, mtime=101.0, created_zxid=1, modified_zxid=1)
 
@@ -97,13 +98,13 @@ def test_only_what_is_too_old_is_forgotten() -> None:
 
 @pytest.mark.parametrize(("header", "zxid"), [(None, 0), ("0", 0), ("17", 17), (str(2**63 - 1), 2**63 - 1)])
 def test_what_was_seen_is_read_from_the_header(header: str | None, zxid: int) -> None:
-    """Broken, a client would be shown a past that it knows better."""
+    """If this failed, a client would be shown a past that it knows better."""
     assert zxid == seen(header)
 
 
 @pytest.mark.parametrize("header", ["", "x", "-1", "1.0", "0x10", " 7", "٣", "9" * 19, "9" * 5000])
 def test_nonsense_in_the_header_is_refused(header: str) -> None:
-    """Broken, a promise that cannot be kept would be given in silence."""
+    """If this failed, a promise that cannot be kept would be given in silence."""
     with pytest.raises(TorrentdistError) as caught:
         seen(header)
 
@@ -122,13 +123,13 @@ def test_nonsense_in_the_header_is_refused(header: str) -> None:
     ],
 )
 def test_only_who_answers_has_to_catch_up(method: str, path: str, leads: bool, here: bool) -> None:
-    """B1: broken, a standby cut off from ZooKeeper would keep a mutation waiting instead of naming
-    the leader."""
+    """B1: if this failed, a standby cut off from ZooKeeper would keep a mutation waiting instead of
+    naming the leader."""
     assert here == answered_here(method, path, leads)
 
 
 def test_a_mutation_is_a_value() -> None:
-    """Broken, what is passed along could be changed on its way."""
+    """If this failed, what is passed along could be changed on its way."""
     with pytest.raises(AttributeError):
         ASKED.content = "other"  # type: ignore[misc]
 

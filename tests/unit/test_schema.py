@@ -29,8 +29,8 @@ def next_release(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("next_release")
 def test_what_a_schema_brought_is_left_out_of_older_ones() -> None:
-    """Broken, the release before would meet a field that it doesn't know, and write the record back
-    without."""
+    """If this failed, the release before would meet a field that it doesn't know, and write the
+    record back without."""
     record = bundle("b", pinned=True).record
     old, new = (msgspec.json.decode(spoken(PATH, encode(record), n)) for n in (records.SCHEMA - 1, records.SCHEMA))
 
@@ -53,7 +53,7 @@ def test_a_job_record_for_the_release_before_has_no_supervisors_of_ended_workers
 
 @pytest.mark.usefixtures("next_release")
 def test_a_record_of_the_older_schema_is_written_anew_once() -> None:
-    """Broken, records would be left behind that the release after the next cannot read, or
+    """If this failed, records would be left behind that the release after the next cannot read, or
     rewritten for ever."""
     entry = bundle("b")
     seen = snapshot([entry])
@@ -65,8 +65,8 @@ def test_a_record_of_the_older_schema_is_written_anew_once() -> None:
 
 
 def test_a_later_releases_record_is_refused_by_name() -> None:
-    """Broken, a daemon that was left behind would call the cluster's records damaged, or half-read
-    them."""
+    """If this failed, a daemon that was left behind would call the cluster's records damaged, or
+    half-read them."""
     later = msgspec.json.encode({**msgspec.to_builtins(bundle("b").record), "schema": records.SCHEMA + 1})
     with pytest.raises(TorrentdistError) as caught:
         decode(later, BundleRecord, path=PATH)

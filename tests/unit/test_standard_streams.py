@@ -23,8 +23,8 @@ def shell(command: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-", "2>/dev/full", "2> >(exec true)"])
 @pytest.mark.parametrize(("command", "code"), [("config show api.port -q", 0), ("config show no.such.key", 2)])
 def test_a_command_ends_with_its_own_code(closed: str, command: str, code: int) -> None:
-    """Broken, a command that has done its work exits 1 with tracebacks, because nobody listens to
-    it."""
+    """If this fails, a command that has done its work exits 1 with tracebacks, because nobody
+    listens to it."""
     ran = shell(f"{TORRENTDIST} {command} {closed}")
 
     assert code == ran.returncode
@@ -33,7 +33,7 @@ def test_a_command_ends_with_its_own_code(closed: str, command: str, code: int) 
 
 
 def test_data_that_the_output_does_not_take_is_an_error() -> None:
-    """Broken, a script would take a full disk for success, or be shown a traceback."""
+    """If this failed, a script would take a full disk for success, or be shown a traceback."""
     ran = shell(f"{TORRENTDIST} config show > /dev/full")
 
     assert ran.returncode == 8
@@ -42,7 +42,7 @@ def test_data_that_the_output_does_not_take_is_an_error() -> None:
 
 
 def test_a_reader_that_wants_one_line_gets_it() -> None:
-    """Broken, `torrentdist ... | head -1` shows a traceback."""
+    """If this fails, `torrentdist ... | head -1` shows a traceback."""
     ran = shell(f"{TORRENTDIST} config show 2>&1 | head -1")
 
     assert len(ran.stdout.splitlines()) == 1
@@ -50,8 +50,8 @@ def test_a_reader_that_wants_one_line_gets_it() -> None:
 
 
 def test_no_file_takes_the_place_of_a_closed_stream(tmp_path: Path) -> None:
-    """Broken, the first file that a command opens becomes its stderr, and a message is written into
-    it."""
+    """If this fails, the first file that a command opens becomes its stderr, and a message is
+    written into it."""
     program = (
         "from torrentdist.standard_streams import protect_streams; protect_streams();"
         f"kept = open({str(tmp_path / 'kept')!r}, 'w'); assert kept.fileno() > 2, kept.fileno();"
@@ -64,8 +64,8 @@ def test_no_file_takes_the_place_of_a_closed_stream(tmp_path: Path) -> None:
 
 
 def test_who_reads_again_is_told_how_much_is_missing() -> None:
-    """Broken, an event loop stands still for as long as somebody looks at the log page by page, or
-    lines vanish."""
+    """If this fails, an event loop stands still for as long as somebody looks at the log page by
+    page, or lines vanish."""
     reading, writing = os.pipe()
     output = LossyOutput(writing)
     output.patience_ms = 0
