@@ -1,4 +1,4 @@
-"""The agent against real masters' doors: HTTP servers with a directory behind them, killed, stalled
+"""The agent and the masters that it announces to: HTTP servers with a directory, killed, stalled
 and restarted."""
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ async def running(agent: SwarmAgent) -> AsyncIterator[asyncio.Task[None]]:
 
 
 def with_doors(*doors: Door) -> Callable[[Callable[[], Coroutine[Any, Any, None]]], None]:
-    """Run a test's body while the doors are open."""
+    """Runs a test's body while the doors are open."""
 
     def play(body: Callable[[], Coroutine[Any, Any, None]]) -> None:
         async def whole() -> None:
@@ -158,7 +158,7 @@ def test_an_agent_is_known_by_all_masters_and_hears_of_others() -> None:
 
 
 def test_announces_travel_on_kept_alive_connections() -> None:
-    """A thousand hosts would open a connection per second to every master."""
+    """If this failed, a thousand hosts would open a connection to every master each second."""
     master = door()
 
     @with_doors(master)
@@ -185,7 +185,7 @@ def test_a_stalled_master_delays_nobody() -> None:
 
 
 def test_a_killed_master_is_left_out_and_its_restart_is_noticed() -> None:
-    """A restarted master would know nobody until each peer is restarted too."""
+    """If this failed, a restarted master would know no peer until each peer restarts too."""
     stays, falls = door(), door()
 
     @with_doors(stays, falls)
@@ -202,7 +202,8 @@ def test_a_killed_master_is_left_out_and_its_restart_is_noticed() -> None:
 
 
 def test_a_master_that_is_registered_again_is_told_at_once() -> None:
-    """A restarted master would wait for the end of everybody's backoff, minutes of it together."""
+    """If this failed, a restarted master would hear of its peers only when their backoff ends,
+    after minutes."""
     stays, falls = door(), door()
 
     @with_doors(stays, falls)
@@ -223,7 +224,7 @@ def test_a_master_that_is_registered_again_is_told_at_once() -> None:
 
 
 def test_with_no_master_the_last_picture_stays() -> None:
-    """A download in flight would lose its peers with its masters."""
+    """If this failed, a download in flight would lose its peers together with the masters."""
     master = door()
 
     @with_doors(master)
@@ -241,8 +242,8 @@ def test_with_no_master_the_last_picture_stays() -> None:
 
 
 def test_an_address_outlives_the_memory_of_a_restarted_master() -> None:
-    """All masters restarted: transfers between peers would be cut by the filter until everybody has
-    come back."""
+    """If this failed, a restart of all masters would cut transfers between peers until all of them
+    have announced again."""
     master = door()
 
     @with_doors(master)
@@ -259,7 +260,7 @@ def test_an_address_outlives_the_memory_of_a_restarted_master() -> None:
 
 
 def test_masters_are_learned_from_answers() -> None:
-    """Every host's configuration would have to name every master, for ever."""
+    """If this failed, the configuration of every host would have to name every master."""
     known, learned = door(), door()
 
     @with_doors(known, learned)
@@ -271,8 +272,8 @@ def test_masters_are_learned_from_answers() -> None:
 
 
 def test_a_poke_is_told_at_once_and_many_are_one() -> None:
-    """A finished download would be a secret for a period, or a thousand finished files a thousand
-    announces."""
+    """If this failed, others would learn of a finished download only after a period, or a thousand
+    finished files would cause a thousand announces."""
     master = door(SLOW)
 
     @with_doors(master)
@@ -296,7 +297,7 @@ def test_a_poke_is_told_at_once_and_many_are_one() -> None:
 
 
 def test_a_poke_during_an_announce_makes_another_one() -> None:
-    """A change during a request would stay untold for a whole period."""
+    """If this failed, a change during a request would stay unannounced for a whole period."""
     master = door(SLOW)
 
     @with_doors(master)
@@ -313,7 +314,8 @@ def test_a_poke_during_an_announce_makes_another_one() -> None:
 
 
 def test_goodbye_reaches_the_masters_and_ends_the_agent() -> None:
-    """Others would dial a process that has ended; a late announce would bring it back."""
+    """If this failed, others would dial a process that has ended, or a late announce would bring it
+    back."""
     master = door()
 
     @with_doors(master)
@@ -330,7 +332,8 @@ def test_goodbye_reaches_the_masters_and_ends_the_agent() -> None:
 
 
 def test_goodbye_is_the_last_word() -> None:
-    """An announce that is still on its way would arrive after it and bring the peer back."""
+    """If this failed, an announce that is still on its way would arrive after the goodbye and bring
+    the peer back."""
     master = door()
 
     @with_doors(master)
@@ -350,7 +353,7 @@ def test_goodbye_is_the_last_word() -> None:
 
 
 def test_goodbye_waits_for_no_stalled_master() -> None:
-    """Ctrl-C would hang on a master that hangs."""
+    """If this failed, Ctrl-C would hang as long as one master hangs."""
     live, stalled = door(), door()
 
     @with_doors(live, stalled)
@@ -365,7 +368,8 @@ def test_goodbye_waits_for_no_stalled_master() -> None:
 
 
 def test_a_refused_token_is_said_once_and_clearly(caplog: pytest.LogCaptureFixture) -> None:
-    """A host with a wrong token would be silently alone, or fill its log."""
+    """If this failed, a host with a wrong token would be alone without a message, or fill its
+    log."""
     master = door()
 
     @with_doors(master)
@@ -383,7 +387,7 @@ def test_a_refused_token_is_said_once_and_clearly(caplog: pytest.LogCaptureFixtu
 
 
 def test_a_host_name_is_looked_up_before_it_is_announced() -> None:
-    """A peer whose configuration names a host would be refused by every master."""
+    """If this failed, every master would refuse a peer whose configuration gives a host name."""
     master = door()
 
     @with_doors(master)

@@ -38,8 +38,8 @@ OF_ROLES = {
     "anyone": {"GET /livez", "GET /announce/{}"},
     "reader": {"POST /v1/swarm", "PUT /v1/metafiles/{}"},
 }
-"""Operations that are neither a read for everybody nor the operator's, by the role that they are
-meant for."""
+"""Operations with another role than the usual one, which is reader for reads and operator for the
+rest."""
 OF_OPERATOR = {"GET /v1/backup"}
 """Reads that only the operator may do."""
 WITHOUT_ID = {"POST /v1/heartbeat", "POST /v1/swarm", "PUT /v1/metafiles/{}", "PUT /v1/uploads/{}"}
@@ -82,7 +82,7 @@ def unnamed(path: str) -> str:
 
 
 def role_of(request: str) -> str:
-    """The role of the design's table that a request is meant for."""
+    """Returns the role that the design's table gives to a request."""
     for role, requests in OF_ROLES.items():
         if request in requests:
             return role
@@ -90,7 +90,7 @@ def role_of(request: str) -> str:
 
 
 def documented() -> dict[str, str]:
-    """The role of each request in the first table of docs/protocol.md."""
+    """Returns the role of each request in the first table of docs/protocol.md."""
     of_masters = PROTOCOL.read_text(encoding="utf-8").partition("## HTTP, on every supervisor")[0]
     rows = [line.split("|")[1:3] for line in of_masters.splitlines() if line.startswith("| `")]
     return {
@@ -107,7 +107,8 @@ async def test_every_operation_has_the_role_of_the_table(operations: dict[str, A
 
 
 async def test_the_protocol_page_names_every_operation_and_its_role(operations: dict[str, Any]) -> None:
-    """A request that the page leaves out, or gives another role, misleads who writes a client."""
+    """If this fails, a request is missing from the page, or its role is wrong there, and the author
+    of a client is misled."""
     assert documented() == {name: op["x-role"] for name, op in operations.items()}
 
 
@@ -121,9 +122,8 @@ async def test_every_operation_that_a_pattern_binds_names_its_bundle(master: Mas
 
 
 async def test_what_changes_records_takes_a_request_id(operations: dict[str, Any]) -> None:
-    """A client that finds no X-Request-Id in the description would make a change twice when it
-    retries.
-    """
+    """If this failed, a client would find no X-Request-Id in the description, and make a change
+    twice when it retries."""
     with_id = {
         name
         for name, operation in operations.items()
@@ -134,7 +134,7 @@ async def test_what_changes_records_takes_a_request_id(operations: dict[str, Any
 
 
 async def test_bodies_are_described_with_their_limit(operations: dict[str, Any]) -> None:
-    """A client could not tell how much of an upload one request may carry."""
+    """If this failed, a client could not tell how much of an upload one request may carry."""
     limits = {name: op["requestBody"]["x-max-bytes"] for name, op in operations.items() if "requestBody" in op}
 
     assert LARGEST_REQUEST == limits["PUT /v1/uploads/{}"] == limits["POST /v1/bundles/{}"]
@@ -143,7 +143,7 @@ async def test_bodies_are_described_with_their_limit(operations: dict[str, Any])
 
 
 async def test_the_names_of_operations_are_unique(operations: dict[str, Any]) -> None:
-    """Generators of clients make one function of each name."""
+    """If this fails, a generator of clients makes one function of two operations."""
     names = [operation["operationId"] for operation in operations.values()]
 
     assert sorted(set(names)) == sorted(names)

@@ -1,5 +1,4 @@
-"""What the benchmark's short form measures of masters and supervisors that are killed: it mostly
-waits."""
+"""The benchmark's short form for masters and supervisors that are killed. It mostly waits."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from bench_short import rows_that_miss
 @pytest.mark.case("E8")
 def test_failovers_and_jobs_meet_their_bars_with_room_for_noise(tmp_path: Path) -> None:
     """If this failed, a release could let clients wait twice as long as promised, and no test would
-    tell."""
+    notice."""
     barred, missed, table = rows_that_miss("failover,catch-up,jobs", tmp_path)
 
     assert {"failover-killed", "job-submit", "supervisor-lost"} <= barred

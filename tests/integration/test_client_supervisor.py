@@ -37,7 +37,7 @@ ID = BundleId("etl-1")
 
 @dataclass
 class Supervisor:
-    """Says that it is fetching for `polls` polls, then shows what lies in `home`."""
+    """Reports for `polls` polls that it is fetching, and then shows what is in `home`."""
 
     home: Path
     meta: Metafile
@@ -106,7 +106,7 @@ def run(test: Coroutine[Any, Any, None]) -> None:
 
 
 async def fetch(url: str, dest: Path | str, token_file: Path | None = None, **options: Any) -> DownloadView:
-    """A download while no master answers."""
+    """Downloads while no master answers."""
     here = bind_socket("127.0.0.1", 0, what="a dead master")
     nobody = f"http://127.0.0.1:{here.getsockname()[1]}"
     here.close()
@@ -158,8 +158,8 @@ def test_other_content_at_dest_is_replaced_by_force_alone(tmp_path: Path, superv
 def test_the_current_directory_is_not_replaced(
     tmp_path: Path, supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`download etl-1 . --force` would delete all that the user has there; so would an empty
-    DEST."""
+    """If this failed, `download etl-1 . --force`, or an empty DEST, would delete everything in the
+    user's directory."""
     (tmp_path / "here").mkdir()
     (tmp_path / "here" / "mine").touch()
     monkeypatch.chdir(tmp_path / "here")

@@ -47,7 +47,7 @@ FAST = Periods(fetching_secs=0.1, seeding_secs=0.5, grace_secs=0.2)
 
 @dataclass
 class Master:
-    """One bundle, one master. `deaf`: its engine dials nobody and lets nobody in."""
+    """A master with one bundle. `deaf`: its engine dials no peer and accepts none."""
 
     home: Path
     deaf: bool = False
@@ -86,7 +86,7 @@ class Master:
         return f"http://127.0.0.1:{self.server.port}"
 
     def hold(self, source: Path) -> Metafile:
-        """Have the content of `source` as a holder does."""
+        """Publishes the content of `source`, as a holder does."""
         self.meta = make_metafile(source)
         content = self.home / "content"
         if self.meta.single_file:
@@ -230,7 +230,7 @@ def test_an_upload_leaves_from_where_it_lies(tmp_path: Path, source: Path, what:
 
 
 def test_too_few_replicas_at_the_deadline_are_said(tmp_path: Path, source: Path) -> None:
-    """A7: if this failed, an upload that fell short would pass for a success, or hang."""
+    """A7: if this failed, an upload with too few replicas would look like a success, or hang."""
 
     async def test() -> None:
         async with talking(tmp_path) as (_, client):
@@ -242,7 +242,7 @@ def test_too_few_replicas_at_the_deadline_are_said(tmp_path: Path, source: Path)
 
 
 def test_an_uploader_that_nobody_can_dial_sends_over_http(tmp_path: Path, source: Path) -> None:
-    """If this failed, an upload from behind a firewall would never end well."""
+    """If this failed, an upload from behind a firewall could not succeed."""
 
     async def test() -> None:
         async with talking(tmp_path, deaf=True) as (master, client):
@@ -309,8 +309,8 @@ def test_other_content_at_dest_is_replaced_by_force_alone(tmp_path: Path, source
 
 
 def test_no_holder_is_a_failure_at_the_deadline_and_the_next_try_goes_on(tmp_path: Path, source: Path) -> None:
-    """A25: if this failed, a download without a source would hang or pass for done; what had
-    arrived would be fetched again."""
+    """A25: if this failed, a download without a source would hang or count as done, or content that
+    had arrived would be fetched again."""
 
     async def test() -> None:
         async with talking(tmp_path) as (master, client):
@@ -348,7 +348,7 @@ def test_a_download_goes_on_when_the_api_is_away(tmp_path: Path, source: Path) -
 
 
 async def interrupted(client: MasterClient, dest: Path) -> None:
-    """A download that is cancelled when a part of it has arrived."""
+    """Cancels a download when a part of it has arrived."""
     slow = Config(client=ClientConfig(supervisor=""), swarm=SwarmConfig(download_limit=2_000_000))
     some = asyncio.Event()
 
@@ -363,8 +363,8 @@ async def interrupted(client: MasterClient, dest: Path) -> None:
 
 
 def test_a_downloader_can_stay_and_seed(tmp_path: Path, source: Path) -> None:
-    """If this failed, --seed-for would offer nothing, so that the masters alone carry every
-    download."""
+    """If this failed, --seed-for would offer nothing, and the masters would carry every download
+    alone."""
     first, second = tmp_path / "first", tmp_path / "second"
 
     async def test() -> None:

@@ -1,5 +1,4 @@
-"""A whole cluster in a tree that is closed to others, with the command line and the doctor beside
-it."""
+"""A whole cluster whose tree is closed to others, used by the command line and the doctor."""
 
 from __future__ import annotations
 
@@ -48,8 +47,8 @@ def job_toml(directory: Path, name: str) -> Path:
 
 
 def test_everything_works_in_it_and_a_stranger_can_change_nothing(closed: Cluster, tmp_path: Path) -> None:
-    """If this fails, whoever reaches ZooKeeper can run code on every host, or nobody can who
-    should."""
+    """If this fails, every user who reaches ZooKeeper can run code on every host, or our own
+    daemons cannot."""
     write_tree(tmp_path / "source", {"data": b"x" * 1000})
     closed.upload(tmp_path / "source", "kept", replicas=1)
     closed.run("bundle", "distribute", "kept", "--wait", "100%").ok()
@@ -69,8 +68,8 @@ def test_everything_works_in_it_and_a_stranger_can_change_nothing(closed: Cluste
 def test_what_is_pending_is_done_though_leadership_is_lost_and_regained_meanwhile(
     closed: Cluster, tmp_path: Path
 ) -> None:
-    """If this fails, a killed job lives for ever because its leader was none for an instant, or
-    dies early."""
+    """If this fails, a killed job lives for ever because its leader lost the leadership for an
+    instant, or it ends too early."""
     closed.run("job", "submit", job_toml(tmp_path / "job", "pending")).ok()
     began = time.monotonic()
     closed.run("job", "kill", "pending", "-w", "6").ok()
@@ -88,7 +87,7 @@ def test_what_is_pending_is_done_though_leadership_is_lost_and_regained_meanwhil
 
 
 def test_a_master_refuses_a_tree_that_has_become_open_and_mends_it_when_told_to(closed: Cluster) -> None:
-    """If this fails, a znode that anybody may write stays so, and nobody hears of it."""
+    """If this fails, a znode that every user may write stays so without a message."""
     with zookeeper_of(closed, SECRET) as owner:
         owner.set_acls("/torrentdist/assignments", OPEN_ACL_UNSAFE)
     closed.dev.signal("master-1", signal.SIGTERM)

@@ -1,5 +1,5 @@
-"""What goes into a running cluster comes out of it identical, whatever it is made of and whoever
-fetches it."""
+"""A running cluster gives back exactly what was put into it, whatever it contains and whichever
+client fetches it."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_a_stock_client_downloads_from_the_masters(cluster: Cluster, tmp_path: P
 
 
 def test_a_wrong_tracker_key_hands_out_nobody(cluster: Cluster, tmp_path: Path) -> None:
-    """If this failed, whoever can reach a master could list the hosts that hold a bundle."""
+    """If this failed, every user who can reach a master could list the hosts that hold a bundle."""
     source = tmp_path / "source"
     write_tree(source, {"a.bin": some_bytes(100_000, 23)})
     digest = cluster.upload(source, "tracker-key")["digest"]
@@ -214,8 +214,8 @@ def test_an_upload_bypasses_no_check(cluster: Cluster, tmp_path: Path) -> None:
 
 
 def test_a_metafile_that_is_about_to_come_is_waited_for(cluster: Cluster, tmp_path: Path) -> None:
-    """A master names hosts to each other that all begin in the same moment; who asks too early
-    would ask it instead."""
+    """If this failed, a host that a master sends to another host would ask a moment too early, and
+    ask the master instead."""
     write_tree(tmp_path / "soon", {"a": some_bytes(1000, 7)})
     digest = cluster.upload(tmp_path / "soon", "soon")["digest"]
     host = cluster.supervisors()[0]

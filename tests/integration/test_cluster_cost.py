@@ -1,5 +1,5 @@
-"""What a change costs a master does not grow with the number of records: a real cluster, by its
-processor time."""
+"""The cost of a change at a master does not grow with the number of records: a real cluster,
+measured by its processor time."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def processor_secs(pid: int) -> float:
 
 
 def at_rest(cluster: Cluster, pid: int) -> Callable[[], bool]:
-    """True once a look at the cluster costs next to nothing: what came before is done."""
+    """Returns a check that is true once looking at the cluster costs next to nothing, so that
+    earlier work is done."""
     last = [processor_secs(pid)]
 
     def look() -> bool:
@@ -54,8 +55,8 @@ def cost_of_changes(cluster: Cluster, pid: int, path: Path, prefix: str) -> floa
 
 
 def publish_bundles(store_dir: Path, work: Path, count: int) -> Iterator[tuple[BundleRecord, StoreId]]:
-    """Put bundles into the store of a master that does not run; their records are still to be
-    written."""
+    """Puts bundles into the store of a master that does not run. The caller writes their
+    records."""
     store = Store.open(store_dir)
     try:
         for number in range(count):
@@ -77,7 +78,7 @@ def _record(id_: BundleId, digest: Digest, state: BundleState) -> BundleRecord:
 
 
 def fill(cluster: Cluster, master: str, work: Path, *, held: int, removed: int, jobs: int) -> None:
-    """Give a master that does not run many bundles, tombstones and jobs."""
+    """Gives a master that does not run many bundles, tombstones and jobs."""
     client = KazooClient(hosts=cluster.dev.state.zookeeper + "/torrentdist")
     client.start(10)
     try:
@@ -110,7 +111,7 @@ def fill(cluster: Cluster, master: str, work: Path, *, held: int, removed: int, 
 def test_an_upload_and_its_removal_cost_as_much_with_many_records(
     new_cluster: NewCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """G11: every change would make every master walk over all bundles and jobs."""
+    """G11: if this failed, every change would make every master walk over all bundles and jobs."""
     cluster = new_cluster(masters=1, supervisors=0)
     (master,) = cluster.masters()
     pid = cluster.dev.member(master).pid

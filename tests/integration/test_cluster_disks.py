@@ -1,5 +1,5 @@
-"""Disks that are too small: a clear error, nothing half-published, and all is well as soon as there
-is room."""
+"""Disks that are too small: the error is clear, nothing is half-published, and everything works
+once there is room."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ SmallDisk = Callable[[int], Path]
 
 
 def tree_of(store: Path) -> set[str]:
-    """The objects and what is published, by name."""
+    """Returns the names of objects and published bundles."""
     return {str(path.relative_to(store)) for part in ("objects", "bundles") for path in (store / part).glob("*")}
 
 
 @contextmanager
 def on_small_disk(cluster: Cluster, names: Sequence[str], small_disk: SmallDisk) -> Iterator[list[Path]]:
-    """These members' stores, as they are, on disks of ROOM bytes; limited to as much where nobody
-    may mount.
+    """Moves these members' stores to disks of ROOM bytes. If mounts are impossible, limits the
+    stores instead.
 
     Yields the mounted disks. Afterwards the stores are back on the machine's own disk.
     """
@@ -78,7 +78,7 @@ def cramped(_cramped: Cluster) -> Cluster:
 
 
 def empty(cluster: Cluster) -> None:
-    """What the tests before have left would not fit on a small disk."""
+    """Removes what earlier tests left, because it would not fit on a small disk."""
     for view in cluster.run("bundle", "ls").ok():
         cluster.run("bundle", "rm", view["id"]).ok()
     members = [*cluster.masters(), *cluster.supervisors()]
@@ -98,7 +98,7 @@ def test_an_upload_that_no_master_has_room_for(cramped: Cluster, tmp_path: Path,
         after = {name: tree_of(cramped.store(name)) for name in masters}
         listed = [view["id"] for view in cramped.run("bundle", "ls").ok()]
         cramped.run("download", "fits", tmp_path / "dest", "--no-supervisor").ok()
-        # There is no trace of it: the id is free for what fits.
+        # The refused upload leaves no trace: a smaller bundle can use its id.
         reused = cramped.upload(make_source(tmp_path / "fits too", 611), "too-large", replicas=2)
 
     assert 8 == refused.code
@@ -129,8 +129,8 @@ def test_a_standby_without_room_is_named(cramped: Cluster, tmp_path: Path, small
 
 
 def test_a_disk_that_others_fill_during_an_upload(cramped: Cluster, tmp_path: Path, small_disk: SmallDisk) -> None:
-    """E4: if this failed, a master whose disk others fill would publish a torso, end, or never get
-    over it."""
+    """E4: if this failed, a master whose disk fills up would publish half a bundle, end, or never
+    recover."""
     empty(cramped)
     [full] = cramped.standbys()
     source = make_source(tmp_path / "source", 630, 5 * MIB)
@@ -175,7 +175,7 @@ def test_a_single_master_whose_disk_fills_says_so(
 
 
 def fill(disk: Path) -> Path:
-    """Somebody else takes all the room that is left."""
+    """Takes all the room that is left, as another program would."""
     filler = disk / "somebody-elses"
     with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
         while True:
@@ -207,8 +207,8 @@ def test_a_download_to_a_full_disk(cluster: Cluster, tmp_path: Path, small_disk:
 
 
 def test_a_supervisor_without_room(cramped: Cluster, tmp_path: Path, small_disk: SmallDisk) -> None:
-    """E4: if this failed, a host with a full disk would keep the fleet and its user waiting,
-    without a reason."""
+    """E4: if this failed, a host with a full disk would keep the fleet and the user waiting without
+    a reason."""
     [name] = cramped.supervisors()
     cramped.upload(make_source(tmp_path / "source", 650, ROOM), "too-large-for-host", replicas=1)
     with on_small_disk(cramped, [name], small_disk):
@@ -263,8 +263,8 @@ def test_a_fetch_that_failed_is_made_again_when_there_is_room(
 def test_daemons_that_start_on_a_full_disk_serve_what_is_on_it(
     cramped: Cluster, tmp_path: Path, small_disk: SmallDisk
 ) -> None:
-    """E4: if this failed, a host that restarts with a full disk would be away with all its bundles
-    until somebody tidies up."""
+    """E4: if this failed, a host that restarts with a full disk would take all its bundles away
+    until an operator makes room."""
     empty(cramped)
     [name], [host] = cramped.standbys(), cramped.supervisors()
     source = make_source(tmp_path / "source", 680)
@@ -297,7 +297,7 @@ def answers(url: str) -> bool:
 def test_a_daemon_that_has_no_room_to_start_waits_for_it(
     cramped: Cluster, tmp_path: Path, small_disk: SmallDisk
 ) -> None:
-    """E4: if this failed, a host whose disk is full for a moment would stay away until somebody
+    """E4: if this failed, a host whose disk is full for a moment would stay away until an operator
     starts its daemon again."""
     name = cramped.standbys()[0]
     cramped.dev.signal(name, signal.SIGTERM)

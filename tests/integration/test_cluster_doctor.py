@@ -13,8 +13,8 @@ from torrentdist.launcher.guardian_start import why_no_namespaces
 
 
 def troubles(ran: Ran) -> set[tuple[str, str, str]]:
-    """Other tests leave bundles with too few replicas in the shared cluster: these are no trouble
-    here."""
+    """Returns the findings without those about other tests' bundles with too few replicas in the
+    shared cluster."""
     no_trouble = {"bundles", "workers"} if why_no_namespaces() else {"bundles"}
     return {
         (f["check"], f["subject"], f["verdict"])
@@ -28,7 +28,7 @@ def checks(view: Any) -> set[str]:
 
 
 def test_a_whole_cluster_is_in_order(cluster: Cluster) -> None:
-    """If this fails, the doctor cries wolf, and nobody listens when it matters."""
+    """If this fails, the doctor raises false alarms, and operators stop listening."""
     client = cluster.run("doctor")
     master = cluster.run("doctor", "--config", cluster.dev.config_of("master-1"))
 
@@ -52,7 +52,7 @@ def test_a_whole_cluster_is_in_order(cluster: Cluster) -> None:
 
 
 def test_a_frozen_master_is_named_by_who_cannot_reach_it(battered: Cluster) -> None:
-    """If this fails, an operator hears that something is wrong, and not where."""
+    """If this fails, an operator learns that something is wrong, but not where."""
     frozen = battered.standbys()[0]
     battered.dev.signal(frozen, signal.SIGSTOP)
     ran = battered.run("doctor")
@@ -66,7 +66,7 @@ def test_a_frozen_master_is_named_by_who_cannot_reach_it(battered: Cluster) -> N
 def test_a_lost_zookeeper_comes_first_where_it_can_be_seen(
     own_zookeeper: EmbeddedZooKeeper, new_cluster: NewCluster
 ) -> None:
-    """If this fails, the doctor tells symptoms of every master instead of the one cause."""
+    """If this fails, the doctor reports symptoms at every master instead of the one cause."""
     cluster = new_cluster(masters=1, supervisors=0, zookeeper=own_zookeeper.addresses[0])
     own_zookeeper.servers[0].kill()
     until(lambda: cluster.status("master-1", "/readyz") == 503, "it sees that ZooKeeper is gone")
@@ -83,7 +83,8 @@ def test_a_lost_zookeeper_comes_first_where_it_can_be_seen(
 
 
 def test_what_is_wrong_with_a_hosts_own_files_is_told(cluster: Cluster, tmp_path: Path) -> None:
-    """If this fails, a token that everybody can read, or a mistyped key, is found by accident."""
+    """If this fails, a token that everyone can read, or a mistyped key, is found only by
+    accident."""
     token = tmp_path / "token"
     token.write_text("secret")
     token.chmod(0o644)

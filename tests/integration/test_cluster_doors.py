@@ -18,7 +18,7 @@ from torrentdist.testing.sample_trees import SMALL, write_tree
 
 
 def daemon(role: str, config: Path, work: Path) -> tuple[int, str, str]:
-    """Exit code, error and message of a daemon that must not come up."""
+    """Returns exit code, error and message of a daemon that must not start."""
     env = {k: v for k, v in os.environ.items() if not k.startswith(("TORRENTDIST_", "XDG_"))}
     env["XDG_CONFIG_HOME"] = str(work / "config")
     command = [sys.executable, "-m", "torrentdist_cli", role, "--config", str(config)]
@@ -33,7 +33,7 @@ def write_config(path: Path, text: str) -> Path:
 
 
 def test_a_wrong_token_is_refused(new_cluster: NewCluster, tmp_path: Path) -> None:
-    """Without this, whoever reaches a master could remove every bundle."""
+    """Without this, everyone who reaches a master could remove every bundle."""
     cluster = new_cluster(masters=1, supervisors=0)
     token, wrong = tmp_path / "token", tmp_path / "wrong"
     for path, text in ((token, "right-token"), (wrong, "wrong-token")):
@@ -146,9 +146,7 @@ def test_an_id_has_one_daemon(cluster: Cluster, tmp_path: Path, role: str) -> No
     ],
 )
 def test_names_from_outside_are_checked(cluster: Cluster, path: str) -> None:
-    """Without this, an id from a request would reach a file or a znode that it has no business
-    with.
-    """
+    """Without this, an id from a request could name any file or znode."""
     statuses = [cluster.http.get(cluster.url(name) + path).status_code for name in (cluster.leader(), "master-2")]
 
     assert set(statuses) <= {400, 404, 421}
@@ -199,7 +197,8 @@ def test_a_request_that_is_too_large_is_refused_unread(cluster: Cluster, path: s
 
 
 def test_a_metafile_that_is_none_is_refused(cluster: Cluster) -> None:
-    """Without this, junk in a request would be a bug of ours in the log, or a bundle."""
+    """Without this, random bytes in a request would be an internal error in the log, or a
+    bundle."""
     base = cluster.url(cluster.leader())
 
     answers = [

@@ -19,7 +19,7 @@ from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.testing.sample_trees import some_bytes, write_tree
 
 LOST_SECS = 4.0
-"""Seconds that masters which start together need at most to see each other."""
+"""The time in seconds that masters which start together need at most to see each other."""
 SIZE = 1024 * 1024
 LIMIT = SIZE
 JOB = 'name = "{name}"\ncommand = ["sleep", "1000"]\n'
@@ -34,13 +34,14 @@ def _gated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture
 def gated(_gated: Cluster) -> Cluster:
-    """3 masters without supervisors; what nobody has for LOST_SECS is lost."""
+    """3 masters without supervisors. A bundle that no master has had for LOST_SECS is lost."""
     _gated.heal()
     return _gated
 
 
 def submitted(cluster: Cluster, path: Path, name: str, seed: int) -> tuple[str, str]:
-    """A job that runs nowhere: its bundle's id and digest, which every master holds."""
+    """Submits a job that runs nowhere. Returns the id and digest of its bundle, which every master
+    holds."""
     write_tree(path, {"data.bin": some_bytes(SIZE, seed), "job.toml": JOB.format(name=name).encode()})
     bundle = cluster.run("job", "submit", path).ok()["bundle"]
     until(lambda: len(cluster.holders(bundle, at=cluster.leader())) == 3, f"three copies of {bundle}")
@@ -48,13 +49,13 @@ def submitted(cluster: Cluster, path: Path, name: str, seed: int) -> tuple[str, 
 
 
 def take_away(cluster: Cluster, master: str, digest: str) -> None:
-    """The disk of a master that is down loses one bundle."""
+    """Removes one bundle from the disk of a master that is down."""
     (cluster.store(master) / "bundles" / digest).unlink()
     shutil.rmtree(cluster.store(master) / "objects" / digest)
 
 
 class Leaders:
-    """Asks the masters all the time who leads, and what the leader has published then."""
+    """Asks the masters all the time who leads, and what the leader has published at that moment."""
 
     def __init__(self, cluster: Cluster, masters: list[str], digests: list[str]) -> None:
         self.without: list[str] = []
@@ -146,7 +147,7 @@ def status_of(cluster: Cluster, job: str) -> str:
 
 
 def committed(cluster: Cluster, master: str) -> int:
-    """How much this master has changed as the leader, by its own log."""
+    """Returns how many changes this master has made as the leader, by its own log."""
     return (cluster.dir / f"{master}.log").read_text().count('"committed"')
 
 

@@ -50,7 +50,8 @@ def fetch(url: str, **headers: str) -> httpx.Response:
 
 
 def test_one_arrival_serves_all_who_ask(slow: Cluster, tmp_path: Path) -> None:
-    """Each executor of a host would fetch for itself, or wait without any bytes until the end."""
+    """If this failed, each executor of a host would fetch the bundle itself, or wait without any
+    bytes until the end."""
     made = Made(slow, tmp_path, "asked")
     url = f"{gateway(slow)}/asked"
     first_seen_arriving = threading.Event()
@@ -79,7 +80,7 @@ def test_one_arrival_serves_all_who_ask(slow: Cluster, tmp_path: Path) -> None:
 
 
 def test_published_and_arriving_answer_alike(slow: Cluster, tmp_path: Path) -> None:
-    """What a client learned during the arrival would be wrong afterwards."""
+    """If this failed, what a client learned while the bundle arrived would be wrong afterwards."""
     made = Made(slow, tmp_path, "alike")
     url = f"{gateway(slow)}/alike"
 
@@ -116,9 +117,8 @@ def test_published_and_arriving_answer_alike(slow: Cluster, tmp_path: Path) -> N
 
 
 def test_what_does_not_exist_is_said_at_once(slow: Cluster, tmp_path: Path) -> None:
-    """A wrong URL would look like a slow download, and Spark's user would learn nothing from its
-    log.
-    """
+    """If this failed, a wrong URL would look like a slow download, and Spark's log would not
+    explain it."""
     Made(slow, tmp_path, "there")
     url = gateway(slow)
     java = {"user-agent": "Java/17.0.1"}
@@ -148,7 +148,8 @@ def read_to_end(client: socket.socket) -> None:
 
 
 def test_a_fetch_that_fails_cuts_the_answer_off(slow: Cluster, tmp_path: Path) -> None:
-    """An executor would take half an archive for a whole one: Java does not check the length."""
+    """If this failed, an executor would take half an archive for a whole one, because Java does not
+    check the length."""
     made = Made(slow, tmp_path, "cut")
     host, _, port = slow.url("supervisor-1").removeprefix("http://").partition(":")
     with socket.create_connection((host, int(port)), 60) as client:
@@ -162,9 +163,8 @@ def test_a_fetch_that_fails_cuts_the_answer_off(slow: Cluster, tmp_path: Path) -
 
 
 def test_a_fetch_without_holders_ends_before_spark_gives_up_and_says_why(tmp_path: Path) -> None:
-    """If this fails, a Spark application waits for a bare "Read timed out", and nobody can tell
-    what is lacking.
-    """
+    """If this fails, a Spark application ends with a bare "Read timed out" that does not say what
+    is lacking."""
     settings = {"swarm": {"upload_limit": LIMIT, "seeding_secs": 2.0}, "supervisor": {"read_stall_secs": 3.0}}
     with running_cluster(settings, work=tmp_path / "c", masters=1, supervisors=1) as cluster:
         Made(cluster, tmp_path, "lost")

@@ -1,4 +1,4 @@
-"""`torrentdist ha`: who leads, who could, who did, and handing it over, on a real cluster."""
+"""`torrentdist ha` on a real cluster: the leader, the standbys, the history, and a transfer."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ def test_a_transfer_to_an_unknown_or_frozen_master_is_refused_and_changes_nothin
     frozen = battered.standbys()[0]
     unknown = battered.run("ha", "transfer", "nobody")
     battered.dev.signal(frozen, signal.SIGSTOP)
-    # Not by a command, which takes long to start on a busy machine: a frozen master is soon an
-    # unknown one.
+    # Through a command, which is slow to start on a busy machine, the frozen master would already
+    # be an unknown one.
     refused = battered.http.post(battered.url(battered.leader()) + "/v1/transfer", json={"master": frozen})
     after = battered.run("ha", "leader").ok()
 
@@ -78,7 +78,7 @@ def test_a_transfer_to_an_unknown_or_frozen_master_is_refused_and_changes_nothin
 
 @pytest.mark.alone
 def test_roles_tell_each_masters_own_words_and_a_frozen_one_delays_them_a_second(battered: Cluster) -> None:
-    """If this fails, an operator takes a master for fit that is dead, or waits for it."""
+    """If this fails, an operator takes a dead master for a healthy one, or waits for it."""
     ready_standbys(battered)
     leader = battered.leader()
     whole = roles(battered)
@@ -102,8 +102,8 @@ def test_roles_tell_each_masters_own_words_and_a_frozen_one_delays_them_a_second
 def test_a_master_without_the_bundles_lags_and_gets_no_leadership_and_is_given_what_it_lacks(
     new_cluster: NewCluster, tmp_path: Path
 ) -> None:
-    """If this fails, leadership goes to a master that lacks what it has to answer for, or what
-    began with too few copies keeps them."""
+    """If this fails, a master leads that lacks bundles it must hold, or a bundle that began with
+    too few copies keeps too few."""
     cluster = new_cluster(masters=2, supervisors=0)
     leader, standby = cluster.leader(), cluster.standbys()[0]
     content = tmp_path / "content"
@@ -142,7 +142,7 @@ def test_the_history_names_the_newest_first_and_why(battered: Cluster) -> None:
 
 @pytest.mark.case("D13")
 def test_a_second_daemon_with_a_running_ones_id_is_refused(battered: Cluster) -> None:
-    """If this fails, two masters answer to one name, and each pushes the other out."""
+    """If this fails, two masters share one name, and each pushes the other out."""
     leader = battered.leader()
     twin = battered.dir / "master-9.toml"
     config = battered.dev.config_of(leader).read_text().replace(str(battered.store(leader)), str(battered.dir / "twin"))

@@ -1,8 +1,8 @@
-"""A job's whole story on 3 masters and 3 supervisors, told by the command line, while members of
-the cluster die.
+"""A job's whole life on 3 masters and 3 supervisors, through the command line, while members of the
+cluster die.
 
-Always holds: the workers themselves write down when they run (worker_oracle.py), whatever the
-cluster believes.
+Always: the workers themselves write down when they run (worker_oracle.py), whatever the cluster
+believes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ WORKERS = 4
 PATIENCE_SECS = 45.0
 RESTART_SESSION_SECS = 30.0
 PATIENT: Settings = {"zookeeper": {"session_timeout_secs": RESTART_SESSION_SECS}}
-"""For a supervisor that is restarted: its workers go on without it for half a session, and a busy
+"""For tests that restart a supervisor: its workers run on without it for half a session, and a busy
 machine needs seconds to start it."""
 SETTINGS: Settings = {"swarm": {"seeding_secs": 2.0}, "jobs": {"silent_secs": 10.0}}
 
@@ -46,7 +46,7 @@ def oracle(tmp_path: Path) -> Oracle:
 def made(
     directory: Path, oracle: Oracle, name: str, *arguments: str, size: int = 0, workers: int = WORKERS, more: str = ""
 ) -> Path:
-    """A directory with a job whose workers write down when they run."""
+    """Makes a directory with a job whose workers write down when they run."""
     make_worker_bundle(directory)
     (directory / "padding.bin").write_bytes(os.urandom(size))
     command = msgspec.json.encode(["work.py", *arguments]).decode()
@@ -63,7 +63,7 @@ def job(cluster: Cluster, name: str) -> Any:
 
 
 def running(cluster: Cluster, name: str) -> dict[int, tuple[str, int]]:
-    """Supervisor and process of each worker that runs, as the leader believes."""
+    """Returns supervisor and process of each running worker, as the leader believes."""
     view = cluster.get(cluster.leader(), f"/v1/jobs/{name}")
     workers = view["workers"] if view else []
     return {w["worker"]: (w["supervisor"], w["pid"]) for w in workers if w["state"] == "running" and w["pid"]}
@@ -81,8 +81,8 @@ def wait_running(cluster: Cluster, name: str, workers: int = WORKERS) -> dict[in
 def test_a_job_from_submit_to_cleanup_while_members_die(
     new_cluster: NewCluster, oracle: Oracle, tmp_path: Path
 ) -> None:
-    """If this fails, the death of a member loses, doubles or forgets a job, or its end is not its
-    end."""
+    """If this fails, the death of a member loses, doubles or forgets a job, or a killed job does
+    not end."""
     cluster = new_cluster(SETTINGS, supervisors=3)
     for name in cluster.supervisors()[:2]:
         cluster.reconfigure(name, PATIENT)
@@ -117,7 +117,7 @@ def test_a_job_from_submit_to_cleanup_while_members_die(
     in_use = cluster.run("bundle", "rm", submitted["bundle"])
     events = told(cluster, id_, "moved")
 
-    # killed with a delay, and the leader dies within it
+    # killed with a delay, during which the leader dies
     killed_at = time.monotonic()
     killed = cluster.run("job", "kill", id_, "-w", "5").ok()
     cluster.kill(cluster.leader())
@@ -154,7 +154,7 @@ def test_a_job_from_submit_to_cleanup_while_members_die(
 
 
 def told(cluster: Cluster, name: str, kind: str) -> list[dict[str, Any]]:
-    """The job's story once it tells of such an event."""
+    """Waits until the job's story has such an event, and returns the story."""
     found: list[dict[str, Any]] = []
 
     def look() -> bool:
@@ -167,7 +167,7 @@ def told(cluster: Cluster, name: str, kind: str) -> list[dict[str, Any]]:
 
 
 def leftovers(cluster: Cluster) -> list[str]:
-    """What jobs have left on the hosts that are up, after a while."""
+    """Returns what jobs have left on the hosts that are up, after some time."""
     found: list[str] = []
 
     def look() -> bool:
@@ -264,7 +264,7 @@ def test_a_supervisor_that_hangs_with_its_session_alive_loses_its_workers(
 
 @pytest.mark.case("A18")
 def test_jobs_are_steered_while_another_ones_submit_is_slow(cluster: Cluster, oracle: Oracle, tmp_path: Path) -> None:
-    """If this fails, a command of `job` does not do what it says, or waits for somebody else's
+    """If this fails, a command of `job` does not do what it says, or waits for another user's
     submit."""
     cluster.heal()
     slow = made(tmp_path / "slow", oracle, "slow")

@@ -1,5 +1,5 @@
-"""Masters and supervisors are killed in the middle of things; bundles, and those who wait for them,
-live on."""
+"""Masters and supervisors are killed during uploads and downloads; bundles survive, and clients get
+their answers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from torrentdist.bundle.metafile_maker import make_metafile
 
 MIB = 1024 * 1024
 SLOW = 2 * MIB
-"""Bytes per second, so that there is a middle to do harm in."""
+"""Bytes per second, slow enough to do harm in the middle of a transfer."""
 
 
 @contextmanager
@@ -37,8 +37,8 @@ def records_of(cluster: Cluster) -> Iterator[KazooClient]:
 
 
 def test_a_replica_record_means_bytes_on_disk(battered: Cluster, tmp_path: Path) -> None:
-    """A12: if this failed, a replica would be counted that a power cut takes away, or that was
-    never there."""
+    """A12: if this failed, a replica would count although a power cut can take it away, or although
+    it never existed."""
     source = make_source(tmp_path / "source", 300, 4 * MIB)
     meta = make_metafile(source)
     early: list[str] = []
@@ -83,7 +83,7 @@ def test_masters_die_in_the_middle_of_a_download(battered: Cluster, tmp_path: Pa
 
 
 def test_all_masters_die_and_peers_finish(battered: Cluster, tmp_path: Path) -> None:
-    """A23: if this failed, hosts that have a bundle among them could not complete it, or use it,
+    """A23: if this failed, hosts that together have a whole bundle could not complete or use it
     without a master."""
     source = make_source(tmp_path / "source", 330, 5 * MIB)
     battered.upload(source, "peers-finish")
@@ -104,7 +104,7 @@ def test_all_masters_die_and_peers_finish(battered: Cluster, tmp_path: Path) -> 
 
 
 def test_a_download_without_any_holder_fails_in_time(battered: Cluster, tmp_path: Path) -> None:
-    """A25: if this failed, a download that nobody can serve any more would hang, or leave half a
+    """A25: if this failed, a download that no peer can serve any more would hang, or leave half a
     bundle as a whole one."""
     source = make_source(tmp_path / "source", 350, 6 * MIB)
     battered.upload(source, "nobody-left")
@@ -123,8 +123,7 @@ def test_a_download_without_any_holder_fails_in_time(battered: Cluster, tmp_path
 
 
 def test_a_restarted_master_serves_at_once(battered: Cluster, tmp_path: Path) -> None:
-    """A24: if this failed, a master would come back and serve nothing until somebody asked it
-    to."""
+    """A24: if this failed, a restarted master would serve nothing until a client asked it to."""
     sources = {f"at-once-{n}": make_source(tmp_path / f"source-{n}", 360 + 2 * n) for n in range(3)}
     for bundle, source in sources.items():
         battered.upload(source, bundle)
@@ -146,8 +145,8 @@ def test_a_restarted_master_serves_at_once(battered: Cluster, tmp_path: Path) ->
 @pytest.mark.alone
 @pytest.mark.parametrize("role", ["leader", "standby", "supervisor"])
 def test_a_killed_daemon_starts_again_at_once(battered: Cluster, role: str) -> None:
-    """A30: if this failed, every crash would cost a session timeout, because the daemon takes
-    itself for a stranger."""
+    """A30: if this failed, every crash would cost a session timeout, because the daemon does not
+    recognise itself."""
     leader, standby = battered.leader(), battered.standbys()[0]
     name = {"leader": leader, "standby": standby, "supervisor": battered.supervisors()[0]}[role]
     witness = standby if role != "standby" else leader
@@ -163,7 +162,7 @@ def test_a_killed_daemon_starts_again_at_once(battered: Cluster, role: str) -> N
 
 
 def test_an_upload_survives_the_leader(battered: Cluster, tmp_path: Path) -> None:
-    """B8: if this failed, every failover would fail the uploads of the moment."""
+    """B8: if this failed, every failover would fail the uploads that are under way."""
     source = make_source(tmp_path / "source", 370, 6 * MIB)
     leader = battered.leader()
     uploading = battered.begin("upload", source, "--id", "survivor", "--min-replicas", 2, swarm__upload_limit=2 * MIB)
@@ -178,8 +177,8 @@ def test_an_upload_survives_the_leader(battered: Cluster, tmp_path: Path) -> Non
 
 
 def test_the_upload_of_a_killed_client_is_forgotten(battered: Cluster, tmp_path: Path) -> None:
-    """A20: if this failed, what nobody will ever complete would hold its id and its room for
-    ever."""
+    """A20: if this failed, an upload that no client will complete would keep its id and its room
+    for ever."""
     source = make_source(tmp_path / "source", 380, 6 * MIB)
     digest = make_metafile(source).digest
     leader = battered.leader()
@@ -200,8 +199,7 @@ def test_the_upload_of_a_killed_client_is_forgotten(battered: Cluster, tmp_path:
 
 
 def test_a_killed_client_goes_on_with_its_upload(battered: Cluster, tmp_path: Path) -> None:
-    """A20: if this failed, an upload that was interrupted could not be made again before it has
-    expired."""
+    """A20: if this failed, an interrupted upload could not be repeated before it expires."""
     source = make_source(tmp_path / "source", 390, 6 * MIB)
     leader = battered.leader()
     uploading = battered.begin("upload", source, "--id", "second-try", swarm__upload_limit=2 * MIB)
@@ -260,8 +258,8 @@ def test_a_corrupt_byte_is_served_by_nobody_and_repaired(battered: Cluster, tmp_
 
 
 def flip_byte(path: Path) -> bytes:
-    """Damage one byte the way a disk does, without a trace in size or time; what lies there
-    then."""
+    """Damages one byte as a disk does, without a trace in size or time. Returns the bytes that are
+    there now."""
     before = path.stat()
     mode = before.st_mode & 0o777
     path.chmod(0o600)

@@ -1,4 +1,4 @@
-"""ZooKeeper away for longer than a session, for everybody at once: nobody acts, and nothing that
+"""ZooKeeper is away from all daemons for longer than a session: no daemon acts, and nothing that
 runs stops."""
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ def made(path: Path, size: int) -> Path:
 
 @pytest.mark.case("D10")
 def test_an_outage_that_everybody_sees_changes_nobodys_role_for_the_worse(battered: Cluster, tmp_path: Path) -> None:
-    """If this fails, an outage of ZooKeeper stops what could go on, or daemons and bundles are gone
-    after it."""
+    """If this fails, an outage of ZooKeeper stops work that could continue, or daemons and bundles
+    are gone after it."""
     source = made(tmp_path / "source", 300_000)
     digest = battered.upload(source, "outage")["digest"]
     battered.run("bundle", "distribute", "outage", "--wait", "100%").ok()

@@ -1,5 +1,4 @@
-"""What ZooKeeper says, or no longer says, and what that does to the bytes on the hosts' disks: as
-good as nothing."""
+"""Wrong or missing records in ZooKeeper delete next to nothing on the hosts' disks."""
 
 from __future__ import annotations
 
@@ -33,7 +32,8 @@ def everybody(cluster: Cluster) -> list[str]:
 
 
 def delete_all(zookeeper: KazooClient, path: str) -> None:
-    """In one transaction, or the daemons would put things back faster than they go."""
+    """Deletes everything in one transaction; otherwise the daemons would write faster than it
+    deletes."""
 
     def below(path: str) -> list[str]:
         children = zookeeper.get_children(path)
@@ -72,7 +72,7 @@ def test_records_that_are_gone_delete_no_bundle(doomed: Cluster, tmp_path: Path)
         until(lambda: doomed.get("master-1", "/v1/bundles") == [], "master-1 sees that there are none")
         assert throughout(all_have_it, 1.0)
 
-        # Two: the whole chroot goes, under everybody's feet.
+        # Second: the whole chroot goes while the daemons run.
         delete_all(zookeeper, "/torrentdist")
     doomed.run("ha", "init").ok()
     until(lambda: all(doomed.status(name, "/readyz") == 200 for name in doomed.masters()), "all are ready again", 30)
@@ -80,7 +80,7 @@ def test_records_that_are_gone_delete_no_bundle(doomed: Cluster, tmp_path: Path)
     until(lambda: doomed.registered("master-1", at=leader), "master-1 is registered in the new tree")
     assert throughout(all_have_it, 1.0)
 
-    # The same content under the same id moves nothing, and everything is as it was.
+    # The same content under the same id moves no bytes, and the old state is back.
     again = doomed.upload(source, "kept")
     doomed.run("download", "kept", tmp_path / "dest", "--no-supervisor").ok()
 
@@ -109,8 +109,8 @@ def test_a_foreign_tree_deletes_no_bundle(doomed: Cluster, tmp_path: Path) -> No
 
 
 def test_a_removed_bundle_does_not_come_back(battered: Cluster, tmp_path: Path) -> None:
-    """A16: if this failed, whoever was away at the removal would bring the bundle back, for
-    everybody."""
+    """A16: if this failed, a host that was away at the removal would bring the bundle back for
+    everyone."""
     source = make_source(tmp_path / "source", 520)
     digest = battered.upload(source, "gone-for-good")["digest"]
     battered.run("bundle", "distribute", "gone-for-good", "--wait", "100%").ok()
@@ -133,8 +133,8 @@ def test_a_removed_bundle_does_not_come_back(battered: Cluster, tmp_path: Path) 
 
 
 def test_zookeeper_away_stops_mutations_only(battered: Cluster, tmp_path: Path) -> None:
-    """If this failed, an outage of ZooKeeper would hang every command, or end the transfers that
-    are under way."""
+    """If this failed, an outage of ZooKeeper would hang every command, or end the transfers under
+    way."""
     source = make_source(tmp_path / "source", 530, 6 * MIB)
     battered.upload(source, "goes-on")
     downloading = battered.begin(

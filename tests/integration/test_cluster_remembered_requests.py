@@ -1,5 +1,5 @@
-"""Mutations across the death of leaders, and reading one's own writes: real masters, killed with
--9."""
+"""Mutations during the death of leaders, and clients that read their own writes: real masters,
+killed with -9."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def version_of(records: KazooClient, bundle: str) -> int:
 
 
 def send_unread(url: str, method: str, path: str, request_id: str, body: bytes = b"") -> None:
-    """Send a mutation and hang up, as a client does that dies before the answer."""
+    """Sends a mutation and hangs up, like a client that dies before the answer."""
     parts = urlsplit(url)
     headers = f"Host: {parts.netloc}\r\nX-Request-Id: {request_id}\r\nContent-Length: {len(body)}\r\n\r\n"
     with socket.create_connection((parts.hostname, parts.port or 80), timeout=5.0) as connection:
@@ -44,7 +44,7 @@ def send_unread(url: str, method: str, path: str, request_id: str, body: bytes =
 
 
 def retry(cluster: Cluster, method: str, path: str, request_id: str, body: bytes | None = None) -> Any:
-    """As the client does it: look for the leader, and send the same id."""
+    """Repeats a mutation as the client does: finds the leader and sends the same id."""
 
     async def once() -> Any:
         config = ClientConfig(masters=cluster.dev.masters(), deadline_secs=30.0)
@@ -68,15 +68,15 @@ def _trio() -> Iterator[Cluster]:
 
 @pytest.fixture
 def trio(_trio: Cluster) -> Cluster:
-    """Three masters of this module's own with a short session, which makes failovers short; whole
-    before each test."""
+    """Three masters with a short session, so that failovers are short. They are repaired before
+    each test."""
     _trio.heal()
     return _trio
 
 
 def test_a_request_is_made_once_across_a_failover(trio: Cluster, tmp_path: Path) -> None:
-    """B7: if this failed, who retries after a failover would undo what came in between, or be told
-    that he failed."""
+    """B7: if this failed, a retry after a failover would undo what came in between, or report a
+    failure."""
     for n, bundle in enumerate(("pinned", "gone", "spread")):
         trio.upload(make_source(tmp_path / bundle, n), bundle)
     leader, (standby, _) = trio.leader(), trio.standbys()
@@ -134,8 +134,8 @@ def test_five_failovers_in_a_row_and_a_mutation_after_each(trio: Cluster, tmp_pa
 
 
 def test_every_job_has_an_id_of_its_own_across_failovers(trio: Cluster, tmp_path: Path) -> None:
-    """A19: if this failed, a job submitted to a dying leader would be there twice, or a new one
-    would inherit an old one's workers, output and story."""
+    """A19: if this failed, a job submitted to a dying leader would exist twice, or a new job would
+    inherit an old one's workers, output and story."""
     source = make_source(tmp_path / "code", 40)
     (source / "job.toml").write_text('name = "again"\ncommand = ["sleep", "60"]\n')
     trio.upload(source, "code", replicas=2)
@@ -162,8 +162,8 @@ def test_every_job_has_an_id_of_its_own_across_failovers(trio: Cluster, tmp_path
 
 
 def test_who_has_written_reads_it_at_every_master(trio: Cluster, tmp_path: Path) -> None:
-    """B11: if this failed, a bundle just uploaded or removed would be missing or there again,
-    depending on who answers."""
+    """B11: if this failed, a bundle just uploaded would be missing, or one just removed would be
+    there, depending on the master that answers."""
     trio.upload(make_source(tmp_path / "own", 20), "own")
     leader = trio.leader()
     stale = []

@@ -12,7 +12,7 @@ from torrentdist.bundle.metafile_maker import make_metafile
 
 
 def code_of(ran: Ran) -> tuple[int, str]:
-    """The exit code, and the error that was printed."""
+    """Returns the exit code, and the error that was printed."""
     found = re.findall(r"error\[(\w+)\]", ran.stderr)
     return ran.code, found[0] if found else ""
 
@@ -88,7 +88,7 @@ def test_fewer_replicas_than_wanted(cluster: Cluster, tmp_path: Path) -> None:
 
 
 def test_a_pinned_bundle_is_not_removed(cluster: Cluster, tmp_path: Path) -> None:
-    """A28: without this, a bundle that somebody protected would be gone."""
+    """A28: without this, a bundle that a user protected would be gone."""
     digest = cluster.upload(make_source(tmp_path / "source", 130), "pinned")["digest"]
     cluster.run("bundle", "pin", "pinned").ok()
 
@@ -131,7 +131,7 @@ def test_a_removed_id_is_free_for_the_same_content_only(cluster: Cluster, tmp_pa
 
 
 def test_two_names_of_one_content_live_apart(cluster: Cluster, tmp_path: Path) -> None:
-    """Without this, removing one name would take the bytes from under the other."""
+    """Without this, removing one name would remove the content of the other one too."""
     source = make_source(tmp_path / "source", 150)
     digest = cluster.upload(source, "twin-a")["digest"]
     assert digest == cluster.upload(source, "twin-b")["digest"]
@@ -196,9 +196,8 @@ def test_a_download_that_cannot_be_done_in_time_says_so(cluster: Cluster, tmp_pa
 
 
 def test_standbys_fetch_because_of_the_watch(cluster: Cluster, tmp_path: Path) -> None:
-    """A26: without this, a bundle would reach the standbys with the next periodic sync only, which
-    is a day away here.
-    """
+    """A26: without this, a bundle would reach the standbys only with the next periodic sync, which
+    is a day away here."""
     one = cluster.upload(make_source(tmp_path / "source", 190), "by-the-watch", replicas=1)
     until(lambda: 3 == len(cluster.holders("by-the-watch", at="master-1")), "three holders", 10)
 
@@ -206,9 +205,8 @@ def test_standbys_fetch_because_of_the_watch(cluster: Cluster, tmp_path: Path) -
 
 
 def test_a_standby_refuses_a_mutation_and_names_the_leader(cluster: Cluster, tmp_path: Path) -> None:
-    """A1: without this, two masters would change the records, or a client could not find the one
-    that may.
-    """
+    """A1: without this, two masters would change the records, or a client could not find the
+    leader."""
     meta = make_metafile(make_source(tmp_path / "source", 200))
     leader, standby = cluster.leader(), cluster.standbys()[0]
 
@@ -224,7 +222,7 @@ def test_a_standby_refuses_a_mutation_and_names_the_leader(cluster: Cluster, tmp
 
 
 class Chunked:
-    """An uploader without BitTorrent: it has HTTP, and a metafile that somebody made for it."""
+    """An uploader without BitTorrent: it has HTTP, and a metafile that another program made."""
 
     def __init__(self, cluster: Cluster, source: Path) -> None:
         self.meta = make_metafile(source)
@@ -239,7 +237,7 @@ class Chunked:
         return int(self._http.get(f"{self._base}/v1/uploads/{self.meta.digest}").json()["offset"])
 
     def put(self, start: int, end: int) -> tuple[int, int]:
-        """Status, and where to go on."""
+        """Returns the status and the offset to continue at."""
         url = f"{self._base}/v1/uploads/{self.meta.digest}?offset={start}"
         answer = self._http.put(url, content=self.data[start:end])
         return answer.status_code, int(answer.json()["offset"])
@@ -251,8 +249,7 @@ class Chunked:
 
 def test_an_upload_in_chunks(cluster: Cluster, tmp_path: Path) -> None:
     """Without this, a client without libtorrent could not upload, or would begin again after every
-    hiccup.
-    """
+    broken connection."""
     source = make_source(tmp_path / "source", 210, 900_000)
     upload = Chunked(cluster, source)
     third = len(upload.data) // 3
@@ -272,7 +269,7 @@ def test_an_upload_in_chunks(cluster: Cluster, tmp_path: Path) -> None:
 
 
 def test_chunks_that_do_not_match_are_never_published(cluster: Cluster, tmp_path: Path) -> None:
-    """Without this, whatever an uploader sent would be handed out as the bundle."""
+    """Without this, wrong bytes from an uploader would be handed out as the bundle."""
     upload = Chunked(cluster, make_source(tmp_path / "source", 220))
     upload.open("wrong-chunks")
     good = upload.data

@@ -18,7 +18,7 @@ from torrentdist.model.records import BundleState
 
 
 def has_saved(cluster: Cluster, name: str, bundle: str) -> bool:
-    """Both of two masters are its holders."""
+    """Whether this master has saved that both masters hold the bundle and that it is available."""
     file = cluster.store(name) / NAME
     snapshot = decode_saved(file.read_bytes(), str(file)).snapshot if file.exists() else ClusterSnapshot()
     return len(snapshot.holders(BundleId(bundle))) == 2 and bundle_list(snapshot)[0].state is BundleState.AVAILABLE
@@ -28,8 +28,7 @@ def has_saved(cluster: Cluster, name: str, bundle: str) -> bool:
 def test_a_restart_without_zookeeper_serves_and_seeds_everything_and_says_how_old_it_is(
     own_zookeeper: EmbeddedZooKeeper, new_cluster: NewCluster, tmp_path: Path
 ) -> None:
-    """If this fails, a power cut that ZooKeeper takes longer to get over takes every bundle away
-    until then."""
+    """If this fails, every bundle is away after a power cut until ZooKeeper is back."""
     cluster = new_cluster(
         {"master": {"snapshot_secs": 0.5}}, masters=2, supervisors=0, zookeeper=own_zookeeper.addresses[0]
     )

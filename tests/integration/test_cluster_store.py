@@ -17,7 +17,8 @@ from torrentdist.testing.sample_trees import some_bytes, write_tree
 
 @pytest.mark.case("G3")
 def test_a_bundle_that_was_downloaded_twice_can_go(cluster: Cluster, tmp_path: Path) -> None:
-    """Each bundle that a host ever downloaded again would stay until its disk is full."""
+    """If this failed, each bundle that a host downloaded twice would stay until the disk is
+    full."""
     write_tree(tmp_path / "source", {"data.bin": some_bytes(200_000, 31)})
     digest = cluster.upload(tmp_path / "source", "twice")["digest"]
     for number in range(2):
@@ -32,7 +33,8 @@ def test_a_bundle_that_was_downloaded_twice_can_go(cluster: Cluster, tmp_path: P
 
 
 def write_under_size_and_times(path: Path) -> None:
-    """As a job that runs as root does, or somebody who owns a hard link to it."""
+    """Writes to the file and keeps its size and times, as a job that runs as root can do, or an
+    owner of a hard link."""
     before = path.stat()
     path.chmod(0o644)
     with path.open("r+b") as file:
@@ -76,7 +78,8 @@ DOORS = (through_file, through_symlink, through_archive, through_download)
 def test_what_was_changed_in_a_store_is_not_handed_out(
     cluster: Cluster, tmp_path: Path, door: Callable[[Cluster, str, Path], bytes]
 ) -> None:
-    """A program on the host would get other bytes than were uploaded, with exit 0."""
+    """If this failed, a program on the host would get other bytes than were uploaded, with exit
+    code 0."""
     bundle = f"changed-{door.__name__.replace('_', '-')}"
     write_tree(tmp_path / "source", {"lib/data.bin": some_bytes(300_000, len(bundle)), "other": b"other"})
     (tmp_path / "source" / "link").symlink_to("lib/data.bin")
@@ -91,7 +94,8 @@ def test_what_was_changed_in_a_store_is_not_handed_out(
 
 @pytest.mark.case("G2")
 def test_a_file_beside_those_of_a_bundle_is_not_handed_out(cluster: Cluster, tmp_path: Path) -> None:
-    """What a job left in the store would be given out as a part of the bundle."""
+    """If this failed, a file that a job left in the store would be served as a part of the
+    bundle."""
     write_tree(tmp_path / "source", {"lib/data.bin": some_bytes(1000, 5)})
     digest = cluster.upload(tmp_path / "source", "foreign")["digest"]
     cluster.run("download", "foreign", tmp_path / "dest").ok()
@@ -103,8 +107,8 @@ def test_a_file_beside_those_of_a_bundle_is_not_handed_out(cluster: Cluster, tmp
 
 @pytest.mark.case("G2")
 def test_a_master_repairs_what_a_peer_refused(cluster: Cluster, tmp_path: Path) -> None:
-    """A holder would send wrong bytes for a day, and every receiver fetch them again from somebody
-    else."""
+    """If this failed, a holder would send wrong bytes for a day, and every receiver would fetch
+    them again elsewhere."""
     write_tree(tmp_path / "source", {"lib/data.bin": some_bytes(3_000_000, 41)})
     digest = cluster.upload(tmp_path / "source", "refused")["digest"]
     until(lambda: all(cluster.published(master, digest) for master in cluster.masters()), "three copies")
@@ -122,8 +126,8 @@ def test_a_master_repairs_what_a_peer_refused(cluster: Cluster, tmp_path: Path) 
 
 @pytest.mark.case("G2")
 def test_a_download_changes_no_store_and_a_second_one_does_nothing(cluster: Cluster, tmp_path: Path) -> None:
-    """A user who edits a download would edit the bundle of every job on this host; a script would
-    copy at each run."""
+    """If this failed, a user who edits a download would edit the bundle of every job on this host,
+    or a script would copy it at each run."""
     write_tree(tmp_path / "source", {"data.bin": some_bytes(100_000, 51), "run.sh": b"#!/bin/sh\n"})
     (tmp_path / "source" / "run.sh").chmod(0o755)
     digest = cluster.upload(tmp_path / "source", "own-copy")["digest"]
@@ -151,7 +155,7 @@ command = ["sh", "-c", "cat bundle/word; echo; exec sleep 1000"]
 
 @pytest.mark.case("G2")
 def test_a_worker_does_not_start_over_a_changed_bundle(cluster: Cluster, tmp_path: Path) -> None:
-    """A job would run what another job wrote into the store of its host."""
+    """If this failed, a job would run what another job wrote into the store of its host."""
     write_tree(tmp_path / "source", {"word": b"published by its author, long ago", "job.toml": JOB.encode()})
     digest = cluster.upload(tmp_path / "source", "sound")["digest"]
     cluster.run("bundle", "distribute", "sound").ok()

@@ -1,5 +1,5 @@
-"""A rolling upgrade: two releases with different schemas of their records, side by side and one
-after the other."""
+"""A rolling upgrade: two releases with different record schemas, side by side and one after the
+other."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_masters_of_two_releases_side_by_side(new_cluster: NewCluster, tmp_path:
     assert (False, True) == (new_field, pinned)
     assert [("before", 2), ("meanwhile", 2)] == [(view["id"], view["replicas"]) for view in views]
 
-    # Whoever was left behind says why it cannot take part, and changes nothing.
+    # A daemon that was left behind says why it cannot take part, and changes nothing.
     del rolling.dev.programs["master-2"]
     rolling.dev.signal("master-2", signal.SIGTERM)
     rolling.dev.start("master-2")

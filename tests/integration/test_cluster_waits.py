@@ -12,8 +12,8 @@ from cluster_fixtures import Cluster, NewCluster, until
 
 pytestmark = pytest.mark.alone
 READ_SECS = 15.0
-"""Two seconds, and what a process takes to start on a machine that has too much to do. tests/unit
-counts exactly."""
+"""Two seconds, plus the start of a process on an overloaded machine. tests/unit checks the exact
+time."""
 
 READS = (
     ("cluster",),

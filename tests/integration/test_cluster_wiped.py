@@ -1,5 +1,5 @@
-"""A whole cluster whose ZooKeeper tree is wiped: nobody writes into it before an operator restores
-or founds one."""
+"""A whole cluster whose ZooKeeper tree is wiped: no daemon writes into it before an operator
+restores or founds a cluster."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.case("G5")
 
 
 def wipe(cluster: Cluster) -> None:
-    """Delete the tree, /cluster first."""
+    """Deletes the tree, /cluster first."""
     client = KazooClient(hosts=cluster.dev.state.zookeeper)
     client.start(10)
     client.delete(f"{CHROOT}/cluster")
@@ -26,7 +26,7 @@ def wipe(cluster: Cluster) -> None:
 
 
 def left(cluster: Cluster) -> list[str]:
-    """What is in the tree."""
+    """Returns what is in the tree."""
     client = KazooClient(hosts=cluster.dev.state.zookeeper)
     client.start(10)
     try:
@@ -53,8 +53,8 @@ def make_bundle(path: Path) -> Path:
 def test_a_wiped_tree_stops_changes_until_it_is_restored_or_founded_anew(
     new_cluster: NewCluster, tmp_path: Path
 ) -> None:
-    """A daemon or a waiting client would found another cluster in it, and the backup could never be
-    restored."""
+    """If this failed, a daemon or a waiting client would found another cluster in the tree, and the
+    backup could never be restored."""
     cluster = new_cluster(masters=2, supervisors=1)
     digest = cluster.upload(make_bundle(tmp_path / "b"), "b-1", 2)["digest"]
     cluster.run("ha", "backup", tmp_path / "backup").ok()

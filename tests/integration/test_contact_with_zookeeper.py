@@ -1,6 +1,5 @@
-"""Whether a master reaches ZooKeeper: isolated hosts run on by that, and a leader concludes from
-it.
-"""
+"""Whether a master reaches ZooKeeper. Isolated hosts rely on its answer, and so does a leader that
+moves workers."""
 
 from __future__ import annotations
 
@@ -32,8 +31,8 @@ M1 = MasterRecord(
 
 @pytest.mark.case("D10")
 async def test_a_server_that_holds_its_answers_back_is_not_seen(connect: Connect, proxy: TcpProxy) -> None:
-    """If this fails, a frozen ZooKeeper stops every job, or a leader moves workers that may run
-    on."""
+    """If this fails, a frozen ZooKeeper stops every job, or a leader moves workers that still
+    run."""
     zk = await connect(servers=[proxy.address])
     sight = ZooKeeperReachability(zk)
     seen = await sight.sees(5.0)
@@ -70,8 +69,8 @@ async def test_hosts_that_ask_all_the_time_are_all_answered(connect: Connect) ->
 
 @pytest.mark.case("D10")
 async def test_a_master_knows_a_hosts_assignment_only_after_it_has_read_it(connect: Connect, proxy: TcpProxy) -> None:
-    """If this fails, a master that restarts in an outage vouches for records that it does not
-    know."""
+    """If this fails, a master that restarts in an outage vouches for records that it has not
+    read."""
     zk, other = await connect(servers=[proxy.address]), await connect()
     mirror = Mirror(zk)
     none: Any = _Nobody()
@@ -98,8 +97,7 @@ async def test_a_master_knows_a_hosts_assignment_only_after_it_has_read_it(conne
 
 
 async def test_a_master_that_may_have_moved_workers_names_no_newest_assignment(connect: Connect) -> None:
-    """D10: a move whose answer was lost may have happened, and its worker runs beside the old
-    one."""
+    """D10: if this failed, a worker whose move got no answer would run on beside its successor."""
     zk = await connect()
     mirror, s1 = Mirror(zk), SupervisorId("s1")
     none: Any = _Nobody()
@@ -120,7 +118,7 @@ async def test_a_master_that_may_have_moved_workers_names_no_newest_assignment(c
 
 
 class _Unsure:
-    """A leader whose writes are sent, and never answered."""
+    """A leader whose writes are sent and never answered."""
 
     def fence(self) -> Self:
         return self

@@ -1,4 +1,4 @@
-"""What docker/ and docs/deployment.md tell an operator to do, done."""
+"""Does what docker/ and docs/deployment.md tell an operator to do."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def started(site: Site) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
 
 
 def test_the_services_run_and_the_page_works_on_them(site: Site, started: dict[str, subprocess.Popen[bytes]]) -> None:
-    """An operator who does what the page says would stand before containers that don't start, or
-    aren't healthy."""
+    """If this failed, an operator who follows the page would see containers that do not start or
+    are not healthy."""
     assert not site.healthy("master-1")
     founded = site.execute(block_with("client ha init")[-1])
     started |= {name: site.start(name) for name in ("master-1", "spark-master")}

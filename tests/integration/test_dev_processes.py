@@ -1,5 +1,5 @@
-"""`dev up` and `dev down`, killed or run twice at once: no process is left that `dev down` doesn't
-know."""
+"""`dev up` and `dev down`, killed or run twice at once: `dev down` finds every process that is
+left."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def up(directory: Path) -> subprocess.Popen[str]:
 
 
 def processes_of(directory: Path) -> dict[int, str]:
-    """Every process that names the directory in its command line, by pid: what the kernel says, not
-    what we noted."""
+    """Returns every process whose command line names the directory, by pid. The kernel's list
+    counts, not our notes."""
     found = {}
     for pid in [int(name) for name in os.listdir("/proc") if name.isdigit()]:
         try:
@@ -50,7 +50,7 @@ def processes_of(directory: Path) -> dict[int, str]:
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Iterator[Path]:
-    """A directory for a cluster; whatever names it in its command line is killed at the end."""
+    """A directory for a cluster. Every process whose command line names it is killed at the end."""
     path = tmp_path / "dev"
     yield path
     for pid in processes_of(path):
@@ -103,8 +103,8 @@ class Sleepers(DevCluster):
 
 
 def test_an_old_up_that_ends_spares_the_cluster_that_has_its_directory_now(directory: Path) -> None:
-    """Ctrl-C of an `up` whose cluster was taken down elsewhere would wipe the record of the one
-    that came after it."""
+    """If this failed, Ctrl-C in an old `up`, whose cluster was taken down elsewhere, would erase
+    the record of the next cluster."""
     old, new = (Sleepers(DevSpec(dir=directory)) for _ in range(2))
     old.claim()
     old.start("master-1")
@@ -120,8 +120,8 @@ def test_an_old_up_that_ends_spares_the_cluster_that_has_its_directory_now(direc
 
 
 def test_a_running_directory_is_refused(directory: Path) -> None:
-    """A second cluster in the directory would hide the first from `dev down`, also if no pid of it
-    was noted."""
+    """If this failed, a second cluster in the directory would hide the first from `dev down`, even
+    if no pid of the first was noted."""
     first = Sleepers(DevSpec(dir=directory))
     first.claim()
     first.start("supervisor-1")

@@ -100,8 +100,8 @@ async def test_elected_is_not_ready(contend: Contend) -> None:
 
 
 async def test_giving_way_names_its_reason(contend: Contend) -> None:
-    """If this fails, a leader that finds itself lacking a bundle goes on leading, or nobody knows
-    why it went."""
+    """If this fails, a leader that finds itself lacking a bundle goes on leading, or the history
+    does not say why it stopped."""
     first = await contend("m1")
     await first.leads()
     second = await contend("m2")
@@ -120,8 +120,8 @@ async def _queued(elector: Elector, names: list[str]) -> bool:
 async def test_who_is_called_queued_has_its_place(
     contend: Contend, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If this fails, `ha transfer` to a master that is shown as a standby is refused, since it
-    isn't in the queue."""
+    """If this fails, `ha transfer` refuses a master that is shown as a standby, because it has no
+    place in the queue."""
     zk, phases = await connect(), []
     first = await contend("m1", zk)
     await first.leads()
@@ -138,7 +138,7 @@ async def test_who_is_called_queued_has_its_place(
     await eventually_async(lambda: _queued(second.elector, ["m2", "m1"]))
     await eventually(lambda: first.elector.phase is ElectionPhase.QUEUED)
 
-    # The last keep-alive may be under way; its place is given up, and taken anew.
+    # A keep-alive may be under way when its place is given up and taken again.
     assert [phase for phase in phases if phase is not ElectionPhase.LEADING] == [
         ElectionPhase.PAUSED,
         ElectionPhase.PAUSED,
@@ -147,7 +147,8 @@ async def test_who_is_called_queued_has_its_place(
 
 @pytest.mark.case("D8")
 async def test_a_leader_whose_znode_is_deleted_steps_down(contend: Contend, connect: Connect) -> None:
-    """If this fails, an administrator cannot depose a leader, and two believe to lead."""
+    """If this fails, an administrator cannot depose a leader, or two masters believe that they
+    lead."""
     first = await contend("m1")
     await first.leads()
     second = await contend("m2")
@@ -163,7 +164,8 @@ async def test_a_leader_whose_znode_is_deleted_steps_down(contend: Contend, conn
 
 @pytest.mark.case("D3")
 async def test_after_expiry_the_old_leader_knows(contend: Contend) -> None:
-    """If this fails, a leader whose session expired goes on believing, as kazoo's Lock does."""
+    """If this fails, a leader whose session expired still believes that it leads, as kazoo's Lock
+    does."""
     first = await contend("m1")
     await first.leads()
     second = await contend("m2")
@@ -181,8 +183,8 @@ async def test_after_expiry_the_old_leader_knows(contend: Contend) -> None:
 async def test_a_leader_that_is_cut_off_stops_before_its_session_can_expire(
     proxy: TcpProxy, contend: Contend, connect: Connect
 ) -> None:
-    """If this fails, a leader acts on while ZooKeeper gives its place to another: kazoo never says
-    LOST meanwhile."""
+    """If this fails, a leader goes on while ZooKeeper gives its place to another: kazoo does not
+    report LOST meanwhile."""
     first = await contend("m1", await connect(servers=[proxy.address], **SHORT))
     await first.leads()
     second = await contend("m2")
@@ -202,8 +204,7 @@ async def test_a_leader_that_is_cut_off_stops_before_its_session_can_expire(
 async def test_a_reconnect_within_the_session_keeps_leadership(
     proxy: TcpProxy, contend: Contend, connect: Connect
 ) -> None:
-    """If this fails, a moment's loss of connection costs the leadership, or leaves a second
-    znode."""
+    """If this fails, a short loss of connection costs the leadership, or leaves a second znode."""
     first = await contend("m1", await connect(servers=[proxy.address]))
     await first.leads()
     epoch = first.elector.fence().epoch
@@ -221,8 +222,8 @@ async def test_a_reconnect_within_the_session_keeps_leadership(
 async def test_a_create_whose_answer_is_lost_leaves_no_ghost(
     proxy: TcpProxy, contend: Contend, connect: Connect
 ) -> None:
-    """If this fails, a candidate queues twice, and its first znode blocks the election while it
-    lives."""
+    """If this fails, a candidate queues twice, and its first znode blocks the election for as long
+    as it exists."""
     zk, other = await connect(servers=[proxy.address], operation_timeout_secs=0.5), await connect()
     await other.ensure(paths.ELECTION)
     contender = await contend("m1", zk)

@@ -1,5 +1,4 @@
-"""Many faults in a row: whatever was done as leader was done in the order of epochs, by one master
-per epoch."""
+"""Many faults in a row: acts of leaders follow the order of epochs, with one master per epoch."""
 
 from __future__ import annotations
 
@@ -28,8 +27,7 @@ SECONDS = 6.0
 
 
 async def act(elector: Elector, name: str) -> None:
-    """Act as leader whenever that is what this master believes to be, and now and then a little
-    after."""
+    """Acts as leader whenever this master believes that it leads, and sometimes a little later."""
     while True:
         try:
             fence = elector.fence()
@@ -43,7 +41,7 @@ async def act(elector: Elector, name: str) -> None:
 @pytest.mark.case("D16")
 @pytest.mark.case("D5")
 async def test_no_act_of_an_old_epoch(zookeeper: EmbeddedZooKeeper, connect: Connect) -> None:
-    """If this fails, two masters acted as leader in one epoch, or a deposed one after its
+    """If this fails, two masters act as leader in one epoch, or a deposed one acts after its
     successor."""
     seed = secrets.randbits(32)
     rng = random.Random(seed)

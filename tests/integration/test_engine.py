@@ -1,5 +1,4 @@
-"""The engine among its like: several in one process, on loopback, with real libtorrent and real
-files."""
+"""Several engines in one process, on loopback, with real libtorrent and real files."""
 
 from __future__ import annotations
 
@@ -26,8 +25,8 @@ from torrentdist.testing.sample_trees import NESTED, ODD_NAMES, SINGLE_FILE, SMA
 
 
 def damaged_in(meta: Metafile, home: Path) -> list[str]:
-    """The damage found after the content was brought into its final form, which is the store's
-    part."""
+    """Returns the damage found after the content was brought into its final form, which is the
+    store's work."""
     finish_content(meta, home / "content")
     return [damage.path for damage in verify_content(meta, home / "content")]
 
@@ -46,8 +45,7 @@ def damaged_in(meta: Metafile, home: Path) -> list[str]:
     ids=["nested", "odd", "many", "one-file-directory", "case", "invisible", "deep"],
 )
 def test_content_arrives_under_its_own_names(tmp_path: Path, tree: Tree) -> None:
-    """If this failed, a bundle with such names would land elsewhere, or not at all, on the
-    downloading host."""
+    """If this failed, a bundle with such names would arrive under other names, or not at all."""
     meta = published(tmp_path / "a", tree)
 
     async def scenario() -> None:
@@ -62,8 +60,8 @@ def test_content_arrives_under_its_own_names(tmp_path: Path, tree: Tree) -> None
 
 
 def test_a_bundle_that_is_one_file_arrives_in_content(tmp_path: Path) -> None:
-    """If this failed, a single-file bundle would land one directory higher than the store looks for
-    it."""
+    """If this failed, a single-file bundle would arrive one directory above the place where the
+    store looks for it."""
     write_tree(tmp_path / "a" / "content", SINGLE_FILE)
     meta = make_metafile(tmp_path / "a" / "content" / "only one.jar")
 
@@ -118,8 +116,7 @@ def test_content_may_be_reached_through_a_symlink(tmp_path: Path) -> None:
 @pytest.mark.alone
 @pytest.mark.parametrize("limited", ["upload", "download"])
 def test_limits_hold_on_loopback(tmp_path: Path, limited: str) -> None:
-    """If this failed, a limit would not hold between private addresses, which is where clusters
-    live."""
+    """If this failed, a limit would not apply between private addresses, which clusters use."""
     meta = published(tmp_path / "a", LARGE)
     limit = 4 * MiB
     up = EngineConfig(upload_limit=limit if limited == "upload" else 0)
@@ -185,8 +182,8 @@ def test_a_peer_that_was_down_is_dialled_as_long_as_the_directory_names_it(tmp_p
 
 
 def test_incomplete_peers_serve_each_other(tmp_path: Path) -> None:
-    """If this failed, everything would leave the seeder once per host, and a swarm would be worth
-    nothing."""
+    """If this failed, all content would leave the seeder once per host, and the swarm would be
+    useless."""
     meta = published(tmp_path / "a", LARGE)
     transfers: list[Transfer] = []
 
@@ -219,7 +216,7 @@ def test_bytes_are_counted_by_sender(tmp_path: Path) -> None:
             first = b.fetch(meta, tmp_path / "b", [address(a, PeerRole.MASTER)])
             await first.wait_done()
             seen.append(first.view().sources)
-            # This one is dialled by its source, from a port that nobody was told.
+            # Its source dials it, from a port that no peer was told.
             second = c.fetch(meta, tmp_path / "c")
             seed.add_peers([address(c, PeerRole.SUPERVISOR)])
             await second.wait_done()
@@ -254,8 +251,8 @@ def test_done_means_in_the_files(tmp_path: Path) -> None:
 
 
 def test_complete_peers_part(tmp_path: Path) -> None:
-    """If this failed, every host would stay connected to every other host for every bundle that
-    both have."""
+    """If this failed, every host would stay connected to every other host for each bundle that both
+    have."""
     meta = published(tmp_path / "a", SMALL)
 
     async def scenario() -> None:
@@ -272,8 +269,8 @@ def test_complete_peers_part(tmp_path: Path) -> None:
 
 
 def test_a_connected_peer_is_not_dialled_again(tmp_path: Path) -> None:
-    """If this failed, every announce would open connections that are closed again, between all
-    pairs of hosts."""
+    """If this failed, every announce would open connections between all pairs of hosts, only to
+    close them again."""
     meta = published(tmp_path / "a", LARGE)
     ends: set[tuple[str, ...]] = set()
 
@@ -284,7 +281,7 @@ def test_a_connected_peer_is_not_dialled_again(tmp_path: Path) -> None:
 
     async def scenario() -> None:
         async with engines(EngineConfig(upload_limit=6 * MiB), *some(1)) as (a, b):
-            before = await connections(a.port, b.port)  # of others, which had these ports a moment ago
+            before = await connections(a.port, b.port)  # connections of other tests, which had these ports a moment ago
             seed = a.seed(meta, tmp_path / "a")
             transfer = b.fetch(meta, tmp_path / "b", [address(a)])
             await eventually(lambda: transfer.view().done > 0)
@@ -296,7 +293,7 @@ def test_a_connected_peer_is_not_dialled_again(tmp_path: Path) -> None:
 
     run(scenario())
 
-    # Both ends of the one connection; a closed one would still be here, waiting.
+    # Both ends of the one connection. A closed one would still be listed, waiting.
     assert len(ends) == 2
 
 
@@ -352,7 +349,7 @@ def test_everything_there_is_done_without_peers(tmp_path: Path) -> None:
 
 
 def test_a_taken_port_is_an_error(tmp_path: Path) -> None:
-    """If this failed, a daemon would quietly listen on a port that nobody was told."""
+    """If this failed, a daemon would silently listen on a port that no peer was told."""
 
     async def scenario() -> None:
         async with engines(EngineConfig()) as (a,):

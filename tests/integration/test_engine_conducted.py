@@ -27,13 +27,13 @@ from torrentdist.testing.sample_trees import some_bytes, write_tree
 MiB = 1024 * 1024
 DEADLINE_SECS = 60.0
 AT_ONCE_SECS = 2.0
-"""The fetch takes four times as long."""
+"""Longest time for an answer that comes at once. The fetch takes four times as long."""
 SLOW = EngineConfig(upload_limit=4 * MiB)
 
 
 async def broadcast(directory: Path, meta: Metafile, *, there: int, planned: int, first: int = 0) -> float:
-    """`there` receivers take so many of `planned` places from the `first` on. Gives the copies that
-    the holder sent."""
+    """Lets `there` receivers take places out of `planned`, starting at `first`. Returns the copies
+    that the holder sent."""
     holder = Engine(SLOW)
     receivers = [Engine(SLOW) for _ in range(there)]
     try:
@@ -64,28 +64,31 @@ def bundle(directory: Path, mib: int = 12) -> Metafile:
 
 
 def test_the_holder_sends_little_more_than_one_copy(tmp_path: Path) -> None:
-    """Its link would carry the same pieces again and again, and everybody would wait for it."""
+    """If this failed, the holder's link would carry the same pieces again and again, and all
+    receivers would wait for it."""
     copies = asyncio.run(broadcast(tmp_path, bundle(tmp_path), there=4, planned=4))
 
     assert copies < 1.3
 
 
 def test_the_share_of_a_member_that_never_comes_arrives_too(tmp_path: Path) -> None:
-    """A host that was told to fetch and can't would keep all the others from finishing."""
+    """If this failed, a host that was told to fetch and cannot would keep all others from
+    finishing."""
     copies = asyncio.run(broadcast(tmp_path, bundle(tmp_path), there=3, planned=5))
 
     assert copies < 3.0
 
 
 def test_a_receiver_without_a_share_is_not_done_before_it_has_everything(tmp_path: Path) -> None:
-    """With nothing to ask for it would look finished to libtorrent, and be published with holes."""
+    """If this failed, a receiver without a share would look finished to libtorrent, and its bundle
+    would be published with holes."""
     copies = asyncio.run(broadcast(tmp_path, bundle(tmp_path), there=2, planned=60, first=30))
 
     assert copies < 3.0
 
 
 def stock_client(meta: Metafile, directory: Path, holder: Engine) -> lt.session:
-    """Nothing of ours, on an address of its own, and so slow that it is never done."""
+    """A client without our code, on an address of its own, and so slow that it is never done."""
     session = lt.session(
         {
             "listen_interfaces": "127.0.0.3:0",
@@ -108,8 +111,8 @@ def stock_client(meta: Metafile, directory: Path, holder: Engine) -> lt.session:
 
 
 async def made_anew(directory: Path, meta: Metafile) -> tuple[list[list[float]], list[str]]:
-    """The moments at which each of four engines made connections anew while three fetched from one,
-    and the events of a stock client's connection. The holder refuses a stranger afterwards."""
+    """Four engines, of which three fetch from one. Returns when each made connections again, and
+    the events of a stock client's connection. The holder refuses a stranger afterwards."""
     made, blocked, stock = [list[float]() for _ in range(4)], set[str](), list[str]()
 
     def count(number: int, fact: Fact) -> None:
@@ -136,13 +139,13 @@ async def made_anew(directory: Path, meta: Metafile) -> tuple[list[list[float]],
         ]
         async with asyncio.timeout(DEADLINE_SECS):
             while any(transfer.active for transfer in transfers):
-                holder.conduct(meta.digest, None)  # it lacks nothing, and is told so with each answer
-                holder.crowd(meta.digest, 3)  # a receiver was heard
+                holder.conduct(meta.digest, None)  # it lacks nothing, and each answer tells it so
+                holder.crowd(meta.digest, 3)  # a receiver announced itself
                 await asyncio.sleep(0.05)
             await asyncio.gather(*(transfer.wait_done() for transfer in transfers))
             await stranger.start()
             stranger.fetch(meta, directory / "stranger", peers[:1])
-            while "127.0.0.2" not in blocked:  # noqa: ASYNC110  # libtorrent says so when it likes
+            while "127.0.0.2" not in blocked:  # noqa: ASYNC110  # libtorrent decides when it reports this
                 await asyncio.sleep(0.05)
         seen = list(stock)
         other.pause()
@@ -153,8 +156,8 @@ async def made_anew(directory: Path, meta: Metafile) -> tuple[list[list[float]],
 
 
 def test_quick_connections_are_made_anew_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On fast links everybody would wait for every few blocks; or all would part again and again,
-    and finish late."""
+    """If this failed, receivers on fast links would wait for every few blocks; or all of them would
+    disconnect again and again, and finish late."""
     monkeypatch.setattr(request_window, "WIDE_SECS", 20.0)  # 200 kB a second are quick
     monkeypatch.setattr(request_window, "LONG_SECS", 0.0)
     made, stock = asyncio.run(made_anew(tmp_path, bundle(tmp_path, 32)))
@@ -165,7 +168,7 @@ def test_quick_connections_are_made_anew_once(tmp_path: Path, monkeypatch: pytes
 
 
 def test_slow_connections_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every transfer would stand still for a moment."""
+    """If this failed, every transfer would stand still for a moment."""
     monkeypatch.setattr(request_window, "LONG_SECS", 0.0)
     made, _ = asyncio.run(made_anew(tmp_path, bundle(tmp_path)))
 
@@ -173,8 +176,8 @@ def test_slow_connections_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 async def windows_of_a_master_that_lacks_a_bundle(directory: Path, meta: Metafile) -> list[object]:
-    """The request limit of an engine before and after it begins to fetch a bundle that a crowd
-    fetches too."""
+    """Returns the request limit of an engine before and after it begins to fetch a bundle that a
+    crowd fetches too."""
     engine = Engine(EngineConfig())
     try:
         await engine.start()
@@ -187,13 +190,14 @@ async def windows_of_a_master_that_lacks_a_bundle(directory: Path, meta: Metafil
 
 
 def test_a_master_that_fetches_too_does_not_end_the_crowd(tmp_path: Path) -> None:
-    """All its connections would allow 4000 blocks at a time, for as long as they last."""
+    """If this failed, all its connections would allow 4000 blocks at a time for as long as they
+    last."""
     assert asyncio.run(windows_of_a_master_that_lacks_a_bundle(tmp_path, bundle(tmp_path))) == [2, 2]
 
 
 def test_a_holder_has_all_before_it_and_a_receiver_what_it_lacks(tmp_path: Path) -> None:
-    """A holder would never widen its limit, or a receiver that has just finished would cut the
-    peers it serves."""
+    """If this failed, a holder would never widen its limit, or a receiver that has just finished
+    would cut off the peers it serves."""
     meta = bundle(tmp_path)
     holder = Transfer(meta, tmp_path, Engine(EngineConfig()), phase=TransferPhase.SEEDING)
     before = holder.pace().left
@@ -203,8 +207,8 @@ def test_a_holder_has_all_before_it_and_a_receiver_what_it_lacks(tmp_path: Path)
 
 
 async def fetch_with_holes(directory: Path, meta: Metafile) -> tuple[bool, list[str]]:
-    """Whether it counted as done while nobody wanted its second half, and what was wrong with it at
-    the end."""
+    """Returns whether the bundle counted as done while its second half had no priority, and what
+    was wrong with it at the end."""
     holder, receiver = Engine(EngineConfig()), Engine(EngineConfig())
     try:
         await holder.start()
@@ -213,11 +217,11 @@ async def fetch_with_holes(directory: Path, meta: Metafile) -> tuple[bool, list[
         transfer = receiver.fetch(meta, directory / "receiver", [])
         done = asyncio.create_task(transfer.wait_done())
         async with asyncio.timeout(DEADLINE_SECS):
-            while transfer.handle is None:  # noqa: ASYNC110  # libtorrent adds it when it likes
+            while transfer.handle is None:  # noqa: ASYNC110  # libtorrent decides when it adds it
                 await asyncio.sleep(0.01)
             transfer.handle.prioritize_pieces([1] * (meta.num_pieces // 2) + [0] * (meta.num_pieces // 2 + 1))
             transfer.add_peers([PeerAddress(host="127.0.0.1", port=holder.port, role=PeerRole.MASTER, complete=True)])
-            while not transfer.handle.status(0).is_finished:  # noqa: ASYNC110  # as libtorrent sees it
+            while not transfer.handle.status(0).is_finished:  # noqa: ASYNC110  # finished in libtorrent's sense
                 await asyncio.sleep(0.01)
             early, _ = await asyncio.wait({done}, timeout=1.0)
             transfer.handle.prioritize_pieces([1] * meta.num_pieces)
@@ -230,14 +234,14 @@ async def fetch_with_holes(directory: Path, meta: Metafile) -> tuple[bool, list[
 
 
 def test_what_libtorrent_calls_finished_is_done_only_when_it_is_whole(tmp_path: Path) -> None:
-    """A bundle with holes would be published, and passed on as verified."""
+    """If this failed, a bundle with holes would be published and passed on as verified."""
 
     assert (False, []) == asyncio.run(fetch_with_holes(tmp_path, bundle(tmp_path)))
 
 
 def test_an_engine_on_all_addresses_has_one_port() -> None:
-    """Others would be told a port that is right on loopback, and dial in vain from everywhere
-    else."""
+    """If this failed, others would be told a port that is right only on loopback, and dial in
+    vain."""
 
     def listening() -> set[int]:
         descriptors = [Path(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")]
@@ -259,7 +263,8 @@ def test_an_engine_on_all_addresses_has_one_port() -> None:
 
 
 async def plans_of_a_slow_beginning(directory: Path, meta: Metafile) -> list[bool]:
-    """Whether the receiver had a share of its own, at each look until its first piece was whole."""
+    """Returns whether the receiver had a share of its own, at each look until its first piece was
+    complete."""
     holder, receiver = Engine(EngineConfig(upload_limit=MiB // 4)), Engine(EngineConfig())
     try:
         for engine in (holder, receiver):
@@ -280,10 +285,11 @@ async def plans_of_a_slow_beginning(directory: Path, meta: Metafile) -> list[boo
 
 
 def test_a_first_piece_that_takes_long_is_no_stall(tmp_path: Path) -> None:
-    """libtorrent counts whole pieces only: all receivers would ask the holder for everything."""
+    """If this failed, all receivers would ask the holder for everything while the first piece is
+    under way, because libtorrent counts only whole pieces."""
     write_tree(tmp_path / "holder" / "content", {"large.bin": some_bytes(3 * MiB, 5)})
     meta = make_metafile(tmp_path / "holder" / "content", piece_length=MiB)
     plans = asyncio.run(plans_of_a_slow_beginning(tmp_path, meta))
 
     assert all(plans[plans.index(True) :])
-    assert len(plans) > 25  # longer than nothing may move
+    assert len(plans) > 25  # longer than the wait after which a standstill counts

@@ -1,5 +1,5 @@
 """The engine when things go wrong: bad peers, full disks, damaged files, strangers, kill -9 and a
-hasty end."""
+sudden end."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_a_peer_with_bad_data_is_found_out(tmp_path: Path) -> None:
 
 
 def on_disk(meta: Metafile, home: Path) -> int:
-    """Bytes of the large file that are in whole pieces in its copy."""
+    """Returns the bytes of the large file that are in whole pieces in its copy."""
     copy, length = home / "content" / "large.bin", meta.piece_length
     have = copy.read_bytes() if copy.exists() else b""
     starts = range(0, len(have), length)
@@ -230,7 +230,7 @@ def test_strangers_are_refused_until_they_are_known(tmp_path: Path) -> None:
 
 
 def test_a_peer_that_is_not_known_any_more_is_disconnected(tmp_path: Path) -> None:
-    """If this failed, a host that was thrown out of the cluster would go on downloading."""
+    """If this failed, a host that was excluded from the cluster would go on downloading."""
     meta = published(tmp_path / "a", LARGE)
 
     async def scenario() -> None:

@@ -22,7 +22,7 @@ SIZE = 256 * MiB
 
 
 def sparse_bundle(top: Path, data: bytes, *, dense: bytes = b"") -> Metafile:
-    """A file of 256 MiB that holds `data` in its middle, and a dense one."""
+    """Makes a file of 256 MiB that has `data` in its middle, and a dense one."""
     top.mkdir(parents=True)
     with (top / "sparse").open("wb") as file:
         file.truncate(SIZE)
@@ -57,7 +57,8 @@ async def fetched(meta: Metafile, tmp_path: Path, have: Sequence[bool] | None = 
     ids=["sparse and dense", "sparse", "zeros only"],
 )
 def test_zeros_take_no_room_and_no_time(tmp_path: Path, data: bytes, dense: bytes) -> None:
-    """A sparse file of 1 TiB would be sent in full, and fill the disks of all hosts."""
+    """If this failed, a sparse file of 1 TiB would be sent in full and fill the disks of all
+    hosts."""
     meta = sparse_bundle(tmp_path / "a" / "content", data, dense=dense)
     found: list[Sources] = []
 
@@ -75,8 +76,8 @@ def test_zeros_take_no_room_and_no_time(tmp_path: Path, data: bytes, dense: byte
 
 
 def test_a_fetch_goes_on_from_what_is_there(tmp_path: Path) -> None:
-    """The remains of a sparse bundle after a crash would be taken for whole, or be fetched again
-    with zeros."""
+    """If this failed, the remains of a sparse bundle after a crash would count as complete, or
+    would be fetched again with their zeros."""
     meta = sparse_bundle(tmp_path / "a" / "content", os.urandom(4096), dense=os.urandom(3 * MiB))
     (tmp_path / "b" / "content").mkdir(parents=True)
     with (tmp_path / "b" / "content" / "sparse").open("wb") as file:
@@ -94,7 +95,8 @@ def test_a_fetch_goes_on_from_what_is_there(tmp_path: Path) -> None:
 
 
 def test_pieces_that_are_known_are_neither_fetched_nor_hashed(tmp_path: Path) -> None:
-    """A host that has most of a bundle already would fetch all of it, or read all of it first."""
+    """If this failed, a host that has most of a bundle would fetch all of it, or first read all of
+    it."""
     dense = os.urandom(8 * MiB)
     (tmp_path / "a" / "content").mkdir(parents=True)
     (tmp_path / "a" / "content" / "dense").write_bytes(dense)
@@ -115,7 +117,7 @@ def test_pieces_that_are_known_are_neither_fetched_nor_hashed(tmp_path: Path) ->
 
 
 def test_a_wrong_claim_about_a_piece_is_found_by_the_next_check(tmp_path: Path) -> None:
-    """The caller vouches for known pieces. If this failed, a wrong claim could be published."""
+    """If this failed, a caller's wrong claim about a known piece could be published."""
     (tmp_path / "a" / "content").mkdir(parents=True)
     (tmp_path / "a" / "content" / "dense").write_bytes(os.urandom(2 * MiB))
     meta = make_metafile(tmp_path / "a" / "content")

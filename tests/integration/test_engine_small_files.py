@@ -1,5 +1,5 @@
-"""A peer with a damaged small file: fetched in a process of its own, because what it did was end
-the process."""
+"""A peer with a damaged small file. The fetch runs in a process of its own, because such a peer
+used to end the process."""
 
 from __future__ import annotations
 

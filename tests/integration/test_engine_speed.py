@@ -21,8 +21,8 @@ pytestmark = pytest.mark.alone
 
 SMALL_BUNDLE = {"job.py": some_bytes(1024 * 1024, 1), "empty": b""}
 TRIES = 5
-"""The best counts: other work on the machine must not fail the test, and a period would show in
-every one."""
+"""The best of these counts: other work on the machine must not fail the test, and a timer would
+delay every try."""
 BAR_SECS = 0.06
 SEEDER = """
 import asyncio, sys
@@ -50,7 +50,7 @@ def bundle(home: Path) -> Metafile:
 
 
 async def best_of(engine: Engine, meta: Metafile, directory: Path, port: int) -> float:
-    """Seconds of the quickest fetch."""
+    """Returns the seconds of the quickest fetch."""
     seconds = []
     for number in range(TRIES):
         started = time.perf_counter()
@@ -80,7 +80,7 @@ def test_no_period_shows_within_one_process(tmp_path: Path) -> None:
 
 
 def test_no_period_shows_between_two_processes(tmp_path: Path) -> None:
-    """If this failed, the same would hold only where the two share an event loop."""
+    """If this failed, small bundles would be quick only where both engines share an event loop."""
     meta = bundle(tmp_path / "a")
 
     async def scenario(port: int) -> float:

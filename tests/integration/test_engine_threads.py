@@ -24,8 +24,8 @@ def nice_here() -> int:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="threads have a priority of their own on Linux")
 def test_what_moves_the_bytes_gives_way_to_jobs_and_to_our_own_loop(tmp_path: Path) -> None:
-    """If this failed, a transfer would slow the jobs of its host, or these would be as slow as it
-    may be."""
+    """If this failed, a transfer would slow the jobs of its host, or our own event loop would have
+    the lowest priority too."""
     ours = os.getpriority(os.PRIO_PROCESS, 0)
     least = ours + 7
     write_tree(tmp_path / "a" / "content", {"large.bin": some_bytes(8 * 1024 * 1024, 5)})

@@ -85,8 +85,8 @@ asyncio.run(main(sys.argv[1], sys.argv[2]))
 @pytest.mark.case("D15")
 @pytest.mark.parametrize("how", ["fork", "multiprocessing", "exit"])
 def test_a_fork_neither_hangs_nor_disturbs(own_zookeeper: EmbeddedZooKeeper, how: str) -> None:
-    """If this fails, a worker that PySpark forks off a process with a session of ours hangs, or
-    ends that session."""
+    """If this fails, a worker that PySpark forks from a process with a session hangs, or ends that
+    session."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, own_zookeeper.addresses[0], how],
         capture_output=True, text=True, timeout=LONGEST_SECS, check=False,

@@ -30,7 +30,8 @@ RECORD = SupervisorRecord(
 
 
 async def test_a_cluster_is_founded_once(connect: Connect) -> None:
-    """A second `ha init` would give daemons another cluster, and end every worker of the first."""
+    """If this failed, a second `ha init` would give the daemons another cluster, and end every
+    worker of the first."""
     one, other = await connect(founded=False), await connect(founded=False)
     both = await asyncio.gather(found_cluster(one), found_cluster(other))
     again = await found_cluster(one)
@@ -68,7 +69,7 @@ async def make_group(zk: ZooKeeper) -> None:
 async def test_nothing_is_written_where_there_is_no_cluster(
     connect: Connect, write: Callable[[ZooKeeper], Awaitable[object]]
 ) -> None:
-    """What is written into a wiped tree would keep a backup from being restored."""
+    """If this failed, a write into a wiped tree would keep a backup from being restored."""
     zk = await connect()
     await zk.delete(paths.CLUSTER)
     for path in (*paths.PARENTS, paths.JOBS):
@@ -83,7 +84,8 @@ async def test_nothing_is_written_where_there_is_no_cluster(
 
 @pytest.mark.parametrize("left", [f"{paths.BUNDLES}/b", paths.RESTORING, f"{paths.GROUPS}/g/resources/r"])
 async def test_no_cluster_is_founded_over_what_is_left_of_one(connect: Connect, left: str) -> None:
-    """A new cluster over the remains of another one would make its backup useless."""
+    """If this failed, a new cluster over the remains of another one would make its backup
+    useless."""
     zk = await connect()
     await zk.ensure(left)
     await zk.delete(paths.CLUSTER)
@@ -95,7 +97,7 @@ async def test_no_cluster_is_founded_over_what_is_left_of_one(connect: Connect, 
 
 
 async def test_a_backup_comes_back_over_a_cluster_that_was_founded_by_mistake(connect: Connect, chroot: str) -> None:
-    """After a hasty `ha init` the lost cluster could not be restored any more."""
+    """If this failed, the lost cluster could not be restored after a hasty `ha init`."""
     lost = await connect(chroot=f"{chroot}-lost")
     await lost.create(paths.EPOCH)
     await lost.create(f"{paths.BUNDLES}/b", b"bundle")
@@ -109,7 +111,8 @@ async def test_a_backup_comes_back_over_a_cluster_that_was_founded_by_mistake(co
 
 
 async def test_a_host_is_registered_in_its_own_cluster_only(connect: Connect) -> None:
-    """A host would be given work while workers of another cluster still run on it."""
+    """If this failed, a host would be given work while workers of another cluster still run on
+    it."""
     zk = await connect()
     own = (await found_cluster(zk)).cluster
     at_home, stranger = Registration(zk, RECORD, cluster=own), Registration(zk, RECORD, cluster="another")

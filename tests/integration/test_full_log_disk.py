@@ -1,4 +1,4 @@
-"""Daemons whose log stands on a disk that is full."""
+"""Daemons whose log is on a full disk."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def fill(path: Path) -> None:
 
 def test_a_full_disk_under_the_log_ends_no_daemon(new_cluster: NewCluster, small_disk: Callable[[int], Path]) -> None:
     """If this fails, a master and a supervisor end at the first line that they cannot write, and
-    workers with them."""
+    workers end with them."""
     cluster = new_cluster({"log": {"level": "debug", "format": "json"}}, masters=1, supervisors=1)
     disk = small_disk(MOUNT_BYTES)
     names = ["master-1", "supervisor-1"]
@@ -45,11 +45,11 @@ def test_a_full_disk_under_the_log_ends_no_daemon(new_cluster: NewCluster, small
         move_log(cluster, name, disk)
     fill(disk / "ballast")
     for name in names:
-        fill(disk / f"{name}.log")  # its last page has room yet
+        fill(disk / f"{name}.log")  # its last page still has room
     [zookeeper] = [p.id for p in cluster.dev.state.processes if p.role == "zookeeper"]
 
     def trouble() -> bool:
-        """A lost and found ZooKeeper is something that every daemon tells of."""
+        """Causes a log line at every daemon: ZooKeeper is lost and found again."""
         cluster.kill(zookeeper)
         cluster.dev.start(zookeeper)
         return all(dropped(cluster, name) > 0 for name in names)

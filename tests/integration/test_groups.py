@@ -33,8 +33,8 @@ async def add(zk: ZooKeeper, count: int) -> None:
 
 @both
 async def test_c1_resources_are_shared_by_who_is_left(connect: Connect, worker: Workers, algorithm: Algorithm) -> None:
-    """C1: the resources of a member that stops stay without anybody, or others have more than their
-    share."""
+    """C1: if this fails, the resources of a member that stops have no owner, or others have more
+    than their share."""
     await add(await connect(), 6)
     members = [await worker(name, algorithm) for name in "abc"]
     await holds_exactly(members, [2, 2, 2])
@@ -47,7 +47,8 @@ async def test_c1_resources_are_shared_by_who_is_left(connect: Connect, worker: 
 
 @both
 async def test_c2_who_comes_gets_a_share(connect: Connect, worker: Workers, algorithm: Algorithm) -> None:
-    """C2: a member that joins later has nothing to do, or takes more than the others."""
+    """C2: if this fails, a member that joins later has nothing to do, or takes more than the
+    others."""
     await add(await connect(), 6)
     members: list[Worker] = []
 
@@ -57,15 +58,15 @@ async def test_c2_who_comes_gets_a_share(connect: Connect, worker: Workers, algo
 
 
 async def assigned(admin: ZooKeeper, count: int) -> bool:
-    """Whether the plan in force is about so many resources, and nobody is still to stop for it."""
+    """Whether the present plan covers `count` resources, and no member still has to stop for it."""
     view = await show_group(admin, GROUP)
     return view.state == "assigned" and sum(len(member.resources) for member in view.members) == count
 
 
 @both
 async def test_c3_a_spare_member_disturbs_nobody(connect: Connect, worker: Workers, algorithm: Algorithm) -> None:
-    """C3: work stops and starts again because of members that have no part in it, be it the
-    coordinator."""
+    """C3: if this fails, work stops and starts again because of a member without resources, even
+    the coordinator."""
     admin = await connect()
     await add(admin, 2)
     first, second, third = [await worker(name, algorithm) for name in "abc"]
@@ -90,7 +91,7 @@ async def test_c3_a_spare_member_disturbs_nobody(connect: Connect, worker: Worke
 @pytest.mark.alone
 @both
 async def test_c4_a_lost_member_is_replaced(connect: Connect, worker: Workers, algorithm: Algorithm) -> None:
-    """C4, C7: what a member had that vanished without a word stays without anybody."""
+    """C4, C7: if this fails, the resources of a member that vanished have no owner."""
     await add(await connect(), 6)
     members = [await worker(name, algorithm) for name in "abc"]
     await holds_exactly(members, [2, 2, 2])
@@ -108,7 +109,7 @@ async def test_c4_a_lost_member_is_replaced(connect: Connect, worker: Workers, a
 async def test_c5_triggers_within_the_interval_become_one(
     connect: Connect, worker: Workers, algorithm: Algorithm
 ) -> None:
-    """C5: each of many changes stops the work of everybody anew."""
+    """C5: if this fails, each of many changes stops the work of all members again."""
     admin = await connect()
     await add(admin, 2)
     one = await worker("one", algorithm, settings=Settings(min_interval_secs=2.0))
@@ -124,8 +125,8 @@ async def test_c5_triggers_within_the_interval_become_one(
 
 @both
 async def test_the_interval_holds_across_coordinators(connect: Connect, worker: Workers, algorithm: Algorithm) -> None:
-    """C5: a new coordinator rebalances at once, so a rolling restart stops everybody's work again
-    and again."""
+    """C5: if this fails, a new coordinator rebalances at once, so a rolling restart stops all work
+    again and again."""
     await add(await connect(), 4)
     slow = Settings(min_interval_secs=1.5)
     first, second = [await worker(name, algorithm, settings=slow) for name in "ab"]
@@ -140,7 +141,7 @@ async def test_the_interval_holds_across_coordinators(connect: Connect, worker: 
 
 @both
 async def test_an_administrator_sees_the_group(connect: Connect, worker: Workers, algorithm: Algorithm) -> None:
-    """What `group show` says about members, coordinator and resources is wrong."""
+    """If this fails, `group show` is wrong about members, coordinator and resources."""
     admin = await connect()
     await add(admin, 3)
     first = await worker("first", algorithm)
@@ -156,7 +157,8 @@ async def test_an_administrator_sees_the_group(connect: Connect, worker: Workers
 
 
 async def test_a_group_has_one_algorithm(connect: Connect, worker: Workers) -> None:
-    """Two algorithms in one group: who stops for nobody's barrier works on what others have."""
+    """If this fails, a group has two algorithms, and a member that ignores barriers works on
+    others' resources."""
     await worker("first", Algorithm.RESOURCE_BARRIER)
     zk = await connect()
 
@@ -169,7 +171,8 @@ async def test_a_group_has_one_algorithm(connect: Connect, worker: Workers) -> N
 
 
 async def test_an_administrator_changes_a_group_without_members(connect: Connect) -> None:
-    """Resources cannot be prepared before the first member comes, or a mistake goes unnoticed."""
+    """If this fails, resources cannot be prepared before the first member joins, or a mistake goes
+    unnoticed."""
     zk = await connect()
 
     added = [await add_resource(zk, GROUP, "r0"), await add_resource(zk, GROUP, "r0")]

@@ -1,7 +1,7 @@
-"""Many members, many resources, and no peace: an oracle outside looks whether two ever work on the
-same.
+"""Many members and resources under constant faults: an oracle outside checks whether two members
+ever work on the same resource.
 
-Both algorithms, each in a tree of its own, side by side. TORRENTDIST_TEST_GROUP=100x1000x60 runs
+Both algorithms run side by side, each in a tree of its own. TORRENTDIST_TEST_GROUP=100x1000x60 runs
 100 members on 1000 resources, one algorithm after the other.
 """
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.anyio
 
 MEMBERS, RESOURCES, SECONDS = map(int, os.environ.get("TORRENTDIST_TEST_GROUP", "20x100x60").split("x"))
 SIDE_BY_SIDE = 50
-"""With more members both at once are more than one process can do."""
+"""With more members than this, one process cannot run both algorithms at once."""
 PROCESSES = 4
 SESSION_SECS = 3.0
 SETTINGS = Settings(min_interval_secs=0.3, patience_secs=0.2, max_backoff_secs=1.0)
@@ -37,7 +37,7 @@ ACT_SECS = 0.1
 
 
 class Seat:
-    """A member in this process, behind a connection of its own that can be cut."""
+    """A member in this process, with its own connection that a test can cut."""
 
     def __init__(self, chaos: Chaos, number: int) -> None:
         self.chaos = chaos
@@ -110,7 +110,7 @@ class Chaos:
         )
 
     async def act(self) -> None:
-        """Everybody here acts on what it believes to hold."""
+        """Lets every member here act on the resources that it believes to hold."""
         while True:
             for seat in self.seats:
                 if seat.worker is not None:
@@ -119,7 +119,7 @@ class Chaos:
             await asyncio.sleep(ACT_SECS)
 
     async def trouble(self, admin: ZooKeeper, end: float) -> None:
-        """One fault after another, some at the same time."""
+        """Causes one fault after another, some at the same time."""
         async with asyncio.TaskGroup() as faults:
             while time.monotonic() < end:
                 kinds = [self.cut, self.cut, self.come_and_go, self.come_and_go, self.pause, self.kill, self.resources]
@@ -135,7 +135,7 @@ class Chaos:
             print(kind.__name__, exc)
 
     async def cut(self, _: ZooKeeper) -> None:
-        """For a moment, or for longer than the session."""
+        """Cuts connections for a moment, or for longer than the session."""
         seat = self.rng.choice(self.seats)
         seat.proxy.cut()
         await asyncio.sleep(self.rng.choice([0.1, 1.0, 1.5 * SESSION_SECS]))
@@ -171,7 +171,7 @@ class Chaos:
         await asyncio.gather(*(process.stop() for process in self.processes.values()))
 
     async def everything_held(self, deadline: float) -> float:
-        """Wait until each resource is worked on by one of the members here."""
+        """Waits until a member here works on each resource."""
         began = time.monotonic()
         while True:
             held = sorted(r for seat in self.seats if seat.worker for r in seat.worker.member.resources)
@@ -195,8 +195,8 @@ class Chaos:
 async def test_c6_never_two_holders(
     own_zookeeper: EmbeddedZooKeeper, connect: Connect, chroot: str, tmp_path: Path
 ) -> None:
-    """C6, C7: joins, stops, kills, expiries or pauses make two members work on one resource, or
-    nobody."""
+    """C6, C7: if this fails, joins, stops, kills, expiries or pauses make two members work on one
+    resource, or none."""
     groups = [
         Chaos(algorithm, own_zookeeper, connect, f"{chroot}-{algorithm}", Oracle(tmp_path / algorithm))
         for algorithm in Algorithm
@@ -215,7 +215,7 @@ async def test_c6_never_two_holders(
 
 
 async def endure(chaos: Chaos) -> None:
-    """Faults for a while, then peace, in which soon everything is worked on."""
+    """Causes faults for a while. Soon after them, every resource must be worked on."""
     admin = await chaos.connect(servers=chaos.server.addresses, chroot=chaos.chroot, session_timeout_secs=10.0)
     acting: asyncio.Task[None] | None = None
     try:

@@ -33,14 +33,14 @@ def run(zookeeper: EmbeddedZooKeeper, chroot: str, tmp_path: Path) -> Run:
 
 
 def group(file: Path, *args: str) -> Ended:
-    """A process: it sets up logs for itself."""
+    """Runs the command as a process, because it configures logs for itself."""
     command = [sys.executable, "-m", "torrentdist_cli", "group", *args, "--config", str(file)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
     return ended.returncode, ended.stdout, ended.stderr
 
 
 def test_resources_are_added_seen_and_removed(run: Run) -> None:
-    """An administrator cannot tell a group what its resources are, or is told something else."""
+    """If this fails, an administrator cannot tell a group its resources, or is shown other ones."""
     added = run("add", "ingest", "queue-1", "queue-2", "-q")
     again = run("add", "ingest", "queue-2", "queue-3", "-o", "json")
     removed = run("rm", "ingest", "queue-1")
@@ -55,7 +55,7 @@ def test_resources_are_added_seen_and_removed(run: Run) -> None:
 
 
 def test_tables_are_for_people(run: Run) -> None:
-    """The tables don't say what the JSON says."""
+    """If this fails, tables and JSON disagree."""
     run("add", "ingest", "queue-1")
 
     assert "queue-1" in run("show", "ingest")[1]
@@ -63,7 +63,8 @@ def test_tables_are_for_people(run: Run) -> None:
 
 
 def test_what_is_not_there_is_exit_3(run: Run) -> None:
-    """A typing error in a group's or a resource's name goes unnoticed by a script."""
+    """If this fails, a script does not notice a typing error in the name of a group or a
+    resource."""
     run("add", "ingest", "queue-1")
 
     assert 3 == run("show", "other")[0]
@@ -72,7 +73,7 @@ def test_what_is_not_there_is_exit_3(run: Run) -> None:
 
 
 def test_without_a_zookeeper_it_is_exit_5(tmp_path: Path) -> None:
-    """The command hangs, or ends as if it were its own bug."""
+    """If this fails, the command hangs without ZooKeeper, or ends like an internal error."""
     file = tmp_path / "client.toml"
     file.write_text('[zookeeper]\nservers = ["127.0.0.1:1"]\nsession_timeout_secs = 1.0\n')
 

@@ -1,4 +1,4 @@
-"""Resource groups on a real ZooKeeper when things go wrong: callbacks, connections, coordinators,
+"""Resource groups on a real ZooKeeper with failing callbacks, connections, coordinators and
 barriers."""
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ async def add(zk: ZooKeeper, count: int) -> None:
 
 
 async def owners(zk: ZooKeeper) -> dict[str, int]:
-    """Barriers and the sessions that they belong to."""
+    """Returns barriers and the sessions that own them."""
     found = {name: await zk.exists(TREE.barrier(name)) for name in await zk.children(TREE.barriers) or ()}
     return {name: stat.ephemeral_owner for name, stat in found.items() if stat is not None}
 
 
 async def test_c8_a_cancelled_start_leaves_others_barriers_alone(connect: Connect, worker: Workers) -> None:
-    """C8: a member whose start is cancelled deletes the barriers of those who work."""
+    """C8: if this fails, a member whose start is cancelled deletes the barriers of working
+    members."""
     admin = await connect()
     await add(admin, 2)
     holder = await worker("holder", Algorithm.RESOURCE_BARRIER)
@@ -50,7 +51,7 @@ async def test_c8_a_cancelled_start_leaves_others_barriers_alone(connect: Connec
 
 
 async def test_c8_a_cancelled_join_leaves_nothing(connect: Connect) -> None:
-    """C8: what a cancelled join has begun stays, as a member that does nothing or a barrier that
+    """C8: if this fails, a cancelled join leaves a member that does nothing, or a barrier that
     nobody releases."""
     zk, admin = await connect(), await connect()
     await add(admin, 2)
@@ -76,7 +77,7 @@ async def test_c8_a_cancelled_join_leaves_nothing(connect: Connect) -> None:
 
 
 async def test_c9_work_stops_before_its_barrier_goes(connect: Connect, worker: Workers) -> None:
-    """C9: at shutdown a barrier goes while its work is still stopping."""
+    """C9: if this fails, a barrier goes at shutdown while its work is still stopping."""
     admin = await connect()
     await add(admin, 2)
     leaving = await worker("leaving", Algorithm.RESOURCE_BARRIER)
@@ -94,7 +95,7 @@ async def test_c9_work_stops_before_its_barrier_goes(connect: Connect, worker: W
 
 
 async def test_c9_nobody_starts_before_all_have_stopped(connect: Connect, worker: Workers) -> None:
-    """C9: with the global barrier somebody works before the last one has stopped."""
+    """C9: if this fails, a member with the global barrier works before the last one has stopped."""
     await add(await connect(), 4)
     members = [await worker(name, Algorithm.GLOBAL_BARRIER) for name in "ab"]
     await holds_exactly(members, [2, 2])
@@ -112,8 +113,8 @@ async def test_c9_nobody_starts_before_all_have_stopped(connect: Connect, worker
 
 @both
 async def test_c10_a_start_that_throws_wedges_nothing(connect: Connect, worker: Workers, algorithm: Algorithm) -> None:
-    """C10: the resources of a member whose on_start throws stay without anybody, or it never gets
-    any again."""
+    """C10: if this fails, the resources of a member whose on_start raises have no owner, or the
+    member never gets any again."""
     await add(await connect(), 4)
     good = await worker("good", algorithm)
     bad = await worker("bad", None)
@@ -132,7 +133,7 @@ async def test_c10_a_start_that_throws_wedges_nothing(connect: Connect, worker: 
 
 @both
 async def test_c10_a_stop_that_throws_wedges_nothing(connect: Connect, worker: Workers, algorithm: Algorithm) -> None:
-    """C10: after an on_stop that throws, nobody gets what it has stopped."""
+    """C10: if this fails, the resources of a member whose on_stop raises have no owner."""
     await add(await connect(), 4)
     bad = await worker("bad", algorithm)
     await holds_exactly([bad], [4])
@@ -147,7 +148,7 @@ async def test_c10_a_stop_that_throws_wedges_nothing(connect: Connect, worker: W
 
 
 async def test_c10_a_start_that_hangs_can_be_left(connect: Connect, worker: Workers) -> None:
-    """C10: leaving waits for ever for an on_start that hangs."""
+    """C10: if this fails, leaving waits for ever for an on_start that hangs."""
     await add(await connect(), 1)
     member = await worker("hangs", None)
     member.before_start = asyncio.Event().wait
@@ -164,8 +165,8 @@ async def test_c10_a_start_that_hangs_can_be_left(connect: Connect, worker: Work
 async def test_c11_a_lost_answer_leaves_no_ghost(
     connect: Connect, proxy: TcpProxy, worker: Workers, algorithm: Algorithm
 ) -> None:
-    """C11: a member whose join lost its answer is in the group twice; the ghost gets resources that
-    nobody works on."""
+    """C11: if this fails, a member whose join got no answer is in the group twice, and the ghost
+    gets resources."""
     admin = await connect()
     await add(admin, 2)
     await (await worker("first", algorithm)).leave()
@@ -189,8 +190,8 @@ async def is_given(admin: ZooKeeper, who: str, resource: str) -> bool:
 
 
 async def test_c12_a_resource_removed_while_held_stays_exclusive(connect: Connect, worker: Workers) -> None:
-    """C12: a resource that is removed and added again gets a second holder while the first has not
-    stopped."""
+    """C12: if this fails, a resource that is removed and added again gets a second holder before
+    the first has stopped."""
     admin = await connect()
     await add(admin, 2)
     quick, slow = [await worker(name, Algorithm.RESOURCE_BARRIER) for name in ("quick", "slow")]
@@ -213,8 +214,8 @@ async def test_c12_a_resource_removed_while_held_stays_exclusive(connect: Connec
 
 
 async def test_c12_nobody_gets_it_while_its_holder_stops(connect: Connect, worker: Workers) -> None:
-    """C12: with the global barrier a resource that comes back goes to somebody while its holder has
-    not stopped."""
+    """C12: if this fails, a resource that comes back gets a new holder while its old one has not
+    stopped (global barrier)."""
     admin = await connect()
     await add(admin, 2)
     quick, slow = [await worker(name, Algorithm.GLOBAL_BARRIER) for name in ("quick", "slow")]
@@ -233,7 +234,7 @@ async def test_c12_nobody_gets_it_while_its_holder_stops(connect: Connect, worke
 
 
 async def test_c13_an_old_coordinator_writes_nothing(connect: Connect, worker: Workers) -> None:
-    """C13: a coordinator that was deposed overwrites the plan of its successor."""
+    """C13: if this fails, a deposed coordinator overwrites the plan of its successor."""
     admin = await connect()
     await add(admin, 2)
     old = await worker("old", Algorithm.RESOURCE_BARRIER)
@@ -251,7 +252,7 @@ async def test_c13_an_old_coordinator_writes_nothing(connect: Connect, worker: W
         await old.zk.commit([*fence, Set(TREE.plan, b"mine")])
 
     assert 0 == caught.value.index
-    await add_resource(admin, GROUP, "r9")  # it finds out by its next write, and takes office again
+    await add_resource(admin, GROUP, "r9")  # its next write tells it, and it takes office again
     await holds_exactly([old], [3])
 
 
@@ -259,7 +260,7 @@ async def test_c13_an_old_coordinator_writes_nothing(connect: Connect, worker: W
 async def test_who_is_cut_off_stops_before_others_start(
     connect: Connect, proxy: TcpProxy, worker: Workers, algorithm: Algorithm
 ) -> None:
-    """A member without ZooKeeper works on while others have been given its resources."""
+    """If this fails, a member without ZooKeeper works on while others have its resources."""
     await add(await connect(), 4)
     cut = await worker("cut", algorithm, zk=await connect(servers=[proxy.address], **SHORT))
     other = await worker("other", algorithm)
@@ -278,7 +279,7 @@ async def test_who_is_cut_off_stops_before_others_start(
 
 
 async def test_a_short_outage_moves_nothing(connect: Connect, proxy: TcpProxy, worker: Workers) -> None:
-    """A member that is back before its session is over loses its resources to others, or never
+    """If this fails, a member that is back before its session ends loses its resources, or never
     works again."""
     admin = await connect()
     await add(admin, 2)
@@ -296,7 +297,7 @@ async def test_a_short_outage_moves_nothing(connect: Connect, proxy: TcpProxy, w
 
 
 async def test_fencing_numbers_grow_from_holder_to_holder(connect: Connect, worker: Workers) -> None:
-    """An outside system cannot tell an old holder's act from the new one's."""
+    """If this fails, an outside system cannot tell an old holder's act from the new one's."""
     await add(await connect(), 1)
     first = await worker("first", Algorithm.RESOURCE_BARRIER)
     await holds_exactly([first], [1])

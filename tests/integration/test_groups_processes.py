@@ -24,7 +24,7 @@ Launch = Callable[..., Coroutine[Any, Any, MemberProcess]]
 
 @pytest.fixture
 async def launch(zookeeper: EmbeddedZooKeeper, chroot: str, connect: Connect, oracle: Oracle) -> AsyncIterator[Launch]:
-    await connect()  # founds the cluster that they are in
+    await connect()  # founds their cluster
     processes: list[MemberProcess] = []
 
     async def start(name: str, algorithm: Algorithm, *, paused: bool = False) -> MemberProcess:
@@ -48,7 +48,7 @@ async def is_given(admin: ZooKeeper, who: str, count: int) -> bool:
 async def test_c4_a_killed_member_is_replaced(
     connect: Connect, worker: Workers, launch: Launch, algorithm: Algorithm
 ) -> None:
-    """C4, C7: what a member had that was killed stays without anybody."""
+    """C4, C7: if this fails, the resources of a killed member have no owner."""
     admin = await connect()
     for name in ("r0", "r1", "r2", "r3"):
         await add_resource(admin, GROUP, name)
@@ -66,7 +66,8 @@ async def test_c4_a_killed_member_is_replaced(
 async def test_a_paused_process_finds_out_before_it_acts(
     connect: Connect, worker: Workers, launch: Launch, oracle: Oracle, algorithm: Algorithm
 ) -> None:
-    """A process that wakes after its session was over acts once more on what others have."""
+    """If this fails, a process that wakes up after its session ended acts once more on others'
+    resources."""
     admin = await connect()
     for name in ("r0", "r1"):
         await add_resource(admin, GROUP, name)

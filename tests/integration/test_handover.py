@@ -32,7 +32,7 @@ async def hand_over(leader: Contender, target: str) -> None:
 @pytest.mark.alone
 @pytest.mark.case("D12")
 async def test_the_named_master_leads_within_a_second_though_others_stand_before_it(contend: Contend) -> None:
-    """If this fails, an operator who drains a host cannot say where leadership goes, or waits for
+    """If this fails, an operator who drains a host cannot choose the next leader, or waits for
     it."""
     first, *others = [await queued(contend, f"m{n}") for n in range(6)]
     began = time.monotonic()
@@ -52,7 +52,7 @@ async def test_the_named_master_leads_within_a_second_though_others_stand_before
 
 @pytest.mark.case("D12")
 async def test_a_successor_that_dies_or_is_not_ready_keeps_nobody_from_leading(contend: Contend) -> None:
-    """If this fails, a hand-over to a dying master leaves the cluster without a leader."""
+    """If this fails, a handover to a dying master leaves the cluster without a leader."""
     first = await queued(contend, "m0")
     second, unready, third = (
         await queued(contend, "m1"),

@@ -1,4 +1,4 @@
-"""Every answer is bounded: a server cannot take the memory or the time of its caller."""
+"""Every answer is limited: a server cannot take the memory or the time of its caller."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ pytestmark = pytest.mark.anyio
     ids=["length", "chunk", "chunks", "until the end", "unpacked"],
 )
 async def test_an_answer_that_is_too_large_is_refused_before_it_is_read(answer: bytes) -> None:
-    """If this fails, one server can take all memory of whoever asks it; packed, with few bytes."""
+    """If this fails, one server can use up its caller's memory; with a compressed answer, a few
+    bytes suffice."""
 
     async def floods(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         async for _ in heads(reader):
@@ -53,8 +54,7 @@ async def test_an_answer_as_large_as_allowed_is_read() -> None:
 
 @pytest.mark.parametrize("endless", [b"HTTP/1.1 103 Early Hints\r\n\r\n", b"x: y\r\n"])
 async def test_an_answer_whose_head_never_ends_is_given_up(endless: bytes) -> None:
-    """If this fails, a server that never answers, and never is silent, keeps its caller for
-    ever."""
+    """If this fails, a server that sends an endless head keeps its caller for ever."""
 
     async def drips(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")

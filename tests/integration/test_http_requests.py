@@ -1,5 +1,4 @@
-"""Our requests, against servers that behave and servers that don't. Each test says what is
-broken."""
+"""Our HTTP client against servers that behave and servers that do not."""
 
 from __future__ import annotations
 
@@ -68,8 +67,8 @@ async def test_bodies_arrive_whole_in_both_directions(size: int) -> None:
 
 
 async def test_what_is_sent_packed_is_unpacked() -> None:
-    """If this failed, a metafile of ten thousand files would need twice its bytes, or be taken for
-    a damaged one."""
+    """If this failed, a metafile of ten thousand files would need twice its bytes, or look
+    damaged."""
     body = b"the same again " * 10_000
 
     async def packs(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -86,7 +85,7 @@ async def test_what_is_sent_packed_is_unpacked() -> None:
 
 
 async def test_an_answer_that_is_cut_off_is_no_answer() -> None:
-    """If this failed, half a file would be taken for all of it."""
+    """If this failed, half a file would count as the whole."""
 
     async def cuts(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -129,8 +128,7 @@ async def test_a_connection_that_the_server_has_ended_is_not_used_again() -> Non
 
 
 async def test_what_a_server_says_by_itself_is_no_answer() -> None:
-    """If this failed, whoever asks next would get a proxy's word about a request that was never
-    made."""
+    """If this failed, the next caller would get an answer to a request that was never made."""
 
     async def nags(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -145,8 +143,8 @@ async def test_what_a_server_says_by_itself_is_no_answer() -> None:
 
 
 async def test_connections_that_servers_have_ended_go_also_where_nobody_asks_again() -> None:
-    """If this failed, a daemon that is sent to many hosts once each would run out of open files
-    after months."""
+    """If this failed, a daemon that contacts many hosts once each would run out of open files after
+    months."""
 
     async def parts(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -163,7 +161,7 @@ async def test_connections_that_servers_have_ended_go_also_where_nobody_asks_aga
 
 
 async def test_an_answer_without_a_length_ends_with_its_connection() -> None:
-    """If this failed, what a proxy or an older server says would be empty, or never end."""
+    """If this failed, the answer of a proxy or an older server would be empty, or never end."""
 
     async def ends(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -197,7 +195,8 @@ async def test_what_comes_before_the_answer_and_what_has_no_body_are_understood(
 
 
 async def test_a_request_is_what_a_server_expects() -> None:
-    """If this failed, a token would be lost, or a name with a sign in it would be another path."""
+    """If this failed, a token would be lost, or a name with a special character would become
+    another path."""
 
     async def shows(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         async for head in heads(reader):
@@ -243,7 +242,7 @@ async def test_whoever_stops_waiting_ends_the_connection() -> None:
 
 
 async def test_whoever_stops_waiting_for_a_connection_leaves_no_socket() -> None:
-    """If this failed, a socket would stay open until Python finds it."""
+    """If this failed, a socket would stay open until Python collects it."""
     async with served(answers) as (server, client):
         for steps in range(30):
             with warnings.catch_warnings(record=True, category=ResourceWarning) as left:
@@ -259,7 +258,7 @@ async def test_whoever_stops_waiting_for_a_connection_leaves_no_socket() -> None
 
 
 async def test_what_may_not_be_sent_is_an_error_of_the_request() -> None:
-    """If this failed, a header with a line break would be a bug of ours, with a traceback."""
+    """If this failed, a header with a line break would be an internal error with a traceback."""
     async with served(answers) as (server, client):
         for header in ("a\r\nb", "\u20ac"):
             with pytest.raises(HttpError):
@@ -268,7 +267,8 @@ async def test_what_may_not_be_sent_is_an_error_of_the_request() -> None:
 
 
 async def test_a_refusal_that_comes_before_the_body_was_sent_is_read() -> None:
-    """If this failed, whoever uploads too much would hear of a broken connection, not why."""
+    """If this failed, a client that uploads too much would hear of a broken connection instead of
+    the reason."""
 
     async def refuses(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -305,7 +305,7 @@ async def test_a_refusal_that_comes_before_the_body_was_sent_is_read() -> None:
     ],
 )
 async def test_what_is_no_http_is_an_error_of_the_request(nonsense: bytes) -> None:
-    """If this failed, a wrong port in the configuration would be a bug of ours, with a
+    """If this failed, a wrong port in the configuration would be an internal error with a
     traceback."""
 
     async def talks(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -318,7 +318,7 @@ async def test_what_is_no_http_is_an_error_of_the_request(nonsense: bytes) -> No
 
 
 async def test_nobody_there_and_nowhere_to_go_are_errors_of_the_request() -> None:
-    """If this failed, a master that is down would be a bug of ours, with a traceback."""
+    """If this failed, a master that is down would be an internal error with a traceback."""
     async with served(answers) as (server, client):
         pass
     async with Http(connect_secs=2, silence_secs=2) as client:

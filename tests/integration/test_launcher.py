@@ -1,5 +1,5 @@
-"""A real launcher: whom it serves, as whom its runs run, and what becomes of requests that it
-answers late."""
+"""A real launcher: which callers it serves, as which user it starts runs, and what happens to
+requests that it answers late."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ in_namespaces = pytest.mark.skipif(bool(why_no_namespaces()), reason="this host 
 
 
 class Site:
-    """A launcher, and a daemon's directory with the orders of one run."""
+    """A launcher, and a daemon's directory with the orders for one run."""
 
     def __init__(self, directory: Path, caller: User) -> None:
         self.caller = caller
@@ -49,7 +49,7 @@ class Site:
         self.launchers: list[subprocess.Popen[bytes]] = []
 
     def launch(self, *more: str, group: Path | None = None) -> subprocess.Popen[bytes]:
-        """`group`: the control group that it is in."""
+        """`group`: the control group that the launcher runs in."""
         words = ["--socket", str(self.socket), "--user", str(self.caller.uid), *more]
         command = bare_program.command("torrentdist.launcher.launcher_server", *words)
         if group is not None:
@@ -57,7 +57,7 @@ class Site:
         process = subprocess.Popen(command, stderr=subprocess.PIPE)
         self.launchers.append(process)
         assert process.stderr is not None
-        process.stderr.readline()  # it is ready, or says why not
+        process.stderr.readline()  # prints that it is ready, or why not
         return process
 
     def orders(self, script: str, lease_secs: float = 60.0) -> None:
@@ -70,7 +70,7 @@ class Site:
         write_whole(f"{self.home}/{SPEC}", json.dumps(spec).encode())
 
     def start(self, answer_secs: float = 5.0) -> int:
-        """As the caller; returns the guardian's pid."""
+        """Starts a run as the caller, and returns the guardian's pid."""
         told, write = os.pipe2(os.O_CLOEXEC)
         try:
             client = LauncherClient(str(self.socket), answer_secs)
@@ -98,7 +98,7 @@ class Site:
 
 
 def as_user(user: User, act: Callable[[], int]) -> int:
-    """In a process of that user."""
+    """Calls `act` in a process of that user."""
     if user == own_user():
         return act()
     read, write = os.pipe()
@@ -122,7 +122,7 @@ def as_user(user: User, act: Callable[[], int]) -> int:
 
 @pytest.fixture
 def directory() -> Iterator[Path]:
-    """That other users can get into."""
+    """A directory that other users can enter."""
     made = Path(tempfile.mkdtemp())
     made.chmod(0o755)
     yield made
@@ -131,7 +131,7 @@ def directory() -> Iterator[Path]:
 
 @pytest.fixture
 def own(directory: Path) -> Iterator[Site]:
-    """For this user."""
+    """A launcher for this user."""
     site = Site(directory, own_user())
     yield site
     site.close()
@@ -139,7 +139,7 @@ def own(directory: Path) -> Iterator[Site]:
 
 @pytest.fixture
 def other(directory: Path) -> Iterator[Site]:
-    """For a daemon of another user."""
+    """A launcher for a daemon of another user."""
     site = Site(directory, NOBODY)
     yield site
     site.close()
@@ -204,7 +204,7 @@ def test_a_run_has_its_daemons_user_and_no_privilege(other: Site) -> None:
 @pytest.mark.case("G1")
 @pytest.mark.parametrize("fault", ["guardian killed", "init killed", "init stopped", "guardian stopped"])
 def test_a_run_of_another_user_ends_as_any_other(other: Site, fault: str) -> None:
-    """If this fails, what may not signal another user's processes leaves them running."""
+    """If this fails, a process that may not signal another user's processes leaves them running."""
     other.launch()
     other.orders("(setsid sleep 60 &) ; sleep 60", lease_secs=60.0 if "killed" in fault else 1.5)
     other.start()
@@ -266,7 +266,7 @@ def test_runs_go_on_without_their_launcher(own: Site) -> None:
 
 @pytest.fixture
 def group() -> Iterator[Path]:
-    """A control group as systemd would delegate it."""
+    """A control group that is delegated as systemd does it."""
     unified = next((p for p in map(Path, GROUPS) if (p / "cgroup.procs").exists() and os.access(p, os.W_OK)), None)
     if unified is None or os.geteuid() != 0:
         pytest.skip("no cgroup v2 can be made here")
@@ -285,7 +285,7 @@ def group() -> Iterator[Path]:
 @pytest.mark.case("G1")
 def test_a_run_has_a_control_group_and_ends_with_it(directory: Path, group: Path) -> None:
     """If this fails, a host without namespaces has no second way to end a run, or keeps a group for
-    each run it had."""
+    each past run."""
     site = Site(directory, NOBODY)
     try:
         site.launch("--delegated", group=group)

@@ -1,10 +1,10 @@
-"""No fault of one or two processes around a worker makes it run twice, or leaves anything of it
+"""No fault of one or two processes around a worker makes it run twice, or leaves a process of it
 behind.
 
 Two supervisors, each with a launcher, may run the same workers. The first one's launcher,
 supervisor, guardians, inits and workers are killed and stopped, alone and in all pairs. One test
-has all combinations with the same fault of the host's own processes: each combination has a job of
-its own.
+covers all combinations that share the same fault of the host's own processes; each combination has
+its own job.
 """
 
 from __future__ import annotations
@@ -31,13 +31,14 @@ FAULTS = {"kill": KILL, "stop": STOP}
 OF_A_RUN = ("guardian", "init", "pid")
 PROGRAMS = ("run.sh", "setsid.sh")
 PATIENCE_SECS = 60.0
-"""A bound that only means: not for ever."""
+"""Long enough for everything that is not endless."""
 
 Faults = tuple[tuple[str, str], ...]
 
 
 def faults_of_a_run(others: int) -> Iterator[Faults]:
-    """Beside so many faults of the host's processes, up to two in all."""
+    """Yields the faults of a run beside `others` faults of the host's processes; two in all at
+    most."""
     for count in range(0 if others else 1, 3 - others):
         for who in combinations(OF_A_RUN, count):
             yield from (tuple(zip(who, how, strict=True)) for how in product(FAULTS, repeat=count))
@@ -45,7 +46,7 @@ def faults_of_a_run(others: int) -> Iterator[Faults]:
 
 @dataclass
 class Field:
-    """The workers that are fought over: a job for each combination of faults, with each program."""
+    """The workers under test: a job for each combination of faults and each program."""
 
     first: JobHost
     second: JobHost
@@ -71,7 +72,7 @@ class Field:
                 self.strike(said[job][who], how)
 
     def statuses(self) -> list[dict[str, Any]]:
-        """What the first host's guardians say, with the job's name."""
+        """Returns what the first host's guardians say, with the job's name."""
         paths = self.first.data.glob("guard/*/*/status.json")
         return [{"job": path.parent.parent.name, **json.loads(path.read_bytes())} for path in paths]
 
@@ -91,7 +92,7 @@ class Field:
         return [s.run for s in self.first.oracle.stints(job, 0) if s.said["cwd"].startswith(f"{host.data}/")]
 
     def left(self) -> dict[str, list[int]]:
-        """What there still is of the first host's runs."""
+        """Returns what is left of the first host's runs."""
         found = {job: [pid for run in self.runs_on(self.first, job) for pid in left_of(run)] for job in self.jobs}
         return {job: pids for job, pids in found.items() if pids}
 
@@ -104,8 +105,7 @@ def host_env(host: JobHost) -> dict[str, str]:
 @pytest.mark.parametrize("launcher", ["", "kill", "stop"], ids=lambda how: f"launcher-{how or 'well'}")
 @pytest.mark.parametrize("supervisor", ["", "kill", "stop"], ids=lambda how: f"supervisor-{how or 'well'}")
 async def test_no_two_faults_make_a_worker_run_twice(new_host: NewHost, supervisor: str, launcher: str) -> None:
-    """If this fails, a worker runs on beside the one that takes its place, and nothing reports
-    it."""
+    """If this fails, a worker runs on beside its successor, and nothing reports it."""
     await fight(new_host, supervisor, launcher)
 
 

@@ -1,4 +1,4 @@
-"""A client that saw a change sees it at every master; nothing is called missing that exists."""
+"""A client sees its change at every master, and nothing that exists is called missing."""
 
 from __future__ import annotations
 
@@ -38,9 +38,8 @@ async def asked(master: InProcess, zxid: int | None, **headers: str) -> httpx.Re
 
 
 async def test_a_master_that_is_behind_catches_up_or_says_so(enter: Enter, proxy: TcpProxy) -> None:
-    """B11: without this, a client would be shown the past by a master that is cut off from
-    ZooKeeper.
-    """
+    """B11: without this, a master that is cut off from ZooKeeper would show a client an old
+    state."""
     leader = await leader_with_bundle(enter)
     standby = await enter("m2", servers=[proxy.address])
     proxy.hold_answers()
@@ -56,7 +55,7 @@ async def test_a_master_that_is_behind_catches_up_or_says_so(enter: Enter, proxy
 
     assert (503, "not_ready") == (behind.status_code, behind.json()["error"])
     assert behind.json()["behind"] is True
-    assert (200, False) == (stale.status_code, stale.json())  # who has seen nothing is promised nothing
+    assert (200, False) == (stale.status_code, stale.json())  # a client that has seen nothing is promised nothing
     assert int(stale.headers[ZXID]) < wrote
     assert (200, True) == (caught_up.status_code, caught_up.json())
     assert int(caught_up.headers[ZXID]) >= wrote
@@ -68,8 +67,7 @@ async def succeeded(master: InProcess, zxid: int) -> bool:
 
 async def test_what_was_seen_of_a_lost_ensemble_is_no_reason_to_refuse(enter: Enter) -> None:
     """D18: without this, a client that has seen more than a restored ensemble has would be refused
-    for ever.
-    """
+    for ever."""
     master = await leader_with_bundle(enter)
     await master.mirror.wait_for(lambda s: s.present, 10.0)
 
@@ -113,7 +111,7 @@ async def test_nothing_is_called_missing_by_a_master_that_is_behind(enter: Enter
     proxy.hold_answers()
     with leader.zk.without_cluster():
         await put_bundle(leader.zk, late)
-    behind = await look()  # though it has seen the tree go: that is evidence of nothing
+    behind = await look()  # it has seen the tree go, which is evidence of nothing
     proxy.mend()
     proxy.drop()
     said: set[str] = set()

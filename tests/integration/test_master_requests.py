@@ -1,4 +1,4 @@
-"""A change is made once, however often it is sent; with a real ZooKeeper."""
+"""A change takes effect once, however often it is sent; with a real ZooKeeper."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from torrentdist.model.records import (
 pytestmark = pytest.mark.anyio
 
 KEPT_SECS = 5.0
-"""Seconds that the trimmer needs at most for one round on a busy machine."""
+"""The longest time in seconds that a round of trimming takes on a busy machine."""
 
 
 async def test_the_next_leader_gives_the_answer_of_the_last(enter: Enter) -> None:
-    """B7: without this, a retry after a failover would undo what somebody else did in between."""
+    """B7: without this, a retry after a failover would undo what another client did in between."""
     first = await leader_with_bundle(enter)
     second = await enter("m2")
     answer = await first.operations.set_pinned(request("r1"), BUNDLE, True)
@@ -51,11 +51,13 @@ async def test_the_next_leader_gives_the_answer_of_the_last(enter: Enter) -> Non
 
 
 async def test_a_commit_whose_answer_was_lost_is_made_once(enter: Enter, proxy: TcpProxy) -> None:
-    """B7: without this, a removal that went through would be reported as a bundle that never
-    was."""
+    """B7: without this, a removal that succeeded would be reported as a bundle that never
+    existed."""
     first = await leader_with_bundle(enter, servers=[proxy.address], **SHORT)
     second = await enter("m2")
-    await first.zk.ensure(paths.parent(paths.request(RequestId("r1"))))  # else it takes a second attempt
+    await first.zk.ensure(
+        paths.parent(paths.request(RequestId("r1")))
+    )  # otherwise the change would need a second attempt
     proxy.swallow_answer_to(b'"state":"removed"')
 
     with pytest.raises(TorrentdistError) as caught:
@@ -74,9 +76,8 @@ async def test_a_commit_whose_answer_was_lost_is_made_once(enter: Enter, proxy: 
 
 
 async def test_an_id_stands_for_one_content(enter: Enter) -> None:
-    """B7: without this, a client that reuses ids would be told that something was done which never
-    was.
-    """
+    """B7: without this, a client that reuses ids would be told that something was done which was
+    not."""
     master = await leader_with_bundle(enter)
     await master.operations.set_pinned(request("r1"), BUNDLE, True)
 
@@ -113,7 +114,7 @@ async def test_a_refusal_is_not_remembered(enter: Enter) -> None:
 
 
 async def test_without_an_id_nothing_is_kept(enter: Enter) -> None:
-    """Without this, every curl would leave something behind."""
+    """Without this, every curl would leave a record behind."""
     master = await leader_with_bundle(enter)
 
     await master.operations.set_pinned(None, BUNDLE, True)
@@ -122,9 +123,8 @@ async def test_without_an_id_nothing_is_kept(enter: Enter) -> None:
 
 
 async def test_a_distribution_in_batches_is_claimed_by_the_first(enter: Enter) -> None:
-    """B7: without this, half a distribution would be forgotten, or its retry be made with other
-    content.
-    """
+    """B7: without this, half a distribution would be forgotten, or its retry would have other
+    content."""
     master = await leader_with_bundle(enter)
     fleet = [SupervisorId(f"s{n:03}") for n in range(BATCH + 20)]
     await asyncio.gather(*(put_supervisor(master.zk, id_) for id_ in fleet))
@@ -143,9 +143,8 @@ async def test_a_distribution_in_batches_is_claimed_by_the_first(enter: Enter) -
 
 
 async def test_a_removal_from_a_large_fleet_is_made_in_batches(enter: Enter) -> None:
-    """B7: without this, a bundle that many hosts keep could never be removed: one transaction for
-    all is too large.
-    """
+    """B7: without this, a bundle that many hosts keep could never be removed, because one
+    transaction for all is too large."""
     master = await leader_with_bundle(enter)
     fleet = [SupervisorId(f"s{n:03}") for n in range(BATCH + 20)]
     await asyncio.gather(*(put_supervisor(master.zk, id_) for id_ in fleet))
@@ -236,7 +235,7 @@ async def test_the_leader_forgets_by_itself(enter: Enter) -> None:
     await master.operations.set_pinned(request("r1"), BUNDLE, True)
     before = await remembered(master.zk)
     async with asyncio.timeout(60.0):
-        for n in itertools.count():  # each change is followed by a look at what the leader owes
+        for n in itertools.count():  # each change makes the leader look for its duties
             await master.operations.set_pinned(None, BUNDLE, n % 2 == 0)
             if not await remembered(master.zk):
                 break
@@ -245,9 +244,8 @@ async def test_the_leader_forgets_by_itself(enter: Enter) -> None:
 
 
 async def test_one_bucket_of_many_is_forgotten_in_parts(enter: Enter) -> None:
-    """Without this, a round would take as long as there are requests, or what is behind the first
-    hundreds would stay.
-    """
+    """Without this, a round would take longer with more requests, or requests after the first
+    hundreds would stay."""
     master = await leader_with_bundle(enter)
     bucket = paths.request_bucket("00")
     await master.zk.ensure(bucket)

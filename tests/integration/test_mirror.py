@@ -118,7 +118,7 @@ async def test_records_from_before_and_after_the_start_are_there(connect: Connec
 
 
 async def test_changes_and_removals_are_followed(connect: Connect, follow: Follow) -> None:
-    """If this fails, a standby acts on a state that is long over."""
+    """If this fails, a standby acts on a state that is long outdated."""
     zk, other = await connect(), await connect()
     bundle = await put_bundle(other, "b")
     mirror = await follow(zk)
@@ -153,9 +153,9 @@ async def test_a_replica_counts_only_with_its_master_and_that_store(connect: Con
 
 
 async def test_a_broken_record_hurts_no_other(connect: Connect, follow: Follow) -> None:
-    """If this fails, one undecodable record blinds every master."""
+    """If this fails, one record that cannot be decoded blinds every master."""
     zk = await connect()
-    zk.write_in(SCHEMA)  # as it is, also what no release would write
+    zk.write_in(SCHEMA)  # as it stands, including what no release would write
     await put_bundle(zk, "good")
     await zk.create("/code-distributor/newer", b'{"schema": 99}')
     await zk.create("/code-distributor/other", encode(bundle_record("not-other")))
@@ -173,7 +173,7 @@ async def test_a_broken_record_hurts_no_other(connect: Connect, follow: Follow) 
 
 @pytest.mark.alone
 async def test_a_new_record_arrives_at_once(connect: Connect, follow: Follow) -> None:
-    """If this fails, standbys start fetching late: the median from a write to the snapshot is to
+    """If this fails, standbys start fetching late: the median from a write to the snapshot must
     stay within 20 ms."""
     zk, other = await connect(), await connect()
     await other.ensure(paths.BUNDLES)
@@ -210,7 +210,7 @@ async def test_nothing_is_lost_under_a_storm_of_changes(connect: Connect, follow
 
 
 async def test_sync_shows_what_others_have_written(connect: Connect, follow: Follow) -> None:
-    """If this fails, somebody does not read his own write at another master (B11)."""
+    """B11: if this fails, a client does not read its own write at another master."""
     zk, other = await connect(), await connect()
     mirror = await follow(zk)
     missed: list[str] = []
@@ -225,8 +225,8 @@ async def test_sync_shows_what_others_have_written(connect: Connect, follow: Fol
 
 @pytest.mark.case("A15")
 async def test_changes_during_a_cut_off_are_caught_up(connect: Connect, follow: Follow, proxy: TcpProxy) -> None:
-    """If this fails, a master that was cut off for a moment stays behind for ever: kazoo forgets
-    its watches."""
+    """If this fails, a master that was cut off for a moment stays behind for ever, because kazoo
+    forgets its watches."""
     zk, other = await connect(servers=[proxy.address]), await connect()
     gone = await put_bundle(other, "gone")
     kept = await put_bundle(other, "kept")
@@ -246,8 +246,8 @@ async def test_changes_during_a_cut_off_are_caught_up(connect: Connect, follow: 
 
 
 async def test_the_plan_of_a_supervisor_sees_masters_and_its_own_assignment(connect: Connect, follow: Follow) -> None:
-    """If this fails, every supervisor reads the whole tree, or all of them are told of every master
-    at once."""
+    """If this fails, every supervisor reads the whole tree, or all of them are notified about every
+    master at once."""
     zk, other = await connect(), await connect()
     mirror = await follow(zk, of_supervisor(SupervisorId("s1")))
     await put_bundle(other, "b")
@@ -264,7 +264,7 @@ async def test_the_plan_of_a_supervisor_sees_masters_and_its_own_assignment(conn
 
 
 class Deaf(ZooKeeper):
-    """Its watches on records never fire."""
+    """A client whose watches on records never fire."""
 
     async def get(self, path: str, watch: Watch | None = None) -> tuple[bytes, Stat] | None:
         return await super().get(path)
@@ -303,8 +303,8 @@ async def test_a_wait_has_a_deadline(connect: Connect, follow: Follow) -> None:
 
 
 async def test_what_goes_and_comes_back_at_once_is_seen(connect: Connect, follow: Follow) -> None:
-    """A13: a record that was away for a moment only is missing in the mirror for ever, and nothing
-    watches it."""
+    """A13: if this fails, a record that was gone for a moment is missing in the mirror for ever,
+    and not watched."""
     zk, watcher = await connect(), await connect()
     mirror = await follow(watcher)
     await zk.ensure(paths.MASTERS)

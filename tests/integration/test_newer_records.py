@@ -36,9 +36,8 @@ def nobody(peer: PeerId, digest: Digest) -> bool:
 
 
 async def test_the_first_that_fetches_hears_of_all_that_were_told_with_it(enter: Enter, proxy: TcpProxy) -> None:
-    """The first peer would take itself for the only one and use up the holders, and each newcomer
-    would change the plan.
-    """
+    """If this failed, the first peer would believe that it is alone and use up the holders, and
+    each newcomer would change the plan."""
     leader = await leader_with_bundle(enter)
     for id_ in FLEET:
         await leader.zk.create(paths.supervisor(id_), encode(supervisor(id_)))
@@ -58,7 +57,7 @@ async def test_the_first_that_fetches_hears_of_all_that_were_told_with_it(enter:
 
 
 async def test_only_who_is_new_and_has_more_than_our_records_say_waits(enter: Enter) -> None:
-    """Every announce would cost a request to ZooKeeper."""
+    """If this failed, every announce would cost a request to ZooKeeper."""
     leader = await leader_with_bundle(enter)
     await leader.zk.create(paths.supervisor(FLEET[0]), encode(supervisor(FLEET[0])))
     await leader.mirror.sync(5.0)
@@ -73,7 +72,7 @@ async def test_only_who_is_new_and_has_more_than_our_records_say_waits(enter: En
 
 
 async def test_an_announce_is_answered_from_the_newer_records(enter: Enter, proxy: TcpProxy) -> None:
-    """A master that does not wait would answer without the other peers."""
+    """If this failed, a master that does not wait would answer without the other peers."""
     leader = await leader_with_bundle(enter)
     for id_ in FLEET:
         await leader.zk.create(paths.supervisor(id_), encode(supervisor(id_)))

@@ -1,5 +1,5 @@
-"""Networks that break between hosts, in network namespaces of their own: tests/partitions.py tells
-the story."""
+"""Networks that break between hosts, in network namespaces. tests/partitions.py has the
+scenario."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ LONGEST_SECS = 240.0
 @pytest.mark.case("E3")
 @pytest.mark.case("E7")
 def test_partitions_leave_one_leader_and_lose_nothing(tmp_path: Path) -> None:
-    """If this fails, a network that breaks between masters and ZooKeeper, one way or both, in
-    halves, or that is slow and drops packets, gives two leaders, none, or loses what was
+    """If this fails, a network between masters and ZooKeeper that breaks one way or both ways,
+    splits in halves, or is slow and drops packets, gives two leaders or none, or loses something
     acknowledged."""
     if reason := why_not():
         pytest.skip(f"no network namespaces: {reason}")

@@ -1,4 +1,4 @@
-"""A backup made of a real tree and brought back into another one."""
+"""A backup of a real tree, restored into another one."""
 
 from __future__ import annotations
 
@@ -37,8 +37,7 @@ async def populated(connect: Connect, chroot: str, epoch: int) -> ZooKeeper:
 
 
 async def test_every_persistent_record_comes_back_and_the_epoch_is_higher(connect: Connect, chroot: str) -> None:
-    """If this fails, a restored cluster lacks bundles, or a leader of before could still change
-    it."""
+    """If this fails, a restored cluster lacks bundles, or an earlier leader can still change it."""
     old = await populated(connect, chroot, epoch=1203)
     backup = await make_backup(old)
     new = await connect(founded=False)
@@ -59,8 +58,8 @@ async def test_every_persistent_record_comes_back_and_the_epoch_is_higher(connec
 async def test_who_leads_the_empty_tree_meanwhile_is_deposed_and_leads_again_above(
     connect: Connect, chroot: str
 ) -> None:
-    """If this fails, a restore beside running masters leaves a leader that can change nothing for
-    ever."""
+    """If this fails, a restore beside running masters leaves a leader that can never change
+    anything."""
     backup = await make_backup(await populated(connect, chroot, epoch=40))
     zk = await connect()
     elector = Elector(zk, MasterId("m1"), lambda: asyncio.sleep(0, True), pause_secs=0.1)
@@ -80,8 +79,8 @@ async def test_who_leads_the_empty_tree_meanwhile_is_deposed_and_leads_again_abo
 
 
 async def test_a_daemon_that_makes_a_parent_meanwhile_is_no_obstacle(connect: Connect, chroot: str) -> None:
-    """If this fails, a restore beside running masters is refused now and then, because one of them
-    was faster."""
+    """If this fails, a restore beside running masters is sometimes refused, because a master
+    created a znode first."""
     old = await populated(connect, chroot, epoch=3)
     await old.ensure(paths.JOBS)
     await old.create(f"{paths.JOBS}/j", b"job")
@@ -98,7 +97,7 @@ async def test_a_daemon_that_makes_a_parent_meanwhile_is_no_obstacle(connect: Co
 
 
 async def refusal(zk: ZooKeeper, backup: Backup) -> str:
-    """Why it is not restored; nothing has changed then."""
+    """Returns why the backup is not restored. Nothing has changed then."""
     before = await read_records(zk)
     with pytest.raises(TorrentdistError) as caught:
         await restore(zk, backup)
@@ -125,8 +124,8 @@ async def test_it_is_refused_where_a_cluster_lives(connect: Connect, chroot: str
 async def test_one_that_was_interrupted_is_run_again_and_another_backup_is_refused(
     connect: Connect, chroot: str
 ) -> None:
-    """If this fails, who is cut off while he restores has to delete the tree, or mixes two backups
-    in one."""
+    """If this fails, an operator whose restore was interrupted has to delete the tree, or mixes two
+    backups."""
     old = await populated(connect, chroot, epoch=1)
     backup = await make_backup(old)
     await old.create(f"{paths.BUNDLES}/later", b"bundle")

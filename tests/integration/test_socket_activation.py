@@ -1,5 +1,5 @@
-"""A supervisor whose port belongs to another process, as systemd's socket unit has it; here the
-test is systemd."""
+"""A supervisor whose port belongs to another process, as with systemd's socket unit; here the test
+plays systemd."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ os.execv(sys.executable, [sys.executable, "-m", "torrentdist_cli", "supervisor",
 
 @contextmanager
 def activated(cluster: Cluster, held: socket.socket) -> Iterator[subprocess.Popen[bytes]]:
-    """Killed at the end, in the midst of whatever it does."""
-    cluster.dev.write_config(NAME, port=1)  # it takes what it is given, and not this one
+    """A supervisor with that socket. It is killed at the end, whatever it does."""
+    cluster.dev.write_config(NAME, port=1)  # it must use the socket, and not this port
     command = [sys.executable, "-c", LAUNCH, str(held.fileno()), str(cluster.dev.config_of(NAME))]
     with open(cluster.dir / f"{NAME}.log", "ab") as log:
         daemon = subprocess.Popen(command, pass_fds=[held.fileno()], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
@@ -51,8 +51,8 @@ def held() -> Iterator[socket.socket]:
 
 
 def test_the_port_is_never_free_and_who_asks_is_answered(cluster: Cluster, held: socket.socket, tmp_path: Path) -> None:
-    """While a supervisor is restarted, another user of the host would serve executors, or executors
-    be refused."""
+    """If this failed, while a supervisor restarts, another user of the host could serve executors,
+    or executors would be refused."""
     (tmp_path / "env").mkdir()
     (tmp_path / "env" / "data").write_bytes(data := os.urandom(300_000))
     cluster.upload(tmp_path / "env", "activated-1")
@@ -64,7 +64,7 @@ def test_the_port_is_never_free_and_who_asks_is_answered(cluster: Cluster, held:
     with ThreadPoolExecutor(2) as pool:
         early: Future[httpx.Response] = pool.submit(ask)
         with activated(cluster, held):
-            assert data == early.result().content  # asked before there was a supervisor at all
+            assert data == early.result().content  # requested before any supervisor ran
         with pytest.raises(OSError, match="in use"), socket.create_server(("127.0.0.1", port)):
             pass
         meanwhile = pool.submit(ask)

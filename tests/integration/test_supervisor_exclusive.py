@@ -1,5 +1,5 @@
 """No worker of a job outlives its barrier, whatever happens to supervisor, guardian and ZooKeeper;
-adoption."""
+and restarted supervisors adopt their workers."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from torrentdist.supervisor.exclusivity.isolation import PROOF_SECS
 pytestmark = pytest.mark.anyio
 
 RESTART_SESSION_SECS = 16.0
-"""On a machine that is busy with other tests a supervisor takes seconds to start."""
+"""Long, because a supervisor takes seconds to start on a machine that is busy with other tests."""
 
 
 def watches_of(zookeeper: EmbeddedZooKeeper, session: int) -> set[str]:
-    """The paths that ZooKeeper would tell this session of."""
+    """Returns the paths that this session watches in ZooKeeper."""
     by_session = zookeeper.servers[0].command("wchc").split("0x")
     (own,) = [part for part in by_session if part and int(part.split()[0], 16) == session % 2**64]
     return set(own.split()[1:])
@@ -41,7 +41,7 @@ def watches_of(zookeeper: EmbeddedZooKeeper, session: int) -> set[str]:
 
 @pytest.fixture
 async def running(tmp_path: Path, own_zookeeper: EmbeddedZooKeeper, connect: Connect) -> AsyncIterator[JobHost]:
-    """With a worker that runs, and a ZooKeeper of its own, to be frozen."""
+    """A host with a running worker, and a ZooKeeper of its own that a test may freeze."""
     host = JobHost(tmp_path, await connect(servers=own_zookeeper.addresses, chroot="/a"), own_zookeeper.addresses, "/a")
     try:
         await host.open()
@@ -59,8 +59,8 @@ async def running(tmp_path: Path, own_zookeeper: EmbeddedZooKeeper, connect: Con
 async def test_a_restarted_supervisor_adopts_its_workers(
     new_host: NewHost, zookeeper: EmbeddedZooKeeper, chroot: str, number: signal.Signals
 ) -> None:
-    """If this fails, every update of a supervisor interrupts every job, or they watch what they
-    needn't."""
+    """If this fails, every update of a supervisor interrupts every job, or supervisors watch more
+    than they need."""
     host = await new_host(session_secs=RESTART_SESSION_SECS)
     host.job("etl", workers=2)
     await host.assign(("etl", 0), ("etl", 1))
@@ -88,7 +88,7 @@ async def test_a_restarted_supervisor_adopts_its_workers(
 
 
 async def test_a_worker_that_ended_while_its_supervisor_was_away_starts_once(new_host: NewHost) -> None:
-    """If this fails, a restarted supervisor gives back the barrier of the worker that it is just
+    """If this fails, a restarted supervisor releases the barrier of the worker that it is just
     starting."""
     host = await new_host(session_secs=RESTART_SESSION_SECS)
     host.job("etl")
@@ -151,7 +151,7 @@ async def test_a_supervisor_that_is_paused_loses_its_workers_in_time(host: JobHo
 
 
 async def test_a_session_that_cannot_be_taken_up_ends_what_ran_in_it(host: JobHost) -> None:
-    """If this fails, a supervisor that comes back too late believes in barriers that others may
+    """If this fails, a supervisor that comes back too late relies on barriers that others may
     have."""
     host.job("etl")
     await host.assign(("etl", 0))
@@ -168,7 +168,7 @@ async def test_a_session_that_cannot_be_taken_up_ends_what_ran_in_it(host: JobHo
 
 
 async def end_session(host: JobHost, seat: dict[str, Any]) -> None:
-    """Behind its back, before it has timed out."""
+    """Ends the supervisor's session without its knowledge, before the session has timed out."""
     thief = ZooKeeper(host.zk._config, SessionId(seat["session"], base64.b64decode(seat["password"])))
     await thief.start(5.0)
     await thief.close()
@@ -225,8 +225,7 @@ async def test_an_outage_that_all_masters_see_ends_no_worker(
 async def test_an_outage_longer_than_every_session_ends_no_worker(
     tmp_path: Path, connect: Connect, proxy: TcpProxy, chroot: str
 ) -> None:
-    """If this fails, a ZooKeeper that is frozen or cut off from everybody for a while stops every
-    job."""
+    """If this fails, every job stops when ZooKeeper is frozen, or cut off from all, for a while."""
     host = JobHost(tmp_path, await connect(), [proxy.address], chroot)
     try:
         await host.open()
@@ -278,7 +277,7 @@ async def test_what_may_have_been_given_to_others_is_not_proven(
 async def test_a_master_that_only_another_one_knows_is_asked(
     running: JobHost, own_zookeeper: EmbeddedZooKeeper
 ) -> None:
-    """If this fails, a master that came in the moment of a cut moves workers that run on
+    """If this fails, a master that registered at the moment of a cut moves workers that still run
     elsewhere."""
     late = Masters()
     await late.open()
@@ -301,7 +300,7 @@ async def test_a_master_that_only_another_one_knows_is_asked(
 async def test_a_supervisor_restarted_in_an_outage_adopts_its_workers(
     tmp_path: Path, connect: Connect, proxy: TcpProxy, chroot: str
 ) -> None:
-    """If this fails, whoever updates a host while ZooKeeper is away ends its workers."""
+    """If this fails, updating a host while ZooKeeper is away ends its workers."""
     host = JobHost(tmp_path, await connect(), [proxy.address], chroot)
     host.session_secs = RESTART_SESSION_SECS
     try:
@@ -309,7 +308,7 @@ async def test_a_supervisor_restarted_in_an_outage_adopts_its_workers(
         host.job("etl")
         await host.assign(("etl", 0))
         host.masters.newest = 1
-        for _ in range(4):  # on a machine that is very busy a restart takes longer than the lease: that shows nothing
+        for _ in range(4):  # on a very busy machine a restart can take longer than the lease, which shows nothing
             await host.running("etl", timeout=3 * RESTART_SESSION_SECS)
             host.masters.blind = True
             proxy.cut()
@@ -370,8 +369,8 @@ async def test_a_worker_waits_for_a_barrier_that_another_host_holds(
 
 @pytest.mark.case("C8")
 async def test_a_barrier_that_somebody_took_away_is_missed(host: JobHost) -> None:
-    """If this fails, an administrator's slip makes a worker run twice, with nobody ever
-    noticing."""
+    """If this fails, an administrator's mistake makes a worker run twice, and nothing reports
+    it."""
     host.job("etl")
     await host.assign(("etl", 0))
     await host.running("etl")
@@ -387,7 +386,7 @@ async def test_a_barrier_that_somebody_took_away_is_missed(host: JobHost) -> Non
 
 
 async def test_a_lost_guardian_takes_its_worker_along(host: JobHost) -> None:
-    """If this fails, the out-of-memory killer makes a worker that nobody can end."""
+    """If this fails, a worker whose guardian the out-of-memory killer took can never be ended."""
     host.job("etl")
     await host.assign(("etl", 0))
     await host.running("etl")

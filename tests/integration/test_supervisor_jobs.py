@@ -21,7 +21,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_an_assigned_worker_runs_over_its_bundle_behind_its_barrier(host: JobHost) -> None:
-    """If this fails, no job runs, or one runs without what excludes a second copy."""
+    """If this fails, no job runs, or one runs without the barrier that excludes a second copy."""
     host.job("etl", workers=2)
     await host.assign(("etl", 0), ("etl", 1))
     await host.running("etl", 0)
@@ -40,8 +40,8 @@ async def test_an_assigned_worker_runs_over_its_bundle_behind_its_barrier(host: 
 
 
 async def test_relative_paths_work_as_on_the_authors_machine(host: JobHost) -> None:
-    """If this fails, `python3 main.py` does not find main.py, its neighbours or its data, or spoils
-    the store."""
+    """If this fails, `python3 main.py` does not find main.py, the modules beside it or its data, or
+    it changes the store."""
     host.job("etl", "python3", "main.py")
     await host.assign(("etl", 0))
     await host.running("etl")
@@ -52,7 +52,7 @@ async def test_relative_paths_work_as_on_the_authors_machine(host: JobHost) -> N
 
 
 async def test_a_worker_in_backoff_says_why(host: JobHost) -> None:
-    """If this fails, a job loops through restarts, and only its log tells the reason."""
+    """If this fails, a job loops through restarts, and only its log tells why."""
     programs = {"fails": "import no_such_module", "silent": "import os; os._exit(3)"}
     for job, program in programs.items():
         host.job(job, "python3", "-c", program, restart=Restart(backoff_secs=60.0))
@@ -151,7 +151,7 @@ async def test_one_that_does_not_stop_is_killed_after_its_grace(host: JobHost) -
 
 
 async def test_output_is_read_at_the_gateway(host: JobHost) -> None:
-    """If this fails, nobody sees what a worker prints."""
+    """If this fails, a user cannot see what a worker prints."""
     host.job("etl")
     await host.assign(("etl", 0))
     await host.running("etl")
@@ -215,7 +215,8 @@ async def test_a_silent_worker_is_restarted_as_one_that_failed(host: JobHost) ->
 
 
 async def test_a_backoff_outlives_its_supervisor(host: JobHost) -> None:
-    """If this fails, a supervisor that is restarted hammers what a crashing worker hammers."""
+    """If this fails, a supervisor that restarts forgets the backoff, and a crashing worker hammers
+    its servers."""
     host.job("crashes", "work.py", "exit", "3", restart=Restart(backoff_secs=60.0))
 
     def waits() -> bool:
@@ -234,7 +235,7 @@ async def test_a_backoff_outlives_its_supervisor(host: JobHost) -> None:
 
 @pytest.mark.case("A21")
 async def test_a_place_is_given_up_in_the_middle_of_a_fetch(host: JobHost) -> None:
-    """If this fails, a bundle that doesn't arrive holds up a host that has other work meanwhile."""
+    """If this fails, a bundle that does not arrive blocks a host that has other work meanwhile."""
     host.job("etl")
     host.masters.jobs["etl"] = msgspec.structs.replace(host.masters.jobs["etl"], bundle=BundleId("on-its-way"))
     host.job("other")

@@ -1,5 +1,5 @@
-"""A supervisor whose ZooKeeper holds another cluster than before: no run of the old one outlives
-its registration."""
+"""A supervisor that finds another cluster in its ZooKeeper: every run of the old cluster ends
+before the host registers."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ pytestmark = [pytest.mark.anyio, pytest.mark.case("G5")]
 
 
 async def with_a_worker(host: JobHost) -> None:
-    """One that takes no notice of being told to stop."""
+    """Starts a worker that ignores SIGTERM."""
     host.job("etl", "work.py", "stubborn", stop_grace_secs=1.0)
     await host.assign(("etl", 0))
     await host.running("etl")
 
 
 def wipe(host: JobHost) -> None:
-    """Delete everything below the chroot, as an operator might; daemons may write meanwhile."""
+    """Deletes everything below the chroot, as an operator might. Daemons may write meanwhile."""
     client = KazooClient(hosts=",".join(host._servers))
     client.start(10)
     with contextlib.suppress(Exception):
@@ -41,11 +41,11 @@ async def registered(host: JobHost) -> bool:
 
 
 async def alive_when_registered(host: JobHost) -> bool:
-    """Whether the worker still ran in the moment in which its host was seen to be registered."""
+    """Returns whether the worker still ran at the moment when its host was registered."""
     seen: list[bool] = []
 
     async def look() -> bool:
-        alive = host.alive("etl")  # first: it may end, but not begin, between the two
+        alive = host.alive("etl")  # looked at first, because the worker may end, but not begin, in between
         if await registered(host):
             seen.append(alive)
         return bool(seen)
@@ -55,8 +55,8 @@ async def alive_when_registered(host: JobHost) -> bool:
 
 
 async def replace_cluster(host: JobHost) -> None:
-    """Another cluster, with the same assignment, barriers and members: nothing but the id tells
-    them apart."""
+    """Replaces the cluster by another one with the same assignment, barriers and members. Only the
+    id differs."""
     await host.zk.delete(paths.CLUSTER)
     for path in (paths.JOBS, paths.FAILOVERS, paths.ELECTION):
         with contextlib.suppress(Exception):
@@ -66,7 +66,8 @@ async def replace_cluster(host: JobHost) -> None:
 
 
 async def test_a_supervisor_that_starts_ends_the_runs_of_another_cluster_before_it_registers(new_host: NewHost) -> None:
-    """The new cluster would place the job anew while the old worker runs on, seen by nobody."""
+    """If this failed, the new cluster would place the job again while the old worker still runs
+    unseen."""
     host = await new_host(session_secs=20.0)  # long enough for the worker to outlive the supervisor's restart
     await with_a_worker(host)
     await host.end(signal.SIGKILL)
@@ -79,7 +80,8 @@ async def test_a_supervisor_that_starts_ends_the_runs_of_another_cluster_before_
 
 
 async def test_a_supervisor_that_runs_ends_them_too(host: JobHost) -> None:
-    """A daemon that is not restarted would join the new cluster with the old one's workers."""
+    """If this failed, a daemon that is not restarted would join the new cluster with workers of the
+    old one."""
     await with_a_worker(host)
     wipe(host)
     await eventually(lambda: "no longer registered" in host.log or "waiting for a cluster" in host.log, 20.0)
@@ -94,7 +96,7 @@ async def test_a_supervisor_that_runs_ends_them_too(host: JobHost) -> None:
 
 
 async def test_the_same_cluster_keeps_its_workers(new_host: NewHost) -> None:
-    """A restart of a supervisor would end what runs."""
+    """If this failed, a restart of a supervisor would end what runs."""
     host = await new_host(session_secs=20.0)
     await with_a_worker(host)
     await host.end(signal.SIGKILL)

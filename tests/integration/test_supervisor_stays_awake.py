@@ -1,5 +1,5 @@
-"""A supervisor's event loop goes on whatever it is asked: a real process that logs each callback
-that takes 50 ms."""
+"""A supervisor's event loop keeps running under load: a real process that logs each callback that
+takes 50 ms."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def slow_callbacks(log: str) -> list[str]:
 
 @pytest.mark.case("G10")
 async def test_many_read_a_bundle_of_many_files(host: JobHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If this fails, a few hundred readers end a supervisor through its own watchdog, and its
-    workers with it."""
+    """If this fails, a few hundred readers make a supervisor's watchdog end it, and its workers
+    with it."""
     await host.end(signal.SIGTERM)
     source = await asyncio.to_thread(make_tree, tmp_path / "many")
     await asyncio.to_thread(publish_bundle, host.data, source, BundleId("many"))

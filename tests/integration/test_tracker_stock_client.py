@@ -30,7 +30,7 @@ SECRET = "cluster secret"
 
 
 class Announcer:
-    """A master's `/announce/{key}` and nothing else of a master."""
+    """A master that serves only `/announce/{key}`."""
 
     def __init__(self, metafile: Metafile) -> None:
         self.directory = SwarmDirectory()
@@ -85,7 +85,7 @@ def bundle(tmp_path: Path) -> Path:
 
 
 def test_stock_clients_find_each_other_and_download(bundle: Path, tmp_path: Path) -> None:
-    """A v2 client that is given the metafile could not take part."""
+    """If this failed, a v2 client with the metafile could not take part."""
     metafile = make_metafile(bundle)
     target = tmp_path / "target"
     target.mkdir()
@@ -114,7 +114,7 @@ def test_stock_clients_find_each_other_and_download(bundle: Path, tmp_path: Path
 
 
 def test_a_stock_client_downloads_from_our_peer(bundle: Path, tmp_path: Path) -> None:
-    """Stock clients would see only each other, and not our masters."""
+    """If this failed, stock clients would see only each other, and not our masters."""
     metafile = make_metafile(bundle)
     target = tmp_path / "target"
     target.mkdir()
@@ -142,7 +142,8 @@ def test_a_stock_client_downloads_from_our_peer(bundle: Path, tmp_path: Path) ->
 
 
 def test_a_wrong_key_is_told_to_the_client(bundle: Path, tmp_path: Path) -> None:
-    """A user with an old metafile would see a download that never starts, and no reason."""
+    """If this failed, a user with an old metafile would see a download that never starts, without a
+    reason."""
     metafile = make_metafile(bundle)
 
     async def play() -> list[str]:

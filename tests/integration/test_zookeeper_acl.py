@@ -36,7 +36,8 @@ def write_auth(path: Path, line: str) -> str:
 async def test_others_are_refused(
     zookeeper: EmbeddedZooKeeper, chroot: str, connect: Connect, auth_file: str, tmp_path: Path
 ) -> None:
-    """If this fails, whoever reaches ZooKeeper can run code on every host through /assignments."""
+    """If this fails, every user who reaches ZooKeeper can run code on every host through
+    /assignments."""
     owner = await connect(auth_file=auth_file)
     await owner.ensure("/assignments")
     await owner.commit([Create("/assignments/s1", b"x")])
@@ -78,7 +79,7 @@ async def test_the_doctor_asks_as_a_stranger(
 
 
 def _raw_attempts(address: str, chroot: str) -> list[str]:
-    """What ZooKeeper says to somebody who knows our paths and not our password."""
+    """Returns ZooKeeper's answers to a client that knows our paths but not our password."""
     stranger = KazooClient(hosts=address)
     stranger.start(10)
     attempts: list[Callable[[], object]] = [
@@ -99,10 +100,10 @@ def _raw_attempts(address: str, chroot: str) -> list[str]:
 
 
 async def test_an_open_znode_is_named_and_mended(connect: Connect, auth_file: str) -> None:
-    """If this fails, a tree that somebody opened, or that was made without authentication, goes
+    """If this fails, a tree that was opened, or was created without authentication, goes
     unnoticed."""
     open_client = await connect()
-    before = 1 + len(await open_client.children("/") or ())  # with the root itself
+    before = 1 + len(await open_client.children("/") or ())  # counting the root
     for path in ("/a", "/a/1", "/b"):
         await open_client.create(path)
     owner = await connect(auth_file=auth_file)
@@ -119,7 +120,7 @@ async def test_an_open_znode_is_named_and_mended(connect: Connect, auth_file: st
 
 
 async def test_the_first_open_path_is_named(connect: Connect, auth_file: str) -> None:
-    """If this fails, the operator is not told where to look."""
+    """If this fails, the operator is not told which znode is open."""
     owner = await connect(auth_file=auth_file)
     for n in range(200):
         await owner.create(f"/n{n:03}")
@@ -183,7 +184,7 @@ def sasl_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[st
 
 
 async def test_sasl_closes_the_tree_to_others(sasl_address: str, connect: Connect, tmp_path: Path) -> None:
-    """If this fails, a cluster that is told to use SASL is open, or nobody can get in."""
+    """If this fails, a cluster that is told to use SASL is open, or no daemon can connect."""
     owner = await connect(servers=[sasl_address], sasl=True, auth_file=write_auth(tmp_path / "own", "td:s3cret"))
     await owner.ensure("/assignments")
     await owner.commit([Create("/assignments/s1", b"x")])
@@ -200,7 +201,7 @@ async def test_sasl_closes_the_tree_to_others(sasl_address: str, connect: Connec
 
 
 def test_sasl_without_its_library_or_file_is_refused(auth_file: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If this fails, the cause shows only as a connection that never comes."""
+    """If this fails, the only sign of the cause is a connection that never comes."""
     monkeypatch.setattr("torrentdist.cluster.session.zookeeper_session.SASL_AVAILABLE", False)
     codes = []
     for config in (ZooKeeperConfig(sasl=True), ZooKeeperConfig(sasl=True, auth_file=auth_file)):

@@ -28,14 +28,14 @@ pytestmark = pytest.mark.anyio
 
 
 async def own(zk: ZooKeeper) -> list[str]:
-    """What the test has made, beyond what every cluster has from the beginning."""
+    """Returns what the test has made, without what every cluster has from the beginning."""
     given = {paths.name(path) for path in (*paths.PARENTS, paths.JOBS, paths.CLUSTER)}
     return sorted(set(await zk.children("/") or ()) - given)
 
 
 async def test_writes_can_be_read(connect: Connect) -> None:
-    """If this fails, nothing else can work: what is written is not what is read, or paths leak the
-    chroot."""
+    """If this fails, a read does not return what was written, or paths show the chroot, and nothing
+    else can work."""
     zk = await connect()
     path = await zk.create("/a", b"1")
     stat = await zk.set("/a", b"2", 0)
@@ -80,8 +80,8 @@ async def test_sequential_names_follow_the_prefix(connect: Connect) -> None:
 
 @pytest.mark.case("D6")
 async def test_a_refused_transaction_raises_and_names_the_operation(connect: Connect) -> None:
-    """If this fails, a transaction that did nothing is taken for done: kazoo returns errors instead
-    of raising."""
+    """If this fails, a transaction that did nothing counts as done, because kazoo returns errors
+    instead of raising them."""
     zk = await connect()
     await zk.create("/a")
     ops: list[Op] = [Check("/a", 0), Create("/b"), Set("/a", b"x", 5), Create("/c")]
@@ -146,7 +146,7 @@ async def test_watches_fire_once_for_what_they_watch(connect: Connect) -> None:
 
 
 async def test_a_change_is_seen_before_the_answer_that_follows_it(connect: Connect) -> None:
-    """If this fails, sync() proves nothing: an answer may overtake the watch of an earlier
+    """If this fails, sync() proves nothing: an answer may overtake the event of an earlier
     change."""
     zk, other = await connect(), await connect()
     await zk.create("/a")
@@ -163,7 +163,8 @@ async def test_a_change_is_seen_before_the_answer_that_follows_it(connect: Conne
 
 
 async def test_a_watch_fires_when_the_connection_is_lost(connect: Connect, proxy: TcpProxy) -> None:
-    """If this fails, whoever waits for a znode's end waits for ever after a reconnect."""
+    """If this fails, a client that waits for the end of a znode waits for ever after a
+    reconnect."""
     zk = await connect(servers=[proxy.address])
     await zk.create("/a")
     fired: list[str] = []

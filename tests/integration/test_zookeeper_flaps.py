@@ -1,4 +1,4 @@
-"""Hundreds of lost connections in a row: nothing piles up, here or on the server."""
+"""Hundreds of lost connections in a row: nothing accumulates, neither here nor on the server."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def watches(zookeeper: EmbeddedZooKeeper) -> int:
 
 @pytest.mark.case("D14")
 async def test_flaps_leave_no_watch_thread_or_task(own_zookeeper: EmbeddedZooKeeper, connect: Connect) -> None:
-    """If this fails, a bad network fills a master or its ZooKeeper, until one of them falls
-    over."""
+    """If this fails, a bad network fills the memory of a master or of its ZooKeeper until one of
+    them fails."""
     proxy = TcpProxy(own_zookeeper.servers[0])
     await proxy.start()
     zk = await connect(servers=[proxy.address], session_timeout_secs=10.0)
@@ -56,7 +56,7 @@ async def test_flaps_leave_no_watch_thread_or_task(own_zookeeper: EmbeddedZooKee
     after = (threading.active_count(), len(asyncio.all_tasks()), watches(own_zookeeper))
 
     assert all(late <= early for late, early in zip(after, before, strict=True)), (before, after)
-    await eventually(elector.is_leader)  # no write may have got through for longer than a lease lasts
+    await eventually(elector.is_leader)  # it may be that no write got through for longer than a lease
     assert zk.generation == 1
     await elector.leave_queue()
     await mirror.close()
@@ -78,8 +78,8 @@ async def settled(mirror: Mirror, registration: Registration) -> None:
 
 
 async def test_requests_are_numbered_on_over_connections(connect: Connect, proxy: TcpProxy) -> None:
-    """If this fails, a commit of the connection before can be taken for the answer to a new request
-    of that number."""
+    """If this fails, a late commit of the previous connection can be taken for the answer to a new
+    request with that number."""
     zk = await connect(servers=[proxy.address])
     await zk.create("/a")
     numbers = []
@@ -95,8 +95,8 @@ async def test_requests_are_numbered_on_over_connections(connect: Connect, proxy
 
 
 async def test_an_answer_to_another_request_is_no_answer(connect: Connect, proxy: TcpProxy) -> None:
-    """If this fails, kazoo's thread dies of it and the session with it, or the outcome seems
-    known."""
+    """If this fails, kazoo's thread dies of it and takes the session along, or the outcome wrongly
+    counts as known."""
     zk = await connect(servers=[proxy.address])
     await zk.create("/a")
     assert zk._driver is not None

@@ -58,8 +58,8 @@ async def test_a_supervisor_registers_and_goes(connect: Connect) -> None:
 async def test_those_that_had_news_together_do_not_look_together_ever_after(
     connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If this fails, an outage's end makes all hosts of a fleet ask ZooKeeper in the same moment
-    every ten seconds: of 48 on full processors, every link stood half empty then."""
+    """If this fails, all hosts ask ZooKeeper in the same moment every ten seconds after an outage.
+    With 48 hosts on full processors every link stood half empty then."""
     zk = await connect()
     ids = [SupervisorId(f"s{number}") for number in range(24)]
     hosts = [
@@ -89,12 +89,12 @@ async def test_those_that_had_news_together_do_not_look_together_ever_after(
     for host in hosts:
         await host.close()
 
-    assert again[-1] - again[0] > 0.3  # of the second between 0.75 and 1.25 times two
+    assert again[-1] - again[0] > 0.3  # out of the second between 0.75 and 1.25 times two
 
 
 async def test_nor_do_they_look_at_the_masters_together(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If this fails, it is as above: each of them reads more then than whether it is registered
-    itself."""
+    """If this fails, all hosts read the masters in the same moment, which costs more than a look at
+    their own registration."""
     zk = await connect()
     master = Registration(zk, master_record("m1", "st"))
     await master.start()
@@ -119,7 +119,7 @@ async def test_nor_do_they_look_at_the_masters_together(connect: Connect, monkey
         await each.close()
     await master.close()
 
-    assert again[-1] - again[0] > 0.3  # of the second between 0.75 and 1.25 times two
+    assert again[-1] - again[0] > 0.3  # out of the second between 0.75 and 1.25 times two
 
 
 @pytest.mark.case("D13")
@@ -143,7 +143,8 @@ async def test_a_second_daemon_with_the_id_is_refused(connect: Connect) -> None:
 
 @pytest.mark.case("A27")
 async def test_a_daemon_back_at_once_with_a_new_disk_waits_for_its_old_record_to_go(connect: Connect) -> None:
-    """If this fails, a host whose disk is replaced quickly refuses to start, as its own double."""
+    """If this fails, a host whose disk is replaced quickly refuses to start, because it takes
+    itself for a second daemon."""
     killed, zk = await connect(), await connect()
     before = Registration(killed, master_record("m", "old disk"))
     await before.start()
@@ -160,7 +161,7 @@ async def test_a_daemon_back_at_once_with_a_new_disk_waits_for_its_old_record_to
 
 @pytest.mark.case("A30")
 async def test_a_daemon_restarted_at_once_replaces_its_own_record(connect: Connect) -> None:
-    """If this fails, a daemon killed with -9 is refused as its own double until its session has
+    """If this fails, a daemon killed with -9 is refused as a second daemon until its session has
     timed out."""
     killed, zk = await connect(), await connect()
     await killed.ensure(paths.MASTERS)
@@ -177,7 +178,7 @@ async def test_a_daemon_restarted_at_once_replaces_its_own_record(connect: Conne
 
 
 async def before_is_killed(registration: Registration) -> None:
-    """The process is gone, its session not yet: nothing is taken away, nobody watches any more."""
+    """Ends the process, but not its session: nothing is deleted, and nothing watches any more."""
     assert registration._task is not None
     registration._task.cancel()
 
@@ -202,7 +203,7 @@ async def test_it_registers_again_in_a_new_session(connect: Connect) -> None:
 
 
 async def test_it_registers_again_when_its_record_is_deleted(connect: Connect) -> None:
-    """If this fails, an administrator's slip makes a daemon invisible until its restart."""
+    """If this fails, an administrator's mistake makes a daemon invisible until its restart."""
     zk, other = await connect(), await connect()
     registration = Registration(zk, master_record("m", "one"))
     await registration.start()
@@ -216,7 +217,7 @@ async def test_it_registers_again_when_its_record_is_deleted(connect: Connect) -
 
 @pytest.mark.case("D18")
 async def test_it_registers_again_when_the_tree_was_removed(connect: Connect) -> None:
-    """If this fails, daemons don't come back after somebody removed the chroot under them."""
+    """If this fails, daemons do not come back after the chroot was deleted."""
     zk, other = await connect(), await connect()
     registration = Registration(zk, master_record("m", "one"))
     await registration.start()
@@ -228,7 +229,7 @@ async def test_it_registers_again_when_the_tree_was_removed(connect: Connect) ->
 
 
 async def test_a_flapping_connection_leaves_one_watch(connect: Connect, proxy: TcpProxy) -> None:
-    """If this fails, every reconnect adds a watch (D14)."""
+    """D14: if this fails, every reconnect adds a watch."""
     zk, other = await connect(servers=[proxy.address]), await connect()
     registration = Registration(zk, master_record("m", "one"))
     await registration.start()
@@ -246,8 +247,8 @@ async def test_a_flapping_connection_leaves_one_watch(connect: Connect, proxy: T
 
 
 async def test_an_outage_while_it_registers_is_waited_for(connect: Connect, proxy: TcpProxy) -> None:
-    """If this fails, a daemon that starts while ZooKeeper hiccups ends, and takes what it keeps and
-    runs with it."""
+    """If this fails, a daemon that starts while ZooKeeper is slow ends, and takes its bundles and
+    workers along."""
     zk, other = await connect(servers=[proxy.address], operation_timeout_secs=0.5), await connect()
     proxy.hold_answers()
     registration = Registration(zk, master_record("m1", "st"))

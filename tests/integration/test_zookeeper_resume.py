@@ -1,4 +1,4 @@
-"""A session that one process leaves and the next one takes up, against a real ZooKeeper."""
+"""A session that one process leaves and the next one takes over, against a real ZooKeeper."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ async def test_a_session_is_taken_up_with_what_is_ephemeral(
 
 
 async def test_a_session_that_is_over_is_replaced(zookeeper: EmbeddedZooKeeper, chroot: str, connect: Connect) -> None:
-    """If this fails, a supervisor that was away for long never connects again, or believes in
-    barriers it has lost."""
+    """If this fails, a supervisor that was away for long never connects again, or relies on
+    barriers that it has lost."""
     before = await connect()
     session = before.session
     await expire(before)
@@ -84,7 +84,7 @@ async def test_an_abandoned_session_ends_by_itself(connect: Connect) -> None:
 async def test_a_record_taken_up_says_where_its_new_process_is(
     zookeeper: EmbeddedZooKeeper, chroot: str, connect: Connect
 ) -> None:
-    """If this fails, a restarted supervisor is looked for at the port of its former life."""
+    """If this fails, other hosts look for a restarted supervisor at its old port."""
     other, before = await connect(), await connect()
     await before.ensure(paths.SUPERVISORS)
     first = Registration(before, record("old"))

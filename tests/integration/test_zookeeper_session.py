@@ -1,4 +1,4 @@
-"""What the ZooKeeper facade does when connections, sessions, servers and whole ensembles go."""
+"""What the ZooKeeper facade does when connections, sessions, servers and whole ensembles fail."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ async def code_of(attempt: asyncio.Future[object] | asyncio.Task[object]) -> str
 async def test_no_call_outlives_its_deadline_while_the_server_is_frozen(
     own_zookeeper: EmbeddedZooKeeper, connect: Connect
 ) -> None:
-    """If this fails, a leader hangs in a call, as kazoo's synchronous ones do: 11 s in a session
-    of 4 s. Or who asks often never notices that its server is frozen, and never goes to another
+    """If this fails, a leader hangs in a call, as kazoo's synchronous calls do: 11 s in a session
+    of 4 s. Or a busy client never notices that its server is frozen, and never connects to another
     one."""
     zk = await connect(servers=own_zookeeper.addresses, operation_timeout_secs=0.5, session_timeout_secs=3.0)
     await zk.create("/a")
@@ -42,7 +42,7 @@ async def test_no_call_outlives_its_deadline_while_the_server_is_frozen(
     codes: list[list[str]] = []
     took: list[float] = []
     states = [zk.state]
-    while states[-1] is SessionState.CONNECTED and len(codes) < 20:  # at first, then suspended
+    while states[-1] is SessionState.CONNECTED and len(codes) < 20:  # connected at first, then suspended
         begun = time.monotonic()
         states.append(zk.state)
         codes.append([await code_of(asyncio.ensure_future(call)) for call in (zk.get("/a"), zk.set("/a", b""))])
@@ -61,8 +61,8 @@ async def test_no_call_outlives_its_deadline_while_the_server_is_frozen(
 async def test_who_asks_often_leaves_a_silent_server_for_another_in_the_same_session(
     zookeeper: EmbeddedZooKeeper, connect: Connect
 ) -> None:
-    """The server still has all that is asked, and answers nothing: kazoo would ask it until the
-    session is over."""
+    """If this failed, a busy client would stay with a server that receives everything and answers
+    nothing until its session is over, as kazoo does."""
     doors = [TcpProxy(zookeeper.servers[0]), TcpProxy(zookeeper.servers[0])]
     for door in doors:
         await door.start()
@@ -86,8 +86,8 @@ async def test_who_asks_often_leaves_a_silent_server_for_another_in_the_same_ses
 
 
 async def test_a_handshake_that_nobody_answers_is_soon_given_up(connect: Connect, proxy: TcpProxy) -> None:
-    """As by a server that is just starting. If this fails, it costs the whole time in which a host
-    must take its barriers again after an outage, and its workers end."""
+    """If this fails, a server that is just starting costs the time in which a host must take its
+    barriers again after an outage, and its workers end."""
     zk = await connect(servers=[proxy.address], session_timeout_secs=6.0)
     session = zk.session_id
     proxy.hold_answers()
@@ -122,7 +122,7 @@ async def test_it_waits_for_a_zookeeper_that_starts_later(
 
 @pytest.mark.case("D3")
 async def test_an_expired_session_is_told_and_followed_by_another(connect: Connect) -> None:
-    """If this fails, ephemeral znodes and leases of a session that is over are believed in."""
+    """If this fails, a client relies on ephemeral znodes and leases of a session that is over."""
     zk = await connect()
     await zk.create("/mine", ephemeral=True)
     seen: list[SessionState] = []
@@ -141,7 +141,7 @@ async def test_an_expired_session_is_told_and_followed_by_another(connect: Conne
 async def test_a_write_is_not_carried_into_another_session(
     zookeeper: EmbeddedZooKeeper, connect: Connect, proxy: TcpProxy
 ) -> None:
-    """If this fails, what a deposed leader wanted is done in its next session, as kazoo's retry
+    """If this fails, a deposed leader's write is carried out in its next session, as kazoo's retry
     does."""
     zk = await connect(servers=[proxy.address], operation_timeout_secs=5.0)
     proxy.cut()
@@ -168,8 +168,7 @@ async def test_a_write_whose_answer_is_lost_is_said_to_be_unknown(connect: Conne
 
 
 async def test_reads_outlive_a_lost_connection(connect: Connect, proxy: TcpProxy) -> None:
-    """If this fails, every reconnect shows as an error to somebody, though there was time to ask
-    again."""
+    """If this fails, every reconnect becomes an error, although there was time to ask again."""
     zk = await connect(servers=[proxy.address], operation_timeout_secs=5.0)
     await zk.create("/a", b"1")
     proxy.swallow_answer_to(b"/a")
@@ -184,7 +183,7 @@ async def test_reads_outlive_a_lost_connection(connect: Connect, proxy: TcpProxy
 
 
 async def test_the_lease_counts_from_the_sending_of_acknowledged_writes(connect: Connect, proxy: TcpProxy) -> None:
-    """If this fails, a leader trusts reads, answers that came late, or writes that may never have
+    """If this fails, a leader relies on reads, on late answers, or on writes that may never have
     arrived."""
     zk = await connect(servers=[proxy.address], **SHORT)
     before = time.monotonic()
@@ -202,8 +201,8 @@ async def test_the_lease_counts_from_the_sending_of_acknowledged_writes(connect:
 
 
 async def test_the_granted_timeout_is_known(connect: Connect, tmp_path: Path) -> None:
-    """If this fails, leases are computed with what was asked for instead of what was granted (kazoo
-    drops it)."""
+    """If this fails, leases are computed from the requested timeout instead of the granted one,
+    which kazoo drops."""
     server = EmbeddedZooKeeper(tmp_path / "zookeeper", config=("minSessionTimeout=8000", "maxSessionTimeout=9000"))
     server.start()
     try:
@@ -218,8 +217,8 @@ async def test_the_granted_timeout_is_known(connect: Connect, tmp_path: Path) ->
 
 @pytest.mark.case("D18")
 async def test_an_ensemble_that_was_wiped_is_joined_again(own_zookeeper: EmbeddedZooKeeper, connect: Connect) -> None:
-    """If this fails, daemons have to be restarted after ZooKeeper was wiped: its servers refuse who
-    has seen more."""
+    """If this fails, daemons must be restarted after ZooKeeper was wiped, because its servers
+    refuse a client that has seen more."""
     zk = await connect(servers=own_zookeeper.addresses, session_timeout_secs=1.0)
     for n in range(20):
         await zk.create(f"/a{n}")
@@ -251,7 +250,7 @@ async def test_a_server_that_was_restarted_keeps_the_session(
 
 
 async def test_closing_ends_the_session_and_what_waits_for_it(connect: Connect) -> None:
-    """If this fails, a stopped daemon is still seen for a whole session, or hangs in a call."""
+    """If this fails, a stopped daemon stays visible for a whole session, or hangs in a call."""
     zk, other = await connect(), await connect()
     await zk.create("/mine", ephemeral=True)
     await zk.close()
@@ -273,8 +272,8 @@ async def test_closing_is_bounded_when_nobody_listens(chroot: str) -> None:
 
 @pytest.mark.case("D4")
 async def test_a_callback_may_call_zookeeper(connect: Connect, proxy: TcpProxy) -> None:
-    """If this fails, a listener that asks ZooKeeper something deadlocks the client, as with kazoo
-    itself."""
+    """If this fails, a listener that asks ZooKeeper something deadlocks the client, as with
+    kazoo."""
     zk = await connect(servers=[proxy.address], operation_timeout_secs=5.0)
     asked: list[asyncio.Future[list[str] | None]] = []
     zk.on_state.append(lambda state: asked.append(asyncio.ensure_future(zk.children("/"))))
@@ -288,7 +287,7 @@ async def test_a_callback_may_call_zookeeper(connect: Connect, proxy: TcpProxy) 
 
 @pytest.mark.parametrize("chroot_given", ["", "/", "torrentdist", "/a//b", "/a/../b", "/a b", "/a/"])
 def test_a_bad_chroot_is_refused(chroot_given: str) -> None:
-    """If this fails, daemons write where others live, or nowhere."""
+    """If this fails, daemons write into another application's tree, or nowhere."""
     with pytest.raises(TorrentdistError) as caught:
         ZooKeeper(ZooKeeperConfig(chroot=chroot_given))
 

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.anyio
 
 @dataclass(frozen=True)
 class Authority:
-    """A certificate authority, and one certificate of it for 127.0.0.1 with its key."""
+    """A certificate authority, and a certificate of it for 127.0.0.1 with its key."""
 
     ca: Path
     cert: Path
@@ -77,7 +77,7 @@ def ours(tmp_path: Path) -> Authority:
 
 @pytest.fixture
 def tls_address(tmp_path: Path, ours: Authority) -> Iterator[str]:
-    """A server that wants client certificates of our authority."""
+    """A server that requires client certificates of our authority."""
     port = free_ports(1)[0]
     config = [
         "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory",
@@ -105,7 +105,7 @@ def config(address: str, chroot: str, ca: Path, client: Authority) -> ZooKeeperC
 async def test_only_the_authority_that_is_named_is_trusted_on_either_side(
     tmp_path: Path, tls_address: str, ours: Authority, chroot: str
 ) -> None:
-    """If this fails, TLS is off, or it accepts anybody's certificate."""
+    """If this fails, TLS is off, or it accepts every certificate."""
     theirs = authority(tmp_path / "theirs", "their authority")
     zk = ZooKeeper(config(tls_address, chroot, ours.ca, ours))
     await zk.start(10.0)
