@@ -16,6 +16,7 @@ from cluster_fixtures import Cluster, make_source, running_cluster, until
 from kazoo.client import KazooClient
 
 from torrentdist.client.masters.master_client import MasterClient
+from torrentdist.http.api_calls import Request
 from torrentdist.model.configuration.config import ClientConfig
 
 
@@ -50,7 +51,7 @@ def retry(cluster: Cluster, method: str, path: str, request_id: str, body: bytes
         config = ClientConfig(masters=cluster.dev.masters(), deadline_secs=30.0)
         async with MasterClient(config) as client:
             headers = {"X-Request-Id": request_id}
-            return await client.mutate(method, path, dict[str, Any], headers=headers, content=body)
+            return await client.mutate(Request(method, path, headers=headers, content=body), dict[str, Any])
 
     return asyncio.run(once())
 

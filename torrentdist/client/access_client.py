@@ -10,6 +10,7 @@ from collections.abc import Callable
 import msgspec
 
 from torrentdist.client.masters.master_client import MasterClient
+from torrentdist.http.api_calls import Request
 from torrentdist.model import ids
 from torrentdist.model.access.token_messages import NewTokenView, TokenBody, TokenView, WhoamiView
 from torrentdist.security.tokens import hash_of, new_secret, token_text
@@ -27,7 +28,7 @@ async def create_token(
     """Creates a token. Nobody can show its text again."""
     text = secret()
     body = TokenBody(name=ids.token_name(name), role=role, bundles=bundles, ttl_secs=ttl_secs, hash=hash_of(text))
-    view = await client.mutate("POST", "/v1/tokens", TokenView, content=msgspec.json.encode(body))
+    view = await client.mutate(Request("POST", "/v1/tokens", content=msgspec.json.encode(body)), TokenView)
     return NewTokenView(
         name=view.name,
         role=view.role,
@@ -42,7 +43,7 @@ async def list_tokens(client: MasterClient) -> list[TokenView]:
 
 
 async def revoke_token(client: MasterClient, name: str) -> TokenView:
-    return await client.mutate("DELETE", f"/v1/tokens/{ids.token_name(name)}", TokenView)
+    return await client.mutate(Request("DELETE", f"/v1/tokens/{ids.token_name(name)}"), TokenView)
 
 
 async def whoami(client: MasterClient) -> WhoamiView:

@@ -1,4 +1,4 @@
-"""Submits jobs, shows them and changes them, for commands.
+"""Submits, reads and changes jobs, for commands.
 
 Always: job.toml is checked before anything is uploaded, and an error names its place in the file.
 """
@@ -15,6 +15,7 @@ from torrentdist.client.bundles.transfer_progress import UploadProgress
 from torrentdist.client.bundles.upload import upload
 from torrentdist.client.masters.list_pages import all_pages
 from torrentdist.client.masters.master_client import MasterClient
+from torrentdist.http.api_calls import Request
 from torrentdist.model.configuration.config import SwarmConfig
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import SupervisorId
@@ -42,37 +43,47 @@ def read_job(directory: Path) -> JobSpec:
 
 
 def job_in(what: str) -> JobSpec | None:
-    """Returns the checked job of a directory. None: `what` is a bundle's id, which has no slash."""
+    """Returns the checked job of a directory, or None if `what` is a bundle's id, which has no
+    slash."""
     return read_job(Path(what)) if "/" in what or Path(what).is_dir() else None
+
+
+class JobChoices(msgspec.Struct, frozen=True, kw_only=True):
+    """What the submitter chooses. It overrides job.toml; None keeps the value there."""
+
+    name: str | None = None
+    workers: int | None = None
+    conf: Mapping[str, str] = {}
+    """Keys of job.toml, such as `restart.policy`."""
+    activate: bool = True
 
 
 async def submit(
     client: MasterClient,
     what: str,
+    choices: JobChoices | None = None,
     *,
-    name: str | None = None,
-    workers: int | None = None,
-    conf: Mapping[str, str] | None = None,
-    activate: bool = True,
     swarm: SwarmConfig | None = None,
     timeout: float = 3600.0,
     progress: Callable[[UploadProgress], None] = lambda _: None,
 ) -> JobView:
-    """Submits a bundle that is in the cluster, or a directory, which is uploaded under an id made
-    from its content.
+    """Submits a bundle of the cluster, or a directory, which is uploaded under an id derived from
+    its content.
     """
-    bundle = what
+    choices = choices or JobChoices()
+    bundle, name, workers, conf = what, choices.name, choices.workers, dict(choices.conf)
     spec = job_in(what)
     if spec is not None:
-        await _expect_room_for(client, with_overrides(spec, name, workers, conf or {}))
+        await _expect_room_for(client, with_overrides(spec, name, workers, conf))
         view = await upload(client, Path(what), None, timeout=timeout, progress=progress, swarm=swarm)
         bundle = view.id
-    body = SubmitBody(bundle=bundle, name=name, workers=workers, conf=dict(conf or {}), activate=activate)
-    return await client.mutate("POST", "/v1/jobs", JobView, content=msgspec.json.encode(body), timeout=SUBMIT_SECS)
+    body = SubmitBody(bundle=bundle, name=name, workers=workers, conf=conf, activate=choices.activate)
+    request = Request("POST", "/v1/jobs", content=msgspec.json.encode(body), timeout=SUBMIT_SECS)
+    return await client.mutate(request, JobView)
 
 
 async def _expect_room_for(client: MasterClient, spec: JobSpec) -> None:
-    """Refuses before the upload what the leader would refuse after it."""
+    """Raises, before the upload, the errors that the leader would raise after it."""
     for other in await client.ask_patiently("GET", "/v1/jobs", list[JobView], params={"any": "true"}):
         if other.name == spec.name and other.status not in ENDED:
             raise TorrentdistError("job_exists", id=spec.name)
@@ -94,26 +105,26 @@ async def job(client: MasterClient, name: str) -> JobView:
 
 
 async def activate(client: MasterClient, name: str) -> JobView:
-    return await client.mutate("POST", f"/v1/jobs/{name}/activate", JobView)
+    return await client.mutate(Request("POST", f"/v1/jobs/{name}/activate"), JobView)
 
 
 async def deactivate(client: MasterClient, name: str) -> JobView:
-    return await client.mutate("POST", f"/v1/jobs/{name}/deactivate", JobView)
+    return await client.mutate(Request("POST", f"/v1/jobs/{name}/deactivate"), JobView)
 
 
 async def rebalance(client: MasterClient, name: str, *, wait: float, workers: int | None) -> JobView:
     params = {"wait": f"{wait:g}"} | ({} if workers is None else {"workers": str(workers)})
-    return await client.mutate("POST", f"/v1/jobs/{name}/rebalance", JobView, params=params)
+    return await client.mutate(Request("POST", f"/v1/jobs/{name}/rebalance", params=params), JobView)
 
 
 async def kill(client: MasterClient, name: str, *, wait: float | None) -> JobView:
     params = {} if wait is None else {"wait": f"{wait:g}"}
-    return await client.mutate("DELETE", f"/v1/jobs/{name}", JobView, params=params)
+    return await client.mutate(Request("DELETE", f"/v1/jobs/{name}", params=params), JobView)
 
 
 async def drain(client: MasterClient, supervisor: SupervisorId) -> None:
-    await client.mutate("PUT", f"/v1/supervisors/{supervisor}/drain", dict[str, object])
+    await client.mutate(Request("PUT", f"/v1/supervisors/{supervisor}/drain"), dict[str, object])
 
 
 async def undrain(client: MasterClient, supervisor: SupervisorId) -> None:
-    await client.mutate("DELETE", f"/v1/supervisors/{supervisor}/drain", dict[str, object])
+    await client.mutate(Request("DELETE", f"/v1/supervisors/{supervisor}/drain"), dict[str, object])

@@ -11,9 +11,8 @@ from torrentdist.client.masters.master_client import MasterClient
 from torrentdist.model.ids import BundleId, bundle_id
 from torrentdist.model.wire.bundle_messages import BundleView
 from torrentdist_cli.frame.command import Command, Group, Lazy
-from torrentdist_cli.frame.interruption import run
 from torrentdist_cli.frame.invocation import Session
-from torrentdist_cli.frame.reads import masters
+from torrentdist_cli.frame.reads import ask_masters
 from torrentdist_cli.frame.rendering import facts, grid, show, show_all
 from torrentdist_cli.frame.units import duration, size
 
@@ -40,12 +39,7 @@ def ls(session: Session) -> None:
 
     With -q: their ids.
     """
-
-    async def fetch() -> list[BundleView]:
-        async with masters(session.config().client) as client:
-            return await client.bundles()
-
-    views = run(fetch())
+    views = ask_masters(session, MasterClient.bundles)
     show_all(session, views, value=lambda view: view.id, table=lambda: _list_table(views))
 
 
@@ -57,7 +51,8 @@ def show_bundle(session: Session, id: str) -> None:
 
     With -q: its digest.
     """
-    view = _ask(session, id, MasterClient.bundle)
+    name = bundle_id(id)
+    view = ask_masters(session, lambda client: client.bundle(name))
     show(session, view, value=view.digest, table=lambda: _one_table(view))
 
 
@@ -97,18 +92,9 @@ def unpin(session: Session, id: str) -> None:
 Call = Callable[[MasterClient, BundleId], Awaitable[BundleView]]
 
 
-def _ask(session: Session, id: str, call: Call) -> BundleView:
-    name = bundle_id(id)
-
-    async def ask() -> BundleView:
-        async with masters(session.config().client) as client:
-            return await call(client, name)
-
-    return run(ask())
-
-
 def _change(session: Session, id: str, call: Call, done: str) -> None:
-    view = _ask(session, id, call)
+    name = bundle_id(id)
+    view = ask_masters(session, lambda client: call(client, name))
     show(session, view, value=view.id, table=lambda: f"{view.id} {done}")
 
 

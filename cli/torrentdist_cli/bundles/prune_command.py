@@ -13,7 +13,7 @@ from torrentdist.model.wording import counted
 from torrentdist_cli.frame.command import Command
 from torrentdist_cli.frame.interruption import run
 from torrentdist_cli.frame.invocation import Session
-from torrentdist_cli.frame.reads import masters
+from torrentdist_cli.frame.reads import ask_masters
 from torrentdist_cli.frame.rendering import show
 from torrentdist_cli.frame.units import DURATION, size
 
@@ -63,12 +63,9 @@ def _stays(view: PruneView) -> list[str]:
 
 
 def _prune_cluster(session: Session, older_than: float, dry_run: bool) -> None:
-    async def work() -> UnusedView:
-        params = {"older_than": f"{older_than:g}", "dry_run": "true" if dry_run else "false"}
-        async with masters(session.config().client) as client:
-            return await client.mutate("POST", "/v1/prune", UnusedView, params=params, timeout=_SECS)
-
-    view = run(work())
+    params = {"older_than": f"{older_than:g}", "dry_run": "true" if dry_run else "false"}
+    request = Request("POST", "/v1/prune", params=params, timeout=_SECS)
+    view = ask_masters(session, lambda client: client.mutate(request, UnusedView))
     verb = "would remove" if dry_run else "removed"
     sentence = f"{verb} {counted(len(view.removed), 'bundle')}, {size(view.bytes)}; kept: {view.kept}"
     show(session, view, value=str(view.bytes), table=lambda: "\n".join([sentence, *view.removed]))

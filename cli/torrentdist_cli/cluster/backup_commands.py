@@ -17,7 +17,7 @@ from torrentdist.model.wording import counted
 from torrentdist_cli.frame.command import Command
 from torrentdist_cli.frame.interruption import run
 from torrentdist_cli.frame.invocation import Session
-from torrentdist_cli.frame.reads import masters
+from torrentdist_cli.frame.reads import ask_masters
 from torrentdist_cli.frame.rendering import facts, show
 from torrentdist_cli.frame.units import duration, size
 
@@ -39,12 +39,7 @@ def backup(session: Session, file: Path) -> None:
 
     With -q: the path of FILE.
     """
-
-    async def fetch() -> bytes:
-        async with masters(session.config().client) as client:
-            return await client.backup()
-
-    data = run(fetch())
+    data = ask_masters(session, lambda client: client.backup())
     found = decode_backup(data, "the masters' answer")
     if not file.absolute().parent.is_dir():
         raise TorrentdistError("path_not_found", path=str(file.parent))

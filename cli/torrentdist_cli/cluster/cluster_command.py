@@ -6,9 +6,8 @@ import click
 
 from torrentdist.model.wire.cluster_messages import BundleCounts, ClusterView, SupervisorView
 from torrentdist_cli.frame.command import Command
-from torrentdist_cli.frame.interruption import run
 from torrentdist_cli.frame.invocation import Session
-from torrentdist_cli.frame.reads import masters
+from torrentdist_cli.frame.reads import ask_masters
 from torrentdist_cli.frame.rendering import facts, grid, show
 from torrentdist_cli.frame.units import duration
 
@@ -20,13 +19,8 @@ def cluster(session: Session) -> None:
 
     With -q: the id of the leader.
     """
-    view = run(_cluster(session))
+    view = ask_masters(session, lambda client: client.cluster())
     show(session, view, value=view.leader or "", table=lambda: _table(view))
-
-
-async def _cluster(session: Session) -> ClusterView:
-    async with masters(session.config().client) as client:
-        return await client.cluster()
 
 
 def _table(view: ClusterView) -> str:

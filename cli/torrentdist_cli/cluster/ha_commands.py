@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import TypeVar
 
 import click
@@ -12,9 +12,8 @@ from torrentdist.client.masters.master_client import MasterClient
 from torrentdist.model.ids import master_id
 from torrentdist.model.wire.ha_views import FailoverView, RoleView
 from torrentdist_cli.frame.command import Command, Group, Lazy
-from torrentdist_cli.frame.interruption import run
 from torrentdist_cli.frame.invocation import Session
-from torrentdist_cli.frame.reads import masters
+from torrentdist_cli.frame.reads import ask_masters
 from torrentdist_cli.frame.rendering import facts, grid, show, show_all
 from torrentdist_cli.frame.units import duration
 
@@ -45,7 +44,7 @@ def leader(session: Session) -> None:
 
     With -q: the id of the leader.
     """
-    view = _ask(session, MasterClient.leader)
+    view = ask_masters(session, MasterClient.leader)
     led = duration(max(0.0, time.time() - view.since))
     pairs = [("leader", view.leader), ("epoch", str(view.epoch)), ("leads for", led)]
     if view.stale_secs is not None:
@@ -62,7 +61,7 @@ def roles(session: Session) -> None:
 
     With -q: their ids.
     """
-    views = _ask(session, MasterClient.roles)
+    views = ask_masters(session, MasterClient.roles)
     show_all(session, views, value=lambda view: view.id, table=lambda: _roles_table(views))
 
 
@@ -74,7 +73,7 @@ def failovers(session: Session, count: int) -> None:
 
     With -q: the ids of the leaders.
     """
-    views = _ask(session, lambda client: client.failovers(count))
+    views = ask_masters(session, lambda client: client.failovers(count))
     show_all(session, views, value=lambda view: view.current, table=lambda: _failovers_table(views))
 
 
@@ -87,16 +86,8 @@ def transfer(session: Session, master: str) -> None:
     With -q: the id of the leader.
     """
     target = master_id(master)
-    view = _ask(session, lambda client: client.transfer(target))
+    view = ask_masters(session, lambda client: client.transfer(target))
     show(session, view, value=view.leader, table=lambda: f"{view.leader} leads, after {duration(view.seconds)}")
-
-
-def _ask(session: Session, call: Callable[[MasterClient], Awaitable[T]]) -> T:
-    async def ask() -> T:
-        async with masters(session.config().client) as client:
-            return await call(client)
-
-    return run(ask())
 
 
 def _roles_table(views: Sequence[RoleView]) -> str:

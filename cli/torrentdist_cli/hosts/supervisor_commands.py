@@ -35,17 +35,11 @@ def ls(session: Session) -> None:
 
     With -q: their ids.
     """
-    from torrentdist.model.wire.cluster_messages import ClusterView
     from torrentdist_cli.cluster.cluster_command import supervisors_table
-    from torrentdist_cli.frame.interruption import run
-    from torrentdist_cli.frame.reads import masters
+    from torrentdist_cli.frame.reads import ask_masters
     from torrentdist_cli.frame.rendering import show_all
 
-    async def fetch() -> ClusterView:
-        async with masters(session.config().client) as client:
-            return await client.cluster()
-
-    view = run(fetch())
+    view = ask_masters(session, lambda client: client.cluster())
     show_all(session, view.supervisors, value=lambda row: row.id, table=lambda: supervisors_table(view))
 
 
@@ -79,15 +73,9 @@ def _steer(
     session: Session, text: str, act: Callable[[MasterClient, SupervisorId], Awaitable[None]], sentence: str
 ) -> None:
     from torrentdist.model.ids import supervisor_id
-    from torrentdist_cli.frame.interruption import run
-    from torrentdist_cli.frame.reads import masters
+    from torrentdist_cli.frame.reads import ask_masters
     from torrentdist_cli.frame.rendering import show
 
     name = supervisor_id(text)
-
-    async def work() -> None:
-        async with masters(session.config().client) as client:
-            await act(client, name)
-
-    run(work())
+    ask_masters(session, lambda client: act(client, name))
     show(session, {"id": name}, value=name, table=lambda: f"{name} {sentence}")

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
-
 import click
 
 from torrentdist.client import job_client as client_jobs
@@ -12,15 +9,11 @@ from torrentdist.client.masters.master_client import MasterClient
 from torrentdist.model.ids import job_id
 from torrentdist.model.wire.job_messages import JobView
 from torrentdist_cli.frame.command import Command, Group, Lazy
-from torrentdist_cli.frame.interruption import run
 from torrentdist_cli.frame.invocation import Session
-from torrentdist_cli.frame.reads import masters
+from torrentdist_cli.frame.reads import ask_masters
 from torrentdist_cli.frame.rendering import show, show_all
 from torrentdist_cli.frame.units import DURATION
 from torrentdist_cli.jobs.job_tables import job_list, job_page, show_changed
-
-T = TypeVar("T")
-
 
 COMMANDS = {
     "submit": Lazy(
@@ -43,7 +36,7 @@ def ls(session: Session) -> None:
 
     With -q: their ids.
     """
-    rows = run(_with_client(session, client_jobs.jobs))
+    rows = ask_masters(session, client_jobs.jobs)
     show_all(session, rows, value=lambda row: row.id, table=lambda: job_list(rows))
 
 
@@ -55,7 +48,7 @@ def show_one(session: Session, name: str) -> None:
 
     With -q: its status.
     """
-    view = run(_with_client(session, lambda client: client_jobs.job(client, job_id(name))))
+    view = ask_masters(session, lambda client: client_jobs.job(client, job_id(name)))
     show(session, view, value=view.status.value, table=lambda: job_page(view))
 
 
@@ -67,7 +60,7 @@ def activate(session: Session, name: str) -> None:
 
     With -q: the job's id.
     """
-    show_changed(session, run(_with_client(session, lambda client: client_jobs.activate(client, job_id(name)))))
+    show_changed(session, ask_masters(session, lambda client: client_jobs.activate(client, job_id(name))))
 
 
 @job.command(cls=Command)
@@ -78,7 +71,7 @@ def deactivate(session: Session, name: str) -> None:
 
     With -q: the job's id.
     """
-    show_changed(session, run(_with_client(session, lambda client: client_jobs.deactivate(client, job_id(name)))))
+    show_changed(session, ask_masters(session, lambda client: client_jobs.deactivate(client, job_id(name))))
 
 
 @job.command(cls=Command)
@@ -95,7 +88,7 @@ def rebalance(session: Session, name: str, wait: float, workers: int | None) -> 
     async def work(client: MasterClient) -> JobView:
         return await client_jobs.rebalance(client, job_id(name), wait=wait, workers=workers)
 
-    show_changed(session, run(_with_client(session, work)))
+    show_changed(session, ask_masters(session, work))
 
 
 @job.command(cls=Command)
@@ -107,9 +100,4 @@ def kill(session: Session, name: str, wait: float | None) -> None:
 
     With -q: the job's id.
     """
-    show_changed(session, run(_with_client(session, lambda client: client_jobs.kill(client, job_id(name), wait=wait))))
-
-
-async def _with_client(session: Session, work: Callable[[MasterClient], Awaitable[T]]) -> T:
-    async with masters(session.config().client) as client:
-        return await work(client)
+    show_changed(session, ask_masters(session, lambda client: client_jobs.kill(client, job_id(name), wait=wait)))

@@ -29,21 +29,13 @@ def submit(
     With -q: the job's id.
     """
     pairs = dict(_pair(text) for text in conf)
+    choices = client_jobs.JobChoices(name=name, workers=workers, conf=pairs, activate=not inactive)
 
     async def work() -> JobView:
         config = session.config()
         async with masters(config.client) as client:
             with transfer_display(session) as progress:
-                return await client_jobs.submit(
-                    client,
-                    what,
-                    name=name,
-                    workers=workers,
-                    conf=pairs,
-                    activate=not inactive,
-                    swarm=config.client_swarm,
-                    progress=progress,
-                )
+                return await client_jobs.submit(client, what, choices, swarm=config.client_swarm, progress=progress)
 
     show_changed(session, run(work()))
 

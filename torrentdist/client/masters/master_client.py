@@ -68,8 +68,8 @@ class MasterClient(MasterRequests):
         return await self.read("GET", "/v1/failovers", list[FailoverView], params={"n": str(count)})
 
     async def transfer(self, master: MasterId) -> LeaderTransferView:
-        content = msgspec.json.encode(TransferBody(master))
-        return await self.mutate("POST", "/v1/transfer", LeaderTransferView, content=content)
+        request = Request("POST", "/v1/transfer", content=msgspec.json.encode(TransferBody(master)))
+        return await self.mutate(request, LeaderTransferView)
 
     async def backup(self) -> bytes:
         """Returns every persistent record of the cluster, as a file that decode_backup() checks."""
@@ -138,29 +138,28 @@ class MasterClient(MasterRequests):
     async def open_upload(self, bundle_id: BundleId, raw_metafile: bytes, min_replicas: int | None) -> BundleView:
         params = {} if min_replicas is None else {"min_replicas": str(min_replicas)}
         headers = {"Content-Type": "application/x-bittorrent"}
-        return await self.mutate(
-            "POST", f"/v1/bundles/{bundle_id}", BundleView, params=params, content=raw_metafile, headers=headers,
-            timeout=CHUNK_SECS,
-        )  # fmt: skip
+        path = f"/v1/bundles/{bundle_id}"
+        request = Request("POST", path, params=params, content=raw_metafile, headers=headers, timeout=CHUNK_SECS)
+        return await self.mutate(request, BundleView)
 
     async def remove(self, bundle_id: BundleId) -> BundleView:
-        return await self.mutate("DELETE", f"/v1/bundles/{bundle_id}", BundleView)
+        return await self.mutate(Request("DELETE", f"/v1/bundles/{bundle_id}"), BundleView)
 
     async def pin(self, bundle_id: BundleId) -> BundleView:
-        return await self.mutate("PUT", f"/v1/bundles/{bundle_id}/pin", BundleView)
+        return await self.mutate(Request("PUT", f"/v1/bundles/{bundle_id}/pin"), BundleView)
 
     async def unpin(self, bundle_id: BundleId) -> BundleView:
-        return await self.mutate("DELETE", f"/v1/bundles/{bundle_id}/pin", BundleView)
+        return await self.mutate(Request("DELETE", f"/v1/bundles/{bundle_id}/pin"), BundleView)
 
     async def distribute(
         self, bundle_id: BundleId, *, supervisors: Iterable[SupervisorId] = (), labels: Mapping[str, str] | None = None
     ) -> FleetView:
         """Assigns the bundle to these supervisors, to those with the labels, or to all."""
         content = msgspec.json.encode(DistributeBody(supervisors=list(supervisors) or None, labels=dict(labels or {})))
-        return await self.mutate("POST", f"/v1/bundles/{bundle_id}/distribute", FleetView, content=content)
+        return await self.mutate(Request("POST", f"/v1/bundles/{bundle_id}/distribute", content=content), FleetView)
 
     async def upload_offset(self, digest: Digest) -> int:
-        return (await self.mutate("GET", f"/v1/uploads/{digest}", UploadOffset)).offset
+        return (await self.mutate(Request("GET", f"/v1/uploads/{digest}"), UploadOffset)).offset
 
     async def put_bytes(self, digest: Digest, offset: int, data: bytes) -> int:
         """Appends to an open upload. Returns the offset to go on from; after a failover it may be
@@ -168,11 +167,10 @@ class MasterClient(MasterRequests):
         """
         params = {"offset": str(offset)}
         headers = {"Content-Type": "application/octet-stream"}
+        path = f"/v1/uploads/{digest}"
+        request = Request("PUT", path, params=params, content=data, headers=headers, timeout=CHUNK_SECS)
         try:
-            answer = await self.mutate(
-                "PUT", f"/v1/uploads/{digest}", UploadOffset, params=params, content=data, headers=headers,
-                timeout=CHUNK_SECS,
-            )  # fmt: skip
+            answer = await self.mutate(request, UploadOffset)
         except TorrentdistError as error:
             right = error.extra.get("offset")
             if error.code != "invalid_request" or not isinstance(right, int):
@@ -181,4 +179,4 @@ class MasterClient(MasterRequests):
         return answer.offset
 
     async def finish_upload(self, digest: Digest) -> BundleView:
-        return await self.mutate("POST", f"/v1/uploads/{digest}/finish", BundleView, timeout=CHUNK_SECS)
+        return await self.mutate(Request("POST", f"/v1/uploads/{digest}/finish", timeout=CHUNK_SECS), BundleView)

@@ -156,25 +156,13 @@ class MasterRequests:
 
         return await self._search(request, parse, judge, fail, secs)
 
-    async def mutate(
-        self,
-        method: str,
-        path: str,
-        kind: type[T],
-        *,
-        params: Mapping[str, str] | None = None,
-        content: bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-        timeout: float = MOST_ANSWER_SECS,
-        silence: float = ANSWER_SECS,
-    ) -> T:
-        """Has the leader make a change, once, however often the leader has to be looked for."""
-        headers = {REQUEST_ID: new_random_id("req"), **(headers or {})}
-        request = Request(
-            method, path, params=params or {}, content=content, headers=headers, timeout=timeout, silence=silence
-        )
+    async def mutate(self, request: Request, kind: type[T]) -> T:
+        """Lets the leader make a change. It is made once, even if the search for the leader repeats
+        the request. Each attempt may take MOST_ANSWER_SECS, or longer if `request` says so."""
+        headers = {REQUEST_ID: new_random_id("req"), **request.headers}
+        timeout = max(request.timeout, MOST_ANSWER_SECS)
         return await self._search(
-            request,
+            replace(request, headers=headers, timeout=timeout, silence=ANSWER_SECS),
             lambda response: decode(response, kind),
             judge_change,
             no_leader_found,
