@@ -49,7 +49,7 @@ def job_in(what: str) -> JobSpec | None:
 
 
 class JobChoices(msgspec.Struct, frozen=True, kw_only=True):
-    """What the submitter chooses. It overrides job.toml; None keeps the value there."""
+    """The submitter's choices. `name`, `workers` and `conf` override job.toml."""
 
     name: str | None = None
     workers: int | None = None
