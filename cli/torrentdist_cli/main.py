@@ -58,7 +58,7 @@ COMMANDS = {
     "doctor": Lazy("torrentdist_cli.cluster.doctor_command:doctor", "Say what is wrong with this host or its cluster."),
     "dev": Lazy(
         "torrentdist_cli.hosts.dev_commands:dev",
-        "A whole cluster on this machine, for trying things out and for tests.",
+        "A whole cluster on this machine, for trials and tests.",
     ),
     "config": Lazy(
         "torrentdist_cli.hosts.config_commands:config", "Show the configuration, and where each value comes from."
