@@ -93,10 +93,10 @@ def judge_isolation(url: str, said: IsolationView) -> Finding:
         hint = "Start torrentdist-launcher on this host, or correct supervisor.launcher; no worker starts before."
         return failure("workers", url, said.error, hint, EXIT_UNAVAILABLE)
     if not said.namespaces:
-        detail = f"runs have no namespaces of their own: {said.why_not}"
+        detail = f"runs do not get their own namespaces: {said.why_not}"
         hint = "Install bubblewrap and run torrentdist-launcher as root: docs/deployment.md."
         return warning("workers", url, detail, hint)
-    return Finding(check="workers", subject=url, detail="each run has namespaces of its own")
+    return Finding(check="workers", subject=url, detail="each run gets its own namespaces")
 
 
 # ZooKeeper
@@ -235,7 +235,7 @@ def judge_master(master: MasterFacts) -> list[Finding]:
             hint = "Check that it runs, its master.host, and the firewall between the two."
             findings.append(failure("masters' links", master.role.id, detail, hint, EXIT_UNAVAILABLE))
     if abs(master.clock_offset) - master.clock_error > CLOCK_SECS:
-        detail = f"{master.clock_offset:+.1f} s against this host's"
+        detail = f"{master.clock_offset:+.1f} s compared with this host's"
         findings.append(warning("clock", master.role.id, detail, "Run an NTP client on both hosts."))
     return findings
 

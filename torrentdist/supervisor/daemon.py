@@ -226,7 +226,7 @@ class Supervisor:
 
     def _samples(self) -> Iterator[Sample]:
         yield from host_samples(self.runtime)
-        yield Sample("assigned_bundles", "Bundles this host is told to keep", len(self.keeper.assigned()))
+        yield Sample("assigned_bundles", "Bundles assigned to this host", len(self.keeper.assigned()))
         yield Sample("masters_answering", "Masters that answered the last announce", self._masters_answering())
 
     # callbacks of HostDaemon

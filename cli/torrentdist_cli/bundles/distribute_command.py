@@ -26,9 +26,9 @@ _NAMED = 5
 @click.option("--supervisors", metavar="A,B", help="Only these supervisors.")
 @click.option("--label", "labels", metavar="K=V", multiple=True, help="Only supervisors with this label.")
 @click.option(
-    "--wait", type=SHARE, default="100%", show_default=True, help="The share of the hosts to wait for; 0: don't wait."
+    "--wait", type=SHARE, default="100%", show_default=True, help="The share of hosts to wait for; 0 does not wait."
 )
-@click.option("--timeout", type=DURATION, default="1h", show_default=True, help="How long to wait at most.")
+@click.option("--timeout", type=DURATION, default="1h", show_default=True, help="Longest time to wait.")
 @click.pass_obj
 def distribute(
     session: Session, id: str, supervisors: str | None, labels: tuple[str, ...], wait: float, timeout: float

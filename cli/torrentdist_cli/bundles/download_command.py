@@ -23,16 +23,16 @@ from torrentdist_cli.frame.units import DURATION, duration, origins, size
 @click.command(cls=Command)
 @click.argument("id")
 @click.argument("dest", type=click.Path(path_type=Path))
-@click.option("--timeout", type=DURATION, default="1h", show_default=True, help="How long it may take at most.")
+@click.option("--timeout", type=DURATION, default="1h", show_default=True, help="Longest time for the download.")
 @click.option(
     "--seed-for",
     type=DURATION,
     default="0",
     metavar="DURATION",
-    help="Stay for so long and serve others, where no supervisor does.",
+    help="Seed for this long afterwards, if no supervisor does.",
 )
-@click.option("--force", is_flag=True, help="Replace DEST if it holds other content; see below.")
-@click.option("--no-supervisor", is_flag=True, help="Be a peer of its own even if this host has a supervisor.")
+@click.option("--force", is_flag=True, help="Replace DEST if it holds different content; see below.")
+@click.option("--no-supervisor", is_flag=True, help="Download as a peer even if this host has a supervisor.")
 @click.pass_obj
 def download(
     session: Session, id: str, dest: Path, timeout: float, seed_for: float, force: bool, no_supervisor: bool

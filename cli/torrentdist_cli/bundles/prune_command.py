@@ -19,9 +19,9 @@ from torrentdist_cli.frame.units import DURATION, size
 
 _WHY = {
     "pinned": "it is pinned",
-    "assigned": "this host is told to keep it, or a worker here needs it",
-    "in_use": "somebody on this host waits for it, or it is being changed",
-    "last_copy": "no master that is up has a copy",
+    "assigned": "it is assigned to this host, or a worker here needs it",
+    "in_use": "a user of this host waits for it, or it is being changed",
+    "last_copy": "no live master has a copy",
     "copies_unknown": "no master has said whether another copy exists",
     "used_lately": "it was used more recently than --older-than",
 }
@@ -31,10 +31,10 @@ _SECS = 60.0
 
 @click.command(cls=Command)
 @click.option(
-    "--older-than", type=DURATION, default="0", metavar="AGE", help="Only what nobody used for this long: 7d."
+    "--older-than", type=DURATION, default="0", metavar="AGE", help="Only bundles unused for this long, such as 7d."
 )
-@click.option("--cluster", is_flag=True, help="Remove from the whole cluster every bundle that nobody uses.")
-@click.option("--dry-run", is_flag=True, help="Say what would go, and keep it.")
+@click.option("--cluster", is_flag=True, help="Remove every unused bundle from the whole cluster.")
+@click.option("--dry-run", is_flag=True, help="Show what would be removed, and keep it.")
 @click.pass_obj
 def prune(session: Session, older_than: float, cluster: bool, dry_run: bool) -> None:
     """Drop bundles that nothing on this host needs.
@@ -74,7 +74,7 @@ def _prune_cluster(session: Session, older_than: float, dry_run: bool) -> None:
 async def _prune(url: str, older_than: float, dry_run: bool) -> PruneView:
     if not url:
         raise TorrentdistError(
-            "config_missing", detail="client.supervisor is empty, and prune is this host's supervisor's"
+            "config_missing", detail="client.supervisor is empty, but prune needs this host's supervisor"
         )
     params = {"older_than": str(older_than), "dry_run": "true" if dry_run else "false"}
     request = Request("POST", "/v1/host/prune", params=params, timeout=_SECS)

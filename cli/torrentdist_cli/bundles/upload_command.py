@@ -23,14 +23,14 @@ from torrentdist_cli.frame.units import DURATION, duration, size
 
 @click.command(cls=Command)
 @click.argument("path", type=click.Path(path_type=Path))
-@click.option("--id", metavar="ID", help="The bundle's name; made from the path and the content if not given.")
+@click.option("--id", metavar="ID", help="The bundle's name; by default derived from the path and the content.")
 @click.option(
     "--min-replicas",
     type=click.IntRange(min=1),
     metavar="N",
-    help="How many masters must hold it before this command returns; as many as the cluster wants if not given.",
+    help="How many masters must hold it before this command returns; by default as many as the cluster wants.",
 )
-@click.option("--timeout", type=DURATION, default="1h", show_default=True, help="How long to wait for that at most.")
+@click.option("--timeout", type=DURATION, default="1h", show_default=True, help="Longest time to wait for them.")
 @click.pass_obj
 def upload(session: Session, path: Path, id: str | None, min_replicas: int | None, timeout: float) -> None:
     """Put a directory or a file into the cluster as a bundle.

@@ -66,7 +66,9 @@ def roles(session: Session) -> None:
 
 
 @ha.command(cls=Command)
-@click.option("-n", "count", type=click.IntRange(1, 1000), default=10, show_default=True, help="How many.")
+@click.option(
+    "-n", "count", type=click.IntRange(1, 1000), default=10, show_default=True, help="Number of changes to show."
+)
 @click.pass_obj
 def failovers(session: Session, count: int) -> None:
     """Show the last changes of leader and their reasons, newest first.

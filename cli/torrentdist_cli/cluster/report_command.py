@@ -31,15 +31,23 @@ if TYPE_CHECKING:
     type=click.Path(file_okay=False, path_type=Path),
     default=Path("torrentdist-report"),
     show_default=True,
-    help="Where the tables and the page go.",
+    help="The directory for the tables and the page.",
 )
-@click.option("--follow", is_flag=True, help="Go on, and renew the report whenever files have come, until Ctrl-C.")
-@click.option("--every", type=DURATION, default="30s", show_default=True, help="With --follow: how often to look.")
+@click.option("--follow", is_flag=True, help="Renew the report whenever there are new files, until Ctrl-C.")
 @click.option(
-    "--keep", type=DURATION, default="30d", show_default=True, help="With --follow: forget what is older; 0: nothing."
+    "--every", type=DURATION, default="30s", show_default=True, help="With --follow: interval between checks."
 )
-@click.option("--spark-master", metavar="URL", default="", help="Where Spark runs; by default as configured, or here.")
-@click.option("--conf", metavar="KEY=VALUE", multiple=True, help="A setting for Spark; may be given several times.")
+@click.option(
+    "--keep",
+    type=DURATION,
+    default="30d",
+    show_default=True,
+    help="With --follow: drop events older than this; 0 keeps all.",
+)
+@click.option(
+    "--spark-master", metavar="URL", default="", help="The Spark master; by default the configured one, or this host."
+)
+@click.option("--conf", metavar="KEY=VALUE", multiple=True, help="A Spark setting; may be repeated.")
 @click.pass_obj
 def report(
     session: Session,
@@ -90,7 +98,7 @@ def report(
             told = partial(_show, session)
             reporting.follow(spark, source, out, every_secs=every, keep_secs=keep, say=told, stopping=stopping)
         if not session.quiet:
-            say("stopped; the same command goes on from here")
+            say("stopped; the same command continues from here")
 
 
 @contextlib.contextmanager
@@ -143,4 +151,4 @@ def _settings(pairs: tuple[str, ...]) -> Mapping[str, str]:
 def _refuse_foreign_progress(out: Path, *, follow: bool) -> None:
     """Refuses an OUT that mixes --follow's collected data with a report of other events."""
     if not follow and (out / "checkpoint").is_dir():
-        raise TorrentdistError("usage", detail=f"{out} belongs to a report that is followed: choose another --out")
+        raise TorrentdistError("usage", detail=f"{out} belongs to a report of --follow: choose another --out")

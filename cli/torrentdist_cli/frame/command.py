@@ -32,19 +32,19 @@ def shared_options() -> list[click.Parameter]:
         click.Option(
             ["-o", "--output"],
             type=click.Choice([form.value for form in OutputFormat]),
-            help="How data is printed; JSON keeps its keys between releases.",
+            help="Output format; JSON keeps its keys between releases.",
             **{**common, "callback": _remember_format},
         ),
-        click.Option(["-q", "--quiet"], is_flag=True, help="Print the one useful value only.", **common),
-        click.Option(["-v", "--verbose"], is_flag=True, help="Print the story of an error, and more logs.", **common),
+        click.Option(["-q", "--quiet"], is_flag=True, help="Print only the one useful value.", **common),
+        click.Option(["-v", "--verbose"], is_flag=True, help="Print more logs, and the details of an error.", **common),
         click.Option(
             ["--config", "config_file"],
             type=click.Path(dir_okay=False, path_type=Path),
             metavar="FILE",
-            help="A configuration file, laid over ./torrentdist.toml and the others.",
+            help="A configuration file. It overrides ./torrentdist.toml and the others.",
             **common,
         ),
-        click.Option(["--masters"], metavar="URL,URL", help="Some of the cluster's masters.", **common),
+        click.Option(["--masters"], metavar="URL,URL", help="URLs of some of the cluster's masters.", **common),
     ]
 
 

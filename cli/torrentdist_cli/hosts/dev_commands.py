@@ -21,7 +21,7 @@ _DIR = click.option(
     "--dir",
     "directory",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Where the cluster keeps everything; by default below $XDG_STATE_HOME or ~/.local/state.",
+    help="The cluster's directory; by default below $XDG_STATE_HOME or ~/.local/state.",
 )
 
 
@@ -34,11 +34,13 @@ def dev() -> None:
 @click.option("--masters", "masters_", type=click.IntRange(1, 9), default=3, show_default=True)
 @click.option("--supervisors", type=click.IntRange(0, 64), default=2, show_default=True)
 @click.option("--zookeepers", type=click.Choice(["1", "3"]), default="1", show_default=True)
-@click.option("--zookeeper", metavar="HOST:PORT", default="", help="Use this one instead of starting one.")
-@click.option("--first-port", type=click.IntRange(0, 65000), default=0, help="Ports from here on; 0: free ones.")
+@click.option("--zookeeper", metavar="HOST:PORT", default="", help="Use this ZooKeeper instead of starting one.")
+@click.option(
+    "--first-port", type=click.IntRange(0, 65000), default=0, help="The first port to use; 0 takes free ports."
+)
 @_DIR
 @click.option("--tls", is_flag=True, help="With TLS: a CA, a certificate for each daemon, and a token.")
-@click.option("--detach", is_flag=True, help="Leave it running; `dev down` stops it.")
+@click.option("--detach", is_flag=True, help="Run in the background; `dev down` stops it.")
 @click.pass_obj
 def up(
     session: Session,

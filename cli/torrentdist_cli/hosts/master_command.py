@@ -9,7 +9,7 @@ from torrentdist_cli.hosts.daemon_start import start
 
 
 @click.command(cls=Command)
-@click.option("--repair-acls", is_flag=True, help="Set the ACLs of every znode right before starting.")
+@click.option("--repair-acls", is_flag=True, help="Repair the ACL of every znode before starting.")
 @click.pass_context
 def master(ctx: click.Context, repair_acls: bool) -> None:
     """Run a master, in the foreground, until SIGTERM or Ctrl-C."""

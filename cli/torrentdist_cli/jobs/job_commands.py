@@ -76,7 +76,7 @@ def deactivate(session: Session, name: str) -> None:
 
 @job.command(cls=Command)
 @click.argument("name")
-@click.option("-w", "--wait", type=DURATION, default="0", help="How long to wait before.")
+@click.option("-w", "--wait", type=DURATION, default="0", help="How long to wait first.")
 @click.option("--workers", type=click.IntRange(min=1), help="The new number of workers.")
 @click.pass_obj
 def rebalance(session: Session, name: str, wait: float, workers: int | None) -> None:
@@ -93,7 +93,7 @@ def rebalance(session: Session, name: str, wait: float, workers: int | None) -> 
 
 @job.command(cls=Command)
 @click.argument("name")
-@click.option("-w", "--wait", type=DURATION, help="The delay before it is removed; as job.toml says if not given.")
+@click.option("-w", "--wait", type=DURATION, help="The delay before it is removed; by default that of job.toml.")
 @click.pass_obj
 def kill(session: Session, name: str, wait: float | None) -> None:
     """Deactivate the job now, and remove it after a delay.

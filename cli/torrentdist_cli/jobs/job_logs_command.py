@@ -19,10 +19,10 @@ from torrentdist_cli.frame.terminal import put_data, put_output, say
 
 @click.command(cls=Command)
 @click.argument("name")
-@click.option("-f", "--follow", is_flag=True, help="Go on with what comes, until the job has ended.")
-@click.option("--worker", "workers", type=click.IntRange(min=0), multiple=True, help="Of these workers only.")
-@click.option("--stream", type=click.Choice(STREAMS), help="One stream only; both if not given.")
-@click.option("-n", "--lines", type=click.IntRange(min=0), help="The last lines of each stream only.")
+@click.option("-f", "--follow", is_flag=True, help="Keep printing new output until the job has ended.")
+@click.option("--worker", "workers", type=click.IntRange(min=0), multiple=True, help="Only these workers.")
+@click.option("--stream", type=click.Choice(STREAMS), help="Only this stream; by default both.")
+@click.option("-n", "--lines", type=click.IntRange(min=0), help="Only the last lines of each stream.")
 @click.pass_obj
 def logs(
     session: Session, name: str, follow: bool, workers: tuple[int, ...], stream: str | None, lines: int | None

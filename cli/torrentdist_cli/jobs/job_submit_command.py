@@ -16,10 +16,12 @@ from torrentdist_cli.jobs.job_tables import show_changed
 
 @click.command(cls=Command)
 @click.argument("what", metavar="PATH|ID")
-@click.option("--name", help="Another name than job.toml's.")
-@click.option("--workers", type=click.IntRange(min=1), help="Another number of workers than job.toml's.")
-@click.option("--conf", metavar="K=V", multiple=True, help="Another value of job.toml, as restart.policy=never.")
-@click.option("--inactive", is_flag=True, help="Replicate and record it, but let nothing run yet.")
+@click.option("--name", help="Override the name in job.toml.")
+@click.option("--workers", type=click.IntRange(min=1), help="Override the number of workers in job.toml.")
+@click.option(
+    "--conf", metavar="K=V", multiple=True, help="Override a value of job.toml, such as restart.policy=never."
+)
+@click.option("--inactive", is_flag=True, help="Replicate and record it, but do not start it yet.")
 @click.pass_obj
 def submit(
     session: Session, what: str, name: str | None, workers: int | None, conf: tuple[str, ...], inactive: bool

@@ -36,7 +36,7 @@ async def send_content(
             offset = await client.put_bytes(meta.digest, offset, await to_thread(read_chunk, meta, path, offset))
             steps_back += offset <= before
             if steps_back > MAX_STEPS_BACK:
-                raise TorrentdistError("internal", detail=f"the upload of {meta.digest} does not get on at {offset}")
+                raise TorrentdistError("internal", detail=f"the upload of {meta.digest} makes no progress at {offset}")
         progress(offset)
         try:
             return await client.finish_upload(meta.digest)

@@ -135,7 +135,7 @@ class SessionExpired(TorrentdistError):
     """The request was not executed: the session had expired when it reached ZooKeeper."""
 
     def __init__(self) -> None:
-        super().__init__("zookeeper_unavailable", detail="the session is over")
+        super().__init__("zookeeper_unavailable", detail="the session has expired")
 
 
 def request_size(ops: Sequence[Op]) -> int:

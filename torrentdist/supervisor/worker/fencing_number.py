@@ -23,5 +23,7 @@ def fencing_of(epoch: int, raised_at: int, zxid: int) -> int:
     """
     within = max(0, zxid - raised_at)
     if within >> WITHIN_EPOCH_BITS:
-        raise TorrentdistError("not_ready", detail="this epoch lasts too long: `torrentdist ha transfer` ends it")
+        raise TorrentdistError(
+            "not_ready", detail="this epoch has lasted too long: end it with `torrentdist ha transfer`"
+        )
     return (epoch << WITHIN_EPOCH_BITS) + within

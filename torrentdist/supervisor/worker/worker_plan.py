@@ -119,7 +119,7 @@ def _lost(worker: Worker, run: Run, lease: RunLease, now: float) -> str:
     """Returns why the run must be gone by now; empty if it may exist."""
     _, kill = lease.limits(run, assigned=worker.assigned)
     if lease.session != run.session:
-        return "the session is over" if now >= kill else ""
+        return "the session has expired" if now >= kill else ""
     if worker.barrier in (Barrier.FREE, Barrier.ASKED):
         return "the barrier is lost"
     if now >= kill and run.on_isolation is OnIsolation.STOP:
@@ -144,7 +144,7 @@ def _why_stop(worker: Worker, run: Run, lease: RunLease, now: float) -> str:
     if not worker.active:
         return "deactivated"
     if worker.launch is not None and worker.launch.incarnation != run.incarnation:
-        return "another job of this name"
+        return "a different job of this name"
     if run.silent:
         return "silent"
     stop, _ = lease.limits(run, assigned=worker.assigned)
