@@ -1,5 +1,8 @@
-"""Shortened answers to announces. If this failed, peers would dial hosts that have left, or masters
-would send each of a thousand hosts its neighbours again and again."""
+"""Shortened answers to announces.
+
+If this failed, peers would dial hosts that have left, or masters would send each of a thousand
+hosts its neighbours again and again.
+"""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def test_a_pattern_binds_uploaders_and_submitters_alone(role: Role, pattern: str
 
 @given(st.sampled_from(Role), st.sampled_from(Role))
 def test_a_refusal_names_the_role_that_is_missing(role: Role, needed: Role) -> None:
-    """A user who is refused could not tell what to ask for."""
+    """A refused user could not tell which role to ask for."""
     sender = STRANGER if role is Role.ANYONE else principal(role)
     if may_use(sender, needed):
         check_role(sender, needed, "POST /v1/jobs")
@@ -75,7 +75,7 @@ def test_a_refusal_names_the_role_that_is_missing(role: Role, needed: Role) -> N
 
 @given(st.sampled_from(BOUND_ROLES), PATTERNS.filter(lambda text: text != "*"), IDS)
 def test_a_refusal_names_the_pattern_that_does_not_match(role: Role, pattern: str, bundle: str) -> None:
-    """A user who is refused would not know which ids are allowed."""
+    """A refused user would not know which ids are allowed."""
     if fnmatchcase(bundle, pattern):
         check_bundles(principal(role, pattern), [bundle])
         return

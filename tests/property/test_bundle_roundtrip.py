@@ -1,5 +1,4 @@
-"""Whatever a directory holds comes back the same, and whatever bytes arrive are refused in
-order."""
+"""Every directory comes back unchanged, and arbitrary bytes are refused without a crash."""
 
 from __future__ import annotations
 
@@ -48,10 +47,10 @@ def plant(tree: dict[str, object], where: Path) -> None:
 @settings(max_examples=examples(60), deadline=None)
 @given(trees)
 def test_any_tree_comes_back_the_same(tree: dict[str, object]) -> None:
-    """Some directory could be uploaded and would come out different."""
+    """Some directory could be uploaded and come back different."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
-        # A file that is never drawn makes sure that there is a byte.
+        # The last file is always there, so that there is at least one byte.
         plant({**tree, "always there": ("file", b"x" * 20_000, False)}, directory / "source")
         try:
             meta = make_metafile(directory / "source", piece_length=32768)
@@ -71,7 +70,7 @@ def test_any_tree_comes_back_the_same(tree: dict[str, object]) -> None:
 
 
 def parsed(raw: bytes) -> Metafile | None:
-    """None if it is refused; any other failure comes through."""
+    """Returns None if the bytes are refused. Any other failure is raised."""
     try:
         return parse_metafile(raw)
     except TorrentdistError as exc:
@@ -104,7 +103,7 @@ def meta(tmp_path_factory: pytest.TempPathFactory) -> Metafile:
 
 
 def test_any_flipped_bit_is_refused_or_changes_the_digest(meta: Metafile) -> None:
-    """A damaged metafile would pass for the bundle that it is not."""
+    """A damaged metafile would count as another bundle."""
     undetected = []
     for position in range(len(meta.raw) * 8):
         raw = bytearray(meta.raw)
@@ -135,7 +134,7 @@ values: st.SearchStrategy[bencode.Value] = st.recursive(
 @settings(max_examples=examples(300), deadline=None)
 @given(values)
 def test_every_value_comes_back_from_bencode(value: bencode.Value) -> None:
-    """A metafile would not be what its parts are."""
+    """Decoding a metafile would change its values."""
 
     assert value == bencode.decode(bencode.encode(value))
 
@@ -143,7 +142,7 @@ def test_every_value_comes_back_from_bencode(value: bencode.Value) -> None:
 @settings(max_examples=examples(300), deadline=None)
 @given(st.binary(max_size=200) | st.text("0123456789deil:-ab", max_size=60).map(str.encode))
 def test_what_is_decoded_has_one_encoding_only(data: bytes) -> None:
-    """Two different metafiles would have one meaning."""
+    """Two different metafiles would mean the same."""
     try:
         value = bencode.decode(data)
     except bencode.BencodeError:
@@ -155,7 +154,7 @@ def test_what_is_decoded_has_one_encoding_only(data: bytes) -> None:
 @settings(max_examples=examples(200), deadline=None)
 @given(st.binary(max_size=300))
 def test_random_bytes_raise_nothing_else(raw: bytes) -> None:
-    """Garbage from the network would end a daemon's request with a bug."""
+    """Random bytes from the network would end a request with an internal error."""
     parsed(raw)
     tracked(raw)
 
@@ -163,7 +162,7 @@ def test_random_bytes_raise_nothing_else(raw: bytes) -> None:
 @settings(max_examples=examples(500), deadline=None)
 @given(st.data())
 def test_random_values_in_any_place_raise_nothing_else(meta: Metafile, data: st.DataObject) -> None:
-    """A metafile with one wrong type would end a daemon's request with a bug."""
+    """A metafile with one wrong type would end a request with an internal error."""
     top = bencode.decode(meta.raw)
     node = top
     while isinstance(node, dict) and node:

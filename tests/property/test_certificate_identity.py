@@ -1,4 +1,4 @@
-"""The name in a certificate: what is written is read back, and nothing else names anybody."""
+"""The name in a certificate: it can be read back, and no other field names a holder."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ IDENTITY = st.builds(CertificateIdentity, NAME, st.sampled_from(CertificateRole)
 
 @given(identity=IDENTITY, others=st.lists(st.text(string.printable), max_size=3))
 def test_a_name_is_read_back_among_foreign_uris(identity: CertificateIdentity, others: list[str]) -> None:
-    """A host could not prove its own name, or a corporate CA's further URIs would hide it."""
+    """A host could not prove its own name, or further URIs of a company's CA would hide it."""
     assert identity == identity_in([*others, identity.uri])
 
 
@@ -36,7 +36,7 @@ def test_a_spiffe_id_names_the_same_holder(identity: CertificateIdentity) -> Non
 
 @given(first=IDENTITY, second=IDENTITY)
 def test_two_names_are_none(first: CertificateIdentity, second: CertificateIdentity) -> None:
-    """A certificate with two names could be whichever of them suits its holder."""
+    """A certificate with two names could count as whichever suits its holder."""
     assert identity_in([first.uri, second.uri]) == (first if first == second else None)
 
 

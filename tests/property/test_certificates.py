@@ -1,4 +1,5 @@
-"""Certificates, for any identity and addresses: they say what was asked for, and not for longer."""
+"""Certificates for any identity and addresses contain exactly what was asked for, and are not valid
+for longer."""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ def test_a_certificate_says_what_was_asked_for_and_lasts_no_longer_than_its_ca(
 
 @given(moments=st.tuples(st.integers(0, 10**6), st.integers(0, 10**6)))
 def test_no_certificate_is_valid_before_it_may_be(moments: tuple[int, int]) -> None:
-    """A certificate made after a revocation would be taken for one from before it."""
+    """A certificate made after a revocation would count as one from before it."""
     now, bound = (NOW + moment for moment in moments)
     assume(bound < now + 86_400)
     identity = CertificateIdentity("prod", CertificateRole.MASTER, "m")

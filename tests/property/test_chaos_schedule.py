@@ -1,4 +1,4 @@
-"""What every schedule of `make chaos` keeps to, whatever its seed."""
+"""What every schedule of `make chaos` guarantees, whatever its seed."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def test_a_seed_gives_one_schedule(seed: int, seconds: float) -> None:
 @settings(max_examples=examples(50))
 @given(seeds, lengths)
 def test_everything_is_whole_again_in_the_end(seed: int, seconds: float) -> None:
-    """If this failed, a fault would outlive the run, and what is judged would not be the system at
-    peace."""
+    """If this failed, a fault would outlive the run, and the verdict would judge a broken
+    system."""
     events = schedule(seed, seconds)
 
     assert events == sorted(events, key=lambda event: event.at)
@@ -57,8 +57,7 @@ def test_everything_is_whole_again_in_the_end(seed: int, seconds: float) -> None
 @settings(max_examples=examples(50))
 @given(seeds, lengths)
 def test_one_disk_is_damaged_at_a_time(seed: int, seconds: float) -> None:
-    """If this failed, two copies of a bundle could go at once, and its loss would be nobody's
-    fault."""
+    """If this failed, two copies of a bundle could go at once, and its loss would prove nothing."""
     disks = [event for event in schedule(seed, seconds) if isinstance(event.fault, DISK)]
 
     assert all(later.at >= earlier.until + REST_SECS for earlier, later in itertools.pairwise(disks))
@@ -77,7 +76,7 @@ def test_a_quorum_of_zookeeper_comes_back(seed: int, seconds: float) -> None:
 @settings(max_examples=examples(50))
 @given(seeds, lengths)
 def test_no_target_has_two_faults_at_once(seed: int, seconds: float) -> None:
-    """If this failed, the end of one fault would mend another that is meant to last."""
+    """If this failed, the end of one fault would also end another that is meant to last."""
     events = schedule(seed, seconds)
     daemons = [event for event in events if event not in servers_away(events)]
 
@@ -90,7 +89,7 @@ def test_no_target_has_two_faults_at_once(seed: int, seconds: float) -> None:
 
 
 def test_ci_tries_every_kind_of_fault() -> None:
-    """If this failed, a change could break what survives a fault, and CI would not tell."""
+    """If this failed, a change could break the handling of a fault, and CI would not notice."""
     assert {type(event.fault) for event in schedule(CI_SEED, CI_SECS)} == set(get_args(Fault))
 
 

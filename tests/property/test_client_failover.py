@@ -1,5 +1,5 @@
-"""The search for the leader against simulated clusters: it ends, it finds, and it pesters
-nobody."""
+"""The search for the leader in simulated clusters: it ends, it finds the leader, and it floods no
+master."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DEADLINE = 30.0
 
 @dataclass
 class Run:
-    """What a simulated search did."""
+    """The record of a simulated search."""
 
     asks: list[AskMaster] = field(default_factory=list)
     ended_at: float = 0.0
@@ -36,8 +36,8 @@ replies = st.builds(
 def search(
     known: list[str], first: str | None, answer: dict[str, list[Reply]], leader: str | None, jitter: float
 ) -> Run:
-    """Each master gives its replies in turn, over and over; the leader, if any, does what it is
-    asked."""
+    """Runs a search. Each master gives its replies in turn, over and over; the leader, if any,
+    accepts the request."""
     run, now, told = Run(), 0.0, dict.fromkeys(URLS, 0)
     state, action = begin(known, first, 0.0, DEADLINE)
     after: AskMaster | GiveUp = action
@@ -93,8 +93,8 @@ def test_asks_nobody_twice_in_a_round_without_a_wait(
 def test_finds_a_stable_leader_from_any_start(
     known: list[str], leader: str, answer: dict[str, list[Reply]], jitter: float, data: st.DataObject
 ) -> None:
-    """B5, B6, B9: if this failed, a client would give up although a leader can be reached, or named
-    by somebody who can."""
+    """B5, B6, B9: if this failed, a client would give up although it could reach a leader, or a
+    master that names one."""
     if leader not in known:
         guide = data.draw(st.sampled_from(known))
         answer = {**answer, guide: [Reply(Said.NOT_LEADER, "not me", leader=leader, masters=(leader,))]}
@@ -126,7 +126,7 @@ def test_absence_ends_a_search_early(known: list[str], jitter: float) -> None:
 
 @given(known_masters, st.sampled_from([Said.SILENT, Said.UNABLE, Said.BEHIND]), jitters)
 def test_who_is_there_is_asked_until_the_deadline(known: list[str], said: Said, jitter: float) -> None:
-    """If this fails, an upload gives up after seconds, though it promises to wait for
+    """If this fails, an upload gives up after seconds, although it promises to wait for
     client.deadline_secs."""
     run = search(known, None, {url: [Reply(said, "x")] for url in known}, None, jitter)
 
@@ -135,8 +135,8 @@ def test_who_is_there_is_asked_until_the_deadline(known: list[str], said: Said, 
 
 @given(jitters)
 def test_a_frozen_leader_is_asked_last_and_given_little_time(jitter: float) -> None:
-    """If this fails, each round costs the whole patience, because the others still name a leader
-    that is frozen."""
+    """If this fails, each round costs the whole patience, because the other masters still name a
+    frozen leader."""
     frozen, *others = URLS[:3]
     names = Reply(Said.NOT_LEADER, "not me", leader=frozen)
     run = search(URLS[:3], frozen, {frozen: [Reply(Said.SILENT, "x")], **{u: [names] for u in others}}, None, jitter)

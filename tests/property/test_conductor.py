@@ -72,8 +72,9 @@ def test_every_swarm_with_a_holder_finishes(
 
 @pytest.mark.parametrize(("size", "pieces"), [(2, 12), (3, 60), (8, 48), (8, 240), (16, 320), (24, 144)])
 def test_hardly_a_piece_leaves_the_holder_twice_before_all_have_left_it_once(size: int, pieces: int) -> None:
-    """The holder's link would be the bottleneck: two copies take two link times. Each receiver may
-    ask for two or three that are somebody else's when it has its own, however large the bundle."""
+    """The holder's link would be the bottleneck, because two copies take two link times. Once a
+    receiver has its own share, it may ask for two or three pieces of other shares, however large
+    the bundle is."""
     world = World(pieces, crowd(size), seed=size)
     while len(world.sent_by_holders) < pieces and world.tick < 3 * pieces:
         world.run(limit=world.tick + 1)
@@ -96,7 +97,7 @@ def test_a_holder_may_leave_when_one_copy_is_out(leaves: int, seed: int) -> None
 
 
 def test_one_copy_is_out_in_about_one_link_time_and_everybody_is_done_soon_after() -> None:
-    """The plan would be worth nothing."""
+    """The plan would bring nothing."""
     world = World(480, crowd(16), waits=False)
     while len(world.sent_by_holders) < world.pieces:
         world.run(limit=world.tick + 1)
@@ -109,8 +110,8 @@ def test_one_copy_is_out_in_about_one_link_time_and_everybody_is_done_soon_after
 
 @pytest.mark.parametrize(("holders", "rate"), [(1, 4), (1, 10), (3, 1), (8, 1)])
 def test_holders_that_can_give_more_hold_nobody_up(holders: int, rate: int) -> None:
-    """The plan is made for one holder on a link like the others'; a better one would be wasted, or
-    worse."""
+    """A holder with a faster link than the receivers' would be wasted, or make things worse: the
+    plan is made for equal links."""
     plain, better = World(240, crowd(48)), World(240, crowd(48), holders=holders, holder_uplink=rate)
 
     assert plain.run(limit=720)
@@ -120,7 +121,8 @@ def test_holders_that_can_give_more_hold_nobody_up(holders: int, rate: int) -> N
 
 @pytest.mark.parametrize("every", [2, 8, 32])
 def test_a_holder_that_gives_little_is_not_asked_twice(every: int) -> None:
-    """Its silence between two pieces would be taken for a plan that does not get on."""
+    """The silence of a slow holder between two pieces would look like a plan that makes no
+    progress."""
     world = World(512, crowd(16), uplink=4, holder_every=every, tick_secs=0.0105, waits=False)
 
     assert world.run(limit=4 * every * 512)
@@ -146,8 +148,8 @@ def test_a_receiver_that_is_done_waits_for_as_long_as_the_holders_take(gap: floa
 
 @given(away=st.floats(0.0, 1e6))
 def test_holders_that_were_away_for_long_are_not_waited_for_that_long(away: float) -> None:
-    """Their silence would be taken for slowness, and the shares of those that died meanwhile for
-    theirs to fetch."""
+    """The silence of holders that were away would look like slowness, and nobody would fetch the
+    shares of dead receivers."""
     conductor = Conductor(place=PlanPlace(0, 16))
     for left, now in ((150, 0.0), (140, 1.0), (139, 1.0 + away)):
         conductor.priorities(_sight(200, range(left)), now=now)
@@ -157,13 +159,13 @@ def test_holders_that_were_away_for_long_are_not_waited_for_that_long(away: floa
 
 
 def _sight(pieces: int, fresh: Collection[int], received: int = 0) -> SwarmView:
-    """The pieces that only the holder has, among pieces that all have."""
+    """Returns a view in which these pieces are only at the holder, and all others everywhere."""
     have = [piece not in fresh for piece in range(pieces)]
     return SwarmView(have, [1 if piece in fresh else 3 for piece in range(pieces)], 1, PIECE, received)
 
 
 def test_a_first_piece_that_comes_slowly_is_no_stall() -> None:
-    """Where pieces are large, none is whole for seconds: everybody would ask the holder for
+    """With large pieces, none is complete for seconds: every receiver would ask the holder for
     everything."""
     coming, silent = Conductor(place=PlanPlace(0, 16)), Conductor(place=PlanPlace(0, 16))
     for second in range(20):
@@ -188,8 +190,7 @@ def test_whoever_has_a_share_begins_at_its_front(number: int, data: st.DataObjec
 
 
 def test_four_hundred_that_start_at_once_all_get_on() -> None:
-    """Kraken's slots fill up with peers that have nothing: everybody waits, and nobody has
-    anything."""
+    """Slots would fill up with peers that have nothing, as Kraken's do, and all would wait."""
     world = World(24, crowd(400), uplink=4)
 
     assert world.run(limit=400)
@@ -197,7 +198,7 @@ def test_four_hundred_that_start_at_once_all_get_on() -> None:
 
 @given(size=st.integers(1, 600))
 def test_the_graph_is_connected_and_known_to_both_ends(size: int) -> None:
-    """Part of the hosts would never get what the rest has."""
+    """Some hosts would never get the pieces that others have."""
     edges = [set(neighbours(size, index)) for index in range(size)]
     reached, border = {0}, [0]
     while border:
@@ -224,7 +225,7 @@ def test_every_share_has_one_receiver_at_most(members: dict[PeerId, int], expect
 
 @given(shares=st.integers(2, SHARES))
 def test_a_newcomer_changes_little(shares: int) -> None:
-    """Pieces that are asked for already would change their receiver, and leave the holder twice."""
+    """Pieces that are under way would change their receiver, and leave the holder twice."""
     before, after = owners(shares - 1), owners(shares)
     sizes = Counter(after).values()
 
@@ -245,8 +246,8 @@ def test_the_share_of_one_that_never_comes_is_taken_over_by_one_each() -> None:
 
 
 def test_whoever_is_done_helps_the_last_ones_first_and_leaves_them_what_they_have_begun() -> None:
-    """A piece that its owner has asked for too would leave the holder twice, and the slowest would
-    end alone."""
+    """A piece that its owner has requested too would leave the holder twice, and the slowest
+    receiver would end alone."""
     assert [30, 21, 20, 11] == spare([[10, 11], [19, 20, 30], [7], [18, 21]], begun=1)
     assert [10, 7] == spare([[10], [7]], begun=0)
 
@@ -266,8 +267,8 @@ def test_whoever_is_behind_gives_the_rest_of_its_share_to_the_others(left: list[
 
 @given(left=st.lists(st.integers(0, 40), min_size=2, max_size=SHARES), data=st.data())
 def test_receivers_that_see_a_little_less_agree_on_the_takers(left: list[int], data: st.DataObject) -> None:
-    """Each sees other news: a piece would be asked for by several of them, and another by
-    nobody."""
+    """Receivers hear news at different times: several would request one piece, and nobody another
+    one."""
     shares = _shares(left)
     gone = data.draw(st.sets(st.integers(0, len(left) * 40), max_size=3))
     seen = {number: [piece for piece in pieces if piece not in gone] for number, pieces in shares.items()}
@@ -290,7 +291,8 @@ def _behind(shares: dict[int, list[int]]) -> set[int]:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_holder_that_serves_some_at_half_the_pace_holds_nobody_up(seed: int) -> None:
-    """Connections don't share a link evenly: all waited a fifth longer for the pieces of three."""
+    """Connections do not share a link evenly. All receivers once waited a fifth longer for the
+    pieces of three."""
     took = []
     for held_up in (1, 32):
         receivers = crowd(16)
@@ -313,7 +315,7 @@ def test_a_holder_that_serves_some_at_half_the_pace_holds_nobody_up(seed: int) -
 def test_a_plan_that_does_not_get_on_is_given_up(
     have: list[bool], number: int, receivers: int, seeds: int, data: st.DataObject
 ) -> None:
-    """A piece that nobody may ask for is never fetched."""
+    """A piece that no receiver may request would never be fetched."""
     copies = data.draw(st.lists(st.integers(seeds, 5), min_size=len(have), max_size=len(have)))
     conductor = Conductor(place=PlanPlace(number, receivers))
     sight = SwarmView(have, copies, seeds, PIECE)
@@ -332,7 +334,7 @@ def test_a_plan_that_does_not_get_on_is_given_up(
 def test_every_piece_is_always_wanted(
     have: list[bool], number: int, receivers: int, seeds: int, data: st.DataObject
 ) -> None:
-    """libtorrent calls a torrent finished when no missing piece has a priority; it would be
+    """libtorrent calls a torrent finished when no missing piece has a priority, so it would be
     published with holes."""
     copies = data.draw(st.lists(st.integers(seeds, 5), min_size=len(have), max_size=len(have)))
     wanted = Conductor(place=PlanPlace(number, receivers)).priorities(SwarmView(have, copies, seeds, PIECE), now=0.0)
@@ -341,8 +343,8 @@ def test_every_piece_is_always_wanted(
 
 
 def test_a_newcomer_gets_a_share_and_a_slow_one_none() -> None:
-    """A newcomer without a share asks the holders for what others have; one on a slow link keeps
-    its share from all."""
+    """A newcomer without a share would ask the holders for pieces that others have; one on a slow
+    link would keep its share from the others."""
     others = {PeerId(f"s{n}"): Progress(done=500, size=1000, secs=5.0) for n in range(4)}
     newcomer, slow = PeerId("new"), PeerId("slow")
     places = places_of(
@@ -382,7 +384,7 @@ def test_two_blocks_at_a_time_never_hold_up_a_receiver_that_is_far(
 
 @given(receivers=st.integers(2, 60), peers=st.integers(2, 30), link=st.floats(2e5, QUICK - 1))
 def test_neighbours_ask_for_little_at_a_time(receivers: int, peers: int, link: float) -> None:
-    """The first receiver would have the holders to itself."""
+    """The first receiver would use up the holders alone."""
     near = NetworkPath(peers, rtt=NEAR * peers * FEWEST_BLOCKS * BLOCK / QUICK)
 
     assert queue_secs(receivers, link, near) == 0
@@ -391,7 +393,8 @@ def test_neighbours_ask_for_little_at_a_time(receivers: int, peers: int, link: f
 
 @given(pieces=st.integers(1, 1 << 21), pace=st.floats(0.0, 1e6))
 def test_a_look_is_worth_its_time(pieces: int, pace: float) -> None:
-    """Ten looks a second were a fifth of all Python in a crowd whose pieces came one by one."""
+    """Ten looks a second were a fifth of all Python time in a crowd whose pieces came one by
+    one."""
     secs = look_secs(pieces, pace)
 
     assert secs == LOOK_SECS or secs * pace <= max(NEWS, pieces * LOOK_SECS_PER_PIECE * pace) * (1 + 1e-9)

@@ -1,5 +1,5 @@
-"""The directory against a naive model of it, under any history of announces, goodbyes, silences and
-expiries."""
+"""The directory against a simple model of it, under any history of announces, goodbyes, silences
+and expiries."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ class DirectoryMachine(RuleBasedStateMachine):
 
     @rule(digest=st.sampled_from(DIGESTS), holders=st.frozensets(st.sampled_from(PEERS)))
     def record(self, digest: Digest, holders: frozenset[PeerId]) -> None:
-        """The model: a bundle that a master holds by the records counts as named, unless the master
-        names it."""
+        """Records that a master holds a bundle. In the model it counts as named unless the master
+        names it itself."""
         self.directory.record(digest, holders)
         self.recorded[digest] = holders
         for peer in self.known:
@@ -123,8 +123,8 @@ TestDirectory.settings = settings(max_examples=examples(60), stateful_step_count
 
 
 def test_a_peer_that_has_just_become_complete_comes_as_rarely_as_any_seeder() -> None:
-    """A peer that lacks nothing would be called back at once for a place in a plan (found by the
-    machine above)."""
+    """A complete peer would be called back at once for a place in a plan (found by the machine
+    above)."""
     machine = DirectoryMachine()
     first, late = PEERS[:2]
     machine.announce(late, 1, 0, PeerRole.SUPERVISOR, {DIGESTS[0]: False})

@@ -1,4 +1,4 @@
-"""Whatever the queue looks like: one first at most, and everybody waits for exactly one living
+"""In every queue at most one candidate is first, and each other one waits for exactly one living
 predecessor."""
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def test_exactly_one_is_first_and_the_others_form_a_chain(names: list[str], junk
 def test_nobody_is_first_by_a_znode_that_is_not_theirs(
     names: list[str], own: str, owner: int, session: int | None
 ) -> None:
-    """If this fails, a master believes to lead by a znode that is gone, or of a session that is
-    over."""
+    """If this fails, a master believes that it leads by a znode that is gone, or of a session that
+    is over."""
     result = standing(names, OwnNode(own, owner), session)
 
     if own not in names:
@@ -57,7 +57,7 @@ def test_nobody_is_first_by_a_znode_that_is_not_theirs(
 
 @given(QUEUES.filter(lambda names: len(names) > 1))
 def test_when_the_first_goes_the_next_leads_and_only_that_one_was_waiting_for_it(names: list[str]) -> None:
-    """If this fails, a leader's death wakes everybody, or nobody."""
+    """If this fails, a leader's death wakes every standby, or none."""
     first, second, *_ = queue(names)
     waiting = [n for n in names if standing(names, OwnNode(n, 1), 1) == Waits(first)]
     after = [n for n in names if n != first]
@@ -71,7 +71,7 @@ TIMES = st.floats(0, 1e6)
 
 @given(TIMES, st.floats(1.0, 60.0), st.floats(0, 1))
 def test_a_lease_is_over_before_zookeeper_may_forget_the_session(sent: float, timeout: float, share: float) -> None:
-    """If this fails, two may act at once.
+    """If this fails, two masters may act at once.
 
     The model: ZooKeeper's leader may have heard of the session last one keep-alive before the write
     was sent, and drops it a negotiated timeout later.

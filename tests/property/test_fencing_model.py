@@ -1,8 +1,8 @@
 """Two masters that pause anywhere, lose sessions and answers, and never look at a clock, on a model
 of ZooKeeper.
 
-What runs is the code that changes records: the decisions, the rise of an epoch, the fence. The
-judge is the oracle of `make chaos`, which knows nothing of it.
+The code that changes records is the real one: the decisions, raising the epoch, the fence. The
+judge is the oracle of `make chaos`, which knows nothing of that code.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ ENDS = (SessionExpired, TorrentdistError, TransactionFailed, Displaced, NoNode)
 
 @types.coroutine
 def pause() -> Generator[None, None, None]:
-    """Holds a process up here for any time."""
+    """Delays a process here for any time."""
     yield
 
 
 class World:
-    """The model's tree, and what was committed to it, as ZooKeeper's own log would tell."""
+    """The model's tree, and the transactions committed to it, as in ZooKeeper's own log."""
 
     def __init__(self) -> None:
         self.tree = Model(lambda session, path: None)
@@ -105,11 +105,10 @@ class World:
 
 
 class Client:
-    """As much of ZooKeeper's facade as a leader's changes need: requests are held up on their way,
-    and so are answers.
+    """The part of ZooKeeper's facade that a leader's changes need. Requests and answers can be
+    delayed.
 
-    Always holds, as of the real one: no write is sent in another session than the one in which it
-    was asked for.
+    Always, as in the real one: a write is sent only in the session in which it was requested.
     """
 
     def __init__(self, world: World) -> None:
@@ -173,7 +172,7 @@ class Master:
         self.go()
 
     def go(self) -> None:
-        """On to the next place where it may be held up."""
+        """Continues to the next place where it may be delayed."""
         self._work.send(None)
 
     def close(self) -> None:
@@ -195,8 +194,8 @@ class Master:
             yield from ((name, False) for name in BUNDLES[:1])
 
     async def _stand(self, turns: Iterator[tuple[BundleId, bool]]) -> None:
-        """From the queue to the end of the term; it never believes by itself that its lease is
-        over."""
+        """Goes from the queue to the end of the term. It never concludes by itself that its lease
+        is over."""
         session = self.client.session
         path = await self.client.create(
             f"{paths.ELECTION}/{self.name}-", self.name.encode(), ephemeral=True, sequential=True
@@ -215,15 +214,15 @@ class Master:
         fence = Fence(zk, term, lambda: True)
         while True:
             snapshot = await self.client.snapshot()
-            for name, spread in islice(turns, 2):  # two requests at once, decided on one picture
+            for name, spread in islice(turns, 2):  # two requests at once, decided on the same snapshot
                 await self._change(fence, snapshot, name, spread)
 
     async def _change(self, fence: Fence, snapshot: ClusterSnapshot, name: BundleId, spread: bool) -> None:
         try:
             ops = distribution_ops(snapshot, name, [SUPERVISOR], {}) if spread else removal_ops(snapshot, name)
         except TorrentdistError:
-            return  # it is removed already
-        with contextlib.suppress(TransactionFailed):  # somebody was faster
+            return  # it is already removed
+        with contextlib.suppress(TransactionFailed):  # another master was faster
             await fence.commit(ops)
             if ops:
                 self.said.append(Committed(self.name, fence.epoch, tuple(op.path for op in ops)))
@@ -272,8 +271,7 @@ def test_no_pause_expiry_or_lost_answer_lets_the_deposed_change_anything(
 @settings(max_examples=examples(150), deadline=None)
 @given(MOVES)
 def test_no_change_is_lost_under_another_one(moves: list[tuple[int, str, int]]) -> None:
-    """If this fails, what was decided on an old picture is written over what has been changed
-    since."""
+    """If this fails, a decision on an old snapshot overwrites later changes."""
     world, _ = play(moves)
     generations = [
         decode(change.data, AssignmentRecord, path=change.path).generation
@@ -289,7 +287,8 @@ def test_no_change_is_lost_under_another_one(moves: list[tuple[int, str, int]]) 
 
 
 def test_a_leader_that_wakes_up_in_the_middle_of_a_commit_is_told_that_it_leads_no_more() -> None:
-    """If this failed, the two above could pass because nobody ever gets as far."""
+    """If this failed, the two tests above could pass because no leader ever gets as far as a
+    commit."""
     led = [(0, "go", 21), (1, "go", 9), (0, "expire", 1), (1, "go", 30), (0, "go", 40), (1, "go", 30)]
     world, (first, second) = play(led)
     reigns = judge_transactions(world.log).reigns

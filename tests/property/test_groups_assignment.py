@@ -21,7 +21,8 @@ previous = st.dictionaries(st.integers(0, 12).map(str), names).map(
 def test_c14_all_are_assigned_evenly(
     members: list[str], resources: set[str], previous: dict[str, tuple[str, ...]]
 ) -> None:
-    """C14: a resource is forgotten or given twice, or one member has two more than another."""
+    """C14: if this fails, a resource is forgotten or given twice, or one member has two more than
+    another."""
     found = assign(members, resources, previous)
     loads = [len(found.get(member, ())) for member in members]
 
@@ -34,7 +35,8 @@ def test_c14_all_are_assigned_evenly(
 def test_c14_no_more_moves_than_must(
     members: list[str], resources: set[str], previous: dict[str, tuple[str, ...]]
 ) -> None:
-    """C14: resources move though another plan, just as even, would have left them."""
+    """C14: if this fails, resources move although another plan, just as even, would have left
+    them."""
     found = assign(members, resources, previous)
     kept = [len([r for r in previous.get(member, ()) if r in resources]) for member in members]
     share, left_over = divmod(len(resources), len(members))
@@ -50,7 +52,8 @@ def test_c14_no_more_moves_than_must(
 def test_c3_a_plan_that_is_even_stays(
     members: list[str], resources: set[str], previous: dict[str, tuple[str, ...]]
 ) -> None:
-    """C3: a new coordinator, or a spare member, changes a plan that is as even as can be."""
+    """C3: if this fails, a new coordinator, or a spare member, changes a plan that is already
+    even."""
     found = assign(members, resources, previous)
     spare = [member for member in members if member not in found]
 
@@ -59,6 +62,7 @@ def test_c3_a_plan_that_is_even_stays(
 
 
 def test_nobody_gets_nothing() -> None:
-    """A group without members or resources ends in an error instead of an empty plan."""
+    """If this fails, a group without members or resources ends in an error instead of an empty
+    plan."""
     assert {} == assign([], {"r"}, {})
     assert {} == assign(["a"], set(), {"a": ("r",)})

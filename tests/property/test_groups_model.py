@@ -1,7 +1,6 @@
-"""Whatever happens to the members of a resource group, in whatever order, no resource has two
-holders, and things come right once they are left alone. The real state machines, against a model of
-ZooKeeper.
-"""
+"""Whatever happens to the members of a resource group, no resource has two holders, and all
+resources are worked on again when the faults end. The real state machines run against a model of
+ZooKeeper."""
 
 from __future__ import annotations
 
@@ -40,7 +39,7 @@ class GroupMachine(RuleBasedStateMachine):
         awake = [process for process in self.world.processes if not process.paused]
         return awake[number % len(awake)] if awake else None
 
-    # the ordinary course
+    # ordinary steps
 
     @rule(number=which, requests=st.integers(1, 3))
     def serve(self, number: int, requests: int) -> None:
@@ -72,7 +71,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     @rule(numbers=st.lists(which, min_size=1, max_size=6), seconds=st.sampled_from([0.01, 0.3, 1.1]))
     def turn(self, numbers: list[int], seconds: float) -> None:
-        """Some go on undisturbed, while others hear nothing."""
+        """Lets some members continue while others hear nothing."""
         self.world.advance(seconds)
         for number in numbers:
             if process := self.one(number):
@@ -130,7 +129,7 @@ class GroupMachine(RuleBasedStateMachine):
         if process := self.one(number):
             self.world.kill(process)
 
-    # what people do
+    # actions of people
 
     @precondition(lambda self: len(self.world.processes) < MOST_PROCESSES)
     @rule()

@@ -1,8 +1,7 @@
-"""Long lives of a resource group under a steady rain of faults: never two holders, and it comes
-right in the end.
+"""Long lives of a resource group under constant faults: never two holders, and order at the end.
 
-test_groups_model.py finds the short ways to break something, this one the long ones. A failure
-names its seed.
+test_groups_model.py finds short ways to break something, this test the long ones. A failure names
+its seed.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class Life:
         self.world.hear(process, self.rng.randrange(2), lost=True)
 
     def delete_its_place(self, process: Process) -> None:
-        """Somebody deletes the znode of a member that is well."""
+        """Deletes the znode of a healthy member."""
         if process.member.ownership.name is not None:
             self.world.tree.commit(0, (Delete(process.member.ownership.path),))
 
@@ -62,7 +61,7 @@ class Life:
         awake = [process for process in self.world.processes if not process.paused]
         if not awake:
             return
-        # Some are quick and some are slow, each for a while.
+        # Some members are quick and some are slow, each for a while.
         moods = [1.0 if zlib.crc32(f"{process.name}{int(self.world.now)}".encode()) % 3 else 0.05 for process in awake]
         process = self.rng.choices(awake, moods)[0]
         if self.rng.random() < 0.03:
@@ -89,7 +88,7 @@ class Life:
             world.feed(process, Tick())
 
     def around(self) -> None:
-        """Time, people, and ZooKeeper."""
+        """Lets time, people and ZooKeeper act."""
         world, rng = self.world, self.rng
         if rng.random() < 0.2:
             world.advance(rng.choice([0.02, 0.05, 0.2]))
@@ -115,8 +114,8 @@ class Life:
 @settings(max_examples=examples(20))
 @given(seed=st.integers(0, 2**32))
 def test_never_two_holders_in_a_long_life(algorithm: Algorithm, seed: int) -> None:
-    """C6, C7, C8, C9, C11: some interleaving of faults gives a resource two holders, or leaves it
-    without any."""
+    """C6, C7, C8, C9, C11: if this fails, some order of faults gives a resource two holders, or
+    none."""
     life = Life(algorithm, seed)
 
     for _ in range(STEPS):

@@ -1,5 +1,5 @@
-"""Leadership left to one place in the queue: whoever dies and in whatever order they look, that
-place leads or nobody waits for it."""
+"""Leadership left to one place in the queue: whichever masters die, and in whatever order they
+look, that place leads or nobody waits for it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def name(number: int) -> str:
 
 @given(SIZES, st.data())
 def test_the_successor_leads_unless_it_goes_and_then_the_next_one_does(size: int, data: st.DataObject) -> None:
-    """If this fails, a transfer ends at another master, or the queue turns for ever and nobody
+    """If this fails, a transfer ends at another master, or masters step aside for ever and none
     leads."""
     places = {n: name(n) for n in range(size)}
     successor = data.draw(st.integers(0, size - 1))
@@ -43,8 +43,7 @@ def test_the_successor_leads_unless_it_goes_and_then_the_next_one_does(size: int
 
 @given(SIZES, st.integers(0, 20), st.booleans())
 def test_without_a_living_successor_the_first_one_leads(size: int, number: int, left: bool) -> None:
-    """If this fails, an old record of a transfer turns the queue upside down at some later
-    election."""
+    """If this fails, an old record of a transfer changes the order of a later election."""
     places = [name(n) for n in range(size)]
     reason = "transferred" if left else ""
     record = TermRecord(leader=MasterId("old"), election=name(99), left=reason, successor=name(number))

@@ -1,9 +1,9 @@
-"""The proof of isolation against a small world: masters that come, lead and are cut off, and a host
-that runs a worker.
+"""The proof of isolation in a small world: masters that come, lead and are cut off, and a host that
+runs a worker.
 
-The world's rules are those of docs/decisions/0008-isolation.md; the decisions are the code's. What
-that record leaves open is left out: a master comes only while another one that sees ZooKeeper hears
-of it, or before the host's last write.
+The world's rules are those of docs/decisions/0008-isolation.md; the decisions are the real code.
+The gap that this page leaves open is excluded: a master comes only while another one that sees
+ZooKeeper hears of it, or before the host's last write.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class Master:
     heard: set[Known] = field(default_factory=set)
     """Masters as this host last saw them."""
     newest: int = 1
-    """Newest of the host's assignments that it has seen."""
+    """The newest of the host's assignments that it has seen."""
     since: float = 0.0
-    """It has seen ZooKeeper without a gap."""
+    """Since when it has seen ZooKeeper without a gap."""
     contact: float = 0.0
 
 
@@ -52,7 +52,7 @@ class World(RuleBasedStateMachine):
         self.masters: dict[MasterId, Master] = {}
         self.leader: MasterId | None = None
         self.generation = 1
-        """Generation of the assignment in ZooKeeper. The worker is the host's in the first one."""
+        """Generation of the assignment in ZooKeeper. The first one gives the worker to the host."""
         self.host_connected = True
         self.written = self.now
         self.host_known: set[Known] = set()
@@ -74,7 +74,7 @@ class World(RuleBasedStateMachine):
         return self.now - self.written < TIMEOUT
 
     def _sync(self) -> None:
-        """Connected hosts learn of the change at once."""
+        """Tells connected hosts of the change at once."""
         there = {master.known for master in self._registered()}
         for master in self.masters.values():
             if master.connected:
@@ -110,7 +110,7 @@ class World(RuleBasedStateMachine):
             master.since = self.now
         return SightView(sees=master.connected, newest=master.newest, masters=dict(master.heard))
 
-    # what happens
+    # events
 
     @rule(secs=st.sampled_from([0.1, 0.5, 1.0, 2.5]), step=st.sampled_from([0.1, 0.25]))
     def time_passes(self, secs: float, step: float) -> None:
@@ -145,7 +145,7 @@ class World(RuleBasedStateMachine):
         settled = self.leader is not None and self.now - self.masters[self.leader].since >= settling_secs(TIMEOUT)
         if settled and self.generation == 1 and not self._host_session_lives():
             self.generation = 2
-        # Who has got it waits for the barrier alone.
+        # The new host waits for the barrier only.
         self.moved_runs |= self.generation == 2 and not self._host_session_lives()
 
     @rule(name=st.sampled_from(NAMES))
@@ -209,8 +209,8 @@ class World(RuleBasedStateMachine):
     @precondition(lambda self: self.host_connected and self.generation == 1)
     @rule(heard=st.booleans())
     def the_leader_moves_the_worker(self, heard: bool) -> None:
-        """By hand. Who runs it next waits for the barrier, which goes with the session or is given
-        back."""
+        """Moves the worker by hand. The next host waits for the barrier, which goes with the
+        session or is released."""
         if self.leader is not None:
             self.generation = self.masters[self.leader].newest = 2
             if heard:
@@ -232,7 +232,7 @@ test_never_two = World.TestCase
 
 
 def test_in_an_outage_that_all_see_the_worker_runs_on() -> None:
-    """If this fails, the model above shows nothing: nobody ever runs by a proof."""
+    """If this fails, the model above shows nothing, because no worker ever runs by a proof."""
     world = World()
     world.everybody_is_cut_off()
     for _ in range(10):
@@ -255,7 +255,7 @@ STORIES: dict[str, Callable[[World], None]] = {
 
 @pytest.mark.parametrize("story", STORIES.values(), ids=STORIES.keys())
 def test_what_chance_finds_late_is_safe_too(story: Callable[[World], None]) -> None:
-    """If this fails, a step of the proof is left out: the model says two run at once."""
+    """If this fails, a step of the proof is missing: in the model two workers run at once."""
     world = World()
     world.time_passes(6.0, 0.25)
     story(world)

@@ -1,8 +1,8 @@
-"""The lives of jobs on leaders that die at any moment, against a model: what was asked for, and
-what is due when.
+"""Jobs on leaders that may die at any moment, compared with a model of what was requested and what
+is due when.
 
-The decisions are the real ones; a leader carries them out operation by operation, and may die after
-each of them.
+The decisions are the real ones. A leader carries them out operation by operation, and may die after
+each.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class World(RuleBasedStateMachine):
         self.seen = snapshot([bundle("code", holders=["m1"])])
         self.jobs = 0
         self.due: dict[str, float] = {}
-        """When what was asked for has to happen, by the clock of whoever asked."""
+        """When each request is due, by the clock of its sender."""
         self.ended: dict[tuple[JobId, int], WorkerReport] = {}
         self.gone_at: dict[JobId, float] = {}
 
@@ -56,7 +56,7 @@ class World(RuleBasedStateMachine):
         rest = {id_: known for id_, known in self.seen.supervisors.items() if id_ != host}
         self.seen = dataclasses.replace(self.seen, supervisors=rest if record is None else {**rest, host: record})
 
-    # a transaction, and a leader's round
+    # transactions, and a leader's round
 
     def _commit(self, ops: Sequence[Op]) -> None:
         for op in ops:
@@ -80,7 +80,7 @@ class World(RuleBasedStateMachine):
         return {str(id_): entry.version for id_, entry in known.items()}[paths.name(path)]
 
     def _round(self, settled: bool, dies_after: int | None = None) -> bool:
-        """What a leader does once; `dies_after` so many operations."""
+        """Runs one round of a leader, which dies after `dies_after` operations."""
         seen = self.seen
         events = happened(seen, self.ended, server_now=self.now, max_wait_secs=MAX_WAIT, settled=settled)
         decided = [op for event in events for op in ops_of(seen, event)]
@@ -107,7 +107,8 @@ class World(RuleBasedStateMachine):
 
     @rule()
     def a_leader_has_not_settled(self) -> None:
-        """D10, D17: it may give places, and takes none away from what goes on."""
+        """D10, D17: a leader that has not settled may give places, but takes none away from running
+        workers."""
         before, live = placement(self.seen), dict(self.seen.jobs)
         for _ in range(50):
             if not self._round(settled=False):
@@ -120,7 +121,7 @@ class World(RuleBasedStateMachine):
             if goes_on and str(worker[1]) not in record.exits and live[worker[0]].record.workers == record.workers:  # type: ignore[union-attr]
                 assert host == after.get(worker), "a worker was moved by a leader that has not settled"
 
-    # what users ask
+    # requests of users
 
     @rule(name=st.sampled_from(NAMES), workers=st.integers(1, 4), active=st.booleans(), batch=st.booleans())
     def submit(self, name: str, workers: int, active: bool, batch: bool) -> None:
@@ -170,7 +171,7 @@ class World(RuleBasedStateMachine):
     def drain(self, host: SupervisorId, draining: bool) -> None:
         self._commit(drain_ops(self.seen, host, draining))
 
-    # what happens
+    # events
 
     @rule(seconds=st.floats(0.0, 40.0))
     def time_passes(self, seconds: float) -> None:
@@ -190,7 +191,7 @@ class World(RuleBasedStateMachine):
                 report = WorkerReport(job=job, worker=worker, state=WorkerState.ENDED, exit_code=code)
                 self.ended[job, worker] = report
 
-    # what must always be
+    # invariants
 
     @invariant()
     def nobody_has_two_places(self) -> None:
@@ -200,7 +201,7 @@ class World(RuleBasedStateMachine):
 
     @invariant()
     def what_is_pending_keeps_its_moment(self) -> None:
-        """A4, A5: whoever leads, and however often."""
+        """A4, A5: a pending change keeps its moment, whichever leaders come and go."""
         for id_, entry in self.seen.jobs.items():
             if entry.record.pending is not None:
                 assert self.due[id_] == entry.record.pending.due
@@ -215,7 +216,7 @@ class World(RuleBasedStateMachine):
         assert all(count == 1 for count in names.values())
 
     def _all_is_done(self) -> None:
-        """After a leader has come to rest."""
+        """Checks that nothing is left to do after a leader has come to rest."""
         world = self.seen
         for id_, entry in world.jobs.items():
             job = entry.record
@@ -262,4 +263,4 @@ def test_a_supervisor_that_loses_one_worker_and_gains_another_gains_it_last() ->
     world.a_host_comes_or_goes(HOSTS[2], 0)
     world.kill("a", wait=0.0)
 
-    world.a_leader_lives()  # looks for a second place before each write
+    world.a_leader_lives()  # it looks for a second place before each write

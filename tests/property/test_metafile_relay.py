@@ -1,6 +1,8 @@
-"""The tree by which a metafile spreads. If this failed, hosts would wait for each other in a
-circle, or a master's link would carry a metafile to each of a thousand hosts before the first
-piece."""
+"""The tree by which a metafile spreads.
+
+If this failed, hosts would wait for each other in a circle, or a master would send a metafile to
+each of a thousand hosts before the first piece.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,7 @@ def test_a_host_that_asks_again_is_served_by_the_master() -> None:
 
 
 def test_a_host_that_asked_long_ago_is_sent_nobody() -> None:
-    """It may have dropped the bundle since."""
+    """A host would be sent to one that may have dropped the bundle since."""
     handing = MetafileRelay()
     for number in range(4):
         handing.giver(DIGEST, GIVEN_BYTES, f"s{number}", 0.0, lambda _: True)

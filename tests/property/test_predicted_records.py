@@ -1,5 +1,5 @@
-"""An answer is written before the change that it tells of: what is foreseen has to be what will
-be."""
+"""An answer is written before the change that it describes, so the prediction has to match the
+change."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def bundle_records(draw: st.DrawFn) -> BundleRecord:
 
 @st.composite
 def writes(draw: st.DrawFn) -> tuple[str, bytes]:
-    """A record and where it belongs; requests are written along with the others and are in no
+    """Draws a record and its path. Request records are written along with the others, and are in no
     snapshot."""
     record = draw(bundle_records())
     assigned = AssignmentRecord(bundles=tuple(draw(st.lists(st.sampled_from(BUNDLES), max_size=2))))
@@ -60,7 +60,7 @@ def as_ops(tree: ReadTree, written: Sequence[tuple[str, bytes]]) -> list[Op]:
 
 
 def applied(tree: ReadTree, ops: Sequence[Op]) -> set[str]:
-    """Do to the tree what ZooKeeper would; which paths it touched."""
+    """Applies the operations as ZooKeeper would, and returns the paths that they touched."""
     touched = set()
     for op in ops:
         assert isinstance(op, Create | Set)
@@ -79,8 +79,8 @@ def seen_after(before: ClusterSnapshot, tree: ReadTree, touched: set[str]) -> Cl
 def test_what_is_foreseen_is_what_the_mirror_shows(
     first: list[tuple[str, bytes]], second: list[tuple[str, bytes]]
 ) -> None:
-    """B7: if this failed, the answer that is kept for retries would tell of a change that was never
-    made so."""
+    """B7: if this failed, the answer that is kept for retries would describe a change that was
+    never made."""
     tree = ReadTree()
     before = seen_after(ClusterSnapshot(), tree, applied(tree, as_ops(tree, first)))
     ops = as_ops(tree, second)

@@ -1,4 +1,4 @@
-"""What is derived from the records change by change is what a walk over all of them would give."""
+"""Values that are derived change by change equal those of a walk over all records."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def look(self) -> None:
-        """Sometimes only: a reader that skips versions is told of all that changed in them."""
+        """Looks only sometimes: a reader that skips versions learns of all changes in between."""
         seen = self.snapshot
         self.index.follow(seen)
 
@@ -115,8 +115,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(published=st.sets(st.sampled_from(CONTENTS)))
     def plan_for_a_part(self, published: set[str]) -> None:
-        """A master that looks at the bundles that are not settled does what it would do after a
-        look at all."""
+        """A master that looks only at unsettled bundles does the same as one that looks at all."""
         here = frozenset(map(digest_of, published))
         local = Local(ME, master(ME).store, here, arriving=frozenset(), fetching=frozenset())
         open_ = [id_ for id_ in self.snapshot.bundles if not is_settled(self.snapshot, local, id_)]
@@ -136,7 +135,7 @@ TestRecordIndex = Machine.TestCase
 
 
 def test_who_is_far_behind_looks_at_everything() -> None:
-    """G11: what is not remembered any more would be taken for unchanged."""
+    """G11: changes that are no longer remembered would count as none."""
     machine = Machine()
     first = machine.snapshot.version
     for number in range(300):
@@ -148,7 +147,8 @@ def test_who_is_far_behind_looks_at_everything() -> None:
 
 
 def test_a_snapshot_from_a_file_is_compared_with_nothing() -> None:
-    """G11: its revision is no mirror's, and its steps are not kept."""
+    """G11: a snapshot from a file has a revision of its own, and the changes between it and a
+    mirror's are not known."""
     machine = Machine()
     from_file = dataclasses.replace(machine.snapshot, version=-2, recent=())
 

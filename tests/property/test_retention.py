@@ -1,4 +1,4 @@
-"""Retention decides right whatever the store holds."""
+"""Retention decides correctly whatever the store holds."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_claimed_bundles_are_never_evicted(held: list[Entry], need: int) -> None
 
 @given(entries, needs)
 def test_enough_is_freed_or_nothing_goes(held: list[Entry], need: int) -> None:
-    """Bundles could be deleted for a fetch that then fails for lack of room all the same."""
+    """Bundles could be deleted for a fetch that then still fails for lack of room."""
     evicted = chosen(held, need)
     possible = sum(entry.size for entry in held if not entry.claims)
 
@@ -48,7 +48,7 @@ def test_enough_is_freed_or_nothing_goes(held: list[Entry], need: int) -> None:
 
 @given(entries, needs)
 def test_no_eviction_is_superfluous(held: list[Entry], need: int) -> None:
-    """A bundle could be deleted although there would have been room enough with it."""
+    """A bundle could be deleted although there would have been enough room without that."""
     evicted = chosen(held, need) or []
     freed = sum(entry.size for entry in evicted)
 
@@ -57,7 +57,7 @@ def test_no_eviction_is_superfluous(held: list[Entry], need: int) -> None:
 
 @given(entries, needs)
 def test_what_was_used_last_goes_last(held: list[Entry], need: int) -> None:
-    """A bundle could be evicted although those unused for longer would have made the room."""
+    """A bundle could be evicted although older unused ones would have made the room."""
     evicted = chosen(held, need) or []
     for last in evicted:
         longer_unused = [e for e in held if not e.claims and (e.used_at, e.digest) < (last.used_at, last.digest)]
@@ -68,7 +68,7 @@ def test_what_was_used_last_goes_last(held: list[Entry], need: int) -> None:
 
 @given(entries, st.floats(0, 12), st.floats(0, 12))
 def test_prune_removes_exactly_what_is_old_and_unclaimed(held: list[Entry], older_than: float, now: float) -> None:
-    """Pruning could remove what somebody needs, or leave what nobody does."""
+    """Pruning could remove a bundle that is needed, or leave one that nobody needs."""
     expected = {entry.digest for entry in held if not entry.claims and now - entry.used_at >= older_than}
 
     assert expected == set(plan_prune(held, older_than=older_than, now=now))

@@ -35,8 +35,8 @@ def wanted(of: list[Demand]) -> set[Worker]:
 def test_slots_are_respected_and_never_wasted(
     of: list[Demand], on: list[HostSlots], before: dict[Worker, SupervisorId], again: set[JobId]
 ) -> None:
-    """C7: a host with more workers than slots breaks down, and a free slot beside a waiting worker
-    is a hole."""
+    """C7: a host would get more workers than slots, or a slot would stay free while a worker
+    waits."""
     after = place(of, on, before, again)
     used = Counter(after.values())
     room = {host.id: 0 if host.draining else host.slots for host in on}
@@ -48,7 +48,7 @@ def test_slots_are_respected_and_never_wasted(
 
 @given(demands, hosts, placements)
 def test_who_can_stay_stays(of: list[Demand], on: list[HostSlots], before: dict[Worker, SupervisorId]) -> None:
-    """C14: a running worker that is moved without need is work thrown away."""
+    """C14: a running worker would be moved without need, and its work would be lost."""
     first = place(of, on, before)
 
     assert first == place(of, on, first)
@@ -65,7 +65,7 @@ def test_a_host_more_moves_nobody(of: list[Demand], on: list[HostSlots], before:
 
 @given(st.integers(0, 12), st.integers(1, 5))
 def test_a_fresh_job_is_spread_evenly(workers: int, count: int) -> None:
-    """C14: two workers on one host while another one has none is no spread."""
+    """C14: two workers would be on one host while another host has none."""
     on = [HostSlots(SupervisorId(f"h{n}"), 20) for n in range(count)]
     used = Counter(place([Demand(JobId("j"), workers)], on, {}).values())
     loads = [used[host.id] for host in on]
@@ -75,7 +75,7 @@ def test_a_fresh_job_is_spread_evenly(workers: int, count: int) -> None:
 
 @given(demands, hosts, placements)
 def test_a_rebalanced_job_is_even(of: list[Demand], on: list[HostSlots], before: dict[Worker, SupervisorId]) -> None:
-    """C14: a rebalance that leaves an uneven spread was for nothing."""
+    """C14: a rebalance would leave an uneven spread."""
     again = {demand.job for demand in of}
     after = place(of, on, before, again)
     free = {h.id: h.slots - sum(host == h.id for host in after.values()) for h in on if not h.draining}

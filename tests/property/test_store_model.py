@@ -1,5 +1,5 @@
-"""Whatever is done to a store in whatever order, restarts included, it is what a simple model
-says."""
+"""Whatever is done to a store, in whatever order and with restarts, it agrees with a simple
+model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of any values, in a terminal of any width."""
+"""Tables with any values, in terminals of any width."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_a_shortened_text_fits_and_keeps_both_ends(text: str, room: int) -> None
 
 @given(st.lists(IDS, max_size=8), st.integers(12, 40))
 def test_shortened_ids_differ_as_their_ids_do(ids: list[str], room: int) -> None:
-    """Two hosts would look like one."""
+    """Two hosts would look the same."""
     short = shorten_apart(ids, room)
 
     if short is not None:
@@ -35,8 +35,8 @@ def test_shortened_ids_differ_as_their_ids_do(ids: list[str], room: int) -> None
 
 @given(ROWS, st.integers(30, 120))
 def test_a_line_fits_and_a_program_gets_everything(rows: list[tuple[str, str, str, str]], width: int) -> None:
-    """A value would be broken in two, and so be copied wrong; a program would get a name with a
-    hole."""
+    """A value would be broken over two lines and copied wrong, or a program would get a shortened
+    name."""
     headers = ("ID", "HOST", "NOTE", "SIZE")
     whole = table(headers, rows, ("SIZE",), None)
     fitted = table(headers, rows, ("SIZE",), width)
@@ -49,7 +49,7 @@ def test_a_line_fits_and_a_program_gets_everything(rows: list[tuple[str, str, st
 
 @given(st.integers(2, 5), st.integers(40, 128), st.sampled_from([50, 80]))
 def test_ids_that_differ_in_one_place_stay_apart(count: int, length: int, width: int) -> None:
-    """Ids of hosts differ in a number, which may stand in their middle."""
+    """Ids of hosts that differ in one number in their middle would look the same."""
     half = "x" * (length // 2)
     ids = [f"{half}{n}{half}"[:128] for n in range(count)]
     fitted = table(("ID", "HOST", "NOTE"), [(id_, id_, "a sentence of some words") for id_ in ids], (), width)

@@ -1,4 +1,4 @@
-"""The plan of a supervisor's workers against a world that does to it whatever can happen."""
+"""The plan of a supervisor's workers in a world where everything can happen to it."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ ENDING = 1.0
 
 @dataclasses.dataclass
 class Real:
-    """One worker as it really is."""
+    """One worker as it really is, whatever the supervisor believes."""
 
     worker: Worker
     deaf: bool = False
-    """Its guardian does nothing it is told."""
+    """Its guardian ignores all requests."""
 
 
 class World(RuleBasedStateMachine):
-    """Carries out every action, and checks what must never be."""
+    """Carries out every action, and checks the invariants."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class World(RuleBasedStateMachine):
         self.real = {key: Real(Worker(key, assigned=False)) for key in KEYS}
         self.held_elsewhere: set[Key] = set()
 
-    # what the supervisor sees, and does
+    # what the supervisor sees and does
 
     @property
     def lease(self) -> RunLease:
@@ -69,7 +69,7 @@ class World(RuleBasedStateMachine):
         real.worker = dataclasses.replace(real.worker, **fields)  # type: ignore[arg-type]
 
     def settle(self) -> None:
-        """Plan and carry out until nothing more is to be done now."""
+        """Plans and carries out until nothing more is due now."""
         for _ in range(20):
             actions = [a for a in plan(self.workers(), self.lease, self.now) if self.carry_out(a)]
             if not actions:
@@ -139,13 +139,13 @@ class World(RuleBasedStateMachine):
         self.change(key, run=None)
 
     def hears_again(self, key: Key) -> None:
-        """And does first what it was told meanwhile."""
+        """Lets a guardian react again. It first carries out what it was told meanwhile."""
         real = self.real[key]
         real.deaf = False
         if real.worker.run is not None and real.worker.run.measure is Measure.KILL:
             self.end(key)
 
-    # what happens
+    # events
 
     @rule(key=st.sampled_from(KEYS), active=st.booleans(), incarnation=st.sampled_from("xy"), run_on=st.booleans())
     def assign(self, key: Key, active: bool, incarnation: str, run_on: bool) -> None:
@@ -155,7 +155,7 @@ class World(RuleBasedStateMachine):
 
     @rule(isolation=st.sampled_from(OnIsolation))
     def all_goes_well(self, isolation: OnIsolation) -> None:
-        """What it takes until everything runs."""
+        """Does what is necessary for all workers to run."""
         self.sent = self.now
         for key, real in self.real.items():
             self.hears_again(key)
@@ -218,7 +218,7 @@ class World(RuleBasedStateMachine):
 
     @rule(barrier=st.sampled_from(Barrier))
     def session_lost(self, barrier: Barrier) -> None:
-        """Whatever is known of the barriers in the next one."""
+        """Ends the session. Barriers may or may not be known in the next one."""
         self.session += 1
         self.sent = float("-inf")
         for key in KEYS:
@@ -227,7 +227,7 @@ class World(RuleBasedStateMachine):
 
     @rule(seconds=st.floats(0.0, 30.0))
     def time_passes(self, seconds: float) -> None:
-        """The supervisor wakes up whenever its plan has said so."""
+        """Lets time pass. The supervisor wakes up when its plan has said so."""
         until = self.now + seconds
         while True:
             due = due_at(self.workers(), self.lease, self.now)
@@ -238,11 +238,12 @@ class World(RuleBasedStateMachine):
         self.now = until
         self.settle()
 
-    # what must always be
+    # invariants
 
     @invariant()
     def nothing_runs_without_its_barrier(self) -> None:
-        """Unless it is being killed by a guardian that has stopped working."""
+        """No worker runs without its barrier, unless a guardian that has stopped working is being
+        killed."""
         for real in self.real.values():
             run = real.worker.run
             if run is not None and not real.deaf and not self.is_kept_by_the_proof(real.worker):
@@ -258,7 +259,8 @@ class World(RuleBasedStateMachine):
 
     @invariant()
     def what_was_taken_from_this_host_ends_with_the_lease(self) -> None:
-        """A proof says nothing of it: somebody else waits for its barrier."""
+        """A proof does not cover a worker that was taken from this host, because another host waits
+        for its barrier."""
         for real in self.real.values():
             run = real.worker.run
             if run is not None and not (real.deaf or real.worker.assigned) and run.on_isolation is OnIsolation.STOP:
@@ -297,7 +299,7 @@ TestWorld = pytest.mark.case("D10")(World.TestCase)
     st.integers(-1, 5),
 )
 def test_a_restart_policy_is_kept(exits: list[tuple[int, float]], policy: RestartPolicy, limit: int) -> None:
-    """If this fails, a worker is repeated when it must not be, or too fast, or given up too
+    """If this fails, a worker is restarted when it must not be, or too fast, or given up too
     soon."""
     restart = Restart(policy=policy, backoff_secs=1.0, max_backoff_secs=60.0, limit=limit)
     life, short_ones = Life(), 0
@@ -316,7 +318,7 @@ def test_a_restart_policy_is_kept(exits: list[tuple[int, float]], policy: Restar
 
 @given(st.sets(st.integers(0, 20)))
 def test_a_slot_is_given_once(used: Iterable[int]) -> None:
-    """If this fails, two workers of a host share a slot, and fight over what is chosen by it."""
+    """If this fails, two workers of a host share a slot, and compete for what they choose by it."""
     slot = free_slot(set(used))
 
     assert slot not in set(used)

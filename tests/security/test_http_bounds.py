@@ -62,7 +62,7 @@ async def opened(web: WebServer, sent: bytes) -> Streams:
 
 
 async def ends(streams: Streams) -> bool:
-    """Whether the server ends the connection without a word before a long time is over."""
+    """Whether the server ends the connection without an answer in a reasonable time."""
     reader, writer = streams
     try:
         async with asyncio.timeout(LONG):
@@ -86,7 +86,7 @@ def short_body(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_limits_are_those_that_the_page_names() -> None:
-    """An operator would read of other limits than those that hold."""
+    """An operator would read other limits than those that apply."""
     assert (10.0, 30.0) == (uvicorn_adapter.HEAD_SECS, uvicorn_adapter.BODY_SECS)
 
 
@@ -152,7 +152,7 @@ async def test_a_body_may_take_longer_than_its_pauses(short_body: None) -> None:
 
 
 async def test_what_is_sent_after_a_refusal_is_not_read() -> None:
-    """Strangers without a token would have a daemon read all that they send."""
+    """Strangers without a token could make a daemon read everything that they send."""
     async with served() as web:
         refused = HEAD.replace(b"secret", b"guess") + b"Content-Length: %d\r\n\r\n" % LARGE
         reader, writer = await opened(web, refused)
@@ -166,7 +166,7 @@ async def test_what_is_sent_after_a_refusal_is_not_read() -> None:
         with contextlib.suppress(ConnectionError):
             assert b"401" in await reader.readuntil(b"\r\n")
 
-        assert sent < LARGE / 4  # what the kernels of both sides hold
+        assert sent < LARGE / 4  # as much as the kernels of both sides hold
         writer.close()
 
 
@@ -185,7 +185,7 @@ async def test_a_refused_client_reads_why(size: int) -> None:
 
 @pytest.mark.parametrize("size", [0, 10, 64 * 1024 + 1, LARGE])
 async def test_a_wanted_body_is_read_whole(size: int) -> None:
-    """The bounds would cost an upload."""
+    """The bounds would break an upload."""
     async with served() as web, Http(access=with_token(TOKEN)) as client:
         answer = await client.post(f"http://127.0.0.1:{web.port}/v1/body", content=bytes(size))
 

@@ -80,7 +80,7 @@ def test_each_role_can_do_what_the_table_says_and_no_more(
 def test_a_refusal_names_the_role_and_the_pattern(
     guarded: Cluster, token_file: Callable[..., Path], bundle: Path
 ) -> None:
-    """A user who is refused could not tell what to ask for."""
+    """A refused user could not tell what to ask for."""
     reader, web = token_file("r2", "reader"), token_file("w2", "uploader", "--bundles", "web-*")
     role = guarded.run("upload", bundle, "--id", "etl-2", client__token_file=reader)
     pattern = guarded.run("upload", bundle, "--id", "etl-2", client__token_file=web)

@@ -48,7 +48,7 @@ BOMBS = {
     ),
     "an unknown key": lambda: b"d3:abcl" + b"1:x" * (SIZE // 3) + b"ee",
 }
-"""Metafiles that a decoder would make thirty times their bytes of."""
+"""Metafiles that a decoder would turn into thirty times their size."""
 
 
 PARSE = """
@@ -81,7 +81,7 @@ def test_a_metafile_of_brackets_costs_little(tmp_path: Path, kind: str) -> None:
 
 
 async def test_a_packed_answer_is_not_unpacked_beyond_its_bound() -> None:
-    """1.5 MB from one master would become 3 GB in whoever asks it."""
+    """1.5 MB from one master would become 3 GB in its caller's memory."""
     bomb = gzip.compress(bytes(256 * MIB), 9)
 
     async def packs(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -103,7 +103,7 @@ DEEP = [b"[" * 100_000, b'{"a":' * 100_000, b'{"id":"b","extra":' + b"[" * 5000 
 
 @pytest.mark.parametrize("body", DEEP)
 def test_nested_json_is_an_error_like_any_other(body: bytes) -> None:
-    """A body of brackets would be a bug of the daemon in its logs, or the end of a command."""
+    """A body of brackets would be an internal error in a daemon's log, or end a command."""
     with pytest.raises(TorrentdistError):
         decode_body(body, BundleView)
     with pytest.raises(Broken):
@@ -116,7 +116,7 @@ def test_nested_json_is_an_error_like_any_other(body: bytes) -> None:
 
 @pytest.mark.parametrize("text", ["name = " + "[" * 5000, "name = 'x'\n" * 100_000, "x" + ".x" * 100_000 + " = 1"])
 def test_a_hostile_job_file_is_an_error_of_the_job(text: str) -> None:
-    """One submit would take the leader's memory, or be called a bug of torrentdist."""
+    """One submit would use up the leader's memory, or be reported as a bug of torrentdist."""
     with pytest.raises(TorrentdistError) as caught:
         parse_job(text, origin="job.toml")
 
@@ -161,7 +161,7 @@ async def test_large_bodies_wait_for_each_other_and_small_ones_do_not() -> None:
 
 
 def test_json_that_fits_is_read() -> None:
-    """The bounds would cost a good answer."""
+    """The bounds would refuse a good answer."""
     body = json.dumps({"a": [[[[1]]]]}).encode()
 
     assert {"a": [[[[1]]]]} == decode(Answer(200, content=body), dict[str, object])

@@ -1,4 +1,4 @@
-"""What a job prints, and what others name, never steers the terminal of whoever looks at it."""
+"""Output of jobs, and names from other hosts, never control a user's terminal."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ async def why_not(http: Http, url: str) -> str:
 
 
 async def test_each_proof_gives_its_sender_and_nothing_more(ca: TestAuthority) -> None:
-    """A token would pass for a host, or a host for an operator."""
+    """A token would count as a host, or a host as an operator."""
     async with port(LiveTls(ca.files("m1"), owner())) as web:
         host, person = ca.files("s1", SUPERVISOR), ca.files("ann", PERSON)
         found = [
@@ -102,7 +102,8 @@ async def test_no_token_configured_lets_nobody_in(ca: TestAuthority) -> None:
 async def test_a_server_that_cannot_prove_itself_is_named_with_the_reason(
     ca: TestAuthority, tmp_path: Path, make: Callable[[TestAuthority, TestAuthority], TlsFiles], sentence: str
 ) -> None:
-    """A token would go to whoever answers at a master's address, or nobody would know why not."""
+    """A token would go to any server at a master's address, or the user would not learn the reason
+    for a refusal."""
     files = make(ca, make_authority(tmp_path / "other"))
     address = "10.0.0.9" if "10.0.0.9" in str(files.certificate) else LOOPBACK
     async with port(LiveTls(files, owner(address=address))) as web:
@@ -121,7 +122,7 @@ async def test_a_server_that_cannot_prove_itself_is_named_with_the_reason(
 async def test_a_client_whose_certificate_is_refused_is_told_why(
     ca: TestAuthority, tmp_path: Path, make: Callable[[TestAuthority, TestAuthority], TlsFiles], sentence: str
 ) -> None:
-    """An operator would search in the network for what is a certificate."""
+    """An operator would look for a network problem where a certificate is wrong."""
     files = make(ca, make_authority(tmp_path / "other"))
     async with port(LiveTls(ca.files("m1"), owner())) as web:
         assert f"it refuses our certificate, {sentence}" in await why_not(
@@ -154,7 +155,7 @@ async def test_a_persons_certificate_serves_no_port(ca: TestAuthority) -> None:
 
 
 async def test_a_daemon_refuses_anothers_certificate(ca: TestAuthority) -> None:
-    """A copied directory would make two hosts one, and others would refuse it without a word."""
+    """A copied directory would make two hosts one, and others would refuse it without a message."""
     with pytest.raises(TorrentdistError, match="that of master m2, and this is master m1"):
         LiveTls(ca.files("m2"), owner())
     with pytest.raises(TorrentdistError, match=r"for 127\.0\.0\.1, and others reach this host at 10\.0\.0\.1"):
@@ -163,7 +164,7 @@ async def test_a_daemon_refuses_anothers_certificate(ca: TestAuthority) -> None:
 
 @pytest.mark.case("F4")
 async def test_a_token_never_goes_out_in_the_clear_or_to_a_named_stranger(ca: TestAuthority) -> None:
-    """Everybody on the way, or a server that an answer named, could be the operator."""
+    """Every router on the way, or a server that an answer named, could act as the operator."""
     access = with_token(TOKEN, configured=["https://master.example:7060"])
     configured = access(origin_of("https://master.example:7060")).token
     here = access(origin_of("http://127.0.0.1:7060")).token
@@ -229,7 +230,7 @@ async def test_a_ca_that_was_taken_away_lets_nobody_in_any_more(ca: TestAuthorit
 
 
 async def test_a_client_that_never_proves_itself_is_let_go(ca: TestAuthority, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three thousand silent connections would live for ever."""
+    """Three thousand silent connections would stay open for ever."""
     monkeypatch.setattr(uvicorn_adapter, "HANDSHAKE_SECS", 0.2)
     async with port(LiveTls(ca.files("m1"), owner())) as web:
         reader, writer = await asyncio.open_connection(LOOPBACK, web.port)
@@ -241,7 +242,7 @@ async def test_a_client_that_never_proves_itself_is_let_go(ca: TestAuthority, mo
 
 
 async def test_older_tls_is_refused(ca: TestAuthority) -> None:
-    """A downgrade would bring back what 1.3 has mended."""
+    """A downgrade would bring back flaws that TLS 1.3 has repaired."""
     old = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     old.load_verify_locations(ca.ca)
     old.maximum_version = ssl.TLSVersion.TLSv1_2
@@ -251,7 +252,7 @@ async def test_older_tls_is_refused(ca: TestAuthority) -> None:
 
 
 async def serial_at(web_port: int, ca: TestAuthority) -> str:
-    """The serial of the certificate that a new connection is shown."""
+    """Returns the serial of the certificate that a new connection gets."""
     context = ssl.create_default_context(cafile=ca.ca)
     _, writer = await asyncio.open_connection(LOOPBACK, web_port, ssl=context)
     serial = writer.get_extra_info("peercert")["serialNumber"]

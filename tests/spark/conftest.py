@@ -30,14 +30,14 @@ BRIEF = "-XX:TieredStopAtLevel=1"
 
 @dataclass(frozen=True)
 class App:
-    """An application that has ended."""
+    """The result of an application that has ended."""
 
     code: int
     output: str
     log: str
     """Log of the driver."""
     executors: dict[str, str]
-    """What each executor logged."""
+    """The log of each executor."""
 
 
 class Standalone:
@@ -59,7 +59,7 @@ class Standalone:
         until(lambda: self._log("master").count("Registering worker") == WORKERS, "Spark's workers", START_SECS)
 
     def stop(self) -> None:
-        """Workers first: they end their executors."""
+        """Stops the workers first; they end their executors."""
         for process in reversed(self._processes):
             process.send_signal(signal.SIGTERM)
             try:
@@ -99,7 +99,7 @@ class Standalone:
 
 
 def small_app() -> list[str]:
-    """What an application of a few seconds is told."""
+    """Returns the options of an application that takes a few seconds."""
     conf = {f"{side}.memory": "512m" for side in ("driver", "executor")}
     conf |= {f"{side}.extraJavaOptions": BRIEF for side in ("driver", "executor")}
     conf |= {"ui.enabled": "false", "cores.max": str(WORKERS), "sql.shuffle.partitions": "2"}

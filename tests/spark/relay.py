@@ -1,5 +1,5 @@
-"""A relay before a Spark driver that counts the bytes which leave it. Executors know only its
-address.
+"""A relay in front of a Spark driver that counts the bytes that leave the driver. Executors know
+only the relay's address.
 
 Always: every byte between driver and executors passes, file server and broadcasts included.
 """
@@ -16,8 +16,8 @@ STEP = 256 * 1024
 
 
 class Relay:
-    """The driver listens at two ports, for messages and for blocks; each has its relay under the
-    same number."""
+    """The driver listens at two ports, for messages and for blocks. Each has a relay with the same
+    number."""
 
     def __init__(self) -> None:
         self.sent = 0
@@ -27,7 +27,7 @@ class Relay:
         self._ports = [self._listen() for _ in range(2)]
 
     def options(self) -> list[str]:
-        """For spark-submit."""
+        """Returns the options for spark-submit."""
         ports = dict(zip(("driver.port", "driver.blockManager.port"), self._ports, strict=True))
         conf = {"driver.host": RELAY, "driver.bindAddress": DRIVER, "port.maxRetries": 0, **ports}
         return [part for key, value in conf.items() for part in ("--conf", f"spark.{key}={value}")]
@@ -44,7 +44,7 @@ class Relay:
             port = int(listening.getsockname()[1])
             with contextlib.suppress(OSError), socket.create_server((DRIVER, port)):
                 break
-            listening.close()  # somebody has this number at the driver's address
+            listening.close()  # another process has this port at the driver's address
         self._sockets.append(listening)
         threading.Thread(target=self._accept, args=(listening, port), daemon=True).start()
         return port

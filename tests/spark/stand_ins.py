@@ -22,7 +22,7 @@ YARN_SITE = """<configuration>
 
 
 class KubernetesApi:
-    """Accepts what is made, knows of no pod, and has all the time in the world for watchers."""
+    """Accepts every object, has no pods, and keeps watchers waiting for as long as they like."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str]] = []
@@ -84,7 +84,7 @@ class KubernetesApi:
 
 
 class ResourceManager:
-    """Hears the first four bytes of whoever comes, and hangs up when it is told to."""
+    """Reads the first four bytes of each connection, and hangs up when it is told to."""
 
     def __init__(self) -> None:
         self.greeting = b""

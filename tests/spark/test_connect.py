@@ -46,7 +46,8 @@ spark.stop()
 
 @pytest.fixture
 def server(spark: Standalone, job_cluster: Cluster, tmp_path: Path) -> Iterator[str]:
-    """Its URL. It is where the driver is, and its executors are those of the standalone Spark."""
+    """Yields the server's URL. The driver runs in it; its executors are those of the standalone
+    Spark."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     gateway = job_cluster.url("supervisor-1")
@@ -55,7 +56,7 @@ def server(spark: Standalone, job_cluster: Cluster, tmp_path: Path) -> Iterator[
     options = [part for key, value in conf.items() for part in ("--conf", f"spark.{key}={value}")]
     program = ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
     command = [str(SPARK_HOME / "bin/spark-submit"), "--master", spark.url, *small_app(), *options, *program]
-    env = spark.environ() | {"SPARK_DAEMON_MEMORY": "600m"}  # to spark-submit it is a daemon
+    env = spark.environ() | {"SPARK_DAEMON_MEMORY": "600m"}  # spark-submit treats it as a daemon
     with (tmp_path / "server.log").open("wb") as log:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env)
     try:
@@ -78,8 +79,8 @@ def _listens(port: int) -> bool:
 
 
 def test_bundles_reach_tasks_of_connect(job_cluster: Cluster, spark: Standalone, server: str, tmp_path: Path) -> None:
-    """With Connect there is no SparkContext: add_bundle would fail, or tasks find neither bundle
-    nor packages."""
+    """With Connect there is no SparkContext: add_bundle would fail, or tasks would find neither
+    bundle nor packages."""
     upload_bundles(job_cluster, tmp_path)
     app = tmp_path / "app.py"
     app.write_text(APP)

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.alone
 MiB = 1024 * 1024
 SIZE = 12 * MiB
 LIMIT = 2 * MiB
-"""Bytes per second that each master sends: the bundle is under way for a while."""
+"""Bytes per second that each master sends, so that the bundle takes a while."""
 
 APP = """
 import hashlib, json, os, sys
@@ -50,7 +50,7 @@ def gateway(cluster: Cluster) -> str:
 
 
 def upload(cluster: Cluster, source: Path) -> bytes:
-    """`env`, too large to arrive at once, and `lib`, a zip of a Python package."""
+    """Uploads `env`, too large to arrive at once, and `lib`, a zip of a Python package."""
     data = os.urandom(SIZE)
     (source / "env").mkdir()
     (source / "env/data.bin").write_bytes(data)
@@ -78,7 +78,7 @@ def test_executors_are_served_by_their_own_host_while_a_master_dies(
         ended = running.end()
 
     assert 0 == ended.code, ended.log[-3000:]
-    seen = json.loads(ended.output.splitlines()[-1])  # warnings of libraries come before
+    seen = json.loads(ended.output.splitlines()[-1])  # warnings of libraries come first
     expected = {"dirs": WORKERS, "hashes": [hashlib.sha256(data).hexdigest()], "packaged": ["from the swarm"]}
     assert expected == seen
     for log in ended.executors.values():
@@ -98,7 +98,7 @@ def under_way(cluster: Cluster) -> bool:
 def test_a_wrong_url_fails_the_job_with_our_words_in_its_log(
     cluster: Cluster, spark: Standalone, tmp_path: Path
 ) -> None:
-    """The user would find nothing but a number in Spark's log."""
+    """The user would find only a number in Spark's log."""
     app = tmp_path / "app.py"
     app.write_text(APP)
     ended = spark.run("--archives", f"{gateway(cluster)}/nope/archive.tar.gz#env", app)

@@ -25,7 +25,8 @@ MASTERS, SUPERVISORS = 3, 2
 
 @pytest.fixture(scope="module")
 def shown(spark: Standalone, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path, list[str]]:
-    """What it printed, where its report is, and what the executors logged."""
+    """Runs the demo. Returns what it printed, where its report is, and what the executors
+    logged."""
     work, before = tmp_path_factory.mktemp("demo"), spark.stderrs()
     options = ["--spark-master", spark.url, *small_app()]
     ran = subprocess.run(
@@ -38,7 +39,7 @@ def shown(spark: Standalone, tmp_path_factory: pytest.TempPathFactory) -> tuple[
 
 
 def test_the_demo_shows_the_job_that_it_runs(shown: tuple[str, Path, list[str]]) -> None:
-    """The first thing that a newcomer runs would fail, or leave something running."""
+    """The first command that a newcomer runs would fail, or leave something running."""
     said, report, _ = shown
 
     assert re.search(r"[\d,]+ words in \S+/objects/\w+/content/data\n", said), said
@@ -49,8 +50,8 @@ def test_the_demo_shows_the_job_that_it_runs(shown: tuple[str, Path, list[str]])
 def test_a_report_of_a_real_cluster_by_a_real_cluster(
     shown: tuple[str, Path, list[str]], local_spark: SparkSession
 ) -> None:
-    """Events that the daemons write and the pipeline that reads them would each be right, and not
-    fit; or it would do on one machine alone."""
+    """The events of daemons and the pipeline that reads them would not fit together, or only on one
+    machine."""
     said, report, executors = shown
 
     def table(name: str, *columns: str) -> list[tuple[Any, ...]]:

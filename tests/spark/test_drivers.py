@@ -97,7 +97,7 @@ spark.stop()
 
 
 class Submitted:
-    """The jobs, and what their drivers talk to."""
+    """The jobs, and the servers that their drivers talk to."""
 
     def __init__(self, cluster: Cluster, top: Path) -> None:
         self.cluster, self.top = cluster, top
@@ -167,7 +167,7 @@ def submit_all(jobs: Submitted, spark: Standalone) -> None:
 
 
 def pack_classes(directory: Path, top: Path) -> None:
-    """main.jar and part.jar, a class in each."""
+    """Packs main.jar and part.jar, with a class in each."""
     directory.mkdir(parents=True)
     for name, text in (("Main", MAIN), ("Part", PART)):
         (top / f"{name}.java").write_text(text)
@@ -202,7 +202,7 @@ def test_a_main_class_runs_with_the_jars_of_its_bundle(jobs: Submitted) -> None:
 
 
 def test_kubernetes_is_asked_for_executors_that_know_their_gateway(jobs: Submitted) -> None:
-    """Executors in pods would have no way to their host's gateway, or be left when the driver
+    """Executors in pods could not reach their host's gateway, or would stay when the driver
     ends."""
     until(lambda: len(jobs.kubernetes.pods) == 2, "pods", LONG)
     until(lambda: jobs.printed("pods"), "the driver's start", LONG)
@@ -224,8 +224,7 @@ def test_kubernetes_is_asked_for_executors_that_know_their_gateway(jobs: Submitt
 
 
 def test_a_yarn_that_refuses_is_said_in_the_jobs_record(jobs: Submitted) -> None:
-    """The driver would look for its cluster elsewhere, or its user would learn nothing but a
-    number."""
+    """The driver would look for its cluster elsewhere, or the user would see only a number."""
     until(lambda: jobs.yarn.greeting, "the driver at the resource manager", LONG)
     pid = jobs.worker("yarn")["pid"]
     argv = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
@@ -233,7 +232,7 @@ def test_a_yarn_that_refuses_is_said_in_the_jobs_record(jobs: Submitted) -> None
     ended = jobs.ended("yarn")
 
     gateway = jobs.cluster.url("supervisor-1")
-    assert b"hrpc" == jobs.yarn.greeting  # how a client of Hadoop says hello
+    assert b"hrpc" == jobs.yarn.greeting  # the greeting of a Hadoop client
     assert ["yarn", "client"] == [argv[argv.index(option) + 1] for option in ("--master", "--deploy-mode")]
     assert argv[argv.index("--archives") + 1].startswith(f"{gateway}/bundles/")
     assert f"spark.executorEnv.TORRENTDIST_GATEWAY={gateway}" in argv

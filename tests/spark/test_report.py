@@ -39,8 +39,8 @@ def story(node: str, *, digest: str = "d" * 64, at: float = 100.0) -> list[dict[
 
 @pytest.fixture(scope="module")
 def odd(local_spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> report.ReportView:
-    """The report over one good story, a file that is still written to, and everything that can be
-    wrong with a line."""
+    """The report over a good story, a file that is still being written, and lines with every
+    possible error."""
     top = tmp_path_factory.mktemp("odd")
     lines: list[dict[str, Any] | str] = [
         *story("h1"),
@@ -59,8 +59,7 @@ def odd(local_spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def test_what_cannot_be_used_is_left_out_and_counted(local_spark: SparkSession, odd: report.ReportView) -> None:
-    """A torn line would end the report, or one of another release would be taken for something that
-    it isn't."""
+    """A torn line would end the report, or a line of another release would be misread."""
     table = {row["reason"]: row["lines"] for row in local_spark.read.parquet(f"{odd.out}/tables/skipped").collect()}
 
     assert {TORN: 2, OTHER_VERSION: 1, OTHER_KIND: 1, DUPLICATE: 1} == odd.skipped == table
@@ -81,8 +80,8 @@ def test_the_page_needs_nothing_else_and_believes_no_name(odd: report.ReportView
 def test_small_and_large_reports_write_tables_of_the_same_types(
     local_spark: SparkSession, odd: report.ReportView, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If this fails, a program that reads the tables breaks when its cluster grows, or moments
-    change their meaning."""
+    """If this fails, a program that reads the tables breaks when its cluster grows, or times change
+    their meaning."""
     write_lines(tmp_path / "in", story("h1"))
     monkeypatch.setattr(report, "FEW_BYTES", 0)
     monkeypatch.setattr(report, "FEW_LINES", 0)
@@ -100,7 +99,7 @@ def column_types(out: str) -> dict[str, dict[str, str]]:
 
 
 def test_following_goes_on_where_it_was(local_spark: SparkSession, tmp_path: Path) -> None:
-    """A report that is followed would forget, or count twice, what it read before it was
+    """A report that is continued would forget, or count twice, what it read before it was
     stopped."""
     views: list[report.ReportView] = []
     for node in ("h1", "h2"):
@@ -114,7 +113,7 @@ def test_following_goes_on_where_it_was(local_spark: SparkSession, tmp_path: Pat
 
 
 def test_a_file_system_without_its_jar_is_named_in_a_line(local_spark: SparkSession, tmp_path: Path) -> None:
-    """`internal`, and three screens of Java, for a setting that is missing."""
+    """The user would get `internal` and three screens of Java for a missing setting."""
     with pytest.raises(TorrentdistError) as caught:
         report.run_once(local_spark, find_events("s3a://bucket/events", {}), tmp_path / "out")
 
@@ -125,7 +124,7 @@ def test_a_file_system_without_its_jar_is_named_in_a_line(local_spark: SparkSess
 
 
 def test_ctrl_c_ends_a_followed_report_without_a_trace(tmp_path: Path) -> None:
-    """Its documented end printed a stack trace of Java's, Python's and Spark's."""
+    """The documented way to end it printed a stack trace of Java, Python and Spark."""
     write_lines(tmp_path / "in", story("h1", at=time.time()))
     command = [sys.executable, "-m", "torrentdist_cli", "report", str(tmp_path / "in"), "--out", str(tmp_path / "out")]
     with (tmp_path / "err").open("wb") as err:
@@ -145,8 +144,8 @@ def test_ctrl_c_ends_a_followed_report_without_a_trace(tmp_path: Path) -> None:
 
 
 def test_two_million_events_take_less_than_two_minutes(local_spark: SparkSession, tmp_path: Path) -> None:
-    """A cluster of a thousand hosts writes as many in a day: a report that takes hours is not
-    looked at."""
+    """A cluster of a thousand hosts writes this many events a day. A report that takes hours is not
+    read."""
     write_events(generated(local_spark, MILLIONS, partitions=8), tmp_path / "in")
     began = time.monotonic()
     view = report.run_once(local_spark, find_events(str(tmp_path / "in"), {}), tmp_path / "out")

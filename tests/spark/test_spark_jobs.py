@@ -1,5 +1,5 @@
-"""A Spark job as a bundle: a supervisor runs it on a standalone Spark, with bundles and tables
-inside."""
+"""A Spark job as a bundle: a supervisor runs it on a standalone Spark, and it uses bundles and
+tables."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ import torrentdist.spark
 pytestmark = pytest.mark.alone
 
 FOUND = Path(torrentdist.spark.__file__).parent
-"""Where Spark finds the data source: in an installation that is the place of all packages, in a
-clone it is not."""
+"""Where Spark finds the data source: in an installation this is where all packages are, in a clone
+it is not."""
 
 APP = """
 import json, os, sys, time
@@ -117,8 +117,7 @@ def printed(cluster: Cluster, job: str, stream: str = "stdout") -> str:
 
 
 def test_a_spark_job_runs_from_its_bundle(cluster: Cluster, spark: Standalone, tmp_path: Path) -> None:
-    """A driver would run without its files, be lost sight of, or not be started again as its policy
-    says."""
+    """A driver would run without its files, get lost, or not be restarted as its policy says."""
     upload_bundles(cluster, tmp_path)
     job = cluster.run("job", "submit", write_job(tmp_path / "job", spark, cluster.url("master-1"))).ok()["id"]
     try:

@@ -39,8 +39,8 @@ def _small(local_spark: SparkSession) -> Iterator[None]:
 
 
 def test_batches_are_merged_and_none_counts_twice(local_spark: SparkSession, tmp_path: Path) -> None:
-    """A report that is followed for a month would have a directory for every half minute of it, and
-    read them all."""
+    """A report that is followed for a month would have a directory for every half minute, and read
+    all of them."""
     store, kept = EventStore(tmp_path / "store", 0, AT_ONCE), tmp_path / "kept"
     for number in range(5):
         add(local_spark, store, tmp_path, number)
@@ -58,7 +58,7 @@ def test_batches_are_merged_and_none_counts_twice(local_spark: SparkSession, tmp
 
 
 def test_what_is_too_old_goes_and_is_counted(local_spark: SparkSession, tmp_path: Path) -> None:
-    """The disk would fill up; and who reads the report would think that it is about everything."""
+    """The disk would fill up, or a reader would think that the report covers everything."""
     store = EventStore(tmp_path / "store", 3600.0, AT_ONCE + 2)
     for number in range(3):
         add(local_spark, store, tmp_path, number)
@@ -74,8 +74,8 @@ def test_what_is_too_old_goes_and_is_counted(local_spark: SparkSession, tmp_path
 
 
 def test_a_wrong_clock_does_not_make_an_event_old(local_spark: SparkSession, tmp_path: Path) -> None:
-    """What a host without a battery writes, with dates of 1970, would never be in a report that is
-    followed."""
+    """Events of a host without a clock battery, with dates of 1970, would never be in a followed
+    report."""
     store = EventStore(tmp_path / "store", 3600.0, AT_ONCE)
     for number, at in enumerate([60.0, NOW, NOW]):
         add(local_spark, store, tmp_path, number, at)

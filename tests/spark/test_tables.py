@@ -1,4 +1,4 @@
-"""The report's tables over small stories with known results."""
+"""The report's tables for small stories with known results."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def finished(node: str, at: float, **fields: Any) -> dict[str, Any]:
 
 
 def test_how_long_until_half_most_and_all_hosts_had_it(events: Events) -> None:
-    """The one number that distribution is about would be wrong."""
+    """The most important number of a distribution would be wrong."""
     story = [started(f"h{n}", 100.0 + n / 10) for n in range(10)]
     story += [finished(f"h{n}", 110.0 + n) for n in range(10)]
     found = report_tables.spread(events(*story))
@@ -87,7 +87,7 @@ def failed(node: str, at: float, **fields: Any) -> dict[str, Any]:
 
 
 def test_what_is_not_everywhere_comes_with_hosts_and_reasons(events: Events) -> None:
-    """A report that tells only of those who have it says nothing about what is wrong."""
+    """A report that names only the hosts that have a bundle does not show what is wrong."""
     story = [started(f"h{n}", 100.0) for n in range(5)] + [finished("h0", 110.0), failed("h1", 103.0)]
     story += [failed("h2", 103.0, reason="old"), failed("h2", 105.0, code="bundle_lost", reason="gone")]
     story += [failed("h3", 104.0), finished("h3", 120.0)]
@@ -104,8 +104,8 @@ def test_what_is_not_everywhere_comes_with_hosts_and_reasons(events: Events) -> 
 
 
 def test_masters_and_supervisors_are_told_apart(events: Events) -> None:
-    """Masters get a bundle while it is uploaded, hosts when they are told to: one curve for both
-    says nothing."""
+    """Masters get a bundle during the upload, hosts when they are told to. One curve for both would
+    show nothing."""
     story = [started("m1", 100.0, role="master"), finished("m1", 101.0, role="master")]
     found = report_tables.spread(events(*story, started("h1", 500.0), finished("h1", 503.0)))
 
@@ -121,8 +121,8 @@ def test_what_was_shipped_twice_counts_once(events: Events) -> None:
 
 
 def test_only_what_is_there_more_than_once_is_a_duplicate(local_spark: SparkSession, tmp_path: Path) -> None:
-    """Numbers are looked at 64 at a time: neighbours, gaps or another start of the daemon would
-    count as duplicates."""
+    """Numbers are checked 64 at a time: neighbours, gaps or another start of the daemon would count
+    as duplicates."""
     numbers = [-65, -64, -1, 0, 1, 63, 64, 4095, 2**40, 2**62]
     lines: list[dict[str, Any] | str] = [line("hash_failed", seq=seq, digest=D1, piece=1) for seq in numbers]
     lines += [line("hash_failed", seq=63, digest=D1, piece=1), started("h1", 1.0, seq=65), started("h2", 1.0, seq=63)]
@@ -159,7 +159,7 @@ def test_a_slow_host_comes_with_the_reason_that_its_numbers_give(events: Events)
 
 
 def test_traffic_is_told_by_the_racks_of_both_ends(events: Events) -> None:
-    """A spine link that carries everything would not be seen."""
+    """A spine link that carries all traffic would not be visible."""
     where = [
         line("daemon_started", node="h1", rack="a", host="10.0.0.1", port=1, version="1"),
         line("daemon_started", node="h2", rack="b", host="10.0.0.2", port=1, version="1"),
@@ -172,7 +172,7 @@ def test_traffic_is_told_by_the_racks_of_both_ends(events: Events) -> None:
 
 
 def test_a_failover_says_for_how_long_nobody_led(events: Events) -> None:
-    """The length of an outage is what it costs."""
+    """The report would hide how long an outage was."""
     last = line("leader_elected", node="m1", at=100.0, epoch=1, previous="", reason="", vacant_secs=None)
     heard = line("hash_failed", node="m1", at=150.0, digest=D1, piece=0)
     new = line("leader_elected", node="m2", at=158.0, epoch=2, previous="m1", reason="died", vacant_secs=0.4)
@@ -205,7 +205,7 @@ def test_restarts_are_starts_but_the_first(events: Events) -> None:
 
 
 def test_files_of_an_earlier_version_need_not_travel_again(events: Events) -> None:
-    """What a transfer of only what changed would save is the reason to build it, or not to."""
+    """The report would not show what a transfer of changes only would save."""
 
     def files(at: float, bundle: str, digest: str, *roots: tuple[str, int]) -> dict[str, Any]:
         named = [{"root": root, "size": size} for root, size in roots]

@@ -69,8 +69,8 @@ def test_masters_are_listed_once_in_a_steady_order() -> None:
 
 
 def test_a_swarm_follows_the_plan_of_one_master_and_of_the_next_when_that_is_gone() -> None:
-    """Each host would follow the plan of whom it asked first: two masters that see different
-    receivers give two of them the same share, and nobody another."""
+    """Each host would follow the master that it asked first. Masters that see different receivers
+    would give one share to two of them, and another share to none."""
     digests = [Digest(f"{n:064x}") for n in range(60)]
     said = {
         url: SwarmAnswer(
@@ -92,7 +92,7 @@ def test_a_swarm_follows_the_plan_of_one_master_and_of_the_next_when_that_is_gon
 
 
 def test_a_planner_that_has_just_started_leaves_the_plan_to_the_next() -> None:
-    """Receivers would fetch as they like for as long as a master that came back knows nobody."""
+    """Receivers would fetch without a plan for as long as a restarted master knows no peers."""
     place = SwarmPlace(number=2, receivers=9)
     knows = SwarmAnswer(interval=1.0, you="x", swarms={D1: SwarmPeers(place=place), D2: SwarmPeers(place=place)})
     knows_nobody = SwarmAnswer(interval=1.0, you="x", swarms={D1: SwarmPeers(), D2: SwarmPeers()})
@@ -106,7 +106,7 @@ def agent_of(http: Http, *masters: str, swarms: Callable[[], list[SwarmEntry]] =
 
 
 def test_a_dead_master_is_asked_ever_less_often() -> None:
-    """Every agent would knock at a dead master every second for as long as it is dead."""
+    """Every agent would contact a dead master every second for as long as it is dead."""
 
     async def play() -> list[float]:
         with socket.socket() as unused:
@@ -126,7 +126,8 @@ def test_a_dead_master_is_asked_ever_less_often() -> None:
 
 
 def test_what_a_callback_raises_ends_the_agent() -> None:
-    """A bug of ours would look like a dead master, and the host be silently alone."""
+    """A bug of ours would look like a dead master, and the host would be alone without a
+    message."""
 
     def broken() -> list[SwarmEntry]:
         raise ZeroDivisionError
@@ -141,7 +142,7 @@ def test_what_a_callback_raises_ends_the_agent() -> None:
 
 
 def test_an_agent_without_masters_waits_for_some() -> None:
-    """A client whose masters are not known yet would end, or spin."""
+    """A client that knows no master yet would end, or loop without a pause."""
 
     async def play() -> None:
         async with Http() as http:

@@ -1,4 +1,4 @@
-"""The sender of a request: how it is named, and which requests are refused for want of a proof."""
+"""The sender of a request: how it is identified, and which requests are refused without a proof."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def told(principal: Principal) -> list[str]:
     ],
 )
 def test_only_the_token_proves_the_token(given: str, token: str | None, expected: Principal | None) -> None:
-    """Anybody who reaches the port would be an operator."""
+    """Everyone who reaches the port would be an operator."""
     assert expected == authenticate(given, token)
 
 
@@ -129,7 +129,7 @@ async def test_a_pattern_decides_before_the_handler_runs(pattern: str, expected:
 
 
 def sent_by(principal: Principal) -> ASGIApp:
-    """The operations, for requests of this sender."""
+    """Returns the operations, for requests of this sender."""
     app = api_app(OPERATIONS)
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:

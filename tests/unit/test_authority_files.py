@@ -146,7 +146,7 @@ def test_what_no_certificate_may_name_is_refused(ca: Path, changes: dict[str, An
 
 
 def test_a_missing_ca_says_how_to_make_one(tmp_path: Path) -> None:
-    """The first step would be a riddle."""
+    """The user would not know the first step."""
     with pytest.raises(TorrentdistError) as caught:
         host(tmp_path / "nothing")
 

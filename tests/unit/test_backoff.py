@@ -1,4 +1,4 @@
-"""Pauses between attempts grow, are bounded and spread; a failure is told once."""
+"""Pauses between attempts grow, are limited and spread; a failure is logged once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.case("G9")
 
 
 def test_pauses_grow_and_are_bounded() -> None:
-    """If this fails, what cannot be had keeps everybody busy, or is never tried again."""
+    """If this fails, a failing operation is tried all the time, or never again."""
     assert [1.0, 2.0, 4.0, 30.0, 30.0] == [pause_secs(n, 1.0, 30.0) for n in (1, 2, 3, 99, 10**9)]
     assert 1.0 == pause_secs(0, 1.0, 30.0)
 
@@ -26,7 +26,7 @@ def test_chance_spreads_a_pause_over_its_upper_half(failures: int, jitter: float
 
 
 def test_a_failure_is_news_once_until_the_next_success() -> None:
-    """If this fails, a log is flooded by one state, or says nothing when it comes back."""
+    """If this fails, one state floods a log, or its return is not logged."""
     again = Retry(1.0, 8.0)
     first = [again.failed(state) for state in ("refused", "away", "refused", "away", "away")]
     longest = again.pause_secs

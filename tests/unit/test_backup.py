@@ -1,4 +1,4 @@
-"""A backup's file, and the plan by which it goes back into a tree."""
+"""A backup's file, and the plan for writing it back into a tree."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_no_damaged_backup_is_restored(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("changes", [{"schema": 2}, {"format": "something else"}])
 def test_a_file_of_another_kind_is_told_from_a_damaged_one(changes: dict[str, object]) -> None:
-    """If this fails, the user of an older release is told that his good backup is broken."""
+    """If this fails, the user of an older release is told that a good backup is broken."""
     other = encode_backup(msgspec.structs.replace(WHOLE, **changes))
 
     with pytest.raises(TorrentdistError) as caught:
@@ -86,7 +86,7 @@ def test_a_file_of_another_kind_is_told_from_a_damaged_one(changes: dict[str, ob
 
 @pytest.mark.parametrize("data", [b"", b"PK\x03\x04", b"{}", b"[1]", b'{"epoch": 3}', b"\xff\xfe"])
 def test_a_file_that_is_no_backup_at_all_is_not_called_damaged(data: bytes) -> None:
-    """If this fails, who mistypes a name is told that his disk is failing."""
+    """If this fails, a user who mistypes a name is told that the disk is failing."""
     with pytest.raises(TorrentdistError) as caught:
         decode_backup(data, "f")
 
@@ -117,7 +117,8 @@ OWN = encode(ClusterRecord(id="c", announce_key="k"))
     ],
 )
 def test_a_tree_is_empty_that_holds_only_what_daemons_put_there(there: dict[str, bytes], holds: str | None) -> None:
-    """If this fails, a restore rolls back a living cluster, or none works beside masters."""
+    """If this fails, a restore rolls back a living cluster, or no restore works beside running
+    masters."""
     found = occupant(there, WHOLE)
 
     assert (holds is None) == (found is None)
@@ -138,7 +139,7 @@ def test_a_tree_is_empty_that_holds_only_what_daemons_put_there(there: dict[str,
     ],
 )
 def test_a_restore_goes_on_where_nobody_else_has_written(there: dict[str, bytes], expected: str | None) -> None:
-    """If this fails, a restore that goes on loses what users did meanwhile, or can never be
+    """If this fails, a continued restore loses changes that users made meanwhile, or can never be
     completed."""
     assert obstacle(there, WHOLE) == expected
 
@@ -191,7 +192,7 @@ def test_a_group_too_large_for_one_transaction_is_written_in_several() -> None:
 
 
 def test_the_history_is_in_its_order_and_the_next_leader_says_why() -> None:
-    """If this fails, `ha failovers` tells another story after a restore than before."""
+    """If this fails, `ha failovers` shows another history after a restore than before."""
     term = read_term(left_record(WHOLE))
 
     assert history(WHOLE) == [b"first", b"second"]

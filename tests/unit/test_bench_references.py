@@ -17,10 +17,10 @@ SIZE = 3 * 1024 * 1024
 
 @pytest.fixture
 def bundle(tmp_path: Path) -> Path:
-    """A metafile, and beside it the bundle's content."""
+    """Writes a bundle's content, and returns its metafile beside it."""
     (tmp_path / "content").mkdir()
     (tmp_path / "content/a").write_bytes(os.urandom(SIZE))
-    (tmp_path / "content/b").write_bytes(b"b")  # libtorrent takes a directory with one file for that file
+    (tmp_path / "content/b").write_bytes(b"b")  # libtorrent reads a directory with a single file as that file
     (tmp_path / "metafile").write_bytes(make_metafile(tmp_path / "content").raw)
     return tmp_path / "metafile"
 

@@ -1,4 +1,4 @@
-"""The table of measurements, and the renewal of single rows."""
+"""The table of measurements, and replacing single rows."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def row(key: str, ours: float, note: str = "") -> Row:
 
 
 def test_a_part_is_measured_anew_and_the_rest_stays(tmp_path: Path) -> None:
-    """If this fails, `--only` throws away what took an hour, or hides that its rows are of another
-    day."""
+    """If this fails, `--only` throws away an hour's results, or hides that its rows are from
+    another day."""
     write([row("a", 1.0), row("b", 1.0, "10 runs")], {**CONDITIONS, "date": "2025-12-31"}, tmp_path)
     before, conditions = read(tmp_path)
     after = renewed(before, [row("b", 1.5, "10 runs"), row("c", 3.0)], CONDITIONS)

@@ -10,14 +10,14 @@ from bench.lab.warm_memory import BLOCK, WarmMemory, available, fill_page_cache,
 
 
 def shared_kib() -> int:
-    """What this process holds of shared memory."""
+    """Returns the shared memory of this process."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("RssShmem"))
 
 
 def test_of_what_was_warmed_one_page_is_kept_in_each_block() -> None:
-    """None kept, and the machine gives all of it back before the clock runs; all kept, and the
-    hosts have none."""
+    """If no page were kept, the machine would give all memory back before the clock runs; if all
+    were kept, the hosts would have none."""
     before = shared_kib()
     memory = WarmMemory()
     memory.warm(32 * BLOCK)
@@ -31,13 +31,13 @@ def test_of_what_was_warmed_one_page_is_kept_in_each_block() -> None:
 
 
 def test_no_more_is_taken_than_the_machine_has() -> None:
-    """It would end the cluster that is to be measured, or the user's own programs."""
+    """The bench would end the cluster that it measures, or the user's own programs."""
     assert [0, 3, 15] == [lacking_blocks(size * BLOCK, 16 * BLOCK) for size in (-1, 3, 20)]
     assert BLOCK < available()
 
 
 def in_memory(path: Path) -> int:
-    """Pages of the file that are in the machine's cache."""
+    """Returns the number of the file's pages in the page cache."""
     with path.open("rb+") as file, mmap.mmap(file.fileno(), 0) as pages:
         count = -(-len(pages) // mmap.PAGESIZE)
         there = (ctypes.c_ubyte * count)()
@@ -49,8 +49,8 @@ def in_memory(path: Path) -> int:
 
 
 def test_the_page_cache_is_filled_with_what_takes_no_disk(tmp_path: Path) -> None:
-    """One side of a comparison would write into memory that the machine has to get first, or fill a
-    disk before it."""
+    """One side of a comparison would write into memory that the machine has to get first, or the
+    bench would fill the disk."""
     file = tmp_path / "filling"
     fill_page_cache(file, 32 * BLOCK)
     fill_page_cache(file, 32 * BLOCK)

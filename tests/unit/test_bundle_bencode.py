@@ -78,7 +78,7 @@ def test_the_number_of_values_is_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_reader_says_how_many_values_and_levels_it_wants() -> None:
-    """A list of numbers could hold lists of lists, each of which takes thirty times its bytes."""
+    """A list of numbers could contain lists of lists, each of which takes thirty times its size."""
     flat, nested = b"li1ei2ee", b"lleleleee"
 
     assert [1, 2] == bencode.decode(flat, most=3, depth=2)
@@ -119,7 +119,7 @@ def test_the_parts_of_a_dictionary_come_as_they_stand() -> None:
     ],
 )
 def test_only_a_dictionary_is_taken_apart(data: bytes) -> None:
-    """Something that is no torrent would raise a stray error."""
+    """Data that is not a torrent would raise an unexpected error."""
 
     with pytest.raises(BencodeError):
         bencode.spans(data)

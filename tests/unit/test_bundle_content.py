@@ -1,4 +1,4 @@
-"""Content on disk is completed and compared without believing anything that lies there."""
+"""Content on disk is completed and compared without trusting anything that is already there."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def meta(tmp_path: Path) -> Metafile:
 
 
 def arrived(meta: Metafile, source: Path, content: Path) -> Path:
-    """What a swarm leaves: the bytes of the files that have any."""
+    """Writes what a swarm leaves: the bytes of all files that are not empty."""
     content.mkdir()
     for file in meta.files:
         if file.size:
@@ -90,7 +90,7 @@ def test_leftovers_are_removed(meta: Metafile, content: Path) -> None:
 
 
 def test_no_symlink_is_followed_while_finishing(meta: Metafile, content: Path, tmp_path: Path) -> None:
-    """A planted symlink would turn cleaning up into deleting or changing a stranger's files."""
+    """A planted symlink would make the cleanup delete or change another user's files."""
     outside = tmp_path / "outside"
     (outside / "e").mkdir(parents=True)
     (outside / "precious").write_bytes(b"x")
@@ -178,7 +178,7 @@ def test_every_damage_is_found_and_named(
 
 
 def test_a_missing_content_directory_is_damage(meta: Metafile, tmp_path: Path) -> None:
-    """A wiped disk would raise a stray exception, or pass."""
+    """A wiped disk would raise an unexpected exception, or pass."""
     (tmp_path / "file").touch()
 
     assert [damage.path for damage in verify_content(meta, tmp_path / "nothing")] == ["."]
@@ -194,7 +194,7 @@ def test_verifying_reads_every_byte_and_says_so(meta: Metafile, finished: Path) 
 
 
 def test_a_single_file_is_compared_where_it_lies(tmp_path: Path) -> None:
-    """`download` would refuse, or overwrite, a file that is there already."""
+    """`download` would refuse, or overwrite, a file that is already there."""
     (tmp_path / "job.py").write_bytes(b"print()")
     meta = make_metafile(tmp_path / "job.py")
     content = tmp_path / "content"

@@ -1,4 +1,4 @@
-"""Writes that survive a crash are whole or not there."""
+"""After a crash, a write is complete or has not happened."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
 
 
 def test_a_secret_is_never_readable_by_others(tmp_path: Path) -> None:
-    """A key would be open to everybody until its mode is set."""
+    """A key would be readable by everyone until its mode is set."""
     write_durably(tmp_path / "key", b"secret", mode=0o600)
 
     assert stat.S_IMODE((tmp_path / "key").stat().st_mode) == 0o600
 
 
 def test_syncing_takes_files_and_directories(tmp_path: Path) -> None:
-    """Publishing would fail, or a failure of the disk would be taken for success."""
+    """Publishing would fail, or a disk error would count as a success."""
     (tmp_path / "f").touch()
     sync_filesystem(tmp_path)
     sync_filesystem(tmp_path / "f")

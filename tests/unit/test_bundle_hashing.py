@@ -1,4 +1,5 @@
-"""Reading a file gives its hash, or says what it was instead; one bad file spoils no other."""
+"""Reading a file gives its hash, or says what is wrong with it; one bad file does not affect the
+others."""
 
 from __future__ import annotations
 

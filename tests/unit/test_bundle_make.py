@@ -1,5 +1,5 @@
-"""A directory or a file becomes a metafile that everybody agrees on, or is refused for a reason of
-its own."""
+"""A directory or a file becomes a metafile that is the same everywhere, or is refused with a
+reason."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def refused(path: Path) -> TorrentdistError:
 
 
 def libtorrent_view(meta: Metafile) -> tuple[str, list[tuple[int, bytes]]]:
-    """What libtorrent makes of it: the info-hash, and size and root of every file that is no
+    """Returns what libtorrent reads: the info-hash, and size and root of every file that is not
     padding."""
     info = lt.load_torrent_buffer(meta.raw).ti
     assert info is not None
@@ -159,7 +159,7 @@ def test_odd_names_come_through(source: Path) -> None:
 )
 @pytest.mark.parametrize("piece_length", [32 * KIB, 64 * KIB, 8 * MIB])
 def test_libtorrent_computes_the_same_hashes(tmp_path: Path, size: int, piece_length: int) -> None:
-    """No client in the world would accept our pieces."""
+    """No BitTorrent client would accept our pieces."""
     source = tmp_path / "content"
     source.mkdir()
     (source / "f").write_bytes(os.urandom(size))
@@ -232,7 +232,7 @@ def test_a_symlink_that_leaves_is_refused(source: Path, target: str) -> None:
 
 
 def test_a_circle_of_symlinks_is_refused(source: Path) -> None:
-    """A bundle would be made that no host takes."""
+    """A bundle would be made that no host accepts."""
     (source / "f").write_bytes(b"x")
     (source / "a").symlink_to("b")
     (source / "b").symlink_to("a")
@@ -250,7 +250,8 @@ def test_a_symlinked_directory_is_not_entered(source: Path, tmp_path: Path) -> N
 
 
 def test_fifos_sockets_and_devices_are_refused(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reading would wait for ever, or something that no host can recreate would be promised."""
+    """Reading would wait for ever, or the bundle would promise something that no host can
+    create."""
     (source / "f").write_bytes(b"x")
     os.mkfifo(source / "pipe")
     fifo = refused(source)
@@ -275,7 +276,7 @@ def test_a_name_that_is_no_unicode_is_refused(source: Path, name: bytes) -> None
 
 
 def test_a_symlink_to_what_is_no_unicode_is_refused(source: Path) -> None:
-    """The metafile would be refused by everybody who gets it."""
+    """Every host would refuse the metafile."""
     (source / "f").write_bytes(b"x")
     os.symlink(b"\xff", os.fsencode(source) + b"/l")
 
@@ -283,14 +284,14 @@ def test_a_symlink_to_what_is_no_unicode_is_refused(source: Path) -> None:
 
 
 def test_a_tree_that_is_too_deep_is_refused(source: Path) -> None:
-    """The metafile would be refused by everybody who gets it."""
+    """Every host would refuse the metafile."""
     source.joinpath(*["d"] * 91).mkdir(parents=True)
 
     assert refused(source).code == "bad_name"
 
 
 def test_nothing_is_no_bundle(source: Path) -> None:
-    """An upload without a byte would never be done."""
+    """An upload without a byte would never end."""
     (source / "f").touch()
     (source / "d").mkdir()
 
@@ -300,7 +301,7 @@ def test_nothing_is_no_bundle(source: Path) -> None:
 
 
 def test_content_that_grows_meanwhile_is_refused(source: Path) -> None:
-    """A metafile would describe a state that never was."""
+    """A metafile would describe a state that never existed."""
     (source / "a").write_bytes(bytes(9 * MIB))
     (source / "b").write_bytes(b"b")
 
@@ -316,7 +317,7 @@ def test_content_that_grows_meanwhile_is_refused(source: Path) -> None:
 
 @pytest.mark.parametrize("what", ["rewritten", "added", "removed", "replaced", "mode", "directory", "top"])
 def test_any_change_meanwhile_is_noticed(source: Path, what: str) -> None:
-    """A metafile would describe a state that never was."""
+    """A metafile would describe a state that never existed."""
     (source / "f").write_bytes(b"x" * 100)
     (source / "g").write_bytes(b"y")
     times = (source / "f").stat()
@@ -384,7 +385,7 @@ def test_an_unreadable_file_is_a_disk_error(source: Path) -> None:
     ],
 )
 def test_the_piece_length_follows_the_size(size: int, expected: int) -> None:
-    """A broadcast would be slow for pieces that are too few, or for messages that are too many."""
+    """Too few pieces, or too many messages, would make a broadcast slow."""
 
     assert expected == choose_piece_length(size)
 

@@ -1,4 +1,4 @@
-"""A metafile from outside is believed in nothing."""
+"""Nothing in a metafile from outside is trusted without a check."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PIECE = 32 * 1024
 
 @pytest.fixture
 def top(tmp_path: Path) -> Tree:
-    """A good metafile of a directory, taken apart: files a, d/b (three pieces), e (empty) and z."""
+    """A good metafile as a dictionary: files a, d/b (three pieces), e (empty) and z."""
     source = tmp_path / "source"
     (source / "d").mkdir(parents=True)
     (source / "a").write_bytes(b"a" * PIECE)
@@ -43,7 +43,7 @@ def refusal(top: Tree) -> str:
 
 
 def test_the_untouched_metafile_is_taken(top: Tree) -> None:
-    """Every refusal below would prove nothing."""
+    """The refusals below would prove nothing."""
     meta = parse_metafile(bencode.encode(top))
 
     assert [file.path for file in meta.files] == ["a", "d/b", "e", "z"]
@@ -52,7 +52,7 @@ def test_the_untouched_metafile_is_taken(top: Tree) -> None:
 
 
 def change(*keys: Any, to: Any) -> Callable[[Tree], None]:
-    """Sets (or, with None, removes) what lies under these keys."""
+    """Sets what is under these keys, or removes it if `to` is None."""
 
     def apply(top: Tree) -> None:
         node: Any = top
@@ -239,7 +239,7 @@ def test_pieces_and_files_are_counted(top: Tree, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("raw", [b"", b"d", b"de", b"le", b"d4:info", b"\0" * 100, b"<html>"])
 def test_what_is_no_metafile_at_all_is_refused(raw: bytes) -> None:
-    """A stray exception would come out of a download of garbage."""
+    """Garbage instead of a metafile would raise an unexpected exception."""
     with pytest.raises(TorrentdistError) as caught:
         parse_metafile(raw)
 
@@ -277,7 +277,7 @@ def test_the_digest_is_the_hash_of_the_info_dictionary(top: Tree) -> None:
 
 
 def test_merkle_roots_pad_as_bep_52_says() -> None:
-    """A file of an odd number of blocks would have another root than everybody else computes."""
+    """A file with an odd number of blocks would have another root than in other clients."""
     a, b, c = (bytes([i]) * 32 for i in range(3))
 
     def pair(left: bytes, right: bytes) -> bytes:

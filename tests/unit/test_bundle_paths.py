@@ -52,7 +52,7 @@ def test_a_path_that_cannot_be_stored_is_refused(path: bytes) -> None:
 
 
 def test_the_deepest_path_is_taken() -> None:
-    """The bound would be off by one."""
+    """The limit would be off by one."""
 
     assert safe_paths.path_problem(b"/".join([b"d"] * safe_paths.MAX_DEPTH)) is None
 
@@ -91,7 +91,7 @@ def test_a_symlink_that_stays_inside_is_taken(links: dict[str, str]) -> None:
     ],
 )
 def test_a_symlink_that_leaves_is_found_through_any_chain(links: dict[str, str], path: str) -> None:
-    """A bundle could make its host read or write a file of somebody else."""
+    """A bundle could make its host read or write another user's file."""
 
     assert LinkProblem(path, links[path], LinkFault.LEAVES) == safe_paths.find_link_problem(links)
 
@@ -116,7 +116,7 @@ def test_a_circle_of_symlinks_ends(links: dict[str, str]) -> None:
 
 
 def test_a_symlink_that_leads_too_deep_is_refused() -> None:
-    """Many symlinks to one far place would take memory without bound."""
+    """Many symlinks to one distant place would take memory without a limit."""
     problem = safe_paths.find_link_problem({"a": "x/" * 2000})
 
     assert problem is not None
@@ -153,7 +153,7 @@ def test_what_differs_in_case_or_normal_form_is_not_one_place() -> None:
 
 
 def test_the_paths_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A small metafile could spell paths that fill the memory."""
+    """A small metafile could describe paths that fill the memory."""
     monkeypatch.setattr(safe_paths, "MAX_ALL_PATHS_BYTES", 1000)
 
     assert safe_paths.find_layout_problem(["/".join("d" * 60)], [], []) == "it has too many directories"

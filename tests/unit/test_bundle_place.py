@@ -1,4 +1,4 @@
-"""A destination gets a whole bundle or nothing, and keeps what was there."""
+"""A destination gets a whole bundle or nothing, and never loses what was there."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def refused(meta: Metafile, content: Path, dest: Path) -> str:
 
 
 def test_a_copy_is_the_bundle(meta: Metafile, content: Path, tmp_path: Path) -> None:
-    """What a user gets would not be what was uploaded, or the hidden workplace would stay
-    behind."""
+    """A user would get something else than was uploaded, or the hidden working directory would
+    stay."""
     (tmp_path / "out").mkdir()
     seen: list[tuple[int, int]] = []
     place_content(meta, content, tmp_path / "out" / "dest", lambda done, total: seen.append((done, total)))
@@ -139,7 +139,7 @@ def with_reflinks(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_reflink_takes_no_room_and_shares_nothing(with_reflinks: Path) -> None:
-    """A host would hold the bytes of each bundle twice, or a user's edit reach the store."""
+    """A host would store the bytes of each bundle twice, or a user's edit would reach the store."""
     content = with_reflinks / "content"
     content.mkdir()
     (content / "data").write_bytes(os.urandom(100 * MIB))
@@ -176,8 +176,8 @@ def test_a_source_of_another_size_is_corrupt(meta: Metafile, content: Path, else
 
 @pytest.mark.parametrize("name", ["job.py", "n" * 255, "é" * 127])
 def test_a_single_file_becomes_a_file(tmp_path: Path, name: str) -> None:
-    """A bundle that is one file would come out as a directory, or a long name would not fit beside
-    itself."""
+    """A bundle that is one file would become a directory, or a long name would leave no room for
+    the hidden name beside it."""
     content = tmp_path / "content"
     content.mkdir()
     (content / name).write_bytes(b"print()")
@@ -236,7 +236,7 @@ def test_a_destination_that_appears_meanwhile_is_kept(meta: Metafile, content: P
 
 
 def test_a_file_that_appears_meanwhile_is_kept(tmp_path: Path) -> None:
-    """A rename would replace a file that somebody has just written."""
+    """A rename would replace a file that another program has just written."""
     content = tmp_path / "content"
     content.mkdir()
     (content / "job.py").write_bytes(b"print()")
@@ -274,7 +274,7 @@ def test_a_failed_build_leaves_the_old_content(meta: Metafile, content: Path, tm
 
 
 def test_what_a_crash_left_is_removed_and_what_is_at_work_is_not(meta: Metafile, content: Path, tmp_path: Path) -> None:
-    """Every crash would cost the room of a bundle, or one download would destroy another one's."""
+    """Every crash would cost the room of a bundle, or one download would destroy another."""
     stale, busy, foreign = (tmp_path / f".dest.torrentdist-{end}" for end in ("stale", "busy", "file"))
     (stale / "content").mkdir(parents=True)
     busy.mkdir()

@@ -1,4 +1,4 @@
-"""What a master shows of a bundle, from snapshots."""
+"""What a master shows of a bundle, computed from snapshots."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ B = BundleId("b")
     ],
 )
 def test_an_upload_is_done_when_it_can_be_downloaded(state: BundleState, holders: list[str], over: bool) -> None:
-    """A7: an upload would be acknowledged that nobody finds after the death of the leader."""
+    """A7: an upload would be acknowledged that is gone after the death of the leader."""
     assert over is replicated(snapshot([bundle("b", state=state, holders=holders)]), B, 2)
 
 
 def test_a_wait_for_none_or_for_what_is_gone_is_over() -> None:
-    """A wait for a bundle that is gone would last to its deadline."""
+    """A wait for a removed bundle would last until its deadline."""
     assert replicated(snapshot([bundle("b", state=BundleState.UPLOADING)]), B, 0)
     assert replicated(snapshot([]), B, 2)
 
 
 def test_what_an_upload_waits_for_is_named_by_master() -> None:
-    """An uploader that has sent everything would wait for 20 s without knowing why."""
+    """A user whose upload has sent everything would wait for 20 s without knowing why."""
     entry = bundle("b", state=BundleState.UPLOADING, holders=["m1"])
     size = 100
     there = snapshot(
@@ -73,8 +73,7 @@ def test_ages_are_by_the_given_clock() -> None:
 
 def test_a_supervisor_has_as_many_bundles_as_it_announces() -> None:
     """A host that downloaded three bundles would be shown with none, like a host that no master has
-    heard.
-    """
+    heard."""
     there = snapshot(supervisors=[supervisor("s1"), supervisor("s2")], assigned={"s2": ["b"]})
     held = {PeerId("s1"): 3}
     views = cluster_view(there, None, 0.0, None, held.get).supervisors

@@ -19,7 +19,7 @@ def helper():
 
 
 def test_a_test_names_its_case_by_mark_docstring_or_name() -> None:
-    """A way of naming that is overlooked would list a covered case as open."""
+    """A covered case would be listed as open."""
     found = set(SCRIPT["mentions_in"](SOURCE))
 
     expected = {
@@ -32,7 +32,7 @@ def test_a_test_names_its_case_by_mark_docstring_or_name() -> None:
 
 
 def test_a_case_without_a_test_is_said_to_have_none() -> None:
-    """A gap that doesn't show is never closed."""
+    """A gap that is not shown is never closed."""
     cases = SCRIPT["cases_in"]("- A10 ten\n- A2 two\ntext\n")
 
     expected = "A2   two\n       tests/x.py::test_two\nA10  ten\n       - no test\n\n1 of 2 cases have tests"

@@ -1,5 +1,5 @@
-"""The oracle of `make chaos` finds what it is there to find: a judge that never convicts proves
-nothing."""
+"""The oracle of `make chaos` finds the faults that it is made for. A judge that never convicts
+proves nothing."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ HANDED_ON = (
 
 
 def test_an_orderly_history_has_no_findings() -> None:
-    """If this failed, the oracle would cry wolf and be switched off."""
+    """If this failed, the oracle would raise false alarms and be switched off."""
     judgement = judge_transactions(history(*HANDED_ON))
 
     assert [] == judgement.findings
@@ -60,7 +60,7 @@ def test_an_orderly_history_has_no_findings() -> None:
 
 
 def test_a_change_without_a_fence_is_found() -> None:
-    """If this failed, a write that forgot the fence would pass until two leaders meet."""
+    """If this failed, a write without the fence would go unnoticed until two leaders meet."""
     bare = (change(Kind.SET, "/code-distributor/b", b"x", 7),)
     judgement = judge_transactions(history(*HANDED_ON, (SECOND, bare)))
 
@@ -68,14 +68,14 @@ def test_a_change_without_a_fence_is_found() -> None:
 
 
 def test_a_change_by_an_old_epoch_is_found() -> None:
-    """If this failed, a deposed leader's change would be taken for its successor's."""
+    """If this failed, a deposed leader's change would count as its successor's."""
     judgement = judge_transactions(history(*HANDED_ON, (FIRST, act(1, "a-1"))))
 
     assert len(judgement.findings) == 1
 
 
 def test_an_epoch_raised_without_a_place_in_the_queue_is_found() -> None:
-    """If this failed, a master could make itself the leader past the election."""
+    """If this failed, a master could make itself leader without an election."""
     judgement = judge_transactions(history(*HANDED_ON, (FIRST, raised("m1", "a-1", 3))))
 
     assert len(judgement.findings) == 1
@@ -87,8 +87,8 @@ def called(state: BundleState, znode: str, epoch: int) -> tuple[Change, ...]:
 
 
 def test_the_elected_may_call_a_bundle_lost_and_nothing_else() -> None:
-    """If this failed, what the gate may do would be a finding, or all else that it does would
-    not."""
+    """If this failed, what an elected master may do would be a finding, or everything else that it
+    does would not."""
     nobody_leads = (*HANDED_ON, (FIRST, (queued("m1", THIRD),)), (SECOND, (change(Kind.DELETE, "/election/b-2"),)))
     elected = history(*nobody_leads, (FIRST, called(BundleState.LOST, THIRD, 2)))
     guilty = [
@@ -111,8 +111,8 @@ def test_a_replica_record_needs_no_fence() -> None:
 
 
 def test_a_leader_that_says_so_after_its_time_is_found() -> None:
-    """If this failed, two masters that believe to lead at once would go unnoticed while only one of
-    them writes."""
+    """If this failed, two masters that both believe that they lead would go unnoticed while only
+    one of them writes."""
     reigns = judge_transactions(history(*HANDED_ON)).reigns
     in_time = [Sighting("m1", 104.0, 104.1), Sighting("m2", 107.0, 107.1), Sighting("m1", 104.9, 109.0)]
     late = Sighting("m1", 106.5, 106.6)
@@ -123,8 +123,7 @@ def test_a_leader_that_says_so_after_its_time_is_found() -> None:
 
 
 def test_a_tree_that_an_operator_deletes_begins_anew() -> None:
-    """If this failed, a wiped tree would be a finding by itself, or whatever is done in the one
-    after it would be none."""
+    """If this failed, a wiped tree would be a finding by itself, or nothing after it would be."""
     operator = 0xC
     wiped = (operator, tuple(change(Kind.DELETE, p) for p in ("/code-distributor/b", "/election/b-2", "/epoch")))
     later = (
@@ -145,8 +144,8 @@ def test_a_tree_that_an_operator_deletes_begins_anew() -> None:
 
 
 def test_a_leader_whose_epoch_an_operator_raises_may_not_know_it_for_the_length_of_a_lease() -> None:
-    """If this failed, each restore beside running masters would be a finding, or any second leader
-    would pass for one."""
+    """If this failed, each restore beside running masters would be a finding, or a real second
+    leader would not."""
     operator, restored = 0xC, encode(TermRecord(leader=MasterId("m2"), election="", left="restored"))
     raises = (operator, (change(Kind.SET, "/epoch", b"", 3), change(Kind.SET, "/epoch", b"", 4)))
     complete = (operator, (change(Kind.SET, "/epoch", restored, 5), change(Kind.DELETE, "/election/b-2")))

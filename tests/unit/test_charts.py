@@ -27,8 +27,8 @@ def svg(markup: str) -> ElementTree.Element:
 
 @pytest.mark.parametrize("most", [0.0, 0.3, 1.0, 7.0, 9.99, 10.0, 123.0, 86400.0, 1e15])
 def test_an_axis_begins_at_zero_and_holds_everything(most: float) -> None:
-    """A mark beyond its axis lies, and an axis that begins elsewhere makes small differences look
-    large."""
+    """A mark beyond the axis would mislead, and an axis that does not begin at zero makes small
+    differences look large."""
     found = ticks(most)
 
     assert 0.0 == found[0]
@@ -46,7 +46,7 @@ def test_an_axis_of_hosts_has_no_halves_and_holds_everything(most: int) -> None:
 
 
 def test_values_read_as_people_say_them() -> None:
-    """An axis in raw bytes and seconds is one that nobody reads."""
+    """Users would have to read raw bytes and seconds."""
     said = [size(0), size(1536), size(200 << 30), seconds(0.25), seconds(42), seconds(600), seconds(10_000)]
 
     assert ["0 B", "1.5 KiB", "200 GiB", "0.25 s", "42 s", "10.0 min", "2.8 h"] == said
@@ -54,7 +54,7 @@ def test_values_read_as_people_say_them() -> None:
 
 
 def test_marks_are_inside_their_picture() -> None:
-    """What is drawn outside of the picture is not seen."""
+    """Marks outside of the picture would not be visible."""
     bars = [Bar(f"host-{n}", [n * 1.5, 2.0, 0.0], "slow disk") for n in range(12)]
     plots = [
         step_plot([Curve("a", [(1.0, 0.5), (63.0, 1.0)])], x_label="x", y_label="y", title="t"),
@@ -76,7 +76,7 @@ def test_marks_are_inside_their_picture() -> None:
     ("most", "form", "unit"), [(90, seconds, "s"), (200, seconds, "min"), (3 << 30, size, "GiB"), (9, count, "")]
 )
 def test_an_axis_has_one_unit(most: float, form: Callable[[float], str], unit: str) -> None:
-    """An axis from 60 s over 90 s to 2 min makes its reader convert."""
+    """A reader would have to convert between 60 s, 90 s and 2 min."""
     said = [text for _, text in axis(most, form)]
 
     assert {unit} == {text.partition(" ")[2] for text in said}
@@ -84,7 +84,7 @@ def test_an_axis_has_one_unit(most: float, form: Callable[[float], str], unit: s
 
 
 def test_a_label_that_is_cut_says_all_of_it_when_pointed_at() -> None:
-    """Two hosts whose names differ in the middle would be one."""
+    """Two hosts whose names differ in the middle would look the same."""
     name = "rack-17-" + "x" * 60 + "-host-23"
     texts = svg(bar_plot([Bar(name, [1.0])], ("a",), form=seconds, x_label="x", title="t")).iter("text")
     label = next(text for text in texts if "…" in "".join(text.itertext()))
@@ -109,7 +109,7 @@ def test_names_from_outside_stay_text_in_every_chart() -> None:
 
 
 def test_the_style_sheet_has_a_colour_for_every_series_in_light_and_dark() -> None:
-    """If this fails, a curve is drawn in no colour at all."""
+    """If this fails, a curve is drawn without a colour."""
     colours = re.findall(r"--s(\d): #", style())
 
     assert [str(number) for number in range(SERIES)] * 2 == colours

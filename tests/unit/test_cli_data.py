@@ -76,7 +76,7 @@ def json_of(capsys: Capture, *args: str, code: int = 0) -> Any:
 
 
 def test_the_promised_keys_are_there(answers: Answers, capsys: Capture) -> None:
-    """Scripts rely on these keys; one that is gone breaks them without a word."""
+    """Scripts rely on these keys; a missing one breaks them without a message."""
     answers.update(
         {
             "GET /v1/cluster": CLUSTER,
@@ -156,7 +156,7 @@ def test_the_tables_of_ha_say_who_leads_and_why(answers: Answers, capsys: Captur
 
 
 def test_a_damaged_backup_is_not_written_over_a_good_one(answers: Answers, capsys: Capture, tmp_path: Path) -> None:
-    """The only good backup is not the one to lose when a master's answer breaks off."""
+    """The only good backup would be lost when a master's answer breaks off."""
     good = tmp_path / "b.json"
     good.write_text("good")
     answers.update(HA)
@@ -169,7 +169,7 @@ def test_a_damaged_backup_is_not_written_over_a_good_one(answers: Answers, capsy
 
 
 def test_old_records_are_shown_as_such(answers: Answers, capsys: Capture) -> None:
-    """Somebody would act on a picture of the cluster that is an hour old."""
+    """A user would act on an hour-old picture of the cluster."""
     answers["GET /v1/cluster"] = msgspec.structs.replace(CLUSTER, stale_secs=90.0)
 
     assert "stale" in (shown := out_of(capsys, "cluster"))
@@ -179,8 +179,7 @@ def test_old_records_are_shown_as_such(answers: Answers, capsys: Capture) -> Non
 
 @pytest.mark.parametrize("args", ["bundle ls", "bundle show etl-42", "cluster", "supervisor ls", "ha leader"])
 def test_what_comes_from_old_records_is_said_to_on_every_command(answers: Answers, capsys: Capture, args: str) -> None:
-    """Somebody would look for what he has just done, and not know that the masters can't have heard
-    of it."""
+    """A user would miss the last change, and not know that the masters cannot have heard of it."""
     leads = LeaderView(leader=MasterId("m1"), epoch=7, since=1.0)
     answers.update({"GET /v1/bundles": [BUNDLE], "GET /v1/bundles/etl-42": BUNDLE, "GET /v1/cluster": CLUSTER})
     answers.update({"GET /v1/leader": leads, "stale": 7})
@@ -192,7 +191,7 @@ def test_what_comes_from_old_records_is_said_to_on_every_command(answers: Answer
 
 
 def test_a_leader_of_old_records_is_called_the_last_one(answers: Answers, capsys: Capture) -> None:
-    """Somebody would take the master that led before the outage for one that leads."""
+    """A user would take the leader of before the outage for the present one."""
     leads = LeaderView(leader=MasterId("m1"), epoch=7, since=1.0, stale_secs=42.0)
     answers["GET /v1/leader"] = leads
     shown, told = out_of(capsys, "ha", "leader"), json_of(capsys, "ha", "leader")
@@ -203,7 +202,7 @@ def test_a_leader_of_old_records_is_called_the_last_one(answers: Answers, capsys
 
 
 def test_the_doctor_without_a_cluster_names_what_is_wrong_and_what_to_do(capsys: Capture) -> None:
-    """The doctor is called when nothing works; then it has to."""
+    """The doctor would fail in the situation for which it is made."""
     code = main(["doctor", "--masters", "http://127.0.0.1:1"])
     out = capsys.readouterr().out
 
@@ -213,7 +212,7 @@ def test_the_doctor_without_a_cluster_names_what_is_wrong_and_what_to_do(capsys:
 
 
 def test_tables_show_sizes_and_ages_for_people(answers: Answers, capsys: Capture) -> None:
-    """A table full of plain byte counts is not read."""
+    """A table full of plain byte counts is hard to read."""
     answers.update({"GET /v1/bundles": [BUNDLE], "GET /v1/cluster": CLUSTER})
     bundles = out_of(capsys, "bundle", "ls").splitlines()
     cluster = out_of(capsys, "cluster")
@@ -235,7 +234,7 @@ def test_tables_show_sizes_and_ages_for_people(answers: Answers, capsys: Capture
 def test_the_error_of_a_master_is_the_error_of_the_command(
     answers: Answers, capsys: Capture, error: TorrentdistError, code: int
 ) -> None:
-    """A failure that changes its code on the way can't be handled by a script."""
+    """A script cannot handle a failure whose code changes on the way."""
     answers["GET /v1/leader"] = error
     exit_code = main(["ha", "leader", "-o", "json"])
 
@@ -267,7 +266,7 @@ def test_a_distribution_that_reaches_every_host_succeeds(answers: Answers, capsy
 
 
 def test_a_distribution_that_misses_hosts_exits_10_and_names_them(answers: Answers, capsys: Capture) -> None:
-    """A host that lacks the bundle and isn't named is found when its job fails."""
+    """A host that lacks the bundle would be found only when its job fails."""
     answers["POST /v1/bundles/etl-42/distribute"] = answers["GET /v1/bundles/etl-42/hosts"] = fleet(DONE, STUCK)
     code = main(["bundle", "distribute", "etl-42", "--timeout", "0.1s", "-o", "json"])
 

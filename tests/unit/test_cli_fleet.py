@@ -1,4 +1,4 @@
-"""The pictures of a transfer and of the fleet."""
+"""The display of a transfer and of the fleet."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ MIXED = fleet(
 
 
 def test_the_summary_counts_hosts_and_bytes() -> None:
-    """The one line that everybody reads must add up."""
+    """The numbers in the summary line would not add up."""
     text = summary(MIXED)
 
     assert text == "1 of 4 hosts done, 1 stuck, 1 in progress, 1 waiting, 42% of the bytes, 10.0 MiB/s"
@@ -57,14 +57,14 @@ def test_a_host_in_progress_shows_rate_and_time_left_and_a_stuck_one_its_reason(
 
 
 def test_a_fleet_that_fits_is_listed_by_name() -> None:
-    """Rows that jump about cannot be read."""
+    """Rows that change their order cannot be read."""
     names = [view.supervisor for view in shown_hosts([host("h2"), host("h1", HostState.STUCK)], 5)]
 
     assert names == ["h1", "h2"]
 
 
 def test_a_fleet_that_does_not_fit_shows_trouble_first_and_then_the_slowest() -> None:
-    """With a thousand hosts the ones that hold everything up must be on the screen."""
+    """With a thousand hosts, those that delay the rest would not be on the screen."""
     hosts = [
         host("done", HostState.DONE, done=100 * MIB),
         host("fast", done=10 * MIB, rate=50 * MIB),
@@ -104,14 +104,14 @@ def test_a_line_for_a_log_names_the_hosts_in_trouble() -> None:
 
 
 def test_nothing_arriving_means_no_end_in_sight() -> None:
-    """A rate of zero must not end in a division by it."""
+    """A rate of zero would cause a division by zero."""
     left = eta(host("h1", done=1))
 
     assert left == float("inf")
 
 
 def test_a_download_is_told_in_one_line() -> None:
-    """Rate, time left and the share from peers are what one wants to know of a download."""
+    """A user would not see rate, time left and the share from peers."""
     text = sentence(
         TransferProgress(
             phase=TransferStage.FETCHING, done=45, size=100, rate=MIB, eta=12, from_masters=1, from_peers=3, peers=7
@@ -122,14 +122,14 @@ def test_a_download_is_told_in_one_line() -> None:
 
 
 def test_an_upload_is_told_with_its_replicas() -> None:
-    """How many masters hold it is what an upload waits for."""
+    """A user would not see how many masters hold the upload."""
     text = sentence(UploadProgress(phase=TransferStage.SEEDING, done=0, size=0, replicas=1, wanted=3))
 
     assert text == "seeding 0%, 0 B of 0 B, 1 of 3 replicas"
 
 
 def test_without_a_terminal_there_is_a_line_every_ten_seconds() -> None:
-    """A line per picture would fill a log with thousands of them."""
+    """A line per picture would fill a log with thousands of lines."""
     now, lines = [0.0], list[int]()
     show = paced(lines.append, clock=lambda: now[0])
     for second in range(31):
@@ -140,7 +140,7 @@ def test_without_a_terminal_there_is_a_line_every_ten_seconds() -> None:
 
 
 def test_quiet_shows_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    """A script that asked for the one value gets nothing else on the screen."""
+    """A script that asked for one value would get something else on the screen."""
     with transfer_display(Session(quiet=True)) as show:
         show(TransferProgress(phase=TransferStage.FETCHING, done=1, size=2))
 

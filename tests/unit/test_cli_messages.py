@@ -1,4 +1,4 @@
-"""What commands say to a person whose request cannot be carried out."""
+"""What commands tell a user whose request cannot be carried out."""
 
 from __future__ import annotations
 
@@ -137,8 +137,8 @@ def test_a_plain_install_names_the_extra(tmp_path: Path, command: list[str], mis
 def test_a_full_dest_is_said_before_anything_is_fetched(
     answers: Answers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: HostState, code: int
 ) -> None:
-    """The supervisor would fetch all of it, and only then the copy would fail; what is held may
-    need no room."""
+    """The supervisor would fetch everything, and only then the copy would fail; a bundle that is
+    already there may need no room."""
     home = tmp_path / "object" / "content"
     home.mkdir(parents=True)
     (home / "data").write_bytes(b"x" * 5000)

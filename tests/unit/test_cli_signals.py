@@ -31,7 +31,8 @@ run(stay())
 
 @pytest.fixture
 def silent_master() -> Iterator[tuple[str, threading.Event]]:
-    """A master that takes a connection and never answers; the event says that it has one."""
+    """A master that accepts a connection and never answers. The event says that it has accepted
+    one."""
     with socket.create_server(("127.0.0.1", 0)) as server, contextlib.ExitStack() as kept:
         asked = threading.Event()
 
@@ -61,7 +62,7 @@ def started(*args: str) -> Iterator[subprocess.Popen[str]]:
 def test_the_first_signal_stops_cleanly_and_says_how_to_go_on(
     silent_master: tuple[str, threading.Event], number: signal.Signals, code: int
 ) -> None:
-    """A command that ends with a traceback, or without a way on, leaves its user with half a
+    """A command that ends with a traceback, or without a hint, would leave its user with half a
     transfer."""
     url, asked = silent_master
     with started("-m", "torrentdist_cli", "--masters", url, "bundle", "show", "etl-42") as process:
@@ -81,7 +82,7 @@ def test_the_second_ctrl_c_stops_at_once() -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         process.send_signal(signal.SIGINT)
-        # It says so again once it has swallowed the first one.
+        # It repeats the message once it has taken the first signal.
         assert process.stdout.readline() == "ready\n"
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=4)

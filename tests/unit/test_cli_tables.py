@@ -1,5 +1,4 @@
-"""Every table in a terminal of 50 and of 80 columns, with ids as long and as hostile as they can
-be."""
+"""Every table in terminals of 50 and 80 columns, with ids as long and as hostile as possible."""
 
 from __future__ import annotations
 
@@ -175,7 +174,7 @@ def test_an_error_cannot_steer_the_terminal_or_forge_a_hint(answers: Answers, ca
 
 
 def test_a_hostile_file_name_is_escaped(tmp_path: Path, capsys: Capture) -> None:
-    """A file in a directory that somebody uploads for somebody else could rewrite the screen."""
+    """A file in a directory that one user uploads for another could rewrite the screen."""
     (tmp_path / "top").mkdir()
     (tmp_path / "top" / "evil\x1b[2J\u202e").symlink_to("/etc")
 

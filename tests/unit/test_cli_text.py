@@ -22,7 +22,7 @@ def test_durations_are_read(text: str, seconds: float) -> None:
 
 @pytest.mark.parametrize("text", ["", "x", "5x", "-5", "5 m 3", "m5", "1e3", "inf", "nan", "٣"])
 def test_what_is_no_duration_is_refused(text: str) -> None:
-    """A deadline of nonsense must not become one of zero or of for ever."""
+    """A nonsensical deadline would become zero or endless."""
     with pytest.raises(ValueError, match="give a duration"):
         parse_duration(text)
 
@@ -58,7 +58,7 @@ def test_sizes_are_shown_in_the_unit_that_fits(count: int, text: str) -> None:
     [(0.25, "0.2s"), (59.6, "1m00s"), (3725, "1h02m"), (90000, "1d01h"), (None, "?"), (math.inf, "?"), (-1, "?")],
 )
 def test_durations_are_shown_short(seconds: float | None, text: str) -> None:
-    """An estimate that nobody has must read as unknown, not as a number."""
+    """An unknown estimate would look like a number."""
     shown = duration(seconds)
 
     assert shown == text
@@ -72,7 +72,8 @@ def test_only_the_whole_is_a_hundred_percent() -> None:
 
 
 def test_a_path_that_is_no_unicode_can_still_be_reported() -> None:
-    """After a long download the report of its result must not fail on the name of its place."""
+    """After a long download the report of its result would fail because of the name of its
+    place."""
     shown = unicode_path("/tmp/\udcff")
 
     assert shown == "/tmp/\ufffd"

@@ -1,5 +1,4 @@
-"""What the command line does without a cluster: help, mistakes, configuration, masters that are not
-there."""
+"""The command line without a cluster: help, mistakes, configuration, masters that are away."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ Capture = pytest.CaptureFixture[str]
 
 @pytest.fixture(autouse=True)
 def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No configuration but the test's own."""
+    """Removes all configuration but the test's own."""
     for name in [name for name in os.environ if name.startswith(("TORRENTDIST_", "XDG_"))]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -59,7 +58,7 @@ def python(code: str, *args: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_help_imports_nothing_that_it_does_not_need() -> None:
-    """Each of these costs a part of the quarter of a second within which help has to appear."""
+    """Each import costs a part of the quarter of a second within which help has to appear."""
     run = python(
         "import sys; from torrentdist_cli.main import main; main(['--help']);"
         f"print([name for name in {HEAVY} if name in sys.modules], file=sys.stderr)"
@@ -70,8 +69,8 @@ def test_help_imports_nothing_that_it_does_not_need() -> None:
 
 
 def test_a_command_that_asks_the_masters_draws_nothing_before_it_has_to() -> None:
-    """Each of these is a part of the time that a command takes to start: where sixteen start at
-    once, all pay it."""
+    """Each import adds to the start of a command: where sixteen commands start at once, all pay for
+    it."""
     run = python(
         "import sys, torrentdist_cli.bundles.download_command, torrentdist_cli.bundles.distribute_command;"
         "print([name for name in ('rich', 'pygments', 'httpx', 'h11', 'email') if name in sys.modules])"
@@ -91,7 +90,7 @@ def test_every_command_has_help_and_the_shared_options(command: tuple[str, ...],
 
 
 def test_the_help_of_a_group_says_of_each_command_what_the_command_says() -> None:
-    """The line beside a lazy command is written twice; this holds the two together."""
+    """The line about a command is written in two places; this test keeps them equal."""
     groups = [cli, *(cli.get_command(click.Context(cli), name) for name in cli.list_commands(click.Context(cli)))]
     differing = [
         name
@@ -249,7 +248,7 @@ def test_a_daemon_without_its_packages_says_what_to_install(capsys: Capture, tmp
 
 
 def calls_with_an_empty_value(path: tuple[str, ...]) -> list[tuple[str, ...]]:
-    """One call of a command for each of its parameters that takes text, with that one empty."""
+    """Returns one call of a command for each of its text parameters, with that one empty."""
     command: click.Command = cli
     for name in path:
         assert isinstance(command, click.Group)

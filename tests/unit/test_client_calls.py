@@ -1,5 +1,4 @@
-"""The client's calls one by one, its token and its memory, against a master that answers within the
-process."""
+"""The client's calls one by one, its token and its memory, against a master in the same process."""
 
 from __future__ import annotations
 
@@ -40,7 +39,7 @@ def refusal(code: str, extra: dict[str, Any] | None = None, **fields: Any) -> ht
 
 
 def talk(script: Script, work: Callable[[MasterClient], Coroutine[Any, Any, Any]], token_file: str = "") -> Any:
-    """What `work` returns with a client whose master answers by `script`."""
+    """Runs `work` with a client whose master answers by `script`, and returns its result."""
 
     async def run() -> Any:
         config = ClientConfig(masters=[URL], token_file=token_file, deadline_secs=5.0)
@@ -51,8 +50,8 @@ def talk(script: Script, work: Callable[[MasterClient], Coroutine[Any, Any, Any]
 
 
 def test_wait_replicas_reports_each_and_returns_at_the_number() -> None:
-    """A7: if this failed, an upload would return before its replicas are there, or not when they
-    are."""
+    """A7: if this failed, an upload would return before its replicas are there, or not return when
+    they are."""
     there = iter([0, 1, 2, 3])
     seen: list[int] = []
     last = talk(
@@ -65,8 +64,8 @@ def test_wait_replicas_reports_each_and_returns_at_the_number() -> None:
 
 
 def test_wait_replicas_ends_with_what_there_is() -> None:
-    """A7: if this failed, an upload whose replicas don't come would wait past its timeout or fail
-    instead of saying so."""
+    """A7: if this failed, an upload that gets too few replicas would wait past its timeout, or fail
+    without saying so."""
     last = talk(lambda request: httpx.Response(200, json=view(1)), lambda client: client.wait_replicas(ETL, 2, 0.3))
 
     assert last.replicas == 1
@@ -91,8 +90,8 @@ def test_a_metafile_must_be_the_one_promised(tmp_path: Path) -> None:
 
 
 def test_after_a_damaged_metafile_the_next_master_is_asked(tmp_path: Path) -> None:
-    """If this failed, one bad disk among the masters would fail the downloads of all who happen to
-    ask it."""
+    """If this failed, one bad disk among the masters would fail the downloads of all clients that
+    ask its master."""
     (tmp_path / "file").write_text("content")
     meta = make_metafile(tmp_path / "file")
     raws = iter([meta.raw[:-10], meta.raw])
@@ -105,8 +104,8 @@ def test_after_a_damaged_metafile_the_next_master_is_asked(tmp_path: Path) -> No
 
 
 class HttpIntake:
-    """The leader's side of an upload over HTTP; at `fails_over_at` another leader takes over, with
-    nothing."""
+    """The leader's side of an upload over HTTP. At `fails_over_at` another leader takes over, which
+    has no bytes."""
 
     def __init__(self, size: int, fails_over_at: int) -> None:
         self.size = size
@@ -193,8 +192,8 @@ def test_the_token_is_sent(tmp_path: Path) -> None:
     ("content", "mode"), [(None, 0o600), ("", 0o600), ("two\nlines", 0o600), ("s3cret", 0o644), ("s3cret", 0o640)]
 )
 def test_an_unusable_token_file_is_named(tmp_path: Path, content: str | None, mode: int) -> None:
-    """If this failed, a wrong path would show as a refusal by the master, and a token that all can
-    read would go unnoticed."""
+    """If this failed, a wrong path would look like a refusal by the master, and a token that
+    everyone can read would go unnoticed."""
     token_file = tmp_path / "token"
     if content is not None:
         token_file.write_text(content)
@@ -210,7 +209,7 @@ def test_an_unusable_token_file_is_named(tmp_path: Path, content: str | None, mo
     "content", [b"", b"{", b'{"masters": 7}', b"\xff\xfe", b'{"masters": ["ftp://x", "nonsense"]}']
 )
 def test_a_damaged_memory_changes_nothing(tmp_path: Path, content: bytes) -> None:
-    """B5: if this failed, a file that nobody knows of would break every command."""
+    """B5: if this failed, a file that users do not know of would break every command."""
     talk(lambda request: httpx.Response(200, json=view()), lambda client: client.pin(ETL))
     (remembered,) = (tmp_path / "cache" / "torrentdist").iterdir()
     remembered.write_bytes(content)

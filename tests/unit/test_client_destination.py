@@ -43,7 +43,7 @@ def single(source: Path) -> Metafile:
 
 
 def arrive(meta: Metafile, source: Path, content: Path) -> None:
-    """What a swarm leaves: the files that are not empty, with ordinary modes."""
+    """Writes what a swarm leaves: the files that are not empty, with ordinary modes."""
     for file in meta.files:
         if file.size:
             (content / file.path).parent.mkdir(parents=True, exist_ok=True)
@@ -78,7 +78,7 @@ def test_a_single_file_is_published_under_the_name_of_dest(source: Path, single:
 
 
 def test_a_single_file_goes_into_a_directory(single: Metafile, directory: Metafile, tmp_path: Path) -> None:
-    """If this failed, DEST would mean something else than for `cp`."""
+    """If this failed, DEST would not mean the same as for `cp`."""
     (tmp_path / "there").mkdir()
     found = [
         resolve(f"{tmp_path}/there", single),
@@ -91,8 +91,7 @@ def test_a_single_file_goes_into_a_directory(single: Metafile, directory: Metafi
 
 
 def test_check_tells_free_same_and_other(source: Path, directory: Metafile, tmp_path: Path) -> None:
-    """If this failed, a download would overwrite what is not its own, or move again what is
-    there."""
+    """If this failed, a download would overwrite other content, or fetch again what is there."""
     (tmp_path / "empty").mkdir()
     (tmp_path / "other").mkdir()
     (tmp_path / "other/file").touch()

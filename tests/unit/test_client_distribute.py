@@ -1,4 +1,4 @@
-"""`bundle distribute` against a master that tells a fleet's progress picture by picture."""
+"""`bundle distribute` against a master that shows a fleet's progress picture by picture."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def fleet(hosts: Hosts) -> dict[str, Any]:
 
 
 def watch(pictures: Sequence[Hosts | str], seen: list[FleetView], asked: list[Any], **options: Any) -> DistributeView:
-    """distribute() while the masters show `pictures`, the last one for ever; a text is an error
-    code."""
+    """Runs distribute() while the masters show `pictures`, the last one for ever. A text is an
+    error code."""
     told = iter([*pictures[:-1]])
 
     def script(request: httpx.Request) -> httpx.Response:
@@ -70,7 +70,7 @@ def test_waits_until_the_share_is_done() -> None:
 
 
 def test_a_share_of_nothing_returns_at_once() -> None:
-    """If this failed, a command that was only to start the work would wait for it."""
+    """If this failed, a command that should only start the work would wait for it."""
     seen: list[FleetView] = []
     result = watch([{"s1": FETCHING}], seen, [], wait_share=0.0)
 
@@ -104,8 +104,8 @@ def test_counts_only_the_hosts_that_were_asked_for() -> None:
 
 
 def test_masters_that_are_away_do_not_end_the_wait() -> None:
-    """B9: if this failed, a failover in the middle would end the command although the hosts go
-    on."""
+    """B9: if this failed, a failover during the wait would end the command although the hosts
+    continue."""
     pictures: list[Hosts | str] = [{"s1": FETCHING}, "zookeeper_unavailable", "zookeeper_unavailable", {"s1": DONE}]
     result = watch(pictures, [], [], wait_share=1.0)
 
@@ -136,8 +136,7 @@ def test_a_big_fleet_is_asked_less_often() -> None:
 
 
 def test_who_waits_long_asks_less_often_until_the_end_is_near() -> None:
-    """If this failed, many who watch a distribution would slow it down, or see its end seconds
-    late."""
+    """If this failed, many watchers would slow a distribution down, or see its end seconds late."""
     assert math.isclose(poll_secs(1, waited=40.0), 4.0)
     assert math.isclose(poll_secs(1, waited=40.0, done=0.5), 4.0)
     assert math.isclose(poll_secs(1, waited=40.0, done=0.95), 40 * 0.05 / 0.95 / 2)

@@ -1,5 +1,5 @@
-"""The client against small servers that play masters by a script: what it asks, of whom, and what
-it makes of it."""
+"""The client against small servers that play masters by a script: which masters it asks, and how it
+reads their answers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def run(test: Coroutine[Any, Any, None]) -> None:
 
 
 async def dead_url() -> str:
-    """A URL where nobody listens."""
+    """Returns a URL at which no process listens."""
     gone = Master()
     await gone.start()
     await gone.stop()
@@ -61,8 +61,8 @@ def test_ignores_an_unknown_leader() -> None:
 
 
 def test_asks_a_leader_that_is_not_ready_again_in_place() -> None:
-    """B2: if this failed, a client would go round the standbys while the new leader gets ready, or
-    give up."""
+    """B2: if this failed, a client would try all standbys while the new leader gets ready, or give
+    up."""
 
     async def test() -> None:
         one, leader = Master(), Master()
@@ -136,7 +136,8 @@ def test_the_deadline_ends_a_search_among_living_masters() -> None:
 
 
 def test_who_waits_is_told_once_for_what_and_how_long() -> None:
-    """If this failed, a command would hang for a minute without a word while ZooKeeper is away."""
+    """If this failed, a command would hang for a minute without a message while ZooKeeper is
+    away."""
 
     async def test() -> None:
         one, told = Master(script=lambda heard: error("no_leader")), list[str]()
@@ -151,7 +152,8 @@ def test_who_waits_is_told_once_for_what_and_how_long() -> None:
 
 
 def test_learns_masters_and_keeps_them() -> None:
-    """B5: if this failed, a client configured with one master would be lost with that one."""
+    """B5: if this failed, a client that is configured with one master could do nothing without
+    it."""
 
     async def test() -> None:
         one, leader = Master(), Master()
@@ -170,7 +172,8 @@ def test_learns_masters_and_keeps_them() -> None:
 
 
 def test_a_master_without_a_leader_does_not_end_the_search() -> None:
-    """B6: if this failed, a cut-off standby would fail commands that the others can do."""
+    """B6: if this failed, a cut-off standby would fail commands that other masters can carry
+    out."""
 
     async def test() -> None:
         one, two, leader = Master(), Master(), Master()
@@ -218,7 +221,7 @@ def test_a_lost_answer_is_told_from_a_request_that_never_left() -> None:
 
 @pytest.mark.parametrize("dead", [0, 1, 2])
 def test_one_of_three_masters_down(dead: int) -> None:
-    """B9: if this failed, the loss of one master would be felt as more than a delay."""
+    """B9: if this failed, the loss of one master would cost more than a delay."""
 
     async def test() -> None:
         masters = [Master(), Master(), Master()]
@@ -237,7 +240,7 @@ def test_one_of_three_masters_down(dead: int) -> None:
 
 
 def test_a_master_behind_our_own_write_is_passed_over() -> None:
-    """B11: if this failed, who has just written could be told that it is not there."""
+    """B11: if this failed, a client could be told that its own change is not there."""
 
     async def test() -> None:
         behind, leader = Master(), Master()
@@ -259,8 +262,8 @@ def test_a_master_behind_our_own_write_is_passed_over() -> None:
 
 
 def test_an_error_of_the_table_arrives_as_it_is() -> None:
-    """If this failed, a conflict or an unknown id would exit with another code than the master
-    meant, or be retried."""
+    """If this failed, a conflict or an unknown id would exit with another code than the master's,
+    or be retried."""
 
     async def test() -> None:
         one, two = Master(), Master()

@@ -1,5 +1,5 @@
-"""`job logs` against hosts that keep output, told as a table: host, worker and stream to the bytes
-that are kept."""
+"""`job logs` against hosts that keep output. A table maps host, worker and stream to the kept
+bytes."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_output_is_read_from_every_host_that_keeps_some() -> None:
 
 
 def test_what_was_rotated_away_is_skipped() -> None:
-    """If this fails, a long-running worker's output cannot be read at all."""
+    """If this fails, the output of a long-running worker cannot be read at all."""
     hosts = Hosts({("h1", 0, "stdout"): b"gone\nkept\n"}, begin=5)
     read(hosts, read_logs)
 
@@ -132,7 +132,8 @@ def test_only_what_is_wanted_is_read() -> None:
 
 
 def test_a_host_that_does_not_answer_is_told_and_the_others_are_read() -> None:
-    """If this fails, one dead host hides the output of all, or is hidden itself."""
+    """If this fails, one dead host hides the output of all hosts, or its absence is not
+    reported."""
     hosts = Hosts({("h1", 0, "stdout"): b"here\n"}, silent=("h2",))
     read(hosts, read_logs)
 
@@ -141,7 +142,7 @@ def test_a_host_that_does_not_answer_is_told_and_the_others_are_read() -> None:
 
 
 def test_a_removed_job_is_read_while_hosts_keep_it_and_then_unknown() -> None:
-    """If this fails, the output of a job is gone with its record, before anybody could read why it
+    """If this fails, the output of a job disappears with its record, before a user can read why it
     ended."""
     kept = Hosts({("h1", 0, "stdout"): b"why\n"}, known=False)
     read(kept, read_logs)

@@ -1,4 +1,4 @@
-"""A user who has seen a change is shown it by every later command, or told that this can't be
+"""A user who has seen a change sees it in every later command, or is told that this is impossible
 (B11)."""
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def shows(zxid: int, cluster: str = "c", **headers: str) -> Callable[[Heard], An
 
 
 def behind(zxid: int, **headers: str) -> Callable[[Heard], Answer]:
-    """Cannot catch up, and says so to who has seen more."""
+    """Answers like a master that cannot catch up, and says so to a client that has seen more."""
 
     def script(heard: Heard) -> Answer:
         if int(heard.headers.get("x-zxid", "0")) > zxid:
@@ -30,7 +30,7 @@ def behind(zxid: int, **headers: str) -> Callable[[Heard], Answer]:
 
 
 async def command(*masters: Master) -> Stale | None:
-    """What a process of its own has to say of its answer."""
+    """Runs a command as a process of its own, and returns its warning about the answer."""
     async with client(*(master.url for master in masters), deadline=5.0) as ours:
         await ours.bundle(ETL)
         return ours.stale
@@ -57,7 +57,7 @@ def test_the_next_command_passes_over_a_master_that_is_behind() -> None:
 
 @pytest.mark.case("B11")
 def test_what_was_seen_at_one_master_is_demanded_of_another_that_only_its_cluster_tells() -> None:
-    """If this failed, a command with another --masters could miss one's own change."""
+    """If this failed, a command with another --masters could miss the user's own change."""
 
     async def test() -> None:
         one, two = Master(shows(100)), Master(lambda heard: shows(100 if "x-zxid" in heard.headers else 90)(heard))
@@ -72,8 +72,8 @@ def test_what_was_seen_at_one_master_is_demanded_of_another_that_only_its_cluste
 
 
 def test_when_nobody_can_show_it_what_there_is_is_shown_with_a_warning() -> None:
-    """If this failed, reads would be refused while ZooKeeper is away, or old records would pass for
-    new ones."""
+    """If this failed, reads would be refused while ZooKeeper is away, or old records would look
+    new."""
 
     async def test() -> None:
         one, two = Master(shows(100)), Master(shows(100))
@@ -124,7 +124,7 @@ def test_another_cluster_at_the_same_address_is_asked_for_nothing_of_the_first()
 
 
 def test_of_two_commands_that_end_at_once_the_newer_word_counts(tmp_path: Path) -> None:
-    """If this failed, a slow listing that ends after an upload would make its transaction
+    """If this failed, a slow listing that ends after an upload would make the upload's transaction
     forgotten."""
     remember_seen(tmp_path, "c", 100, 0)
     remember_seen(tmp_path, "c", 90, 0)

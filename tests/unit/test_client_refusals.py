@@ -1,5 +1,5 @@
-"""What an upload or a download decides by the record and the metafile alone: nothing is started,
-nothing moves."""
+"""Decisions of an upload or a download from the record and the metafile alone, before anything
+starts."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ CONFIG = Config(client=ClientConfig(masters=["http://127.0.0.1:7060"], superviso
 def talk(
     meta: Metafile, work: Callable[[MasterClient], Coroutine[Any, Any, Any]], **record: Any
 ) -> tuple[Any, list[str]]:
-    """What `work` returns and the requests that it made, with a master that has `meta` under the
-    id."""
+    """Runs `work` with a master that has `meta` under the id. Returns its result and its
+    requests."""
     view = {
         "id": ID, "digest": meta.digest, "size": meta.size, "files": 1, "replicas": 2, "min_replicas": 2,
         "holders": ["m1", "m2"], "created_at": 1.0, "state": "available", "pinned": False, **record,
@@ -104,7 +104,7 @@ def test_a_record_of_another_digest_is_corrupt(file: Path) -> None:
 
 
 def test_a_lost_bundle_is_said_to_be_lost(file: Path) -> None:
-    """A17: if this failed, a download of what nobody has would wait for its deadline."""
+    """A17: if this failed, a download of a lost bundle would wait for its deadline."""
     with pytest.raises(TorrentdistError) as caught:
         talk(make_metafile(file), lambda client: download(client, CONFIG, ID, file.parent / "dest"), state="lost")
 

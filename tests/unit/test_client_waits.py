@@ -1,5 +1,5 @@
-"""How long a client waits, and for whom: reads end within two seconds, frozen masters are left, a
-promise is kept."""
+"""How long a client waits and for which masters: reads end within two seconds, frozen masters are
+left, promised times are kept."""
 
 from __future__ import annotations
 
@@ -20,19 +20,20 @@ from torrentdist.model.errors import TorrentdistError
 
 pytestmark = pytest.mark.alone
 SLACK_SECS = 0.4
-"""For a machine that has other things to do."""
+"""Allowance for a machine that does other work."""
 
 
 @pytest.fixture
 def frozen() -> Iterator[list[str]]:
-    """Masters that were stopped: the system takes connections for them, and nobody answers."""
+    """Masters that are stopped: the system accepts connections for them, and no process answers."""
     with ExitStack() as stack:
         servers = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(4)]
         yield [f"http://127.0.0.1:{server.getsockname()[1]}" for server in servers]
 
 
 def behind(heard: Heard) -> Answer:
-    """Cut off from ZooKeeper: it shows old records to who asks for nothing newer."""
+    """Answers like a master that is cut off from ZooKeeper: it shows old records to clients that
+    ask for nothing newer."""
     if "x-zxid" in heard.headers:
         return error("not_ready", behind=True, fields={"detail": "behind"})
     return 200, BUNDLE, {"X-Zxid": "5", "X-Cluster": "c", "X-Stale": "7"}
@@ -72,8 +73,8 @@ def test_a_read_without_an_answer_ends_in_time(frozen: list[str]) -> None:
 
 @pytest.mark.case("G7")
 def test_old_records_are_shown_and_marked_when_a_frozen_master_might_have_newer_ones(frozen: list[str]) -> None:
-    """If this fails, a read waits for a master that will not answer, although another one has
-    something to show."""
+    """If this fails, a read waits for a master that will not answer, although another one has an
+    answer."""
 
     async def test() -> tuple[float, Any]:
         one = Master(lambda heard: (200, BUNDLE, {"X-Zxid": "9", "X-Cluster": "c"}))
@@ -92,7 +93,8 @@ def test_old_records_are_shown_and_marked_when_a_frozen_master_might_have_newer_
 
 @pytest.mark.case("G7")
 def test_what_the_leader_knows_is_had_from_others_when_it_is_frozen(frozen: list[str]) -> None:
-    """If this fails, a read that the leader answers best is sent to it until it is back."""
+    """If this fails, a read that the leader answers best is sent to a frozen leader until it is
+    back."""
 
     async def test() -> tuple[float, list[str]]:
         other = Master()
@@ -129,7 +131,7 @@ def test_a_change_leaves_a_frozen_leader_and_is_made_once(frozen: list[str]) -> 
 
 @pytest.mark.case("G8")
 def test_a_long_poll_leaves_a_frozen_master(frozen: list[str]) -> None:
-    """If this fails, an upload waits for news from a standby that is frozen."""
+    """If this fails, an upload waits for news from a frozen standby."""
 
     async def test() -> float:
         alive = Master()
@@ -144,7 +146,7 @@ def test_a_long_poll_leaves_a_frozen_master(frozen: list[str]) -> None:
 @pytest.mark.case("G7")
 @pytest.mark.parametrize("there", [True, False])
 def test_the_time_that_is_promised_is_the_time_that_is_waited(there: bool) -> None:
-    """If this fails, an upload without ZooKeeper gives up after seconds, having promised a
+    """If this fails, an upload without ZooKeeper gives up after seconds, although it promised a
     minute."""
 
     async def test() -> tuple[float, float, int]:

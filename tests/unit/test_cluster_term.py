@@ -63,12 +63,12 @@ def test_a_lease_ends_before_the_session_can() -> None:
     ],
 )
 def test_a_failover_says_why(previous: TermRecord | None, registered: bool, expected: str) -> None:
-    """If this fails, the history blames the wrong thing."""
+    """If this fails, the history gives a wrong reason."""
     assert failover_reason(previous, MasterId("me"), registered) == expected
 
 
 def test_a_leader_counts_while_its_znode_is_there() -> None:
-    """If this fails, a dead leader is named, or one that has given its office back."""
+    """If this fails, a dead leader is named, or one that has resigned."""
     record = TermRecord(leader=MasterId("m1"), election=A)
 
     assert record.leader_among([A, B]) == "m1"
@@ -77,7 +77,7 @@ def test_a_leader_counts_while_its_znode_is_there() -> None:
 
 
 def test_the_record_of_the_epoch_may_be_absent_or_broken() -> None:
-    """If this fails, one bad write to /epoch keeps everybody from leading."""
+    """If this fails, one bad write to /epoch keeps every master from leading."""
     record = TermRecord(leader=MasterId("m1"), election=A)
 
     assert read_term(encode(record)) == record
@@ -94,7 +94,7 @@ def test_the_oldest_failovers_go() -> None:
 
 
 def test_leading_is_reached_from_elected_alone() -> None:
-    """If this fails, a master leads without having been asked whether it is ready."""
+    """If this fails, a master leads without a check that it is ready."""
     before = {phase for phase, after in NEXT.items() if ElectionPhase.LEADING in after}
 
     assert before == {ElectionPhase.ELECTED}
@@ -115,5 +115,6 @@ def test_leading_is_reached_from_elected_alone() -> None:
 def test_a_record_is_taken_over_from_our_own_store_only(
     owner: int | None, store: str | None, expected: RegistrationStep
 ) -> None:
-    """If this fails, a daemon pushes another one out, or is refused as its own double."""
+    """If this fails, a daemon pushes another one out, or is refused as a second daemon of its own
+    id."""
     assert claim(owner, StoreId(store) if store else None, 7, StoreId("mine")) is expected

@@ -1,5 +1,4 @@
-"""The plan of one swarm as a master makes it: it is renewed seldom, and newcomers get a place at
-once."""
+"""A master's plan of one swarm: it is renewed seldom, and newcomers get a place at once."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from torrentdist.swarm.plan.crowd import RENEW_SECS, Crowd
 
 
 class Swarm:
-    """Counts how often it is looked at as a whole."""
+    """A swarm that counts how often all its peers are looked at."""
 
     def __init__(self, *expected: str) -> None:
         self.crowd = Crowd()
@@ -33,7 +32,7 @@ class Swarm:
 
 
 def test_a_thousand_that_come_at_once_make_few_plans() -> None:
-    """A plan looks at everybody: made for each newcomer, ten thousand of them would take a master
+    """A plan looks at every peer: made for each of ten thousand newcomers, it would take a master
     minutes."""
     swarm = Swarm()
     places = [swarm.comes(f"s{number:04}", now=number / 1000) for number in range(1000)]
@@ -53,7 +52,8 @@ def test_an_expected_receiver_finds_its_place_kept() -> None:
 
 
 def test_the_second_of_two_gives_the_first_a_place() -> None:
-    """The first would fetch everything from the holders, and the second half of it too."""
+    """The first would fetch everything from the holders, and the second would fetch half of it
+    again."""
     swarm = Swarm()
 
     assert swarm.comes("a", now=0.0) is None
@@ -72,8 +72,8 @@ def test_a_newcomer_that_nobody_expected_has_the_last_place() -> None:
 
 
 def test_a_place_is_settled_once_those_that_came_together_are_known() -> None:
-    """If this failed, the first of many downloads would fetch by no plan for a second, or all of
-    them ask for ever."""
+    """If this failed, the first of many downloads would fetch without a plan for a second, or all
+    of them would ask for ever."""
     swarm = Swarm("kept")
     for name in ("kept", "a"):
         swarm.comes(name, now=0.0)
@@ -98,8 +98,7 @@ def test_neighbours_are_the_same_from_the_first_to_come_to_the_last() -> None:
 
 @given(there=st.sets(st.integers(0, 199), min_size=1))
 def test_receivers_that_came_are_connected_whatever_others_do(there: set[int]) -> None:
-    """Hosts that are down would part the others, and some of these would never get what the rest
-    has."""
+    """Hosts that are down would split the others, and some of them would never get all pieces."""
     swarm = Swarm(*(f"s{number:03}" for number in range(200)))
     for number in there:
         swarm.comes(f"s{number:03}", now=0.0)

@@ -1,5 +1,5 @@
-"""docker/ and docs/deployment.md, looked at without running them: linters, and that they agree with
-each other."""
+"""docker/ and docs/deployment.md without running them: linters, and whether they agree with each
+other."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LAUNCHER = UNITS[0]
 
 
 def parses(words: list[str]) -> None:
-    """As a command line of ours: raises what is wrong with it."""
+    """Parses the words as a command of ours. Raises if they are wrong."""
     group: click.Command = cli
     while isinstance(group, click.Group) and not words[0].startswith("-"):
         found = group.get_command(click.Context(group), words[0])
@@ -44,7 +44,7 @@ def parses(words: list[str]) -> None:
 
 
 def test_the_dockerfile_passes_its_linter() -> None:
-    """What hadolint knows to break or bloat images would be found by operators."""
+    """Operators would find the mistakes that hadolint knows."""
     program = shutil.which("hadolint", path=str(Path(sys.executable).parent)) or shutil.which("hadolint")
     if program is None:
         pytest.skip("there is no hadolint for this platform")
@@ -54,7 +54,7 @@ def test_the_dockerfile_passes_its_linter() -> None:
 
 
 def test_the_image_runs_as_a_user_that_it_makes_and_who_owns_what_is_written() -> None:
-    """As root, a hole in a daemon is one in the host; as a user that owns nothing, nothing
+    """As root, a hole in a daemon is one in the host; as a user that owns nothing, no daemon
     starts."""
     image = instructions()
     uid, gid = image["USER"][-1].split(":")
@@ -97,8 +97,7 @@ def test_a_service_gives_commands_and_settings_that_exist(service: str) -> None:
 
 
 def test_what_can_run_code_is_kept_small() -> None:
-    """A container that may become root, or has capabilities that it doesn't need, is a way into the
-    host."""
+    """A container that may become root, or has unneeded capabilities, is a way into the host."""
     ours = [spec for spec in SERVICES.values() if spec["image"] == "torrentdist"]
 
     assert [["ALL"]] * len(ours) == [spec["cap_drop"] for spec in ours]
@@ -109,7 +108,7 @@ def test_what_can_run_code_is_kept_small() -> None:
 
 
 def test_units_are_what_systemd_understands(tmp_path: Path) -> None:
-    """systemd ignores what it doesn't know: a misspelt line of hardening hardens nothing."""
+    """systemd ignores what it does not know: a misspelt hardening option has no effect."""
     program = shutil.which("systemd-analyze")
     if program is None:
         pytest.skip("there is no systemd-analyze")
@@ -140,7 +139,7 @@ def test_a_unit_starts_a_command_that_exists(name: str) -> None:
 
 
 def test_the_launcher_listens_where_the_supervisor_asks_it() -> None:
-    """No worker would start on any host that was set up as the page says."""
+    """No worker would start on a host that was set up as the page says."""
     (command,) = re.findall(r"(?m)^ExecStart=(.+)$", (DOCKER / "systemd" / LAUNCHER).read_text())
     program, *words = shlex.split(command)
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
@@ -182,7 +181,7 @@ def test_the_document_that_a_unit_names_is_installed(name: str) -> None:
 
 
 def test_nothing_is_installed_from_an_index_that_is_not_ours() -> None:
-    """Anybody could publish a package of that name, and would be given every host."""
+    """Anyone could publish a package of that name, and would control every host."""
     installs = [line for line in PAGE.splitlines() if "pip install" in line]
 
     assert installs
@@ -191,7 +190,8 @@ def test_nothing_is_installed_from_an_index_that_is_not_ours() -> None:
 
 @pytest.mark.parametrize("page", [PAGE, OPERATIONS])
 def test_an_example_of_a_supervisor_has_what_a_closed_cluster_asks_for(page: str) -> None:
-    """Copied as it is, it could not talk to ZooKeeper or to a master, and would try for ever."""
+    """A supervisor with the page's example could not talk to ZooKeeper or to a master, and would
+    try for ever."""
     blocks = [tomllib.loads(text) for text in re.findall(r"(?s)```toml\n(.*?)```", page)]
     (example,) = [block for block in blocks if "supervisor" in block]
     shared = next((block for block in blocks if {"client", "zookeeper"} == set(block)), {})
@@ -214,7 +214,7 @@ def test_an_example_of_a_supervisor_has_what_a_closed_cluster_asks_for(page: str
     ],
 )  # fmt: skip
 def test_every_limit_stands_in_the_page_that_the_errors_name(limit: int) -> None:
-    """A user whose bundle is refused would find no page that says what is allowed."""
+    """A user whose bundle is refused would find no page with the limits."""
     (table,) = re.findall(r"(?s)## Limits\n(.*?)\n## ", OPERATIONS)
 
     assert re.search(rf"\b{limit:,}\b", table)

@@ -1,4 +1,4 @@
-"""The directory believes a peer for some time, and tells peers about each other."""
+"""The directory trusts a peer for some time, and tells peers about each other."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def places(peers: list[PeerAddress]) -> set[str]:
 
 
 def test_a_fetching_peer_is_told_of_a_holder() -> None:
-    """Nobody would find anybody."""
+    """No peer would find another."""
     here = directory()
     say(here, "m1", has(), source="10.0.0.1", role=PeerRole.MASTER, port=7001)
 
@@ -115,7 +115,7 @@ def test_a_peer_is_known_by_an_address_that_others_can_dial(said: str, source: s
 
 @pytest.mark.parametrize("host", ["h10", "0.0.0.0", "::", "224.0.0.1", "255.255.255.255", "fe80::1%eth0", "10.0.0.1/8"])
 def test_what_nobody_can_dial_is_refused(host: str) -> None:
-    """A name or a broadcast address would get into everybody's filter and engine."""
+    """A name or a broadcast address would get into every peer's filter and engine."""
     here = directory()
 
     with pytest.raises(TorrentdistError) as caught:
@@ -140,7 +140,7 @@ def test_the_period_is_short_only_while_something_is_being_fetched() -> None:
 
 
 def test_a_receiver_that_comes_with_unexpected_others_comes_again_soon() -> None:
-    """If this failed, the first of many downloads would go by no plan, or an old one, for a
+    """If this failed, the first of many downloads would follow no plan, or an old one, for a
     second."""
     here = directory()
     newcomer = say(here, "c1", lacks(D1))
@@ -157,7 +157,7 @@ def test_a_receiver_that_comes_with_unexpected_others_comes_again_soon() -> None
 
 
 def test_idle_seeders_come_at_different_times() -> None:
-    """A thousand of them that started together would come together for ever."""
+    """A thousand seeders that started together would announce together for ever."""
     here = directory()
     intervals = [say(here, f"s{n}", has(), source=f"10.0.{n // 250}.{n % 250 + 1}").interval for n in range(1000)]
     slots = Counter(int(interval * 10) for interval in intervals)
@@ -176,8 +176,8 @@ def test_a_wave_of_fetching_peers_is_slowed_down() -> None:
 
 
 def test_of_many_that_fetch_each_comes_less_often() -> None:
-    """At one a second each, a thousand take a processor of a master, and of its link what a bundle
-    needs."""
+    """At one announce a second each, a thousand peers would take a master's processor, and as much
+    of its link as a bundle."""
     periods = Periods(fetching_secs=1.0)
 
     assert [1.0, 1.0, 2.0] == [periods.fetching(peers) for peers in (1, 16, 64)]
@@ -197,7 +197,7 @@ def test_a_silent_peer_is_handed_out_no_more_after_two_periods() -> None:
 
 
 def test_expiry_forgets_the_silent_and_nobody_else() -> None:
-    """The memory of a master would grow with every peer that ever was."""
+    """The memory of a master would grow with every peer that ever existed."""
     here = directory()
     say(here, "dead", lacks(), source="10.0.0.1", now=100.0)
     say(here, "idle", has(), source="10.0.0.2", now=100.0)
@@ -257,7 +257,7 @@ def test_what_the_cluster_knows_is_in_the_answer() -> None:
 
 
 def test_members_show_what_each_peer_said() -> None:
-    """`bundle distribute` would have no picture of the fleet."""
+    """`bundle distribute` could not show the fleet."""
     here = directory()
     say(here, "s2", lacks(done=5), source="10.0.0.2", now=3.0)
     say(here, "s1", has(), source="10.0.0.1", now=2.0)
@@ -272,7 +272,7 @@ def test_members_show_what_each_peer_said() -> None:
 
 
 def test_statistics_are_a_picture_of_one_moment() -> None:
-    """/metrics would show numbers that change while they are being read."""
+    """/metrics would show numbers that change during the read."""
     here = directory()
     say(here, "m1", has(D1), has(D2), role=PeerRole.MASTER)
     before = here.statistics()
@@ -303,7 +303,7 @@ def test_a_master_is_in_the_swarms_of_what_it_holds_by_the_records() -> None:
     here.record(D1, frozenset({PeerId("m1"), PeerId("s2")}))
     assert [] == say(here, "s1", lacks()).swarms[D1].peers  # its address is not known yet
     say(here, "m1", source="10.0.0.9", role=PeerRole.MASTER)
-    say(here, "s2", source="10.0.0.8")  # no master: what records say of it counts for nothing
+    say(here, "s2", source="10.0.0.8")  # it is not a master, so what records say of it does not count
 
     assert {"10.0.0.9"} == places(say(here, "s1", lacks()).swarms[D1].peers)
     here.record(D1, frozenset())
@@ -311,7 +311,7 @@ def test_a_master_is_in_the_swarms_of_what_it_holds_by_the_records() -> None:
 
 
 def test_what_a_master_says_itself_counts_more_than_its_record() -> None:
-    """G2: a master that lost its copy would be dialled for it until its record is withdrawn."""
+    """G2: peers would dial a master that lost its copy until its record is withdrawn."""
     here = directory()
     here.record(D1, frozenset({PeerId("m1")}))
     say(here, "m1", lacks(), role=PeerRole.MASTER)
@@ -322,7 +322,7 @@ def test_what_a_master_says_itself_counts_more_than_its_record() -> None:
 
 
 def test_a_silent_master_is_not_handed_out_whatever_its_records_say() -> None:
-    """B4: a dead master would be dialled until its session is over."""
+    """B4: peers would dial a dead master until its session is over."""
     here = directory()
     here.record(D1, frozenset({PeerId("m1")}))
     say(here, "m1", role=PeerRole.MASTER)

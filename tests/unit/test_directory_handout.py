@@ -1,4 +1,5 @@
-"""Peers that the directory hands out: their mix, the spread of load, and those left out."""
+"""The peers that the directory hands out: their mix, the spread of load, and the peers that are
+left out."""
 
 from __future__ import annotations
 
@@ -71,7 +72,7 @@ def test_two_peers_on_one_host_find_each_other() -> None:
 
 
 def test_one_address_is_handed_out_once() -> None:
-    """Places would be wasted on the earlier lives of one process."""
+    """Places would be wasted on earlier lives of one process."""
     here = SwarmDirectory()
     for life in range(5):
         say(here, f"client-{life}", lacks(), source="10.0.0.1", port=7000)
@@ -98,8 +99,8 @@ def test_at_most_the_limit_is_handed_out_and_the_limit_is_used() -> None:
 
 
 def test_a_fetching_peer_gets_a_mix() -> None:
-    """All would hang on the masters, or nobody would be told of a holder (Kraken's slots full of
-    empty peers)."""
+    """All peers would depend on the masters, or none would hear of a holder. Kraken's slots fill up
+    with empty peers."""
     here = crowd(holders=100, fetching=20, masters=40)
     peers = say(here, "me", lacks(), source="10.2.0.1").swarms[D1].peers
     kinds = Counter((peer.role, peer.complete) for peer in peers)
@@ -110,7 +111,7 @@ def test_a_fetching_peer_gets_a_mix() -> None:
 
 
 def test_one_of_many_receivers_gets_its_neighbours_and_the_first_ones_get_holders() -> None:
-    """A holder would serve a thousand at a time, and a host would keep a connection to every
+    """A holder would serve a thousand peers at a time, and every host would be connected to every
     other."""
     here = crowd(holders=20, fetching=400, masters=3)
     for name, source in (("f0", "10.2.0.1"), ("z", "10.2.0.2")):
@@ -134,7 +135,7 @@ def test_a_receiver_that_waits_for_long_gets_holders_whatever_its_place() -> Non
 
 
 def test_every_master_of_a_small_cluster_is_handed_out() -> None:
-    """With three masters a crowd of peers would hide the sure sources."""
+    """With three masters, a crowd of peers would hide the reliable sources."""
     here = crowd(holders=300, fetching=20, masters=3)
     peers = say(here, "me", lacks(), source="10.2.0.1").swarms[D1].peers
 
@@ -157,7 +158,7 @@ def test_load_spreads_over_the_peers() -> None:
 
 
 def test_the_choice_is_stable_for_a_while_and_changes_then() -> None:
-    """A peer would see others at every announce, or never get away from a bad choice."""
+    """A peer would see other peers at every announce, or never leave a bad choice."""
     here = crowd(holders=500)
     say(here, "me", lacks(), source="10.2.0.1")
     first, same, later = (here.handout(D1, PeerId("me"), now=now) for now in (0.0, 10.0, 25.0))
@@ -170,15 +171,15 @@ def test_the_choice_is_stable_for_a_while_and_changes_then() -> None:
 
 
 def test_a_complete_peer_waits_to_be_dialled() -> None:
-    """Both sides would dial at once, and a thousand idle seeders get fifty addresses each every few
-    seconds."""
+    """Both sides would dial at once, and a thousand idle seeders would get fifty addresses each
+    every few seconds."""
     here = crowd(fetching=10)
 
     assert say(here, "me", has(), source="10.2.0.1").swarms[D1].peers == []
 
 
 def test_an_uploading_client_dials_the_masters_that_lack_its_bundle() -> None:
-    """An uploader that nobody can dial could never get its bundle out."""
+    """An uploader that no host can dial could never send its bundle."""
     here = crowd(fetching=10)
     say(here, "m1", lacks(), source="10.0.0.1", role=PeerRole.MASTER)
     say(here, "m2", has(), source="10.0.0.2", role=PeerRole.MASTER)
@@ -188,7 +189,7 @@ def test_an_uploading_client_dials_the_masters_that_lack_its_bundle() -> None:
 
 
 def test_a_role_that_changes_moves_the_peer() -> None:
-    """It would be found twice, once under each role."""
+    """The peer would be listed twice, once under each role."""
     here = SwarmDirectory()
     say(here, "x", has(), source="10.0.0.1", role=PeerRole.MASTER)
     say(here, "x", has(), source="10.0.0.1", role=PeerRole.SUPERVISOR)

@@ -1,4 +1,4 @@
-"""Hostile or very many announces do little to the directory, and are refused quickly."""
+"""Hostile announces, or very many, do little to the directory, and are refused quickly."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def refusal(here: SwarmDirectory, name: str, *entries: SwarmEntry, source: str =
     ],
 )
 def test_nonsense_is_refused(name: str, entry: SwarmEntry, port: int, code: str) -> None:
-    """It would reach other peers, the fleet's picture and the metrics."""
+    """Nonsense would reach other peers, the fleet's picture and the metrics."""
     here = SwarmDirectory()
 
     assert code == refusal(here, name, entry, port=port)
@@ -105,7 +105,7 @@ def test_a_full_directory_refuses_newcomers_and_keeps_its_peers(limits: Limits) 
 
 
 def test_the_dead_make_room() -> None:
-    """A flood would keep a master closed until somebody restarts it."""
+    """A flood would keep a master closed until an operator restarts it."""
     here = SwarmDirectory(limits=Limits(peers=2))
     say(here, "s1", has(), now=0.0)
     say(here, "s2", has(), port=2, now=0.0)
@@ -114,7 +114,7 @@ def test_the_dead_make_room() -> None:
 
 
 def test_long_problems_are_cut() -> None:
-    """A peer could store as much text as it likes in every master, per swarm."""
+    """A peer could store as much text as it likes in every master, for each swarm."""
     here = SwarmDirectory()
     say(here, "s1", SwarmEntry(digest=D1, complete=False, problem="x" * 5000))
 

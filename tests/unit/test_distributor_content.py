@@ -1,5 +1,5 @@
-"""Completing a file: whatever lies there, what comes out is the file of the metafile, or a failure
-that resumes."""
+"""Completing a file: whatever is there before, the result is the file of the metafile, or a failure
+that can be resumed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FILE = FileEntry("data.bin", len(CONTENT), merkle.root(merkle.leaves(memoryview(
 
 
 class Source:
-    """Gives the bytes of `content` in chunks and remembers from where."""
+    """Gives the bytes of `content` in chunks, and records the offsets at which it was asked."""
 
     def __init__(self, content: bytes = CONTENT, *, breaks_after: int | None = None) -> None:
         self._content = content
@@ -98,7 +98,7 @@ def test_an_empty_file_needs_no_source(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("tie", ["symlink_to", "hardlink_to"])
 def test_nothing_is_written_through_a_link(tmp_path: Path, tie: str) -> None:
-    """A download would change a file of somebody else that is linked into the destination."""
+    """A download would change another user's file that is linked into the destination."""
     (tmp_path / "victim").write_text("precious")
     getattr(tmp_path / "data.bin", tie)(tmp_path / "victim")
     complete_file(tmp_path / "data.bin", FILE, Source())
@@ -123,8 +123,8 @@ def test_a_published_file_is_replaced_or_left_alone(tmp_path: Path) -> None:
 
 
 def test_what_the_disk_says_is_a_failure_of_the_disk(tmp_path: Path) -> None:
-    """A disk problem here would be taken for a bad holder, and every holder would be asked in
-    vain."""
+    """A problem of this host's disk would look like a bad holder, and every holder would be asked
+    in vain."""
     (tmp_path / "data.bin").mkdir()
     with pytest.raises(TorrentdistError) as caught:
         complete_file(tmp_path / "data.bin", FILE, Source())
@@ -141,7 +141,7 @@ def test_a_failure_stops_what_has_not_begun() -> None:
         begun.append(item)
         if item == 0:
             raise ValueError
-        never.wait(0.05)  # so that all of them would take half a minute
+        never.wait(0.05)  # slow enough that all of them would take half a minute
         return item
 
     with pytest.raises(ValueError):  # noqa: PT011 - which one it is says the type alone

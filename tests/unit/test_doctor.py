@@ -1,4 +1,4 @@
-"""What the doctor makes of what it saw."""
+"""The doctor's conclusions from what it saw."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ CONF = "clientPort=2181\ndataDir=/x\ntickTime=2000\nminSessionTimeout=4000\nmaxS
 
 
 def test_four_letter_words_are_read() -> None:
-    """If this fails, a healthy ensemble is taken for a dead one."""
+    """If this fails, a healthy ensemble looks dead."""
     assert parse_mode(SRVR) == "follower"
     assert parse_mode("This ZooKeeper instance is not currently serving requests") == ""
     assert parse_settings(CONF) == {
@@ -124,7 +124,7 @@ def test_four_letter_words_are_read() -> None:
 def test_timeouts_that_do_not_fit_each_other_are_told(
     session: float, settings: dict[str, int], expected: list[tuple[str, Verdict]]
 ) -> None:
-    """If this fails, a failover takes longer than configured, or a cut-off server shows the past
+    """If this fails, a failover takes longer than configured, or a cut-off server shows old records
     for too long."""
     found = parse_settings(CONF)
     assert found is not None
@@ -134,7 +134,7 @@ def test_timeouts_that_do_not_fit_each_other_are_told(
 
 
 def test_an_ensemble_with_one_server_down_works_and_one_without_any_does_not() -> None:
-    """If this fails, an operator is woken for nothing, or not at all."""
+    """If this fails, an operator is alarmed for nothing, or not at all."""
     up, down = ServerFacts("a:1", "leader"), ServerFacts("b:1", detail="refused")
 
     assert verdicts(judge_servers([up, down])) == [("zookeeper", OK), ("zookeeper", WARN)]
@@ -144,8 +144,8 @@ def test_an_ensemble_with_one_server_down_works_and_one_without_any_does_not() -
 
 
 def test_a_session_is_judged_by_what_daemons_ask_for_and_not_by_a_clients_default() -> None:
-    """If this fails, who runs the doctor beside a client.toml is told of a session that nobody
-    has."""
+    """If this fails, a user who runs the doctor with a client.toml reads about a session that no
+    daemon has."""
     masters = [facts(session_secs=4.0, granted_secs=4.0), facts(session_secs=30.0, granted_secs=20.0)]
     client: dict[str, str] = {}
     told, daemon = {"zookeeper.session_timeout_secs": "f"}, {"master.id": "f"}
@@ -182,7 +182,7 @@ def facts(*, session_secs: float, granted_secs: float) -> MasterFacts:
 def test_a_tree_that_is_open_or_closed_against_the_configuration_is_told(
     auth_file: str, access: TreeAccess | None, expected: Verdict
 ) -> None:
-    """If this fails, nobody notices that anybody may run code on every host."""
+    """If this fails, nobody notices that every user may run code on every host."""
     assert judge_access(ZooKeeperConfig(auth_file=auth_file), access).verdict is expected
 
 
@@ -199,7 +199,7 @@ def test_a_tree_that_is_open_or_closed_against_the_configuration_is_told(
 def test_what_a_stranger_may_do_is_read_from_zookeepers_answer(
     error: int, acls: list[tuple[int, str, str]], expected: TreeAccess
 ) -> None:
-    """If this fails, an open tree passes for a closed one."""
+    """If this fails, an open tree looks closed."""
     entries = [struct.pack(">ii", p, len(s)) + s.encode() + struct.pack(">i", len(i)) + i.encode() for p, s, i in acls]
     data = struct.pack(">iqi", 1, 7, error) + (b"" if error else struct.pack(">i", len(acls)) + b"".join(entries))
 
@@ -228,7 +228,7 @@ def test_what_a_stranger_may_do_is_read_from_zookeepers_answer(
 def test_a_masters_troubles_are_told_by_name(
     facts: MasterFacts, expected: list[tuple[str, Verdict]], code: int
 ) -> None:
-    """If this fails, a master in trouble passes for a sound one, or a slow answer for a wrong
+    """If this fails, a master in trouble looks healthy, or a slow answer looks like a wrong
     clock."""
     found = judge_master(facts)
 
@@ -246,13 +246,13 @@ def test_a_masters_troubles_are_told_by_name(
     ],
 )
 def test_there_is_exactly_one_leader_and_all_agree(masters: list[MasterFacts], expected: Verdict) -> None:
-    """If this fails, two leaders or none are a healthy cluster."""
+    """If this fails, a cluster with two leaders, or none, looks healthy."""
     assert [finding.verdict for finding in judge_leader(masters)] == [expected]
     assert judge_leader([]) == []
 
 
 def test_versions_bundles_and_ports() -> None:
-    """If this fails, a half upgrade, lost bundles or a closed port stay unnoticed until they
+    """If this fails, a half-done upgrade, lost bundles or a closed port stay unnoticed until they
     hurt."""
     counts = msgspec.structs.replace(CLUSTER.bundles, lost=1, under_replicated=2)
     closed = DialView(host="h", port=1, reachable=False, detail="refused")
@@ -268,7 +268,7 @@ def test_versions_bundles_and_ports() -> None:
 
 
 def test_the_exit_code_is_the_first_failures_and_warnings_have_none() -> None:
-    """If this fails, a script takes a consequence for the cause, or stops for a warning."""
+    """If this fails, a script takes a consequence for the cause, or stops because of a warning."""
     ok = Finding(check="a")
     warn = Finding(check="b", verdict=WARN)
     two, five = Finding(check="c", verdict=FAIL, exit_code=2), Finding(check="d", verdict=FAIL, exit_code=5)

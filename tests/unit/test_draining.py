@@ -14,8 +14,8 @@ def role(id_: str, state: MasterState = MasterState.STANDBY, *, lag: int = 0, re
 
 
 def test_the_first_that_is_able_inherits() -> None:
-    """If this failed, a clean stop would leave the office to a master that lacks a bundle, and the
-    cluster without a leader."""
+    """If this failed, a clean stop would leave the leadership to a master that lacks a bundle, and
+    the cluster without a leader."""
     leader = role("m1", MasterState.LEADER)
 
     assert successor(QUEUE, [leader, role("m2"), role("m3")]) == "m2"

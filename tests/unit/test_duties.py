@@ -1,4 +1,4 @@
-"""What the leader owes the records."""
+"""The leader's duties towards the records."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ def due(*bundles: BundleEntry, **changes: Any) -> list[Duty]:
 
 
 def test_an_upload_is_available_once_a_live_master_holds_it() -> None:
-    """A12: available before the first verified copy is a promise that nobody can keep."""
+    """A12: a bundle would be called available before there is a verified copy."""
     assert [] == due(bundle("a", state=BundleState.UPLOADING), led_for=0.0)
     assert [MarkAvailable(BundleId("a"))] == due(bundle("a", state=BundleState.UPLOADING, holders=["m1"]))
 
 
 def test_a_dead_masters_record_makes_nothing_available() -> None:
-    """A12: the copy of a master that is gone cannot be downloaded."""
+    """A12: a dead master's copy, which cannot be downloaded, would count."""
     assert [] == due(bundle("a", state=BundleState.UPLOADING, holders=["gone"]), led_for=0.0)
 
 
 def test_a_lost_bundle_comes_back_with_its_holder() -> None:
-    """A17: a holder that returns would hold a bundle that everybody still calls lost."""
+    """A17: a holder would return with a bundle that is still called lost."""
     assert [MarkAvailable(BundleId("a"))] == due(bundle("a", state=BundleState.LOST, holders=["m2"]))
 
 
@@ -51,7 +51,7 @@ def test_a_new_leader_forgets_no_upload_that_it_has_not_listened_for() -> None:
 
 
 def test_a_tombstone_stays_until_every_registered_master_has_seen_it() -> None:
-    """A16: without it a master that is slow to look would announce the bundle again."""
+    """A16: a master that is slow to look would announce the bundle again."""
     old = {"state": BundleState.REMOVED, "mtime": 0.0}
 
     assert [] == due(bundle("a", holders=["m1"], **old))  # type: ignore[arg-type]
@@ -60,6 +60,6 @@ def test_a_tombstone_stays_until_every_registered_master_has_seen_it() -> None:
 
 
 def test_a_bundle_is_lost_when_nobody_has_had_it_for_long() -> None:
-    """A17: a loss that is not reported waits for whoever needs the bundle next."""
+    """A17: the next user of the bundle would be the first to find out that it is lost."""
     assert [MarkLost(BundleId("a"))] == due(bundle("a"), lost=[BundleId("a")])
     assert [] == due(bundle("a", holders=["m1"]), lost=[BundleId("a")])

@@ -1,4 +1,4 @@
-"""The request limits of an engine, and when new limits are worth connecting anew."""
+"""The request limits of an engine, and when new limits are worth new connections."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def allowed(queues: RequestLimits, now: float = 0.0) -> int:
 def moving(
     rate: float, *, peers: int = 4, left: int = GiB, others: float = 0.0, at: float = 0.0
 ) -> tuple[EngineStatistics, dict[Digest, TransferPace]]:
-    """`others`: the rate of a bundle that has no crowd."""
+    """Returns statistics. `others`: the rate of a bundle that has no crowd."""
     paces = {
         FOUR: TransferPace(rate=rate / 4, peers=peers, left=left),
         ALONE: TransferPace(rate=others / 4, peers=1, left=GiB),
@@ -50,8 +50,8 @@ def test_the_largest_crowd_says_how_much_is_asked_at_a_time(receivers: list[int]
 
 
 def test_the_first_receiver_asks_for_little_until_the_others_are_known() -> None:
-    """It would have asked the holder for seconds' worth of what the others fetch, and they would
-    ask for it too."""
+    """The receiver would have asked the holder for seconds' worth of pieces that others fetch
+    too."""
     queues = RequestLimits()
     queues.begin(placed=False, now=5.0)
     first = queues.settings(IDLE, 0.0, 5.0)
@@ -65,8 +65,8 @@ def test_the_first_receiver_asks_for_little_until_the_others_are_known() -> None
 
 
 def test_quick_connections_are_made_anew_once_a_minute() -> None:
-    """Four hosts on fast links would wait for every eight blocks, or be disconnected with every
-    host that comes."""
+    """Four hosts on fast links would wait after every eight blocks, or be disconnected with every
+    host that joins."""
     queues = crowds(4)
     before = allowed(queues)
     first, again = queues.outgrown(*moving(QUICK)), queues.outgrown(*moving(QUICK))
@@ -84,7 +84,7 @@ def test_quick_connections_are_made_anew_once_a_minute() -> None:
 
 
 def test_the_crowd_of_another_bundle_begins_with_little() -> None:
-    """It may be of hosts on slow links."""
+    """A crowd may be on slow links, where large requests hold up small messages."""
     queues = crowds(4)
     queues.outgrown(*moving(QUICK))
     queues.crowd(OTHERS, 4)
@@ -95,7 +95,7 @@ def test_the_crowd_of_another_bundle_begins_with_little() -> None:
 
 
 def test_a_crowd_that_grows_by_a_few_stays_quick_and_one_of_many_more_does_not() -> None:
-    """Links that carry 64 blocks of each of four take seconds for those of a hundred."""
+    """Links that carry 64 blocks from each of four hosts take seconds for those of a hundred."""
     queues = crowds(4)
     queues.outgrown(*moving(QUICK))
     seen = []
@@ -107,8 +107,8 @@ def test_a_crowd_that_grows_by_a_few_stays_quick_and_one_of_many_more_does_not()
 
 
 def test_what_another_crowd_keeps_narrow_is_made_anew_when_that_has_ended() -> None:
-    """It would stand still for nothing, and ask for eight blocks at a time for the rest of its
-    life."""
+    """A transfer would stand still for nothing, and ask for eight blocks at a time until its
+    end."""
     queues = crowds(4, 4)
     beside = queues.outgrown(*moving(QUICK))
     queues.crowd(OTHERS, None)

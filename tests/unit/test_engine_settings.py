@@ -27,7 +27,7 @@ def test_every_setting_exists_and_has_a_reason() -> None:
 
 
 def test_the_session_gets_every_setting() -> None:
-    """If this failed, the table would be a decoration."""
+    """If this failed, the table would have no effect."""
     pack = dict(session_params(EngineConfig(), "127.0.0.1").settings)
 
     assert {s.key: s.value for s in SETTINGS} == {s.key: pack[s.key] for s in SETTINGS}
@@ -64,8 +64,8 @@ def test_only_named_addresses_pass() -> None:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
 def test_an_engine_that_listens_everywhere_has_one_port(host: str) -> None:
-    """libtorrent would take another port on each address: the others would be told that of
-    loopback."""
+    """libtorrent would use a different port on each address: the others would be told
+    loopback's."""
     pack = dict(session_params(EngineConfig(listen_host=host), host).settings)
     port = port_of_user_agent(str(pack["user_agent"]).encode())
 

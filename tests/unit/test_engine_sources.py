@@ -1,4 +1,4 @@
-"""The books about the sources of bytes, without any connection."""
+"""The accounts of where bytes came from, without any connection."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_peer_that_has_left_still_counts() -> None:
 
 
 def test_a_connection_that_begins_again_adds_up() -> None:
-    """If this failed, what a peer sent before it reconnected would be forgotten."""
+    """If this failed, bytes that a peer sent before it reconnected would be forgotten."""
     books = ledger(MASTER, SUPERVISOR)
     books.record([dialled(MASTER, 200), dialled(SUPERVISOR, 300)])
     books.record([dialled(MASTER, 100)])
@@ -48,7 +48,7 @@ def test_a_connection_that_begins_again_adds_up() -> None:
 
 
 def test_an_incoming_connection_is_known_by_the_port_that_it_tells() -> None:
-    """If this failed, hosts that run a master and a supervisor would be mixed up."""
+    """If this failed, a master and a supervisor on one host would be mixed up."""
     books = ledger(MASTER, NEIGHBOUR)
     books.record([SeenPeer((MASTER.host, 50000), MASTER.port, 1), SeenPeer((MASTER.host, 50001), NEIGHBOUR.port, 2)])
 
@@ -56,8 +56,7 @@ def test_an_incoming_connection_is_known_by_the_port_that_it_tells() -> None:
 
 
 def test_a_silent_peer_is_known_by_its_host_if_all_there_are_alike() -> None:
-    """If this failed, a client that says nothing of its port would never be counted as what it
-    is."""
+    """If this failed, a client that does not tell its port would never be counted in its role."""
     silent = SeenPeer((MASTER.host, 50000), None, 5)
     alone, mixed = ledger(MASTER, SUPERVISOR), ledger(MASTER, NEIGHBOUR)
 
@@ -65,8 +64,7 @@ def test_a_silent_peer_is_known_by_its_host_if_all_there_are_alike() -> None:
 
 
 def test_roles_may_be_learned_late() -> None:
-    """If this failed, what came before the first answer of the directory would be counted as
-    nobody's."""
+    """If this failed, bytes that came before the directory's first answer would have no source."""
     books = SourceLedger()
     books.record([dialled(MASTER, 7)])
     books.learn([MASTER])
@@ -75,13 +73,13 @@ def test_roles_may_be_learned_late() -> None:
 
 
 def test_nothing_seen_is_counted_as_peers() -> None:
-    """If this failed, the sources of a bundle that came before anybody looked would not add up to
-    its size."""
+    """If this failed, the sources of a bundle that arrived before the first look would not add up
+    to its size."""
     assert Sources(peers=9, local=1) == ledger().sources(here=10, local=1)
 
 
 def test_whoever_shares_an_address_with_a_stock_client_is_not_parted_from() -> None:
-    """Nobody dials a stock client, and it comes back after a minute."""
+    """No peer dials a stock client, so it would be away for a minute."""
     ours, beside, stock = (
         SeenPeer(("10.0.0.1", 40001), 7061, 0),
         SeenPeer(("10.0.0.2", 40002), 7061, 0),

@@ -1,4 +1,4 @@
-"""Old files in a target directory are made ready before the engine fetches the rest."""
+"""Old files in a target directory are prepared before the engine fetches the rest."""
 
 from __future__ import annotations
 
@@ -40,8 +40,7 @@ def test_published_files_become_writable(tmp_path: Path) -> None:
 
 
 def test_what_is_too_long_is_cut(tmp_path: Path) -> None:
-    """If this failed, a repaired file would keep bytes that are not its own: libtorrent does not
-    look at them."""
+    """If this failed, a repaired file would keep surplus bytes, which libtorrent does not check."""
     meta = published(tmp_path)
     (tmp_path / "other").chmod(0o644)
     (tmp_path / "other").write_bytes(b"67890 and more")
@@ -51,8 +50,8 @@ def test_what_is_too_long_is_cut(tmp_path: Path) -> None:
 
 
 def test_a_symlink_in_the_way_is_removed_and_not_followed(tmp_path: Path) -> None:
-    """If this failed, a user who can write into a store could have any file overwritten by the
-    daemon."""
+    """If this failed, a user who can write into a store could make the daemon overwrite any
+    file."""
     meta = published(tmp_path / "content")
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / "file").write_bytes(b"not to be touched")

@@ -18,7 +18,8 @@ from torrentdist.swarm.engine.transfers import Transfers, WireHash
 
 
 def test_alerts_are_mapped_back_by_the_hash_on_the_wire() -> None:
-    """A swarm whose hash on the wire isn't its digest would never hear that a transfer is done."""
+    """A swarm whose hash on the wire differs from its digest would never learn that a transfer is
+    done."""
     transfers = Transfers(LibtorrentSession(EngineConfig()), lambda _: None)
     wire, digest = WireHash("ab" * 32), Digest("cd" * 32)
     transfers.name(wire, digest)
@@ -28,7 +29,7 @@ def test_alerts_are_mapped_back_by_the_hash_on_the_wire() -> None:
 
 
 class NoEngine:
-    """What a transfer asks of an engine that is not there."""
+    """The parts of an engine that a transfer uses."""
 
     def is_own(self, endpoint: tuple[str, int]) -> bool:
         return False
@@ -45,7 +46,7 @@ def bundle(home: Path, content: str) -> Metafile:
 
 @pytest.mark.case("G11")
 def test_only_transfers_that_move_are_looked_at(tmp_path: Path) -> None:
-    """G11: an engine would look every second at each bundle that its host holds."""
+    """G11: an engine would look at each of its host's bundles every second."""
     transfers = Transfers(LibtorrentSession(EngineConfig()), lambda _: None)
     held, wanted = (bundle(tmp_path / name, name) for name in ("held", "wanted"))
     seed = Transfer(held, tmp_path, NoEngine(), phase=TransferPhase.SEEDING)

@@ -1,5 +1,5 @@
-"""The log of events: whole files only, nothing lost by a crash, bounded, and never in the daemon's
-way."""
+"""The log of events: files appear complete, survive crashes, are limited, and never disturb the
+daemon."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def lines(directory: Path, pattern: str = "events-*.jsonl") -> Iterator[dict[str
 
 
 def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
-    """A reader that sees a file grow reads half of it, and never the rest."""
+    """A reader that sees a growing file reads half of it, and never the rest."""
     log = open_log(tmp_path)
     log.emit(FACT)
     while_open = [path.name[:8] for path in tmp_path.iterdir()]
@@ -57,7 +57,7 @@ def test_a_line_says_who_when_and_what(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_daemon_had_open_is_published_at_the_next_start(tmp_path: Path) -> None:
-    """The last events before a crash are those that explain it."""
+    """The last events before a crash, which explain it, would be missing."""
     dead = open_log(tmp_path)
     dead.emit(FACT)
     (torn,) = tmp_path.iterdir()
@@ -78,8 +78,8 @@ def test_nothing_is_published_that_holds_nothing(tmp_path: Path) -> None:
 
 
 def test_a_flood_is_cut_and_counted(tmp_path: Path) -> None:
-    """A million events a minute push out what explains them, and the reader must know that some are
-    missing."""
+    """A million events a minute would push out those that explain them, or a reader would not know
+    that some are missing."""
     log = open_log(tmp_path)
     for _ in range(3 * MAX_PER_SECOND):
         log.emit(FACT)
@@ -103,7 +103,7 @@ def test_a_directory_that_cannot_be_written_stops_nobody(tmp_path: Path) -> None
 
 
 def test_switched_off_it_writes_nothing(tmp_path: Path) -> None:
-    """An operator who switched it off finds files nevertheless."""
+    """An operator who turned events off would still find files."""
     log = open_log(tmp_path / "events", enabled=False)
     log.emit(FACT)
     log.close()
@@ -125,7 +125,7 @@ def test_the_oldest_files_go_first(keep_bytes: int, keep_secs: float, going: lis
 
 
 def test_every_kind_of_event_is_in_the_documentation() -> None:
-    """An event that nobody can look up is one that nobody uses."""
+    """A reader could not look up what an event means."""
     page = (Path(__file__).parent.parent.parent / "docs" / "events.md").read_text()
     missing = [name for name in NAMES if f"`{name}`" not in page]
     fields = {field.name for kind in KINDS for field in msgspec.structs.fields(kind)}
@@ -138,7 +138,7 @@ def report(state: WorkerState, **fields: Any) -> WorkerReport:
 
 
 def test_a_worker_is_told_about_when_it_changes_and_only_then() -> None:
-    """Every heartbeat as an event hides the few that matter."""
+    """Every heartbeat would be an event, and hide the few that matter."""
     waiting, running = report(WorkerState.WAITING), report(WorkerState.RUNNING, pid=7, fencing=1)
     again = report(WorkerState.RUNNING, pid=9, fencing=2, restarts=1, exit_code=1)
     told = [

@@ -11,8 +11,7 @@ ZOOKEEPERS_EPOCH = 1 << 32
 
 
 def test_they_grow_with_each_start() -> None:
-    """If this fails, a system outside refuses the worker that runs, and takes orders from one that
-    is gone."""
+    """If this fails, an outside system refuses the running worker, and obeys one that is gone."""
     starts = [
         fencing_of(3, 100, 101),
         fencing_of(3, 100, 5000),

@@ -11,30 +11,29 @@ from torrentdist.model.records import BundleState, JobStatus
 
 
 def test_a_missing_dependency_bars_from_leading() -> None:
-    """A11: a master that has the code but not what the code depends on would lead into failing
-    workers."""
+    """A11: a master that has the code but lacks a dependency would lead, and workers would fail."""
     seen = snapshot([bundle("code"), bundle("lib")], jobs=[job("j", ["code", "lib"])])
 
     assert ["lib"] == gate.missing(seen, {digest_of("code")})
 
 
 def test_only_live_jobs_count() -> None:
-    """A11: a finished job that still bars a master would keep a cluster leaderless for nothing."""
+    """A11: a finished job would keep the cluster leaderless for nothing."""
     seen = snapshot([bundle("code")], jobs=[job("j", ["code"], JobStatus.FINISHED)])
 
     assert [] == gate.missing(seen, set())
 
 
 def test_a_lost_bundle_bars_nobody() -> None:
-    """A17: one bundle that is lost for good must not keep everybody from leading."""
+    """A17: one lost bundle would keep every master from leading."""
     seen = snapshot([bundle("code", state=BundleState.LOST)], jobs=[job("j", ["code"])])
 
     assert [] == gate.missing(seen, set())
 
 
 def test_a_master_is_behind_while_others_hold_what_it_lacks() -> None:
-    """A10: what nobody holds, or is on its way to everybody, must not keep a new master out of the
-    queue."""
+    """A10: a bundle that no master holds, or that is on its way to all, would keep a new master out
+    of the queue."""
     seen = snapshot([bundle("held", holders=["m2"]), bundle("gone"), bundle("new", state=BundleState.UPLOADING)])
 
     assert gate.behind(seen, set())
@@ -42,8 +41,7 @@ def test_a_master_is_behind_while_others_hold_what_it_lacks() -> None:
 
 
 def test_a_leader_gives_way_only_to_somebody_who_has_it_all() -> None:
-    """A9: giving way to a master that lacks another bundle would pass leadership around in a
-    circle."""
+    """A9: leadership would go round in a circle among masters that each lack a bundle."""
     seen = snapshot([bundle("a", holders=["m2"]), bundle("b", holders=["m1"])])
 
     assert gate.others_have(seen, [BundleId("a")])
@@ -55,7 +53,7 @@ def absent(seen: ClusterSnapshot) -> dict[BundleId, Digest]:
 
 
 def test_absence_is_counted_from_the_first_time_that_nobody_had_it() -> None:
-    """A17: a clock that starts anew with every look would never call anything lost."""
+    """A17: a clock that restarts with every look would never call a bundle lost."""
     seen = snapshot([bundle("a"), bundle("held", holders=["m2"])])
     since = gate.absences({}, absent(seen), lambda _: False, 10.0)
     since = gate.absences(since, absent(seen), lambda _: False, 20.0)
@@ -65,8 +63,7 @@ def test_absence_is_counted_from_the_first_time_that_nobody_had_it() -> None:
 
 
 def test_a_supervisors_copy_ends_the_absence() -> None:
-    """A17: a bundle that a supervisor still has is not lost, and its time starts anew
-    afterwards."""
+    """A17: a bundle that a supervisor still has would be called lost."""
     seen = snapshot([bundle("a")])
     since = gate.absences({}, absent(seen), lambda _: False, 10.0)
     since = gate.absences(since, absent(seen), lambda _: True, 20.0)

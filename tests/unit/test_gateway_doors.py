@@ -24,7 +24,7 @@ from torrentdist.supervisor.gateway.callers import OnlyUsers, user_ids, user_of
 
 @pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
 def test_the_kernel_knows_the_user_of_a_connection(family: socket.AddressFamily) -> None:
-    """Another user of the host would pass for an allowed one; Java connects by IPv6 sockets."""
+    """Another user of the host would count as an allowed one. Java connects by IPv6 sockets."""
     with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(family, socket.SOCK_STREAM) as client:
         port = server.getsockname()[1]
         client.connect(("127.0.0.1", port) if family == socket.AF_INET else ("::ffff:127.0.0.1", port))
@@ -82,11 +82,11 @@ def test_a_socket_that_others_reach_is_refused() -> None:
 
 
 def test_a_socket_for_somebody_else_is_left_alone() -> None:
-    """A daemon that is started by an activated one would take its descriptor 3."""
+    """A daemon that an activated one starts would take its descriptor 3."""
     assert inherited_socket({"LISTEN_PID": "1", "LISTEN_FDS": "1"}, what="the gateway") is None
 
 
-# the doors at work
+# the gateway with these rules
 
 
 async def begin_and_fail(scope: Scope, receive: Receive, send: Send) -> None:
@@ -123,7 +123,7 @@ async def ask(port: int, path: str) -> bytes:
 
 @pytest.mark.anyio
 async def test_an_answer_that_fails_is_reset_and_not_ended() -> None:
-    """Java takes a connection that ends for the end of the file, whatever length was promised."""
+    """Java takes the end of a connection for the end of the file, whatever length was promised."""
     async with serving(frozenset()) as port:
         with pytest.raises(ConnectionResetError):
             await ask(port, "/fails")
@@ -134,7 +134,7 @@ async def test_an_answer_that_fails_is_reset_and_not_ended() -> None:
 @pytest.mark.anyio
 @pytest.mark.parametrize(("users", "status"), [({os.getuid()}, b"200"), ({os.getuid() + 1}, b"403"), (set(), b"200")])
 async def test_only_those_who_may_are_served(users: set[int], status: bytes) -> None:
-    """Any user of the host could read the bundles that were meant for some."""
+    """Every user of the host could read bundles that are meant for some."""
     async with serving(frozenset(users)) as port:
         answer = await ask(port, "/bundles/x")
         health = await ask(port, "/livez")

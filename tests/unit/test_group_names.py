@@ -1,4 +1,4 @@
-"""Which resource groups are anybody's."""
+"""Which resource groups a program may join."""
 
 from __future__ import annotations
 

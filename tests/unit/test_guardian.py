@@ -1,7 +1,7 @@
-"""The guardian and the init of a run, for real: what they start, what they keep, and that nothing
-outlives the lease.
+"""Real guardians and inits of runs: what they start, what they keep, and that nothing outlives the
+lease.
 
-Each test runs in namespaces, where this host allows them, and without.
+Each test runs in namespaces, if this host allows them, and without.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from torrentdist.supervisor.process.guardian_processes import GuardianStatus, Li
 from torrentdist.supervisor.process.output_files import Stream, read_output
 
 R1, R2 = (f"r{number}-{os.getpid()}" for number in (1, 2))
-"""Processes are found by their run's name on the whole machine, where others may run these tests
-too."""
+"""Processes are found by their run's name on the whole machine, where other users may run these
+tests too."""
 LONG = 60.0
 
 
 class Ward:
-    """A guardian's home, with the test in the supervisor's place."""
+    """A guardian's home; the test plays the supervisor."""
 
     def __init__(self, home: Path, namespaces: bool) -> None:
         self.home = home
@@ -47,7 +47,7 @@ class Ward:
         self.grant(LONG)
 
     def grant(self, stop: float, kill: float | None = None, runs: Sequence[str] = (R1, R2)) -> float:
-        """A lease from now; returns when everything has to be gone."""
+        """Grants a lease from now. Returns when everything has to be gone."""
         now = clock()
         times = (now + stop, now + (stop if kill is None else kill))
         write_whole(str(self.lease), msgspec.json.encode({"runs": dict.fromkeys(runs, times)}))
@@ -105,7 +105,7 @@ def alive(pid: int) -> bool:
 
 
 def whole_family(ward: Ward, count: int = 3) -> list[int]:
-    """The pids of the run's processes, once the worker's script has started all of them."""
+    """Waits until the worker's script has started all its processes, and returns their pids."""
     until(lambda: (ward.home / "pids").exists() and len((ward.home / "pids").read_text().split()) == count)
     return guardian_processes.left_of(R1)
 
@@ -115,7 +115,7 @@ echo $$ >> pids
 setsid sh -c 'echo $$ >> pids; trap "" TERM; (trap "" TERM; sh -c "echo \\$\\$ >> pids; sleep 60" & wait) & wait' &
 wait
 """
-"""A worker with a child in a session of its own and a grandchild, both deaf to SIGTERM."""
+"""A worker with a child in a session of its own and a grandchild, both of which ignore SIGTERM."""
 
 
 def test_it_says_how_the_worker_ended(ward: Ward) -> None:
@@ -127,7 +127,7 @@ def test_it_says_how_the_worker_ended(ward: Ward) -> None:
 
 
 def test_a_program_that_is_not_there_is_told_of(ward: Ward) -> None:
-    """If this fails, a typing error in job.toml shows as a worker that ends for no reason."""
+    """If this fails, a typing error in job.toml looks like a worker that ends without a reason."""
     ward.end_of(ward.start("no-such-program"))
 
     assert 127 == ward.status().exit_code
@@ -135,7 +135,7 @@ def test_a_program_that_is_not_there_is_told_of(ward: Ward) -> None:
 
 
 def test_stop_gives_the_worker_its_grace(ward: Ward) -> None:
-    """If this fails, workers have no time to put away what they have."""
+    """If this fails, workers have no time to save their work."""
     living = ward.start("sh", "-c", "trap 'echo bye; exit 5' TERM; echo on; while :; do sleep 0.01; done")
     until(lambda: read_output(ward.home, Stream.STDOUT, 0).data)
     guardian_processes.send(living, signal.SIGTERM)
@@ -205,7 +205,7 @@ def test_the_lease_of_another_run_is_none(ward: Ward) -> None:
 
 @pytest.mark.parametrize("why", ["lease", "run", "orders", "door"])
 def test_a_guardian_that_comes_too_late_starts_nothing(ward: Ward, why: str) -> None:
-    """If this fails, a start that was overtaken by events runs a worker that nobody knows of."""
+    """If this fails, a start that came too late runs a worker that nobody knows of."""
     ward.orders("touch", str(ward.home / "ran"))
     match why:
         case "lease":
@@ -245,7 +245,7 @@ def test_a_killed_guardian_takes_its_worker_along_and_the_rest_is_swept(ward: Wa
 
 
 def test_output_is_kept_in_files_of_bounded_size(ward: Ward) -> None:
-    """If this fails, a worker that talks fills the disk, or its last words are lost."""
+    """If this fails, a worker that prints a lot fills the disk, or its last words are lost."""
     script = "import sys\nfor i in range(1000): print('%09d' % i, flush=True)\nprint('oh', file=sys.stderr)"
     ward.end_of(ward.start(sys.executable, "-IS", "-c", script))
     files = sorted(ward.home.glob("stdout.*"))
@@ -259,7 +259,7 @@ def test_output_is_kept_in_files_of_bounded_size(ward: Ward) -> None:
 
 
 def test_memory_is_limited(ward: Ward) -> None:
-    """If this fails, one worker takes the memory of all."""
+    """If this fails, one worker uses up the memory of all."""
     script = "bytearray(300 * 1024 * 1024)"
     ward.end_of(ward.start(sys.executable, "-IS", "-c", script, memory_bytes=200 * 1024 * 1024))
 
@@ -269,7 +269,7 @@ def test_memory_is_limited(ward: Ward) -> None:
 
 @pytest.mark.parametrize("module", [GUARDIAN, guardian.INIT])
 def test_it_needs_nothing_but_the_standard_library(module: str) -> None:
-    """If this fails, each worker costs two processes as big as the supervisor."""
+    """If this fails, each worker costs two processes as large as the supervisor."""
     script = f"import sys; sys.path.append({bare_program.ROOT!r}); import {module}; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-IS", "-c", script], check=True, capture_output=True, text=True).stdout
     ours = {name for name in loaded.split() if name.startswith("torrentdist.")}

@@ -1,4 +1,4 @@
-"""What holds up an event loop is found, and heavy work is kept off it."""
+"""Callbacks that block an event loop are found, and heavy work runs outside of it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def hold_up_the_loop(secs: float) -> None:
 
 @pytest.mark.case("G10")
 async def test_a_callback_that_takes_long_is_told_with_its_place() -> None:
-    """If this fails, nobody learns what ends a daemon through its own watchdog."""
+    """If this fails, nobody learns which callback makes a watchdog end a daemon."""
     found: list[SlowCallback] = []
     with watched_callbacks(found.append, 0.05):
         await asyncio.create_task(hold_up_the_loop(0.2))
@@ -45,7 +45,7 @@ async def test_a_callback_that_takes_long_is_told_with_its_place() -> None:
 
 
 async def test_a_callback_that_only_waits_for_its_turn_is_not_accused() -> None:
-    """If this fails, the check is red on a loaded machine, and nobody believes it."""
+    """If this fails, the check fails on a loaded machine, and developers stop believing it."""
     found: list[SlowCallback] = []
     with watched_callbacks(found.append, 0.05):
         asyncio.get_running_loop().call_soon(time.sleep, 0.1)
@@ -80,7 +80,7 @@ async def test_few_run_at_once_and_short_work_does_not_wait_for_them() -> None:
 
 
 async def test_a_metafile_is_parsed_once_for_all_who_ask(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """If this fails, 200 readers of a large bundle have it parsed 200 times."""
+    """If this fails, 200 readers of a large bundle have its metafile parsed 200 times."""
     source = tmp_path_factory.mktemp("source")
     (source / "a").write_text("a")
     meta, read = make_metafile(source), list[Digest]()

@@ -1,4 +1,4 @@
-"""Holes: found in the metafile, made on disk, and the bytes stay the same."""
+"""Holes: found in the metafile and made on disk, without changing a byte."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def disk_bytes(path: Path) -> int:
     ],
 )
 def test_zeros_are_found_by_their_hashes(tmp_path: Path, data: bytes, expected: list[tuple[int, int]]) -> None:
-    """Bytes that are no zeros would be thrown away, or zeros be stored and sent."""
+    """Bytes that are not zeros would be thrown away, or zeros would be stored and sent."""
     meta = bundle(tmp_path / "source", data=data)
 
     assert expected == [(run.start, run.end) for run in zero_runs(meta)]
 
 
 def test_pieces_are_counted_as_a_torrent_does(tmp_path: Path) -> None:
-    """A receiver would believe to have pieces that it lacks."""
+    """A receiver would believe that it has pieces that it lacks."""
     meta = bundle(tmp_path / "source", a=NOISE + b"x", b=b"", c=bytes(2 * PIECE) + NOISE, d=b"short", e=bytes(PIECE))
 
     assert [False, False, True, True, False, False, True] == zero_pieces(meta)
@@ -58,7 +58,7 @@ def test_pieces_are_counted_as_a_torrent_does(tmp_path: Path) -> None:
 
 
 def test_content_is_the_same_with_holes(tmp_path: Path) -> None:
-    """A bundle would be damaged by giving back its room, or the room be kept."""
+    """Freeing the room of zeros would damage a bundle, or free nothing."""
     data = NOISE + bytes(64 * PIECE) + NOISE
     meta = bundle(tmp_path / "source", data=data)
     before = disk_bytes(tmp_path / "source" / "data")

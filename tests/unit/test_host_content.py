@@ -1,4 +1,4 @@
-"""Reading a bundle that still arrives, and the archives made of it."""
+"""Reading a bundle that is still arriving, and archives made of it."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ SIZE = 5 * PIECE + 100
 
 @dataclass
 class Swarm:
-    """A fetch in the hands of a test."""
+    """A fetch that the test controls."""
 
     there: set[int] = field(default_factory=set)
     hurried: list[int] = field(default_factory=list)
     published: bool = False
     damaged: bool = False
-    """The published file is not what it was."""
+    """The published file has changed."""
     error: TorrentdistError | None = None
     arrives: dict[int, bytes] = field(default_factory=dict)
     path: Path = Path()
     refused: asyncio.Event = field(default_factory=asyncio.Event)
-    """Somebody looked at a piece that is there, and did not take it."""
+    """Set when a reader looked at a piece that is there, and did not take it."""
 
     def run_from(self, piece: int, most: int) -> int:
         return next((n for n in range(most) if piece + n not in self.there), most)
@@ -94,7 +94,7 @@ async def read(bench: Bench, start: int = 0, end: int = SIZE) -> bytes:
 
 
 async def test_pieces_are_given_as_they_come(bench: Bench) -> None:
-    """A reader would see nothing before all has arrived, and give up."""
+    """A reader would get nothing until everything has arrived, and give up."""
     [file] = bench.meta.files
     stream = bench.content.read_all(file)
     bench.swarm.put(0, bench.piece(0))
@@ -103,8 +103,7 @@ async def test_pieces_are_given_as_they_come(bench: Bench) -> None:
 
 
 async def test_what_is_there_is_given_at_once(bench: Bench) -> None:
-    """Each piece of a large bundle would cost several turns of threads, on every host at the same
-    time."""
+    """Each piece of a large bundle would cost several turns of threads, on all hosts at once."""
     [file] = bench.meta.files
     for number in (0, 1, 2, 4):
         bench.swarm.put(number, bench.piece(number))
@@ -113,7 +112,7 @@ async def test_what_is_there_is_given_at_once(bench: Bench) -> None:
 
 
 async def test_a_wrong_piece_is_never_given(bench: Bench) -> None:
-    """A reader would get bytes that nobody uploaded."""
+    """A reader would get bytes that were never uploaded."""
     for number in range(6):
         bench.swarm.put(number, bench.piece(number))
     bench.swarm.put(2, bytes(PIECE))
@@ -194,7 +193,7 @@ def measuring(found: StoreUsage) -> Callable[[], Awaitable[StoreUsage]]:
     ],
 )
 def test_archives_have_what_bundles_leave(given: StoreUsage, held: int, coming: int, expected: int) -> None:
-    """A bundle would be refused while archives lie about, or the disk would fill up."""
+    """A bundle would be refused while archives take up room, or the disk would fill up."""
     assert expected == allowance(given, held, coming)
 
 
@@ -219,7 +218,7 @@ async def test_many_readers_have_one_archive_made(bench: Bench, tmp_path: Path) 
 
 
 async def test_a_bundle_that_comes_takes_the_room_of_archives(bench: Bench, tmp_path: Path) -> None:
-    """A host with many archives could take no bundle more."""
+    """A host with many archives could take no more bundles."""
     limits = usage(limit_bytes=400_000, published_bytes=SIZE)
     bench.swarm.published = True
     (bench.content.directory / "a").write_bytes(bench.data)
@@ -232,7 +231,7 @@ async def test_a_bundle_that_comes_takes_the_room_of_archives(bench: Bench, tmp_
 
 
 async def test_without_room_nothing_is_kept(bench: Bench, tmp_path: Path) -> None:
-    """An archive would take the room that the operator forbade."""
+    """An archive would use room that the operator forbade."""
     cache = ArchiveCache(tmp_path / "archives", measuring(usage(free_bytes=1000)))
 
     assert await cache.get(bench.content, ArchiveFormat.TAR) is None

@@ -1,5 +1,5 @@
-"""The house's own rules: who may import whom, how long things are, what an installation
-contains."""
+"""The repository's own rules: which parts may import which, how long files are, what an
+installation contains."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ MAX_TEST_LINES = 420
 REASON = "Longer than most"
 """A header with these words says why its file is long."""
 MIN_FOLDER_FILES, MAX_FOLDER_FILES = 3, 12
-"""Beside __init__.py."""
+"""Not counting __init__.py."""
 FEW_FILES = {
     "cli/torrentdist_cli/access",
-    "cli/torrentdist_cli",  # the entry point; its rooms are below
+    "cli/torrentdist_cli",  # the entry point; its parts are in the folders below
     "torrentdist",
     "torrentdist/cluster",
     "torrentdist/master/access",
@@ -88,7 +88,7 @@ def imported_modules(path: Path) -> Iterator[str]:
 
 
 def part_of(module: str) -> str | None:
-    """The part of the house that a module belongs to; None: none of them."""
+    """Returns the part of the repository that a module belongs to, or None."""
     top, _, rest = module.partition(".")
     if top == "torrentdist_cli":
         return "cli"
@@ -114,7 +114,7 @@ def test_imports_run_downward_only() -> None:
 
 
 def test_each_big_library_is_known_in_one_place() -> None:
-    """libtorrent or kazoo that leaks out of its place brings its pitfalls along to everybody."""
+    """Every module would have to know the pitfalls of libtorrent or kazoo."""
     leaks = [
         f"{name_of(path)}: {module}"
         for path in PRODUCT
@@ -139,7 +139,8 @@ def test_a_long_file_says_why() -> None:
 
 
 def test_a_folder_is_a_room() -> None:
-    """A folder with too many files is a heap; one with one or two files is a corridor."""
+    """A folder with too many files is hard to survey; one with one or two files only adds a
+    level."""
     sizes = {
         name_of(folder): len([path for path in folder.glob("*.py") if path.name != "__init__.py"])
         for folder in sorted({path.parent for path in PRODUCT})
@@ -151,7 +152,7 @@ def test_a_folder_is_a_room() -> None:
 
 
 def test_no_name_stands_for_two_things() -> None:
-    """Two files or classes of one name make every search, trace and talk ambiguous."""
+    """Two files or classes with one name make every search and trace ambiguous."""
     files = Counter(path.name for path in PRODUCT if path.stem not in SHARED_FILE_NAMES)
     classes = Counter(
         node.name
@@ -179,8 +180,7 @@ def test_no_constructor_takes_too_much() -> None:
 
 
 def test_docstrings_are_sentences() -> None:
-    """A docstring that begins in the middle of a thought is a riddle to everybody but its
-    author."""
+    """A docstring that begins in the middle of a thought is a riddle."""
     riddles = [
         f"{name_of(path)}:{node.lineno if not isinstance(node, ast.Module) else 1} {text[:60]}"
         for path in EVERYTHING
@@ -206,7 +206,7 @@ def test_no_function_is_too_long() -> None:
 
 
 def test_no_module_is_named_after_nothing() -> None:
-    """A module called utils, helpers, common or manager gathers whatever has no home."""
+    """A module called utils, helpers, common or manager collects unrelated code."""
     bad = [name_of(path) for path in PRODUCT if FORBIDDEN_NAMES & {path.stem, *path.relative_to(ROOT).parts}]
 
     assert [] == bad
@@ -257,7 +257,7 @@ def test_a_wheel_contains_every_package_of_ours_and_no_bare_cli() -> None:
 
 
 def test_the_pages_name_files_that_exist() -> None:
-    """A page that names a file which has moved sends its reader to nowhere."""
+    """A page would send its reader to a file that has moved."""
     pages = [ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")]
     pages += sorted((ROOT / "docs").rglob("*.md"))
     roots = (ROOT, ROOT / "torrentdist", ROOT / "cli", ROOT / "tests")
@@ -272,7 +272,7 @@ def test_the_pages_name_files_that_exist() -> None:
 
 
 def test_text_reaches_the_terminal_in_one_place() -> None:
-    """A name from outside could steer a terminal through any other place."""
+    """A name from outside could control a terminal through any other place."""
     allowed = {"cli/torrentdist_cli/frame/terminal.py"}
     offenders = [
         f"{path.relative_to(ROOT)}:{node.lineno}"

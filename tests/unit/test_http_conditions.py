@@ -1,4 +1,5 @@
-"""What a request for content gets by RFC 9110, as tables; and the heads of the answers."""
+"""How requests with conditions and ranges are answered by RFC 9110, as tables; and the headers of
+the answers."""
 
 from __future__ import annotations
 
@@ -83,7 +84,7 @@ def decided(sent: Sent, method: str = "GET", shown: Representation = SHOWN) -> D
     ],
 )
 def test_conditions(sent: Sent, expected: Decision) -> None:
-    """A client would keep what has changed, or fetch again what it has."""
+    """A client would keep outdated content, or fetch again what it has."""
     assert expected == decided(sent)
 
 
@@ -100,7 +101,7 @@ def test_conditions(sent: Sent, expected: Decision) -> None:
         ("bytes=0-9,200-300", Part(0, 10)),
         ("bytes=0-99", Part(0, 100)),
         (f"bytes={'0' * 5000}1-{'9' * 5000}", Part(1, 100)),
-        # what is not understood is ignored, and so is more than one part
+        # ranges that are not understood are ignored, and so are several ranges
         ("bytes=0-1,5-6", WHOLE),
         (["bytes=0-1", "bytes=5-6"], WHOLE),
         ("bytes=9-0", WHOLE),
@@ -113,7 +114,7 @@ def test_conditions(sent: Sent, expected: Decision) -> None:
         ("bytes=\u0661-", WHOLE),
         ("bytes=0x1-", WHOLE),
         ("", WHOLE),
-        # no byte of it exists
+        # no byte of the range exists
         ("bytes=100-", NotSatisfiable("bytes=100-")),
         ("bytes=-0", NotSatisfiable("bytes=-0")),
         ("bytes=100-200,300-", NotSatisfiable("bytes=100-200,300-")),
@@ -121,13 +122,13 @@ def test_conditions(sent: Sent, expected: Decision) -> None:
     ],
 )
 def test_a_range_is_a_part_or_all(text: str | list[str], expected: Decision) -> None:
-    """A resumed download would get other bytes than it asked for, or an error for what every server
-    ignores."""
+    """A resumed download would get other bytes than it asked for, or an error where every server
+    ignores the range."""
     assert expected == decided({"range": text})
 
 
 def test_a_range_is_for_get_and_for_content_of_known_size() -> None:
-    """HEAD would tell of a part that GET without a range doesn't send."""
+    """HEAD would describe a part that GET without a range does not send."""
     empty, endless = Representation("tag", 0), Representation("tag")
 
     assert WHOLE == decided({"range": "bytes=0-9"}, "HEAD")
@@ -148,7 +149,7 @@ def test_if_range_wants_exactly_the_same_content(condition: str, applies: bool) 
 
 
 def test_without_a_known_time_dates_mean_nothing() -> None:
-    """What still arrives would be taken for old."""
+    """A bundle that is still arriving would count as old."""
     shown = Representation("tag", 100)
 
     assert {WHOLE} == {decided({field: AT}, shown=shown) for field in ("if-modified-since", "if-unmodified-since")}
@@ -173,7 +174,7 @@ def test_dates_have_three_forms(text: str, expected: int | None) -> None:
     assert expected == parse_date(text)
 
 
-# the heads of answers
+# headers of answers
 
 
 @pytest.fixture
@@ -213,7 +214,7 @@ async def test_answers_tell_what_they_are_of(web: httpx.AsyncClient) -> None:
 
 
 async def test_a_wrong_method_is_told_the_right_ones(web: httpx.AsyncClient) -> None:
-    """A client could not find out what a path knows."""
+    """A client could not find out which methods a path accepts."""
     wrong, asked = await web.delete("/a"), await web.request("OPTIONS", "/a")
 
     assert (405, "GET, HEAD, OPTIONS, PUT") == (wrong.status_code, wrong.headers["allow"])

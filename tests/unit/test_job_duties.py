@@ -1,4 +1,4 @@
-"""What the leader owes the jobs."""
+"""The leader's duties towards jobs."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_job_waits_for_all_of_its_bundles() -> None:
 
 
 def test_the_wait_for_replicas_ends_as_configured() -> None:
-    """A7: 0 waits not at all, -1 for ever, and a time that is over goes on."""
+    """A7: a job would not wait, wait for ever, or never go on, against its configuration."""
     alone = snapshot([bundle("code")], jobs=[job("j", ["code"], JobStatus.REPLICATING)])
     started = [Happened(J, Replicated(5.0))]
 
@@ -135,15 +135,14 @@ def test_a_dead_supervisors_workers_move() -> None:
 
 
 def test_a_new_leader_moves_nobody_for_an_absence() -> None:
-    """D17: after an outage every supervisor is absent for a moment, and all workers would be
-    moved."""
+    """D17: after an outage every supervisor is absent for a moment, and all workers would move."""
     seen = running(2, on={H1: (0,), H2: (1,)}, up=())
 
     assert [] == assignment_ops(seen, settled=False)
 
 
 def test_the_end_of_a_worker_is_noted_with_its_supervisor() -> None:
-    """If this fails, an ended worker's host is forgotten as soon as its place is given to another
+    """If this fails, an ended worker's host is forgotten as soon as its place goes to another
     worker."""
     seen = running(2, on={H1: (0,), H2: (1,)}, up=("h1", "h2"))
     record = seen.jobs[J].record
@@ -158,8 +157,8 @@ def test_the_end_of_a_worker_is_noted_with_its_supervisor() -> None:
 
 
 def test_until_it_has_settled_a_leader_moves_nobody_at_all() -> None:
-    """D10, C6: a host that runs by the word that nobody is moved would run what another one has
-    just been given."""
+    """D10, C6: a host that runs on because nobody is moved would run a worker that another host was
+    just given."""
     seen = running(5, on={H1: (0, 1, 2), H2: ()}, up=("h1", "h2"))
     (drain,) = drain_ops(seen, H1, True)
     drained = foreseen(seen, [drain])
@@ -171,7 +170,7 @@ def test_until_it_has_settled_a_leader_moves_nobody_at_all() -> None:
 
 
 def test_a_rebalance_waits_until_the_leader_has_settled() -> None:
-    """D10, C6: the same, by a rebalance that came due during an outage."""
+    """D10, C6: the same would happen by a rebalance that came due during an outage."""
     seen = running(1, on={H1: (0,), H2: ()}, up=("h1", "h2"))
     pending = Pending(step=PendingStep.REBALANCE, due=10.0, workers=3)
     record = msgspec.structs.replace(seen.jobs[J].record, status=JobStatus.REBALANCING, pending=pending)
@@ -182,8 +181,8 @@ def test_a_rebalance_waits_until_the_leader_has_settled() -> None:
 
 
 def test_two_rebalances_that_are_due_together_give_a_waiting_worker_one_place() -> None:
-    """C6: each ends with its own plan on the same records, and a worker that waits would be given a
-    place by both."""
+    """C6: two rebalances would each plan on the same records, and both give a place to a waiting
+    worker."""
     pending = Pending(step=PendingStep.REBALANCE, due=10.0, workers=1)
     shrinking = [
         with_workers(dataclasses.replace(j, record=msgspec.structs.replace(j.record, pending=pending)), 2)

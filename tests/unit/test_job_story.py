@@ -1,4 +1,4 @@
-"""What a job's story tells, and that it tells it once."""
+"""A job's story: it contains every event once."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def go_on(
 
 
 def test_a_story_is_told_in_order_and_once() -> None:
-    """If this fails, nobody can read what became of a job, or a new leader tells everything
-    again."""
+    """If this fails, a user cannot read what happened to a job, or a new leader repeats
+    everything."""
     story = go_on(None, JobStatus.SUBMITTED, 1.0, {})
     story = go_on(story, JobStatus.ACTIVE, 2.0, {})
     story = go_on(story, JobStatus.ACTIVE, 3.0, {0: H1})
@@ -57,7 +57,7 @@ def test_a_story_is_told_in_order_and_once() -> None:
 
 
 def test_a_new_leader_tells_what_it_did_not_see() -> None:
-    """If this fails, what happened while nobody led is missing for ever."""
+    """If this fails, what happened while there was no leader is missing for ever."""
     story = go_on(None, JobStatus.KILLED, 5.0, {0: H1}, {0: report(since=4.0)})
 
     assert {K.SUBMITTED, K.REPLICATED, K.KILLED, K.ASSIGNED, K.STARTED} == {event.event for event in story.events}
@@ -65,7 +65,7 @@ def test_a_new_leader_tells_what_it_did_not_see() -> None:
 
 
 def test_a_worker_without_a_slot_is_told_of() -> None:
-    """If this fails, a job that lacks a worker looks whole in its story."""
+    """If this fails, a job that lacks a worker looks complete in its story."""
     story = go_on(go_on(None, JobStatus.ACTIVE, 2.0, {0: H1}), JobStatus.ACTIVE, 3.0, {})
 
     assert (K.UNASSIGNED, H1) == (story.events[-1].event, story.events[-1].supervisor)

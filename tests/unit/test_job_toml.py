@@ -1,4 +1,4 @@
-"""What may stand in a job.toml, and what is said when something else does."""
+"""What a job.toml may contain, and the messages for everything else."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def refused(text: str) -> str:
 
 
 def test_a_command_may_be_one_line() -> None:
-    """The commonest way to write a command would be an error."""
+    """The most common way to write a command would be an error."""
     found = parse_job('name = "wordcount"\ncommand = \'./run "in put"\'\n', origin="job.toml")
 
     assert parse_job(PLAIN, origin="job.toml") == found
@@ -64,13 +64,13 @@ def test_a_word_for_restart_overrides_the_file() -> None:
     ],
 )
 def test_what_is_wrong_is_told_with_its_line(line: str, expected: str) -> None:
-    """The author of a job would look for the place in the whole file."""
+    """The author of a job would search the whole file for the mistake."""
 
     assert expected == refused(PLAIN + line + "\n")
 
 
 def test_a_command_without_its_closing_quote() -> None:
-    """A typing error would end as a bug of ours."""
+    """A typing error would end as an internal error."""
 
     assert "job.toml:2: No closing quotation - at `$.command`" == refused('name = "x"\ncommand = \'./run "a\'\n')
 
@@ -92,7 +92,7 @@ def test_a_path_that_leads_nowhere_is_no_bundle(tmp_path: Path) -> None:
 
 
 def test_a_spec_survives_its_overrides() -> None:
-    """Without any flag, the leader would change what the file says."""
+    """Even without options, the leader would change what the file says."""
     spec: JobSpec = parse_job(PLAIN, origin="job.toml")
 
     assert spec == with_overrides(spec, None, None, {})

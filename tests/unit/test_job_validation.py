@@ -1,4 +1,4 @@
-"""The cluster's own say about jobs: defaults, and a plug-in that refuses."""
+"""A cluster's own rules for jobs: defaults, and a plug-in that refuses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ JOB = 'name = "etl"\ncommand = ["true"]\n[restart]\nlimit = 3\n'
 
 
 class Frugal:
-    """Refuses jobs without a memory limit, and fails over one of that name."""
+    """Refuses jobs without a memory limit, and fails on a job of one particular name."""
 
     def validate(self, job: Mapping[str, Any], bundle: str) -> Iterable[str]:
         if job["name"] == "breaks":
@@ -46,7 +46,7 @@ def test_defaults_hold_where_the_job_says_nothing() -> None:
 
 
 def test_short_forms_hold_on_both_sides() -> None:
-    """If this fails, a cluster with defaults refuses what one without them takes."""
+    """If this fails, a cluster with defaults refuses a job that one without them accepts."""
     spec = Validation(JobsConfig(defaults={"restart": "never"})).parse(
         'name = "etl"\ncommand = "sleep 5"\n', "job.toml"
     )
@@ -56,7 +56,7 @@ def test_short_forms_hold_on_both_sides() -> None:
 
 @pytest.mark.parametrize("defaults", [{"stop_grace": 1.0}, {"workers": 0}, {"restart": {"policy": "maybe"}}])
 def test_defaults_that_no_job_can_have_are_found_at_the_start(defaults: dict[str, Any]) -> None:
-    """If this fails, every submit fails, and its user looks for the error in his own file."""
+    """If this fails, every submit fails, and its user looks for the error in the wrong file."""
     with pytest.raises(TorrentdistError) as caught:
         Validation(JobsConfig(defaults=defaults))
 
@@ -72,7 +72,7 @@ def test_an_error_names_its_line_whatever_the_defaults() -> None:
 
 
 def test_the_plug_in_refuses_and_its_failure_does_too() -> None:
-    """If this fails, a rule of the operator's is no rule."""
+    """If this fails, an operator's rule has no effect."""
     config = JobsConfig(validator=f"{__name__}:Frugal")
     asyncio.run(Validation(JobsConfig()).check(JobSpec(name="etl"), Path("/bundle")))
     said = refused(config, JobSpec(name="etl"))

@@ -1,4 +1,4 @@
-"""Reports about a worker: which host's report counts."""
+"""Reports about a worker, and which host's report counts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def report(worker: int, pid: int) -> WorkerReport:
 
 
 def test_only_the_host_that_has_a_worker_is_believed() -> None:
-    """If this fails, what a dead host said last hides for a minute that its worker runs
+    """If this fails, a dead host's last report hides for a minute that its worker runs
     elsewhere."""
     heard = {H2: [report(0, 1), report(1, 20)], H1: [report(0, 10)], H3: [report(0, 3), report(1, 3)]}
     places = {(J, 0): H1, (J, 1): H2}
@@ -36,7 +36,7 @@ def test_only_the_host_that_has_a_worker_is_believed() -> None:
     [(JobStatus.ACTIVE, "2 of 2 workers have no slot"), (JobStatus.REPLICATING, ""), (JobStatus.FINISHED, "")],
 )
 def test_a_job_without_any_slot_says_so(status: JobStatus, note: str) -> None:
-    """If this fails, a job that cannot run for want of slots looks like one that is about to."""
+    """If this fails, a job without slots looks like one that is about to run."""
     entry = job("j", ["b"], status)
     entry = dataclasses.replace(entry, record=msgspec.structs.replace(entry.record, workers=2))
     view = job_view(snapshot([bundle("b", holders=["m1"])], jobs=[entry]), entry, {}, (), 0.0)
@@ -62,8 +62,8 @@ def test_a_job_whose_workers_wait_in_backoff_says_why() -> None:
 
 @pytest.mark.case("G7")
 def test_of_workers_that_nobody_has_told_of_nothing_is_said() -> None:
-    """If this fails, workers that run are shown as waiting by a new leader, or by a master without
-    ZooKeeper."""
+    """If this fails, a new leader, or a master without ZooKeeper, shows running workers as
+    waiting."""
     entry = job("j", ["b"], JobStatus.ACTIVE)
     entry = dataclasses.replace(entry, record=msgspec.structs.replace(entry.record, workers=3))
     assigned = AssignmentRecord(workers=tuple(WorkerAssignment(job=J, worker=k) for k in (0, 1)))

@@ -1,4 +1,4 @@
-"""What a supervisor fetches and lets go of: the plan."""
+"""The plan of what a supervisor fetches and drops."""
 
 from __future__ import annotations
 
@@ -62,13 +62,12 @@ def test_what_is_wanted_and_not_here_is_fetched_once(given: KeepingState, expect
     ],
 )
 def test_only_a_tombstone_drops_what_is_here_or_arriving(given: KeepingState, expected: list[Action]) -> None:
-    """Content would be lost without a removal, or a removed bundle would go on arriving until
-    nobody has it."""
+    """Content would be lost without a removal, or a removed bundle would go on arriving."""
     assert expected == plan(given, 10.0)
 
 
 def test_seeding_ends_when_nobody_wants_it_for_long() -> None:
-    """A host would seed for ever what it was told to seed for a while."""
+    """A host would seed for ever what it should seed for a while."""
     assert [StopSeeding(DIGEST)] == plan(host(published=True, seed_secs=50.0), 10.0)
     assert [] == plan(host(published=True, assigned=frozenset({A}), seed_secs=50.0), 10.0)
     assert [] == plan(host(published=True, seed_secs=500.0), 10.0)

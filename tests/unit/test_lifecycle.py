@@ -1,4 +1,4 @@
-"""A2: the table of a job's transitions, exact, no-ops and errors included."""
+"""A2: the exact table of a job's transitions, including no-ops and errors."""
 
 from __future__ import annotations
 
@@ -68,8 +68,7 @@ EVENTS: tuple[Event, ...] = (
 @pytest.mark.parametrize("status", list(JobStatus))
 @pytest.mark.parametrize("event", EVENTS, ids=lambda e: type(e).__name__)
 def test_every_state_and_event(status: JobStatus, event: Event) -> None:
-    """A2: a transition that is not in the list, or one of the list that is missing, changes what
-    users rely on."""
+    """A2: a transition that is missing, or not in the list, changes what users rely on."""
     expected = EXPECTED.get((status, event))
     if expected is not None:
         assert expected == after(job(status), event).status
@@ -83,7 +82,7 @@ def test_every_state_and_event(status: JobStatus, event: Event) -> None:
 
 
 def test_the_table_names_nothing_else() -> None:
-    """A2: a row that no test expects is one that nobody decided."""
+    """A2: a row that no test expects would go unnoticed."""
     tested = {(status, type(event)) for status, event in EXPECTED}
     by_time = {(S.ACTIVE, WorkerEnded), (S.REBALANCING, Due), (S.KILLED, Due)}
 
@@ -91,7 +90,7 @@ def test_the_table_names_nothing_else() -> None:
 
 
 def test_an_inactive_submit_stops_before_the_last_step() -> None:
-    """A2: `--inactive` that starts workers all the same is no `--inactive`."""
+    """A2: `--inactive` would start workers."""
     assert S.INACTIVE is after(job(S.REPLICATING, activate=False), Replicated(0)).status
 
 
@@ -108,8 +107,7 @@ def test_a_rebalance_returns_to_what_was_before() -> None:
 
 
 def test_a_killed_job_goes_at_its_stored_moment_and_not_before() -> None:
-    """A3, A4: the delay belongs to the job; a failover in between neither restarts nor forgets
-    it."""
+    """A3, A4: a failover during the delay would restart or forget it."""
     killed = after(job(S.ACTIVE), Kill(100.0, 5.0))
 
     assert Pending(step=PendingStep.REMOVE, due=105.0) == killed.pending
@@ -132,8 +130,8 @@ def test_a_killed_job_keeps_its_places_and_does_not_run() -> None:
 
 
 def test_a_batch_job_ends_when_all_its_workers_have() -> None:
-    """A2: finished too early loses work, and a failure among successes must not be called
-    success."""
+    """A2: a job would be finished too early and lose work, or a failure among successes would be
+    called a success."""
     half = after(job(S.ACTIVE), WorkerEnded(0, 0, 0))
 
     assert S.ACTIVE is half.status
@@ -145,7 +143,7 @@ def test_a_batch_job_ends_when_all_its_workers_have() -> None:
 
 
 def test_what_a_worker_failed_of_stays_when_its_host_forgets_it() -> None:
-    """If this fails, a user who asks a day later why a job failed is told a number."""
+    """If this fails, a user who asks a day later why a job failed gets a number."""
     first = after(job(S.ACTIVE), WorkerEnded(0, 1, 0, "", "not this one"))
     failed = after(first, WorkerEnded(0, 0, 1, "app-1", "java.io.EOFException"))
 
@@ -153,8 +151,8 @@ def test_what_a_worker_failed_of_stays_when_its_host_forgets_it() -> None:
 
 
 def test_an_ended_workers_supervisor_stays_in_the_record() -> None:
-    """If this fails, nobody can say on which host a finished worker ran: its place is given to
-    others."""
+    """If this fails, the host of a finished worker is unknown once its place is given to
+    another."""
     first = after(job(S.ACTIVE), WorkerEnded(0, 1, 0, supervisor=SupervisorId("h1")))
     both = after(first, WorkerEnded(0, 0, 0, supervisor=SupervisorId("h2")))
 
@@ -163,7 +161,7 @@ def test_an_ended_workers_supervisor_stays_in_the_record() -> None:
 
 
 def test_the_table_in_the_documentation_is_this_one() -> None:
-    """If this fails, users are promised what doesn't happen."""
+    """If this fails, the page promises other transitions than those that happen."""
     text = (Path(__file__).parent.parent.parent / "docs" / "jobs.md").read_text(encoding="utf-8")
     rows = [f"| {state.value} | {event.__name__} | {step.value} |" for (state, event), step in TABLE.items()]
 

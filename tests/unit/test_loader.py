@@ -1,5 +1,5 @@
-"""The loader: a plug-in's name from the configuration becomes a prepared object, or one clear
-sentence."""
+"""The loader of plug-ins: a name in the configuration becomes a prepared object, or one clear
+message."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ METHODS = {
 
 
 def source(changed: Mapping[str, str] | None = None, *, without: tuple[str, ...] = ()) -> str:
-    """A module with a plug-in whose methods do nothing, but for those that are changed or
+    """Returns a module with a plug-in whose methods do nothing, except those that are changed or
     missing."""
     lines = ["class Plugin:", "    joins_uploads = True"]
     for method, parameters in METHODS.items():
@@ -43,7 +43,7 @@ def plugin_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def refusal(name: str, options: Mapping[str, Any] | None = None) -> str:
-    """The sentence that says why this plug-in cannot be used."""
+    """Returns the message that says why this plug-in cannot be used."""
     with pytest.raises(TorrentdistError) as caught:
         load_distributor(name, {**CONF, "options": options or {}})
     error = caught.value
@@ -55,7 +55,7 @@ def refusal(name: str, options: Mapping[str, Any] | None = None) -> str:
 
 
 def test_a_plugin_is_loaded_and_prepared(plugin_dir: Path) -> None:
-    """No plug-in from outside would work."""
+    """No third party's plug-in would work."""
     (plugin_dir / "good_plugin.py").write_text(source())
     plugin = load_distributor("good_plugin:Plugin", CONF)
 
@@ -97,7 +97,7 @@ def test_a_missing_module_is_named(plugin_dir: Path) -> None:
 
 
 def test_a_failing_import_inside_is_told_apart(plugin_dir: Path) -> None:
-    """The operator would look for the plug-in, while what it needs is missing."""
+    """The operator would search for the plug-in, although a module that it imports is missing."""
     (plugin_dir / "needy_plugin.py").write_text("import acme_not_installed\n" + source())
     (plugin_dir / "broken_plugin.py").write_text("1 / 0\n" + source())
     (plugin_dir / "unparsable_plugin.py").write_text("class Plugin(:\n")
@@ -118,7 +118,7 @@ def test_a_missing_class_is_named(plugin_dir: Path) -> None:
 
 
 def test_missing_methods_are_all_named(plugin_dir: Path) -> None:
-    """A method that is missing would be noticed when the first bundle is removed, weeks later."""
+    """A missing method would be noticed only weeks later, when the first bundle is removed."""
     (plugin_dir / "short_plugin.py").write_text(source(without=("cleanup", "close")))
 
     assert refusal("short_plugin:Plugin") == "it lacks cleanup(), close()"

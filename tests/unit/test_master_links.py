@@ -1,5 +1,5 @@
-"""A daemon's questions to the masters: whom it asks first, and what it does with a host that it is
-sent to."""
+"""A daemon's requests to the masters: their order, and what it does with a host to which it is
+redirected."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_each_host_asks_the_masters_in_its_own_order() -> None:
 
 @pytest.mark.parametrize("at_host", ["has it", "is dead", "has it no more", "lies"])
 def test_a_metafile_comes_from_the_host_that_a_master_names_or_from_the_master(tmp_path: Path, at_host: str) -> None:
-    """A host that has died, or means ill, would keep others from a bundle that masters have."""
+    """A dead or malicious host would keep others from a bundle that masters have."""
     right, wrong = metafile_of(tmp_path / "right"), metafile_of(tmp_path / "wrong")
     asked: list[str] = []
 

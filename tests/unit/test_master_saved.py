@@ -1,6 +1,4 @@
-"""The records that a master keeps on its disk: what is accepted, when they are written, and by
-whom.
-"""
+"""The records that a master saves on disk: which files it accepts, and when it writes them."""
 
 from __future__ import annotations
 
@@ -65,9 +63,8 @@ def test_what_was_saved_is_read_again() -> None:
 
 @given(st.data())
 def test_no_damage_is_believed(data: st.DataObject) -> None:
-    """If this fails, a flipped bit on disk becomes a bundle that never was, or an error in the
-    middle of a request.
-    """
+    """If this fails, a flipped bit on disk becomes a bundle that never existed, or an error during
+    a request."""
     good = encode_saved(SAVED)
     at = data.draw(st.integers(0, len(good) - 1))
     kind = data.draw(st.sampled_from(["flip", "cut", "grow"]))
@@ -97,7 +94,7 @@ def records(data_dir: Path) -> Records:
 
 
 async def test_a_refused_file_is_removed_and_nothing_of_it_is_shown(tmp_path: Path) -> None:
-    """If this fails, a damaged file is refused at every start again, or half of it is served."""
+    """If this fails, a damaged file is refused again at every start, or half of it is served."""
     file = tmp_path / NAME
     file.write_bytes(encode_saved(SAVED)[:-1])
     mine = records(tmp_path)
@@ -109,8 +106,7 @@ async def test_a_refused_file_is_removed_and_nothing_of_it_is_shown(tmp_path: Pa
 
 
 async def test_a_good_file_is_shown_with_its_age_and_without_a_leader(tmp_path: Path) -> None:
-    """If this fails, old records pass for fresh ones, or name a leader that nobody knows to
-    lead."""
+    """If this fails, old records look fresh, or name a leader of which nothing is known."""
     (tmp_path / NAME).write_bytes(encode_saved(SAVED))
     mine = records(tmp_path)
     await mine.load()
@@ -127,7 +123,7 @@ async def test_a_good_file_is_shown_with_its_age_and_without_a_leader(tmp_path: 
 
 
 def test_older_records_never_replace_newer_ones() -> None:
-    """If this fails, a lagging ZooKeeper server takes a master's file back into the past."""
+    """If this fails, a lagging ZooKeeper server turns a master's file back to an older state."""
 
     def saved(epoch: int, zxid: int, cluster: str = "c") -> SavedRecords:
         record = ClusterRecord(id=cluster, announce_key="k")
@@ -144,9 +140,8 @@ def test_older_records_never_replace_newer_ones() -> None:
 
 @given(st.integers(0, 5000), st.floats(0, 600), st.floats(0, 1))
 def test_it_is_written_after_so_many_changes_or_so_long(changes: int, elapsed: float, jitter: float) -> None:
-    """If this fails, a quiet cluster writes for ever, a busy one never, or all masters write in the
-    same moment.
-    """
+    """If this fails, a quiet cluster writes all the time, a busy one never, or all masters write at
+    the same moment."""
     due = SavingPace(1000, 60.0, jitter).due(changes, elapsed)
 
     assert not (due and changes == 0)
@@ -155,9 +150,8 @@ def test_it_is_written_after_so_many_changes_or_so_long(changes: int, elapsed: f
 
 
 def test_the_leader_leaves_the_writing_to_standbys() -> None:
-    """If this fails, the leader spends its time on snapshots, or a cluster of one master keeps
-    none.
-    """
+    """If this fails, the leader spends its time on snapshots, or a cluster of one master saves
+    none."""
     both = dataclasses.replace(SNAPSHOT, masters={ME: master(ME), OTHER: master(OTHER)})
 
     assert source(both, ME, leads=False) is None

@@ -1,4 +1,4 @@
-"""The changes of bundles as decisions: which records they write, and what they refuse."""
+"""Changes of bundles as decisions: which records they write, and what they refuse."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ def test_a_new_upload_creates_the_record(meta: Metafile) -> None:
 
 
 def test_other_content_under_the_id_is_a_conflict(meta: Metafile) -> None:
-    """A28: an id that changes its content makes every copy of it doubtful, removed or not."""
+    """A28: an id would stand for two contents, and every copy of it would be doubtful, removed or
+    not."""
     for state in BundleState:
         with pytest.raises(TorrentdistError) as caught:
             upload_ops(snapshot([bundle("a", state=state)]), A, meta, 2, 0.0)
@@ -64,9 +65,8 @@ def test_a_removed_id_is_free_for_the_same_content() -> None:
 @pytest.mark.parametrize("state", [BundleState.LOST, BundleState.AVAILABLE])
 @pytest.mark.parametrize("holders", [[], ["gone"]])
 def test_what_nobody_holds_is_uploaded_with_the_minimum_of_today(state: BundleState, holders: list[str]) -> None:
-    """A17: with fewer masters left than the old minimum, the upload that brings it back would wait
-    forever.
-    """
+    """A17: with fewer masters left than the old minimum, the repeated upload would wait for
+    ever."""
     kept = bundle("a", state=state, holders=holders, min_replicas=3)
 
     class Same:
@@ -102,7 +102,7 @@ def test_a_pinned_bundle_and_one_that_a_job_needs_are_not_removed() -> None:
 
 
 def test_a_removal_ends_the_assignments_that_name_the_bundle() -> None:
-    """A16: a supervisor would go on asking for a bundle that is removed."""
+    """A16: a supervisor would go on asking for a removed bundle."""
     seen = snapshot([bundle("a")], supervisors=[supervisor("s1")], assigned={"s1": ["a", "b"], "s2": ["b"]})
     assignment, _ = removal_ops(seen, A)
     assert isinstance(assignment, Set)

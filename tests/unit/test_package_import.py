@@ -1,4 +1,4 @@
-"""`import torrentdist` costs a program next to nothing, and leaves the names of the coming Python
+"""`import torrentdist` costs a program almost nothing, and leaves the names of the future Python
 API free."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Long lists in pages: what a master gives, and how a client puts it together."""
+"""Long lists in pages: what a master returns, and how a client joins them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ IDS = [f"b{number:04d}" for number in range(2 * PAGE)]
 
 
 class Master:
-    """Gives its ids in pages, or knows no pages and gives them all."""
+    """A master that returns its ids in pages, or all at once if it knows no pages."""
 
     def __init__(self, ids: list[str], *, knows_pages: bool = True) -> None:
         self.ids = ids
@@ -63,7 +63,7 @@ def test_a_page_holds_what_is_listed_after_the_last_one() -> None:
 
 
 def test_a_page_of_jobs_is_in_the_order_of_ids() -> None:
-    """G11: a page that follows another order than its `after` would lose jobs."""
+    """G11: a page in another order than its `after` would lose jobs."""
     seen = snapshot([bundle("code")], jobs=[job(name, ["code"]) for name in ("j3", "j1", "j2")])
 
     assert ["j1", "j2"] == [view.id for view in job_list(seen, {}, (), None, Page(limit=2))]

@@ -1,4 +1,4 @@
-"""When a transfer without peers is called stuck."""
+"""When a transfer without peers counts as stuck."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `download --force` does not replace."""
+"""Places that `download --force` does not replace."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from torrentdist.model.errors import TorrentdistError
     ],
 )
 def test_what_holds_more_than_a_download_is_protected(path: str, expected: str | None) -> None:
-    """A slip in a script would replace a home directory by a bundle."""
+    """A mistake in a script would replace a home directory by a bundle."""
     assert expected == protection(path, "/work/here", ["/home/ann"], ["/", "/mnt/disk"])
 
 
 @pytest.mark.case("G4")
 @pytest.mark.parametrize("kind", ["current", "parent", "home", "another user's home", "mount point", "symlink"])
 def test_paths_of_this_machine_are_protected(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rule could be right and never be fed with what this machine has."""
+    """The rule could be right, and never be given this machine's paths."""
     (tmp_path / "a" / "b").mkdir(parents=True)
     (tmp_path / "link").symlink_to(tmp_path / "a" / "b")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))

@@ -1,5 +1,5 @@
-"""What a master remembers of a mutation, what it forgets, and which requests have to wait for it to
-catch up."""
+"""What a master remembers of a mutation, what it forgets, and which requests wait until it has
+caught up."""
 
 from __future__ import annotations
 
@@ -34,17 +34,18 @@ def kept(record: RequestRecord) -> Kept:
     ],
 )
 def test_whatever_is_asked_for_is_part_of_the_content(other: tuple[str, bytes, bytes, bytes]) -> None:
-    """If this failed, a request would get the answer to another one that has the same id."""
+    """If this failed, a request would get the answer to another one with the same id."""
     assert ASKED.content != mutation(ID, *other).content
 
 
 def test_the_same_request_is_recognised() -> None:
-    """If this failed, no retry would ever be."""
+    """If this failed, no retry would ever be recognised."""
     assert mutation(ID, "POST", b"/v1/bundles/a", b"min_replicas=2", b"body") == ASKED
 
 
 def test_a_request_without_an_id_is_not_remembered() -> None:
-    """If this failed, curl would fill ZooKeeper with what nobody can ask for."""
+    """If this failed, requests of curl would fill ZooKeeper with answers that nobody can ask
+    for."""
     assert note(None, None, b"{}") == []
 
 
@@ -68,7 +69,7 @@ def test_an_answer_replaces_the_claim_that_was_seen() -> None:
 
 
 def test_an_answer_too_large_to_keep_is_still_an_answer() -> None:
-    """If this failed, a big fleet's answer would make its transaction fail, or its retry run
+    """If this failed, a large fleet's answer would make its transaction fail, or its retry run
     again."""
     [op] = note(ASKED, None, msgspec.json.encode("x" * MAX_ANSWER_BYTES))
     assert isinstance(op, Create)
@@ -80,8 +81,8 @@ def test_an_answer_too_large_to_keep_is_still_an_answer() -> None:
 
 
 def test_a_request_is_found_by_its_id_alone() -> None:
-    """If this failed, a lookup would have to list, or one znode would have all the requests as its
-    children."""
+    """If this failed, a lookup would have to list znodes, or one znode would have all requests as
+    its children."""
     buckets = {paths.parent(paths.request(RequestId(f"req-{n}"))) for n in range(5000)}
 
     assert len(buckets) == 256
@@ -89,7 +90,8 @@ def test_a_request_is_found_by_its_id_alone() -> None:
 
 
 def test_only_what_is_too_old_is_forgotten() -> None:
-    """If this failed, a retry in time would run a second time, or nothing would ever go."""
+    """If this failed, a retry in time would run a second time, or no record would ever be
+    deleted."""
     old = Stat(version=2, ephemeral_owner=0, mtime=99.0, created_zxid=1, modified_zxid=1)
     young = Stat(version=2, ephemeral_owner=0, mtime=101.0, created_zxid=1, modified_zxid=1)
 
@@ -98,13 +100,13 @@ def test_only_what_is_too_old_is_forgotten() -> None:
 
 @pytest.mark.parametrize(("header", "zxid"), [(None, 0), ("0", 0), ("17", 17), (str(2**63 - 1), 2**63 - 1)])
 def test_what_was_seen_is_read_from_the_header(header: str | None, zxid: int) -> None:
-    """If this failed, a client would be shown a past that it knows better."""
+    """If this failed, a client would be shown an older state than it has seen."""
     assert zxid == seen(header)
 
 
 @pytest.mark.parametrize("header", ["", "x", "-1", "1.0", "0x10", " 7", "٣", "9" * 19, "9" * 5000])
 def test_nonsense_in_the_header_is_refused(header: str) -> None:
-    """If this failed, a promise that cannot be kept would be given in silence."""
+    """If this failed, a master would silently accept a number that it cannot reach."""
     with pytest.raises(TorrentdistError) as caught:
         seen(header)
 
@@ -129,7 +131,7 @@ def test_only_who_answers_has_to_catch_up(method: str, path: str, leads: bool, h
 
 
 def test_a_mutation_is_a_value() -> None:
-    """If this failed, what is passed along could be changed on its way."""
+    """If this failed, a value that is passed along could be changed on its way."""
     with pytest.raises(AttributeError):
         ASKED.content = "other"  # type: ignore[misc]
 

@@ -1,4 +1,4 @@
-"""What a master fetches, announces, withdraws and drops."""
+"""The plan of what a master fetches, announces, withdraws and drops."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_replica_is_announced_only_for_what_is_published() -> None:
 
 
 def test_another_store_announces_itself_anew() -> None:
-    """A27: the old disk's record would go on standing for bytes that the new disk got only now."""
+    """A27: the old disk's record would stand for bytes that the new disk got only now."""
     replaced = local("a", store=StoreId("new"))
 
     assert [PublishReplica(BundleId("a"), digest_of("a"))] == plan(
@@ -62,14 +62,14 @@ def test_a_record_without_bytes_is_withdrawn_and_the_bytes_are_fetched() -> None
 
 
 def test_an_absent_tree_changes_nothing() -> None:
-    """A13: a wiped or mistyped chroot would otherwise empty every disk."""
+    """A13: a wiped or mistyped chroot would empty every disk."""
     stale = local("a", stale=frozenset({digest_of("b")}))
 
     assert [] == plan(snapshot([], present=False), stale, 0.0)
 
 
 def test_a_bundle_without_a_record_stays() -> None:
-    """A13: a bundle that ZooKeeper does not know would be deleted, though nobody removed it."""
+    """A13: a bundle that ZooKeeper does not know would be deleted, although nobody removed it."""
     assert [] == plan(snapshot([]), local("a"), 0.0)
 
 
@@ -89,14 +89,14 @@ def test_the_same_content_under_a_living_id_stays() -> None:
 
 
 def test_an_abandoned_arrival_is_dropped() -> None:
-    """A20: an upload that nobody ever finished would hold its reserved room for ever."""
+    """A20: an abandoned upload would keep its reserved room for ever."""
     stale = local(arriving=frozenset({digest_of("a")}), stale=frozenset({digest_of("a")}))
 
     assert [Abandon(digest_of("a"))] == plan(snapshot([]), stale, 0.0)
 
 
 def test_an_upload_is_fetched_before_all_else_and_beyond_the_limit() -> None:
-    """A26: an upload that somebody waits for would stand behind old bundles."""
+    """A26: an upload that a user waits for would queue behind old bundles."""
     seen = snapshot([bundle("a", holders=["m2"]), bundle("u", state=BundleState.UPLOADING)])
     busy = local(parallel=1, fetching=frozenset({digest_of("x")}))
 
@@ -104,14 +104,14 @@ def test_an_upload_is_fetched_before_all_else_and_beyond_the_limit() -> None:
 
 
 def test_what_has_fewest_copies_is_fetched_first() -> None:
-    """A29: the bundle nearest to being lost would wait behind those that are safe."""
+    """A29: the bundle nearest to being lost would wait behind safe ones."""
     seen = snapshot([bundle("safe", holders=["m2", "m3"]), bundle("rare", holders=["m2"])])
 
     assert [FetchReplica(BundleId("rare"), digest_of("rare"))] == plan(seen, local(parallel=1), 0.0)
 
 
 def test_a_failed_fetch_waits() -> None:
-    """A21: a fetch that fails at once would be tried in a tight loop."""
+    """A21: a fetch that fails at once would be repeated without a pause."""
     seen = snapshot([bundle("a", holders=["m2"])])
     waiting = local(not_before={digest_of("a"): 5.0})
 

@@ -48,8 +48,8 @@ def bundle_row(number: int, *, done: int, secs_100: float | None) -> dict[str, A
 
 
 def test_the_page_opens_with_what_an_operator_asks() -> None:
-    """With 18 of 20 bundles stuck the first thing said was that the slowest bundle took 58 s to
-    reach everybody."""
+    """With 18 of 20 bundles stuck, the page began with the time of the slowest bundle that
+    arrived."""
     summary = {"role": "supervisor", "bundles": 20, "complete": 2, "incomplete": 18, "hosts": 10, "slowest_secs": 58.0}
     summary |= {"lacking": 18, "failures": 7, "from_masters": 1, "from_peers": 1, "local": 0}
     spread = [bundle_row(n, done=9 if n < 18 else 10, secs_100=None if n < 18 else 58.0) for n in range(20)]
@@ -94,7 +94,7 @@ def test_without_pyspark_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch
 
 
 def test_without_java_it_says_so(monkeypatch: pytest.MonkeyPatch, capsys: Capture, tmp_path: Path) -> None:
-    """PySpark's own word for it is JAVA_GATEWAY_EXITED."""
+    """The user would read only PySpark's own error, JAVA_GATEWAY_EXITED."""
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
 
@@ -106,7 +106,7 @@ def test_without_java_it_says_so(monkeypatch: pytest.MonkeyPatch, capsys: Captur
 def test_a_path_without_events_is_refused_before_spark_starts(
     make: bool, code: str, tmp_path: Path, capsys: Capture
 ) -> None:
-    """Twenty seconds of waiting for a word about a typing error."""
+    """A typing error would be reported after twenty seconds."""
     if make:
         (tmp_path / "in").mkdir()
     assert 3 == main(["report", str(tmp_path / "in"), "--out", str(tmp_path / "out")])
@@ -125,7 +125,7 @@ def one_event(tmp_path: Path) -> str:
 
 
 def test_a_directory_that_holds_something_else_is_refused(one_event: str, tmp_path: Path, capsys: Capture) -> None:
-    """`--out ~/results` deleted what somebody kept in ~/results/tables."""
+    """`--out ~/results` deleted a user's files in ~/results/tables."""
     (tmp_path / "out" / "tables").mkdir(parents=True)
     (tmp_path / "out" / "tables" / "mine").write_text("mine")
     assert 9 == main(["report", one_event, "--out", str(tmp_path / "out")])
@@ -137,7 +137,7 @@ def test_a_directory_that_holds_something_else_is_refused(one_event: str, tmp_pa
 
 
 def test_an_out_that_cannot_be_written_is_no_bug_of_ours(one_event: str, capsys: Capture) -> None:
-    """`internal` tells its reader to report a bug where a permission is missing."""
+    """The user would be asked to report a bug, although only a permission is missing."""
     assert 8 == main(["report", one_event, "--out", "/proc/torrentdist-report"])
     assert "error[disk_error]: /proc/torrentdist-report" in capsys.readouterr().err
 
@@ -167,7 +167,7 @@ def test_a_new_report_deletes_only_what_an_earlier_one_wrote(tmp_path: Path) -> 
 
 
 def test_files_that_daemons_still_write_are_found(tmp_path: Path) -> None:
-    """On a cluster that runs, the last minutes are what one wants to know about."""
+    """The last minutes of a running cluster would be missing."""
     for name in (
         "a/events-h1-1.jsonl",
         "a/_events-h1-2.jsonl",
@@ -179,7 +179,7 @@ def test_files_that_daemons_still_write_are_found(tmp_path: Path) -> None:
         (tmp_path / "in" / name).write_text(f"{name}\n")
     source = find_events(f"{tmp_path}/in/*", {})
     found = source.snapshot(tmp_path / "open")
-    (tmp_path / "in" / "b" / "_events-h2-1.jsonl").unlink()  # closed, or shipped, meanwhile
+    (tmp_path / "in" / "b" / "_events-h2-1.jsonl").unlink()  # closed or shipped meanwhile
 
     assert [str(tmp_path / "open")] == found
     assert {"a/_events-h1-2.jsonl\n", "b/_events-h2-1.jsonl\n"} == {
@@ -199,13 +199,13 @@ def test_what_only_spark_can_reach_is_left_to_it(path: str, settings: dict[str, 
 
 @pytest.mark.parametrize("words", [("--conf", "executor.memory=1g"), ("--every", "soon")])
 def test_wrong_options_are_found_before_spark_starts(words: tuple[str, str], tmp_path: Path, capsys: Capture) -> None:
-    """Ten seconds of waiting for a word about a typing error."""
+    """A wrong option would be reported after ten seconds."""
     assert 2 == main(["report", str(tmp_path), *words])
     assert "error[usage]" in capsys.readouterr().err
 
 
 def test_a_report_that_is_followed_is_not_written_over(tmp_path: Path, capsys: Capture) -> None:
-    """What weeks of --follow have gathered would be hidden by one report of something else."""
+    """One report of something else would hide what weeks of --follow have collected."""
     (tmp_path / "out" / "checkpoint").mkdir(parents=True)
     (tmp_path / "events-1.jsonl").write_text("{}\n")
 

@@ -1,4 +1,4 @@
-"""The distance of a master as the kernel measures it, over real connections."""
+"""The distance to a master as the kernel measures it, over real connections."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ BUSY_SECS = 0.2
 
 
 async def test_the_work_of_a_busy_master_is_no_distance() -> None:
-    """Hosts of one building would take their busy masters for far ones, ask for a second's worth
-    each, and have the holders to themselves, while the others wait."""
+    """Hosts would take busy masters in the same building for distant ones, ask for a second's worth
+    each, and use up the holders while others wait."""
 
     body = msgspec.json.encode(SwarmAnswer(interval=1.0, you="127.0.0.1"))
 
@@ -45,5 +45,5 @@ async def test_the_work_of_a_busy_master_is_no_distance() -> None:
 
 
 def test_a_connection_that_the_kernel_knows_nothing_of_has_no_distance() -> None:
-    """An announce would fail where the kernel does not tell."""
+    """An announce would fail where the kernel does not tell the round trip."""
     assert math.inf == round_trip(Answer(200))

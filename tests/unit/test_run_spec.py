@@ -44,7 +44,7 @@ def test_a_run_may_be_of_a_user_that_the_caller_may_be(
 
 @pytest.mark.parametrize("user", [(0, 0), (2000, 2000), (1000, 0)])
 def test_a_run_of_another_user_is_refused(user: tuple[int, int]) -> None:
-    """If this fails, whoever can write into the daemon's directory is root."""
+    """If this fails, a user who can write into the daemon's directory becomes root."""
     with pytest.raises(ValueError, match="not allowed"):
         parse(spec(uid=user[0], gid=user[1]), DAEMON)
 
@@ -60,7 +60,7 @@ def test_a_run_of_another_user_is_refused(user: tuple[int, int]) -> None:
     ids=lambda changes: str(changes)[:40],
 )  # fmt: skip
 def test_what_cannot_be_meant_is_refused(changes: dict[str, Any]) -> None:
-    """If this fails, a slip or an attack reaches system calls as it is."""
+    """If this fails, a mistake or an attack reaches system calls unchecked."""
     with pytest.raises(ValueError, match=r"."):
         parse(spec(**changes), DAEMON)
 

@@ -1,4 +1,4 @@
-"""Records in the schema of the release before."""
+"""Records in the schema of the previous release."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ PATH = "/code-distributor/b"
 
 @pytest.fixture
 def next_release(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The release after this one, which brought `pinned`."""
+    """A later release than this one, which added `pinned`."""
     monkeypatch.setattr(records, "SCHEMA", records.SCHEMA + 1)
     monkeypatch.setitem(record_schema.ADDED, "/code-distributor/*", {"pinned": records.SCHEMA})
 
 
 @pytest.mark.usefixtures("next_release")
 def test_what_a_schema_brought_is_left_out_of_older_ones() -> None:
-    """If this failed, the release before would meet a field that it doesn't know, and write the
-    record back without."""
+    """If this failed, the previous release would meet a field that it does not know, and write the
+    record back without it."""
     record = bundle("b", pinned=True).record
     old, new = (msgspec.json.decode(spoken(PATH, encode(record), n)) for n in (records.SCHEMA - 1, records.SCHEMA))
 
@@ -40,7 +40,7 @@ def test_what_a_schema_brought_is_left_out_of_older_ones() -> None:
 
 
 def test_a_job_record_for_the_release_before_has_no_supervisors_of_ended_workers() -> None:
-    """If this fails, a leader of schema 1 meets `ended_on`, doesn't know it, and writes the job
+    """If this fails, a leader of schema 1 meets `ended_on`, does not know it, and writes the job
     back without it."""
     entry = job("j", ["b"], JobStatus.ACTIVE).record
     record = msgspec.structs.replace(entry, exits={"0": 0}, ended_on={"0": SupervisorId("h1")})
@@ -53,7 +53,7 @@ def test_a_job_record_for_the_release_before_has_no_supervisors_of_ended_workers
 
 @pytest.mark.usefixtures("next_release")
 def test_a_record_of_the_older_schema_is_written_anew_once() -> None:
-    """If this failed, records would be left behind that the release after the next cannot read, or
+    """If this failed, records would stay that the release after the next cannot read, or be
     rewritten for ever."""
     entry = bundle("b")
     seen = snapshot([entry])
@@ -66,7 +66,7 @@ def test_a_record_of_the_older_schema_is_written_anew_once() -> None:
 
 def test_a_later_releases_record_is_refused_by_name() -> None:
     """If this failed, a daemon that was left behind would call the cluster's records damaged, or
-    half-read them."""
+    read half of them."""
     later = msgspec.json.encode({**msgspec.to_builtins(bundle("b").record), "schema": records.SCHEMA + 1})
     with pytest.raises(TorrentdistError) as caught:
         decode(later, BundleRecord, path=PATH)

@@ -1,4 +1,4 @@
-"""Reading the configuration: which place wins, and what is refused."""
+"""Reading the configuration: which source wins, and what is refused."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from torrentdist.model.errors import TorrentdistError
 
 @pytest.fixture
 def places(tmp_path: Path) -> dict[str, Path]:
-    """The folders and the file that a configuration may lie in, all empty."""
+    """The folders and the file that may hold a configuration, all empty."""
     folders = {name: tmp_path / name for name in ("system", "user", "cwd")}
     for folder in folders.values():
         folder.mkdir()
@@ -39,7 +39,7 @@ def load_from(places: dict[str, Path], **options: object) -> Loaded:
 
 
 def test_each_place_is_laid_over_the_one_before(places: dict[str, Path], tmp_path: Path) -> None:
-    """A place of lower rank that wins makes a flag or a variable useless."""
+    """A source of lower rank would make a flag or a variable useless."""
     (places["user"] / "torrentdist").mkdir()
     files = [
         places["system"] / "torrentdist.toml",
@@ -99,12 +99,12 @@ def test_the_defaults_keep_their_own_rules() -> None:
 
 
 def test_every_rule_belongs_to_a_key() -> None:
-    """A rule for a key that was renamed holds nothing any more."""
+    """A rule for a renamed key would check nothing."""
     assert set(RULES) <= set(KEYS)
 
 
 def test_all_problems_of_all_places_are_named_at_once(places: dict[str, Path], tmp_path: Path) -> None:
-    """A user who learns of one mistake per run mends a file of ten in ten runs."""
+    """A user with ten mistakes in a file would need ten runs to find them."""
     named = tmp_path / "named.toml"
     named.write_text('[api]\nprot = 1\nport = "x"\n[replication]\nmax_wait_secs = -5\n[clinet]\n')
     with pytest.raises(TorrentdistError) as caught:
@@ -143,7 +143,7 @@ def test_a_key_without_its_section_is_led_home() -> None:
     ],
 )
 def test_a_value_of_the_wrong_type_is_refused(key: str, value: object) -> None:
-    """A value that is bent to fit does something that nobody asked for."""
+    """A value that is converted to fit would do something that nobody asked for."""
     section, _, name = key.partition(".")
     layer = toml_layer({section: {name: value}}, "t.toml")
 
@@ -165,7 +165,7 @@ def test_a_value_of_the_wrong_type_is_refused(key: str, value: object) -> None:
     ],
 )
 def test_a_variable_is_read_as_its_key_s_type(key: str, text: str, value: object) -> None:
-    """A variable that stays a text where a number is wanted fails far from where it was set."""
+    """A text where a number is expected would fail far from where it was set."""
     layer = environ_layer({variable_of(key): text})
 
     assert {key: value} == layer.values
@@ -176,7 +176,7 @@ def test_a_variable_is_read_as_its_key_s_type(key: str, text: str, value: object
     [("api.port", "7.5"), ("zookeeper.sasl", "maybe"), ("supervisor.labels", "zone"), ("swarm.fetching_secs", "x")],
 )
 def test_a_variable_of_the_wrong_form_is_refused(key: str, text: str) -> None:
-    """A mistyped variable that is passed over leaves the default in force unseen."""
+    """A mistyped variable would silently leave the default in force."""
     with pytest.raises(ValueError, match="expected") as caught:
         parse_text(key, text)
 
@@ -184,14 +184,14 @@ def test_a_variable_of_the_wrong_form_is_refused(key: str, text: str) -> None:
 
 
 def test_the_short_variable_gives_way_to_the_full_one() -> None:
-    """Two variables for one key must not depend on their order in the environment."""
+    """The result would depend on the order of two variables in the environment."""
     layer = environ_layer({"TORRENTDIST_MASTERS": "http://a:1", "TORRENTDIST_CLIENT_MASTERS": "http://b:2"})
 
     assert layer.values == {"client.masters": ["http://b:2"]}
 
 
 def test_variables_that_kubernetes_sets_are_passed_over() -> None:
-    """In a cluster with a service called torrentdist no pod could start."""
+    """No pod could start in a cluster that has a service called torrentdist."""
     layer = environ_layer(
         {
             "TORRENTDIST_SERVICE_HOST": "10.0.0.1",
@@ -232,7 +232,7 @@ def test_variables_that_kubernetes_sets_are_passed_over() -> None:
 def test_a_value_that_cannot_work_is_refused_before_anything_starts(
     places: dict[str, Path], variable: str, text: str
 ) -> None:
-    """A daemon that starts with it fails later, halfway, and less clearly."""
+    """A daemon that starts with such a value fails later, halfway, and less clearly."""
     with pytest.raises(TorrentdistError) as caught:
         load_from(places, environ={f"TORRENTDIST_{variable}": text})
 
@@ -242,7 +242,7 @@ def test_a_value_that_cannot_work_is_refused_before_anything_starts(
 
 @pytest.mark.parametrize("text", ["[api\n", "[api]\nport = 1\nport = 2\n"])
 def test_a_file_that_is_no_toml_is_named(places: dict[str, Path], text: str) -> None:
-    """An error without the file's name sends the reader through five of them."""
+    """A reader would have to search five files."""
     (places["cwd"] / "torrentdist.toml").write_text(text)
     with pytest.raises(TorrentdistError) as caught:
         load_from(places)
@@ -251,7 +251,7 @@ def test_a_file_that_is_no_toml_is_named(places: dict[str, Path], text: str) -> 
 
 
 def test_a_named_file_that_is_missing_is_an_error(places: dict[str, Path], tmp_path: Path) -> None:
-    """A mistyped --config must not quietly mean the defaults."""
+    """A mistyped --config would silently mean the defaults."""
     with pytest.raises(TorrentdistError) as caught:
         load_from(places, config_file=tmp_path / "nope.toml")
 
@@ -294,7 +294,7 @@ def test_a_file_that_holds_no_secret_is_refused(tmp_path: Path, content: bytes) 
 
 
 def test_a_secret_s_file_that_is_missing_is_an_error(tmp_path: Path) -> None:
-    """A daemon that goes on without its token is open to everybody."""
+    """A daemon without its token would be open to everyone."""
     with pytest.raises(TorrentdistError) as caught:
         read_secret(tmp_path / "nope")
 
@@ -302,8 +302,8 @@ def test_a_secret_s_file_that_is_missing_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_setting_that_becomes_a_constant_is_honoured_and_named() -> None:
-    """If this fails, an upgrade breaks a daemon without a word, or a warning names what nobody has
-    set."""
+    """If this fails, an upgrade breaks a daemon without a message, or a warning names a key that
+    nobody has set."""
     loaded = combine([toml_layer({"events": {"file_secs": 5.0, "rack": "a"}}, "a.toml")])
 
     expected = ["events.file_secs (a.toml) becomes a constant"]
@@ -312,5 +312,5 @@ def test_a_setting_that_becomes_a_constant_is_honoured_and_named() -> None:
 
 
 def test_every_constant_to_be_is_a_key() -> None:
-    """If this fails, a reason stands for a setting that does not exist."""
+    """If this fails, the list gives a reason for a setting that does not exist."""
     assert set(FIXED) <= set(KEYS)

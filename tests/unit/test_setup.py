@@ -1,5 +1,5 @@
-"""scripts/setup: what it says when this machine lacks something, and that it is quick when nothing
-is missing."""
+"""scripts/setup: its messages when this machine lacks something, and its speed when nothing is
+missing."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def program(clone: Path, name: str, body: str) -> None:
 
 
 def make_ready(clone: Path) -> None:
-    """Put the clone into the state that a finished setup leaves."""
+    """Puts the clone into the state after a finished setup."""
     (clone / ".venv" / "bin").mkdir(parents=True)
     (clone / ".venv" / "bin" / "python").symlink_to("/bin/false")
     (clone / ".venv" / "ready").write_text(f"{clone}\n{(clone / 'pyproject.toml').read_text()}")
@@ -48,7 +48,7 @@ def set_up(clone: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_python_that_is_too_old_is_named_in_one_line(clone: Path) -> None:
-    """With an old Python everything fails later, in lines that don't name the cause."""
+    """With an old Python everything fails later, in lines that do not name the cause."""
     program(clone, "python3", "exit 1")
     run = set_up(clone)
 
@@ -58,7 +58,7 @@ def test_a_python_that_is_too_old_is_named_in_one_line(clone: Path) -> None:
 
 
 def test_nothing_is_done_when_nothing_is_missing(clone: Path) -> None:
-    """A setup that works each time makes every `make test` wait."""
+    """Every `make test` would wait for the setup."""
     make_ready(clone)
     program(clone, "java", "exit 1")
     program(clone, "bwrap", "exit 1")
@@ -68,7 +68,7 @@ def test_nothing_is_done_when_nothing_is_missing(clone: Path) -> None:
 
 
 def test_a_changed_pyproject_is_installed_again(clone: Path) -> None:
-    """A dependency that was added must reach a virtual environment that is already there."""
+    """A new dependency would not reach an existing virtual environment."""
     make_ready(clone)
     (clone / "pyproject.toml").write_text("[project]\n")
     program(clone, "python3", 'echo "$0"')
@@ -78,8 +78,8 @@ def test_a_changed_pyproject_is_installed_again(clone: Path) -> None:
 
 
 def test_without_java_an_ordinary_user_is_told_what_to_install(clone: Path) -> None:
-    """Without Java the demo fails in the middle; without the package's name its user has to search
-    for it."""
+    """Without Java the demo fails halfway; without the package's name the user has to search for
+    it."""
     make_ready(clone)
     program(clone, "id", "echo 1000")
     run = set_up(clone)
@@ -90,7 +90,7 @@ def test_without_java_an_ordinary_user_is_told_what_to_install(clone: Path) -> N
 
 
 def test_without_java_root_has_it_installed(clone: Path) -> None:
-    """On a fresh machine the README's command has to do everything."""
+    """The README's command would not work on a fresh machine."""
     make_ready(clone)
     program(clone, "id", "echo 0")
     program(clone, "apt-get", 'echo "$@" >>calls')
@@ -123,7 +123,7 @@ def test_a_java_that_cannot_be_installed_is_one_clear_line(clone: Path) -> None:
     ],
 )
 def test_without_bubblewrap_the_rest_is_set_up(clone: Path, user: int, said: str, called: list[str]) -> None:
-    """Namespaces are wished for, not needed: a machine without them still runs everything else."""
+    """A machine without namespaces could run nothing, although namespaces are optional."""
     make_ready(clone)
     calls = clone / "calls"
     calls.touch()

@@ -40,8 +40,8 @@ def test_only_what_a_leader_could_have_heard_counts() -> None:
 def test_many_come_less_often_and_still_long_before_they_are_called_silent(
     supervisors: int, limit: float, secs: float
 ) -> None:
-    """If this fails, a leader of a thousand hosts does nothing but hear heartbeats, or moves the
-    work of those that it told to come later."""
+    """If this fails, a leader of a thousand hosts only handles heartbeats, or moves workers of
+    hosts that it told to report later."""
     assert Silence(limit).heartbeat_secs(supervisors) == secs
 
 

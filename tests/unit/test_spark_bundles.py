@@ -56,7 +56,8 @@ def gateway(tmp_path: Path) -> Iterator[str]:
 
 
 def test_a_bundle_is_fetched_and_its_place_told(gateway: str, tmp_path: Path) -> None:
-    """A task would look into a directory that isn't there yet, or ask anew for each of its rows."""
+    """A task would look into a directory that is not there yet, or ask the gateway for each of its
+    rows."""
     found = [bundle_path("model-7", gateway=gateway) for _ in range(2)]
 
     assert [tmp_path, tmp_path] == found
@@ -75,7 +76,7 @@ def test_the_gateway_of_a_worker_is_the_one_it_was_told(
 
 @pytest.mark.parametrize(("bundle", "code"), [("nope", "bundle_not_found"), ("../etc", "invalid_id")])
 def test_what_is_wrong_is_our_error(gateway: str, bundle: str, code: str) -> None:
-    """A task would fail with a number and a URL."""
+    """A task would fail with a number and a URL only."""
     with pytest.raises(TorrentdistError) as caught:
         bundle_path(bundle, gateway=gateway)
 
@@ -83,7 +84,8 @@ def test_what_is_wrong_is_our_error(gateway: str, bundle: str, code: str) -> Non
 
 
 def test_a_host_without_a_supervisor_says_so() -> None:
-    """A task on such a host would fail with a refused connection to nobody knows what."""
+    """A task on such a host would fail with a refused connection, and no hint of what refused
+    it."""
     with pytest.raises(TorrentdistError, match=r"the supervisor at http://127\.0\.0\.1:9 does not answer"):
         bundle_path("model-8", gateway="http://127.0.0.1:9")
 

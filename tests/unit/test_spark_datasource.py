@@ -15,14 +15,14 @@ NOBODY = "http://127.0.0.1:9"
 
 
 def test_a_schema_of_the_users_chooses_columns() -> None:
-    """Columns came in the table's order whatever was asked for: sizes stood under `id`."""
+    """Columns came in the table's order whatever was requested: sizes stood under `id`."""
     asked = StructType().add("size", LongType()).add("id", StringType())
 
     assert [2, 0] == columns_of(asked, TABLES["bundles"], "bundles")
 
 
 def test_types_of_several_words_are_types_too() -> None:
-    """The columns after a map would be other ones."""
+    """The columns after a map would be wrong."""
     labels = StructType().add("version", StringType()).add("labels", MapType(StringType(), StringType()))
     dependencies = StructType().add("dependencies", ArrayType(StringType()))
 
@@ -35,7 +35,7 @@ def test_types_of_several_words_are_types_too() -> None:
     [("colour", "has no column 'colour'"), ("size", "column 'size' of table 'bundles' is bigint, not string")],
 )
 def test_a_schema_that_does_not_fit_is_refused(column: str, said: str) -> None:
-    """A column that isn't there would be filled with another one."""
+    """A missing column would be filled with another one."""
     with pytest.raises(TorrentdistError, match=said):
         columns_of(StructType().add(column, StringType()), TABLES["bundles"], "bundles")
 
@@ -56,5 +56,5 @@ def test_an_error_is_a_sentence_and_a_hint() -> None:
 
 
 def test_pyspark_has_a_pandas_that_it_doesnt_warn_of() -> None:
-    """With pandas 3 the first thing that a user's job said was a warning."""
+    """With pandas 3 the first line that a user's job printed was a warning."""
     assert version("pandas") < "3"

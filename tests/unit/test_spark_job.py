@@ -58,7 +58,7 @@ def test_executors_get_the_files_from_their_own_hosts() -> None:
 
 @pytest.mark.parametrize(("master", "delivery"), [("local[*]", "swarm"), ("spark://m:7077", "driver")])
 def test_where_no_gateway_is_needed_the_files_are_local(master: str, delivery: str) -> None:
-    """A cluster whose hosts have no supervisor could run nothing."""
+    """A cluster whose hosts have no supervisor could run no Spark jobs."""
     argv = command(with_overrides(job(), None, None, {"spark.master": master, "spark.delivery": delivery}))
 
     assert "/w/bundle/jars/a.jar,/w/bundle/jars/b.jar" == after("--jars", argv)
@@ -76,7 +76,7 @@ def test_a_main_class_comes_in_its_jar() -> None:
 
 
 def test_a_flag_may_set_a_key_of_sparks() -> None:
-    """Dots in Spark's keys would be taken for tables of job.toml."""
+    """Dots in Spark's keys would count as tables of job.toml."""
     spec = with_overrides(job(), None, None, {"spark.conf.spark.executor.memory": "4g"})
 
     assert "spark.executor.memory=4g" in command(spec)
@@ -93,7 +93,7 @@ def test_a_flag_may_set_a_key_of_sparks() -> None:
     ],
 )
 def test_what_no_spark_job_can_have_is_refused_with_the_reason(top: str, spark: str, complaint: str) -> None:
-    """It would fail on a host somewhere, or do all its work twice."""
+    """The job would fail on some host, or do all its work twice."""
     with pytest.raises(TorrentdistError, match=complaint):
         job(top, spark)
 
@@ -120,7 +120,7 @@ def test_what_it_names_are_files_of_its_bundle(key: str, value: object, complain
 
 
 def test_a_file_that_is_missing_is_named_before_the_upload(tmp_path: Path) -> None:
-    """The user would learn of it from a driver's log."""
+    """The user would learn of a missing file from a driver's log."""
     (tmp_path / "job.toml").write_text(JOB.format(top="", spark=""))
     (tmp_path / "app.py").touch()
 
@@ -129,7 +129,7 @@ def test_a_file_that_is_missing_is_named_before_the_upload(tmp_path: Path) -> No
 
 
 def test_the_spark_that_is_chosen_is_used(tmp_path: Path) -> None:
-    """A job would run on another release of Spark than its operator installed."""
+    """A job would run on another release of Spark than the operator installed."""
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/spark-submit").touch(mode=0o755)
 
@@ -190,5 +190,5 @@ Caused by: org.apache.spark.SparkException: the first cause
     ],
 )
 def test_what_a_driver_failed_of_is_what_it_says_last(stderr: str, expected: str) -> None:
-    """If this fails, a user who asks why a Spark job failed is told a number."""
+    """If this fails, a user who asks why a Spark job failed gets a number."""
     assert expected == reason_in(stderr)

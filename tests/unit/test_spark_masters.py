@@ -14,7 +14,7 @@ from torrentdist_cli.main import main
 
 @pytest.fixture
 def nowhere() -> int:
-    """A port that nobody listens at."""
+    """Returns a port at which no process listens."""
     with socket.create_server(("127.0.0.1", 0)) as sock:
         return int(sock.getsockname()[1])
 
@@ -33,7 +33,7 @@ def nowhere() -> int:
     ],
 )
 def test_a_master_says_where_it_is(master: str, expected: list[tuple[str, int]]) -> None:
-    """A master that is there would be refused, or one that isn't would be waited for."""
+    """A running master would be refused, or a missing one waited for."""
     assert expected == addresses(master)
 
 
@@ -56,7 +56,7 @@ def test_a_report_does_not_wait_for_a_master_that_is_dead(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Its user would look at Spark's own timeout for a minute, and then at a stack trace."""
+    """The user would wait for Spark's own timeout for a minute, and then see a stack trace."""
     master = f"spark://127.0.0.1:{nowhere}"
     if configured:
         (tmp_path / "spark-defaults.conf").write_text(f"# mine\nspark.master {master}\n")

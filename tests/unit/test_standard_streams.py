@@ -1,5 +1,5 @@
-"""What cannot be written ends nothing, and is counted: closed streams, a full device, a reader that
-stands still."""
+"""Output that cannot be written ends no process, and is counted: closed streams, a full device, a
+reader that stops reading."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def shell(command: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-", "2>/dev/full", "2> >(exec true)"])
 @pytest.mark.parametrize(("command", "code"), [("config show api.port -q", 0), ("config show no.such.key", 2)])
 def test_a_command_ends_with_its_own_code(closed: str, command: str, code: int) -> None:
-    """If this fails, a command that has done its work exits 1 with tracebacks, because nobody
-    listens to it."""
+    """If this fails, a command that has done its work exits with 1 and tracebacks, because its
+    output is closed."""
     ran = shell(f"{TORRENTDIST} {command} {closed}")
 
     assert code == ran.returncode
@@ -64,8 +64,8 @@ def test_no_file_takes_the_place_of_a_closed_stream(tmp_path: Path) -> None:
 
 
 def test_who_reads_again_is_told_how_much_is_missing() -> None:
-    """If this fails, an event loop stands still for as long as somebody looks at the log page by
-    page, or lines vanish."""
+    """If this fails, an event loop stands still while a user reads the log page by page, or lines
+    vanish without a count."""
     reading, writing = os.pipe()
     output = LossyOutput(writing)
     output.patience_ms = 0

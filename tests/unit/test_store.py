@@ -1,4 +1,4 @@
-"""A bundle's life in a store: begun, published, damaged, gone."""
+"""A bundle's life in a store: begun, published, damaged, removed."""
 
 from __future__ import annotations
 
@@ -60,7 +60,8 @@ def published(store: Store, meta: Metafile, source: Path) -> Digest:
 
 
 def tree(top: Path) -> dict[str, object]:
-    """Everything that must be the same: names, contents, targets of links, who may execute."""
+    """Returns everything that must stay the same: names, contents, targets of links, executable
+    bits."""
     return {
         str(path.relative_to(top)): path.readlink()
         if path.is_symlink()
@@ -174,7 +175,7 @@ def test_a_metafile_of_another_bundle_is_corrupt(store: Store, published: Digest
 
 
 def test_single_file_bundle_lies_in_its_content_directory(store: Store, tmp_path: Path) -> None:
-    """A bundle that is one file would land one folder too high."""
+    """A bundle that is one file would be one folder too high."""
     (tmp_path / "job.jar").write_bytes(b"jar" * 1000)
     meta = make_metafile(tmp_path / "job.jar")
     begin_and_fill(store, meta, tmp_path)
@@ -223,8 +224,7 @@ def test_abandon_drops_what_is_arriving(store: Store, meta: Metafile, source: Pa
 
 
 def test_abandon_spares_what_is_published(store: Store, published: Digest) -> None:
-    """Giving up on a fetch that had just been completed by somebody else would delete the
-    bundle."""
+    """Giving up a fetch that another caller has just completed would delete the bundle."""
     store.abandon(published)
 
     assert [published] == list(store.published())
@@ -261,8 +261,8 @@ def test_repaired_bundle_is_published_again(store: Store, meta: Metafile, source
 def test_repair_does_not_write_into_a_linked_download(
     store: Store, meta: Metafile, published: Digest, tmp_path: Path
 ) -> None:
-    """What a user has changed in a download that shares its files with the store would be
-    overwritten by a repair."""
+    """A repair would overwrite a user's changes in a download that shares its files with the
+    store."""
     (tmp_path / "download").hardlink_to(store.published()[published].content / "run.sh")
     store.set_aside(published, "damaged")
     arrived = store.begin(meta) / "content" / "run.sh"
@@ -274,7 +274,8 @@ def test_repair_does_not_write_into_a_linked_download(
 
 
 def test_quick_check_sees_sizes_and_missing_files(store: Store, published: Digest) -> None:
-    """Damage that shows without reading a byte would be found only by the scrub, hours later."""
+    """Damage that is visible without reading a byte would be found only by the scrub, hours
+    later."""
     content = store.published()[published].content
     untouched = store.check_quick(published)
     os.truncate(content / "run.sh", 1)
@@ -285,7 +286,7 @@ def test_quick_check_sees_sizes_and_missing_files(store: Store, published: Diges
 
 
 def test_quick_check_sees_a_damaged_index(store: Store, published: Digest) -> None:
-    """A store that cannot tell any more how its files looked would call them good."""
+    """A store that has lost the records of its files would call them good."""
     index = store.data_dir / "objects" / published / "index"
     index.write_bytes(index.read_bytes()[:-20])
 
@@ -293,7 +294,7 @@ def test_quick_check_sees_a_damaged_index(store: Store, published: Digest) -> No
 
 
 def test_verify_reads_every_byte(store: Store, published: Digest) -> None:
-    """Bytes that rotted under their identity would be served."""
+    """Rotten bytes in a file with an unchanged identity would be served."""
     path = store.published()[published].content / "lib" / "größe.bin"
     before = path.stat()
     path.chmod(0o644)
@@ -337,7 +338,8 @@ def test_removing_what_is_not_there_changes_nothing(store: Store, meta: Metafile
 
 
 def test_names_outlive_the_bytes(store: Store, published: Digest) -> None:
-    """What an id means would be forgotten with an eviction, and a download need ZooKeeper again."""
+    """The meaning of an id would be forgotten with an eviction, and a download would need ZooKeeper
+    again."""
     store.bind(BundleId("etl-42"), published)
     store.discard(published)
 
@@ -345,7 +347,7 @@ def test_names_outlive_the_bytes(store: Store, published: Digest) -> None:
 
 
 def test_threads_at_work_on_one_bundle_take_turns(store: Store, meta: Metafile, source: Path) -> None:
-    """A bundle would be deleted under the hands of a thread that publishes it."""
+    """One thread would delete a bundle while another publishes it."""
     failures: list[BaseException] = []
 
     def work(turn: Callable[[], object]) -> None:
@@ -356,8 +358,8 @@ def test_threads_at_work_on_one_bundle_take_turns(store: Store, meta: Metafile, 
             failures.append(exc)
 
     def publish() -> None:
-        # Between its two calls another thread may have removed the object: then it says so, and
-        # nothing else.
+        # Between its two calls another thread may have removed the object. Then it reports that,
+        # and nothing else.
         try:
             store.begin(meta)
             store.publish(meta.digest)

@@ -1,4 +1,4 @@
-"""What bundle ids mean outlives a crash, and a change of it costs the same however many there
+"""The meaning of bundle ids survives a crash, and a change costs the same however many ids there
 are."""
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def log_of(path: Path) -> Path:
 
 
 def test_a_change_outlives_a_crash(path: Path) -> None:
-    """A host would forget what it downloaded a moment before it was killed."""
+    """A host would forget a download that ended just before the host was killed."""
     catalog = Catalog.open(path)
     catalog.bind(BundleId("a"), ONE)
     catalog.bind(BundleId("b"), ONE)
@@ -33,7 +33,7 @@ def test_a_change_outlives_a_crash(path: Path) -> None:
     catalog.unbind(BundleId("b"))
     catalog.bind(BundleId("c"), TWO)
 
-    again = Catalog.open(path)  # nobody has closed the first
+    again = Catalog.open(path)  # the first was never closed
     assert {"a": TWO, "c": TWO} == again.bindings()
     assert (set(), {"a", "c"}) == (again.names(ONE), again.names(TWO))
 
@@ -54,8 +54,7 @@ def test_a_change_writes_as_much_whatever_is_bound(path: Path) -> None:
 
 
 def test_a_torn_line_is_as_if_it_had_never_been(path: Path) -> None:
-    """A host that lost power while it wrote could not start again, or read one change as
-    another."""
+    """A host that lost power during a write could not start again, or would misread a change."""
     catalog = Catalog.open(path)
     catalog.bind(BundleId("a"), ONE)
     with log_of(path).open("ab") as file:
@@ -68,7 +67,7 @@ def test_a_torn_line_is_as_if_it_had_never_been(path: Path) -> None:
 
 
 def test_a_damaged_log_is_refused_and_kept(path: Path) -> None:
-    """What ids mean would silently be lost."""
+    """The meaning of ids would be lost without a message."""
     Catalog.open(path).bind(BundleId("a"), ONE)
     log_of(path).write_bytes(b"damaged\n" + log_of(path).read_bytes())
     with pytest.raises(TorrentdistError) as failure:
@@ -79,7 +78,7 @@ def test_a_damaged_log_is_refused_and_kept(path: Path) -> None:
 
 
 def test_a_pin_writes_the_bindings_that_only_the_log_had(path: Path) -> None:
-    """The log is cleared by it: names would be lost with every pin."""
+    """A pin clears the log, so names would be lost with every pin."""
     catalog = Catalog.open(path)
     catalog.bind(BundleId("a"), ONE)
     catalog.pin(ONE)

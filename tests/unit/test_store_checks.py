@@ -1,4 +1,4 @@
-"""What was changed in a store after it was published is noticed when it is handed out."""
+"""A change to a file in the store is noticed when the file is handed out."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def meta(tmp_path: Path) -> Metafile:
 
 @pytest.fixture
 def store(tmp_path: Path, meta: Metafile) -> Iterator[Store]:
-    """With the bundle in it, published."""
+    """A store with the published bundle."""
     store = Store.open(tmp_path / "data")
     shutil.copytree(tmp_path / "source", store.begin(meta) / "content", symlinks=True, dirs_exist_ok=True)
     store.publish(meta.digest)
@@ -45,7 +45,7 @@ def content(store: Store) -> Path:
 
 
 def write_in_place(path: Path) -> None:
-    """As a job that runs as root does: other bytes, with the size and the times of before."""
+    """Writes other bytes and restores size and times, as a job that runs as root can do."""
     before = path.stat()
     path.chmod(0o644)
     with path.open("r+b") as file:
@@ -70,7 +70,7 @@ def replace(path: Path) -> None:
 
 @pytest.mark.parametrize("change", [write_in_place, write_through_link, replace, Path.unlink])
 def test_a_changed_file_is_noticed(store: Store, meta: Metafile, change: Callable[[Path], None]) -> None:
-    """A job would run what another job wrote, and nobody would hear of it."""
+    """A job would run what another job wrote, without a message."""
     sound = store.check(meta.digest), store.check(meta.digest, ["lib/data.bin"])
     change(content(store) / "lib" / "data.bin")
 
@@ -128,7 +128,7 @@ def test_the_new_mark_outlives_a_restart(store: Store, meta: Metafile, monkeypat
 
 
 def test_a_file_that_was_written_a_moment_ago_gets_no_new_mark(store: Store, meta: Metafile) -> None:
-    """A second write within one tick of the file system's clock would pass for the bytes that were
+    """A second write within one tick of the file system's clock would count as the bytes that were
     read."""
     index = content(store).parent / "index"
     before = index.read_bytes()
@@ -138,7 +138,7 @@ def test_a_file_that_was_written_a_moment_ago_gets_no_new_mark(store: Store, met
 
 
 def test_an_index_of_the_release_before_is_read(store: Store, meta: Metafile) -> None:
-    """An upgrade would set aside every bundle, or leave them without a mark for good."""
+    """An upgrade would set every bundle aside, or leave its files without marks for ever."""
     index = content(store).parent / "index"
     head, marks, _ = index.read_bytes().split(b"\n")
     old = [mark[:3] for mark in msgspec.json.decode(marks)]
@@ -152,7 +152,7 @@ def test_an_index_of_the_release_before_is_read(store: Store, meta: Metafile) ->
 
 
 def test_reading_everything_marks_everything(store: Store, meta: Metafile, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A store of the release before would never learn the identity of its files."""
+    """A store of the previous release would never learn the identity of its files."""
     monkeypatch.setattr(store_checks, "TICK_NS", -1_000_000_000)
     os.utime(content(store) / "other", ns=(0, 0))
     index = content(store).parent / "index"
@@ -164,7 +164,7 @@ def test_reading_everything_marks_everything(store: Store, meta: Metafile, monke
 
 
 def test_a_bundle_that_goes_is_forgotten(store: Store, meta: Metafile, tmp_path: Path) -> None:
-    """A bundle that comes again would be judged by the marks of its files of before."""
+    """A bundle that comes again would be judged by the marks of its old files."""
     store.check(meta.digest)
     store.discard(meta.digest)
     shutil.copytree(tmp_path / "source", store.begin(meta) / "content", symlinks=True, dirs_exist_ok=True)

@@ -1,8 +1,8 @@
 """A store survives being killed before any single change that it makes on disk.
 
-Run as a program this file is the one that gets killed: a forked child walks a store through
-everything that it does and kills itself before its Nth change on disk; what it leaves is opened and
-judged. N rises until a child survives.
+This file is also the program that gets killed. A forked child takes a store through all its
+operations and kills itself before its Nth change on disk. The test opens what is left and judges
+it. N rises until a child survives.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def is_change(event: str, args: tuple[object, ...]) -> bool:
 
 
 def kill_before_change(number: int) -> None:
-    """This process dies by SIGKILL right before its `number`th change on disk from now on."""
+    """Kills this process with SIGKILL right before its `number`th change on disk from now on."""
     left = number
 
     def count(event: str, args: tuple[object, ...]) -> None:
@@ -80,7 +80,7 @@ class Scene:
         shutil.copyfile(name / "a", store.begin(meta) / "content" / "a")
 
     def play(self, store: Store) -> list[tuple[str, Callable[[], object]]]:
-        """Everything that a store does, step by step; each may be done again."""
+        """Returns all operations of a store, step by step. Each may be repeated."""
         return [
             ("discard", lambda: store.discard(self.kept.digest)),
             ("set aside", lambda: store.set_aside(self.damaged.digest, "a test")),
@@ -94,8 +94,8 @@ class Scene:
         ]
 
     def judge(self, store: Store, done: list[str]) -> list[str]:
-        """What is wrong after the steps in `done` were completed and perhaps half of another
-        one."""
+        """Returns what is wrong after the steps in `done` were completed, and perhaps half of
+        another one."""
         published, arriving = store.published(), store.arriving()
         faults = [f"{d} is published and damaged" for d in published if store.verify(d) or store.check_quick(d)]
         faults += [f"{path} is left over" for path in (store.data_dir / "transit").iterdir()]
@@ -135,8 +135,8 @@ class Scene:
         return faults
 
     def attempt(self, number: int) -> tuple[bool, list[str]]:
-        """Whether a child survived that was to die before change `number`, and what is wrong with
-        what it left."""
+        """Returns whether a child survived that was to die before change `number`, and what is
+        wrong with what it left."""
         data = self.top / f"try-{number}"
         shutil.copytree(self.top / "base", data, symlinks=True)
         progress = self.top / f"progress-{number}"
@@ -171,7 +171,8 @@ class Scene:
             os._exit(code)
 
     def trace_publish(self) -> list[str]:
-        """The changes of a publication in their order, with what was opened to be synced."""
+        """Returns the changes of a publication in their order, with the files that were opened for
+        a sync."""
         store = Store.open(self.top / "base")
         events: list[str] = []
 

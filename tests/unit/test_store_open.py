@@ -1,4 +1,4 @@
-"""Opening a store: who may, what it is, and what it makes of what it finds."""
+"""Opening a store: which process may, which store it is, and what happens to what it finds."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def another_process(data: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def test_second_daemon_is_refused_and_told_which_process_has_the_store(data: Path) -> None:
-    """Two daemons would write into one store, or an operator not know which one to stop."""
+    """Two daemons would write into one store, or an operator would not know which one to stop."""
     with another_process(data) as other, pytest.raises(TorrentdistError) as failure:
         Store.open(data, lock_wait=0)
 
@@ -84,7 +84,7 @@ def test_second_daemon_is_refused_and_told_which_process_has_the_store(data: Pat
 
 
 def test_a30_a_killed_daemon_is_no_obstacle(data: Path) -> None:
-    """A30: a daemon killed with -9 and restarted at once would be refused as its own double."""
+    """A30: a daemon killed with -9 and restarted at once would be refused as a second daemon."""
     with another_process(data) as other:
         other.send_signal(signal.SIGKILL)
         store = Store.open(data)
@@ -120,7 +120,7 @@ def test_a24_published_bundles_are_there_after_a_restart(filled: Path, meta: Met
 
 
 def test_a13_wiped_links_lose_no_bytes(filled: Path, meta: Metafile) -> None:
-    """A13: bundles would be deleted, or served unverified, because somebody emptied a directory of
+    """A13: bundles would be deleted, or served unverified, because someone emptied the directory of
     links."""
     shutil.rmtree(filled / "bundles")
     with opened(filled) as store:
@@ -133,7 +133,7 @@ def test_a13_wiped_links_lose_no_bytes(filled: Path, meta: Metafile) -> None:
 
 
 def test_wiped_objects_are_not_published(filled: Path, meta: Metafile) -> None:
-    """A host would claim to hold what it has not."""
+    """A host would claim to hold what it does not have."""
     shutil.rmtree(filled / "objects")
     with opened(filled) as store:
         assert (store.published(), store.arriving()) == ({}, [])
@@ -141,7 +141,7 @@ def test_wiped_objects_are_not_published(filled: Path, meta: Metafile) -> None:
 
 
 def test_foreign_files_are_left_alone(filled: Path) -> None:
-    """Opening a store would delete what is not its own."""
+    """Opening a store would delete files that are not its own."""
     foreign = [
         filled / name
         for name in ("notes.txt", "objects/README", "objects/.hidden/file", "bundles/mine", "transit/keep/this")
@@ -157,7 +157,7 @@ def test_foreign_files_are_left_alone(filled: Path) -> None:
 
 
 def test_interrupted_deletion_is_finished(filled: Path, meta: Metafile) -> None:
-    """A crash in the middle of a deletion would leave bytes that nobody ever frees."""
+    """A crash during a deletion would leave bytes that are never freed."""
     (filled / "objects" / meta.digest).rename(filled / "transit" / f"{meta.digest}.0123456789abcdef")
     (filled / "bundles" / meta.digest).rename(filled / "transit" / meta.digest)
     with opened(filled) as store:
@@ -166,7 +166,7 @@ def test_interrupted_deletion_is_finished(filled: Path, meta: Metafile) -> None:
 
 
 def test_decided_deletion_is_carried_out(filled: Path, meta: Metafile) -> None:
-    """A discarded bundle would come back as one that is arriving."""
+    """A discarded bundle would come back as an arriving one."""
     (filled / "bundles" / meta.digest).rename(filled / "transit" / meta.digest)
     with opened(filled) as store:
         assert (store.published(), store.arriving()) == ({}, [])
@@ -174,14 +174,14 @@ def test_decided_deletion_is_carried_out(filled: Path, meta: Metafile) -> None:
 
 
 def test_order_that_was_overtaken_deletes_nothing(filled: Path, meta: Metafile) -> None:
-    """A bundle that was published again would be deleted by the leftover of an older removal."""
+    """The leftover of an older removal would delete a bundle that was published again."""
     (filled / "transit" / meta.digest).symlink_to(f"../objects/{meta.digest}")
     with opened(filled) as store:
         assert [meta.digest] == list(store.published())
 
 
 def test_bundle_without_a_readable_index_is_checked_again(filled: Path, meta: Metafile) -> None:
-    """A published bundle of which nothing is known any more would be served, or stop the daemon
+    """A published bundle without a readable index would be served unchecked, or keep the daemon
     from starting."""
     (filled / "objects" / meta.digest / "index").write_bytes(b"\x00garbage")
     with opened(filled) as store:
@@ -205,8 +205,8 @@ def test_arriving_object_with_a_damaged_metafile_can_be_begun_again(filled: Path
 @pytest.mark.parametrize("name", ["store.json", "catalog.json"])
 @pytest.mark.parametrize("content", [b"", b"{", b'{"schema": 2}', b'{"schema": 1, "id": 7, "bindings": 7}'])
 def test_damaged_state_is_refused_and_kept(filled: Path, name: str, content: bytes) -> None:
-    """A damaged file would be replaced by an empty one, and pins, names or the store's id be lost
-    silently."""
+    """A damaged file would be replaced by an empty one, and pins, names or the store's id would be
+    lost without a message."""
     (filled / name).write_bytes(content)
     with pytest.raises(TorrentdistError) as failure:
         Store.open(filled, lock_wait=0)
@@ -216,7 +216,7 @@ def test_damaged_state_is_refused_and_kept(filled: Path, name: str, content: byt
 
 
 def test_a_refused_store_is_not_locked(filled: Path) -> None:
-    """A daemon that failed to start would keep the lock in a process that goes on."""
+    """A daemon that failed to start would keep the lock while its process runs."""
     catalog = filled / "catalog.json"
     catalog.write_bytes(b"{")
     with pytest.raises(TorrentdistError):

@@ -1,5 +1,5 @@
-"""Room in a store: reserved before the first byte, made by evicting what nobody needs, refused
-otherwise."""
+"""Room in a store: reserved before the first byte, made by evicting unneeded bundles, or
+refused."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def claimed(which: Metafile, claim: KeepReason) -> Callable[[Digest], Collection
 
 @dataclass
 class Bundles:
-    """Makes bundles of one file each, and puts them into a store; its clock ticks with every
+    """Makes bundles of one file each, and puts them into a store. Its clock ticks with every
     publication."""
 
     tmp_path: Path
@@ -85,7 +85,7 @@ def test_least_recently_used_bundle_goes_first(bundles: Bundles) -> None:
 
 
 def test_pinned_bundle_is_never_evicted(bundles: Bundles) -> None:
-    """A pin would protect from nothing."""
+    """A pin would protect nothing."""
     store = bundles.open(limit_bytes=20 * KIB)
     pinned, other = bundles.put(store, "a", 10 * KIB), bundles.put(store, "b", 10 * KIB)
     store.pin(pinned.digest)
@@ -107,7 +107,7 @@ def test_a28_claimed_bundle_is_never_evicted(bundles: Bundles, claim: KeepReason
 
 
 def test_nothing_is_evicted_for_a_caller_who_knows_no_claims(bundles: Bundles) -> None:
-    """A caller that forgot to say what is in use would have it deleted."""
+    """A caller that does not say which bundles are in use would have them deleted."""
     store = bundles.open(limit_bytes=20 * KIB)
     bundles.put(store, "a", 15 * KIB)
     meta = bundles.make("b", 10 * KIB)
@@ -145,7 +145,7 @@ def test_what_is_arriving_counts_in_full(bundles: Bundles) -> None:
 
 
 def test_two_who_begin_at_once_do_not_both_get_the_last_room(bundles: Bundles) -> None:
-    """Room would be promised twice, and the disk limit be exceeded."""
+    """Room would be promised twice, and the disk limit exceeded."""
     store = bundles.open(limit_bytes=15 * KIB)
     metas = [bundles.make(name, 10 * KIB) for name in "abcd"]
     ready = threading.Barrier(len(metas))
@@ -280,7 +280,7 @@ def test_names_and_pins_outlive_a_restart(bundles: Bundles) -> None:
 
 
 def test_a_name_means_what_it_was_bound_to_last(bundles: Bundles) -> None:
-    """A host would keep to an old meaning after its cluster was set up afresh."""
+    """A host would keep an id's old meaning after its cluster was founded anew."""
     store = bundles.open()
     store.bind(BundleId("etl-1"), Digest("a" * 64))
     store.bind(BundleId("etl-1"), Digest("b" * 64))
@@ -290,7 +290,7 @@ def test_a_name_means_what_it_was_bound_to_last(bundles: Bundles) -> None:
 
 
 def test_a_pin_can_be_taken_back(bundles: Bundles) -> None:
-    """What was pinned once could never be evicted any more."""
+    """A pinned bundle could never be evicted again."""
     store = bundles.open()
     meta = bundles.put(store, "a", KIB)
     store.pin(meta.digest)
@@ -301,7 +301,7 @@ def test_a_pin_can_be_taken_back(bundles: Bundles) -> None:
 
 
 def test_a_name_that_could_not_be_written_is_not_bound(bundles: Bundles) -> None:
-    """A binding would be believed that the next start does not know."""
+    """A store would use a binding that the next start does not know."""
     store = bundles.open()
     (store.data_dir / "catalog.log").mkdir()
     with pytest.raises(TorrentdistError) as failure:

@@ -87,7 +87,7 @@ def test_a_job_of_the_same_name_starts_anew() -> None:
 
 @pytest.mark.case("A21")
 def test_bundles_of_what_still_runs_are_needed() -> None:
-    """If this fails, a bundle is dropped under a worker that is just being stopped."""
+    """If this fails, a bundle is dropped while a worker that uses it is being stopped."""
     state = placement.informed(placement.follow(LocalState(), record(0)), ETL, facts())
     assert {"b", "d"} == placement.needs(state)
     state = placement.follow(placement.started(state, (ETL, 0), RUN), record())
@@ -115,8 +115,8 @@ def test_local_state_survives_a_restart_and_its_processes_do_not_survive_a_reboo
 @pytest.mark.case("E5")
 @pytest.mark.parametrize("damage", [b"", b"{", b'{"schema": 99}', b'{"places": [{}]}'])
 def test_a_damaged_local_state_is_set_aside_and_its_session_given_up(tmp_path: Path, damage: bytes) -> None:
-    """If this fails, a supervisor never starts again, or keeps barriers that it knows nothing
-    of."""
+    """If this fails, a supervisor never starts again, or keeps barriers of which it knows
+    nothing."""
     local_state.save_seat(tmp_path, boot_id(), Seat(SessionId(1, b"secret"), "host-1"))
     (tmp_path / local_state.STATE).write_bytes(damage)
     left = local_state.read_left(tmp_path)
@@ -186,16 +186,15 @@ def test_the_environment_is_the_hosts_the_jobs_and_ours(tmp_path: Path, content:
 
 
 def test_a_worker_may_run_our_programs(tmp_path: Path, content: Path) -> None:
-    """If this fails, `torrentdist` in a job ends with an unknown variable: what its own supervisor
-    told it."""
+    """If this fails, `torrentdist` in a job fails at a variable that its own supervisor set."""
     env = environment({}, Homes(tmp_path), program(content), RUN)
 
     assert set() == {name for name in env if name.startswith("TORRENTDIST_")} - WORKER_VARIABLES
 
 
 def test_a_worker_finds_its_bundles_whatever_it_did_before(tmp_path: Path, content: Path) -> None:
-    """If this fails, a worker that made a mess of its directory can never be started again, or
-    loses its own files."""
+    """If this fails, a worker that changed its directory can never be started again, or loses its
+    own files."""
     homes = Homes(tmp_path)
     prepare(homes, program(content), RUN)
     work = homes.work((ETL, 1))
@@ -231,8 +230,8 @@ def test_the_bundles_entries_are_in_the_workers_directory(tmp_path: Path, conten
 def test_a_restart_clears_links_of_an_older_bundle_and_spares_what_the_worker_made(
     tmp_path: Path, content: Path
 ) -> None:
-    """If this fails, a worker sees files of a bundle that it doesn't run, or loses what it has
-    made."""
+    """If this fails, a worker sees files of a bundle that it does not run, or loses its own
+    files."""
     homes = Homes(tmp_path)
     prepare(homes, program(content), RUN)
     work = homes.work((ETL, 1))
@@ -278,7 +277,7 @@ def write_stderr(home: Path, *parts: bytes) -> None:
 
 
 def test_the_last_words_are_of_this_run_and_of_all_its_files(tmp_path: Path) -> None:
-    """If this fails, a worker is said to have failed of what an earlier run failed of."""
+    """If this fails, a worker seems to have failed for the reason of an earlier run."""
     write_stderr(tmp_path, b"old error\n", b"new ", b"error\n\n")
 
     assert 21 == end_of_stderr(tmp_path)
@@ -287,7 +286,7 @@ def test_the_last_words_are_of_this_run_and_of_all_its_files(tmp_path: Path) -> 
 
 
 def test_a_spark_driver_names_the_error_and_not_its_last_line(tmp_path: Path) -> None:
-    """If this fails, every driver is said to have failed of Spark's own farewell."""
+    """If this fails, every driver seems to have failed with Spark's own last line."""
     write_stderr(tmp_path, b"ValueError: no data\nINFO ShutdownHookManager: bye\n")
 
     assert ("ValueError: no data", "INFO ShutdownHookManager: bye") == tuple(
@@ -307,13 +306,14 @@ def test_a_spark_driver_names_the_error_and_not_its_last_line(tmp_path: Path) ->
     ],
 )
 def test_a_last_line_cannot_steer_a_terminal_and_is_bounded(said: str, told: str) -> None:
-    """If this fails, a job writes to the terminal of whoever lists jobs, or fills every answer of
+    """If this fails, a job controls the terminal of a user who lists jobs, or fills every answer of
     the masters."""
     assert told == last_line(said)
 
 
 def test_what_a_worker_leaves_is_cleaned_up_and_its_output_later(tmp_path: Path, content: Path) -> None:
-    """If this fails, a host fills up with what workers left, or nobody can read why one failed."""
+    """If this fails, a host fills up with what workers left, or a user cannot read why one
+    failed."""
     homes, key = Homes(tmp_path), (ETL, 1)
     home = prepare(homes, program(content), RUN)
     (home / "stdout.000").write_bytes(b"last words")
@@ -333,7 +333,7 @@ def test_what_a_worker_leaves_is_cleaned_up_and_its_output_later(tmp_path: Path,
 
 
 def test_output_is_one_sequence_over_its_files(tmp_path: Path) -> None:
-    """If this fails, who follows a log sees parts twice or never."""
+    """If this fails, a user who follows a log sees parts twice or never."""
     (tmp_path / "stdout.000000000000010").write_bytes(b"abc")
     (tmp_path / "stdout.000000000000013").write_bytes(b"defg")
     (tmp_path / "stderr.000000000000000").write_bytes(b"err")
@@ -358,7 +358,8 @@ def of(isolation: OnIsolation = OnIsolation.STOP, session: int = SESSION) -> Run
 
 
 def test_a_proof_prolongs_what_the_barriers_allow_and_never_shortens_it(tmp_path: Path) -> None:
-    """If this fails, an outage that all see ends workers, or a late proof takes time away."""
+    """If this fails, an outage that all masters see ends workers, or a late proof shortens their
+    time."""
     path, now = tmp_path / "guard" / "lease.json", clock()
     file = LeaseFile(path)
     runs = {"here": (of(), True), "taken": (of(), False), "before": (of(session=6), True)}
@@ -374,8 +375,8 @@ def test_a_proof_prolongs_what_the_barriers_allow_and_never_shortens_it(tmp_path
 
 
 def test_one_that_runs_on_when_isolated_hears_of_us_now_and_then(tmp_path: Path) -> None:
-    """If this fails, on_isolation = "run" changes nothing, or outlives its supervisor or its
-    session for ever."""
+    """If this fails, on_isolation = "run" has no effect, or outlives its supervisor or its session
+    for ever."""
     path, now = tmp_path / "lease.json", clock()
     runs = {"run": (of(OnIsolation.RUN), True), "before": (of(OnIsolation.RUN, session=6), True)}
     LeaseFile(path).write(RunLease(SESSION, now + 1.0, now + 2.0, ending=1.0), 5.0, runs, ToProve())
@@ -403,13 +404,14 @@ def test_one_that_runs_on_when_isolated_hears_of_us_now_and_then(tmp_path: Path)
 def test_only_all_masters_together_prove_that_nobody_was_given_our_place(
     said: Mapping[Known, SightView | None], proof: bool
 ) -> None:
-    """If this fails, a host on the wrong side of a partition runs what a leader has moved, or is
-    about to."""
+    """If this fails, a host on the wrong side of a partition runs a worker that a leader has moved,
+    or is about to move."""
     assert proof is is_proof(said, 4)
 
 
 def test_no_two_workers_have_one_barrier() -> None:
-    """If this fails, two workers exclude each other, or one that must be exclusive isn't."""
+    """If this fails, two workers exclude each other, or an exclusive worker has no barrier of its
+    own."""
     long = "x" * 127
     jobs = ["a", "a.1", "a.1.2", long + "y", long + "z", "x" * 100, "x" * 101]
     resources = [paths.worker_resource(JobId(job), k) for job in jobs for k in (0, 1, 2, 9999)]

@@ -33,7 +33,7 @@ def outcome(ends: dict[str, float], **more: Any) -> Outcome:
 
 
 def test_a_missed_bar_is_shown_as_missed() -> None:
-    """The page would claim what was not reached."""
+    """The page would claim a result that was not reached."""
     row = {**ROW, "bar": 1.2, "measured": 1.3, "met": False, "conditions": CONDITIONS}
 
     assert "| ≤ 1.2 T | 1.30 T | **missed** |" in page({"main": row})
@@ -49,14 +49,14 @@ def test_a_missed_bar_is_shown_as_missed() -> None:
     ],
 )
 def test_a_case_is_measured_by_what_its_bar_says(key: str, ours: Outcome, measured: float) -> None:
-    """A bar would be held against something else than the issue says."""
+    """A bar would be compared with another measure than its own."""
     found = CASES[key].measured(ours, outcome({"a": 8.0}), link_time=10.0)
 
     assert found == pytest.approx(measured)
 
 
 def test_a_run_in_which_somebody_is_not_done_has_not_met_its_bar() -> None:
-    """The quick ones would hide one that waits for ever."""
+    """The quick hosts would hide one that waits for ever."""
     case = CASES["leaving"]
 
     assert case.by is By.LINK
@@ -65,7 +65,7 @@ def test_a_run_in_which_somebody_is_not_done_has_not_met_its_bar() -> None:
 
 
 def test_the_picture_has_a_line_for_every_host_of_every_contender() -> None:
-    """The host that hung would be the one that is left out."""
+    """The picture would leave out the host that hung."""
     drawn = ET.fromstring(
         picture("16 hosts <&>", {"ours": outcome({"a": 8.0}), "x": outcome({"a": 8.0, "b": 9.0})}, 8.0)
     )
@@ -104,7 +104,7 @@ def test_each_run_is_measured_by_what_ran_beside_it_and_the_median_counts(tmp_pa
 
 
 def test_a_run_in_which_nobody_is_done_is_shown(tmp_path: Path) -> None:
-    """The row would be missing, and the one before it would stand for ever."""
+    """The row would be missing, and the previous one would stay for ever."""
     nobody = ComparedRun(link_time=10.0, ours=outcome({}, failed=("a",)), peers={"stock": outcome({}, failed=("a",))})
     row = {**MeasuredCase(CASES["main"], [nobody]).row(), "conditions": CONDITIONS}
 
@@ -112,7 +112,7 @@ def test_a_run_in_which_nobody_is_done_is_shown(tmp_path: Path) -> None:
 
 
 def test_a_table_goes_on_where_it_stopped(tmp_path: Path) -> None:
-    """An hour's work would be lost with a lock that was not to be had."""
+    """A lock that was not free would cost an hour's work."""
     keep(tmp_path / "run", [ComparedRun(link_time=10.0, ours=outcome({"a": 11.0}))])
     through = tmp_path / "through"
     through.write_text(
@@ -133,8 +133,7 @@ def test_a_table_goes_on_where_it_stopped(tmp_path: Path) -> None:
 
 
 def test_what_empties_the_page_cache_comes_after_everything_else() -> None:
-    """Otherwise the commands of the next row would start half a second later, and miss a bar for
-    it."""
+    """The commands of the next row would start half a second later, and miss their bar."""
     order = turns({"unlimited-1": 2, "main": 2, "slow": 3})
 
     assert [("main", 1), ("slow", 1), ("main", 2), ("slow", 2), ("slow", 3)] == order[:5]
@@ -142,7 +141,7 @@ def test_what_empties_the_page_cache_comes_after_everything_else() -> None:
 
 
 def test_the_table_has_every_row_of_the_issue() -> None:
-    """A bar that nobody measures is one that nobody reaches."""
+    """A bar without a measurement would go unnoticed."""
     bars = {key: case.bar for key, case in CASES.items() if key in ROWS}
 
     assert {"main", "large", "crowd", "holders", "apart", "slow", "killed", "liars", "download"} == {
@@ -159,7 +158,7 @@ def test_a_scenario_that_cannot_be_is_refused_in_words(said: dict[str, Any]) -> 
 
 
 def test_a_host_was_done_when_its_bundle_got_its_name_however_late_anybody_looks(tmp_path: Path) -> None:
-    """To be exact, the lab would look so often that it takes from the hosts what they need."""
+    """The lab would need to look so often that it takes processor time from the hosts."""
     watch = Watch({"a": Host("a", "127.0.0.1", "lo", "")}, 1, lambda _: tmp_path / "bundle")
     unnamed = tmp_path / "unnamed"
     unnamed.mkdir()

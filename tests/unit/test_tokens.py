@@ -1,4 +1,4 @@
-"""Tokens as decisions: which records they write, what they refuse, and whose token one is."""
+"""Tokens as decisions: which records they write, what they refuse, and whose token a secret is."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_an_impossible_token_is_refused(given: dict[str, object], code: str) -> 
 
 
 def test_a_usable_token_keeps_its_name() -> None:
-    """A second `token create` would end the first token without a word."""
+    """A second `token create` would end the first token without a message."""
     with pytest.raises(TorrentdistError) as caught:
         creation_ops(with_tokens(record()), record())
 

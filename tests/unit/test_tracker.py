@@ -1,4 +1,4 @@
-"""The standard announce: what a client's query means, and the bencoded answer."""
+"""The standard announce: the meaning of a client's query, and the bencoded answer."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from torrentdist.swarm.directory.tracker import AnnounceEvent, Tracker, announce
 
 SECRET = "cluster secret"
 D1 = Digest("00ff2526" + "7f2b20" + "ab" * 25)
-"""Its bytes have what a query string has to escape: zero, percent, ampersand, plus and blank."""
+"""A digest whose bytes include everything that a query string has to escape: zero, percent,
+ampersand, plus and blank."""
 D2 = Digest("2" * 64)
 KEY = announce_key(SECRET, D1)
 PERIODS = Periods(seeding_secs=10.0, stock_secs=300.0, grace_secs=0.0)
 
 
 class House:
-    """A directory with a tracker before it."""
+    """A directory behind a tracker."""
 
     def __init__(self) -> None:
         self.directory = SwarmDirectory(periods=PERIODS)
@@ -46,7 +47,7 @@ def query(digest: Digest = D1, *, peer: bytes = b"-LT2110-abcdefghijkl", port: i
 
 
 def test_a_stock_client_gets_peers_in_the_compact_form() -> None:
-    """No client of somebody else could take part."""
+    """No stock client could take part."""
     house = House()
     house.native("m1", "10.0.0.1", role=PeerRole.MASTER)
     answer = house.ask(query())
@@ -85,7 +86,7 @@ def test_a_client_that_wants_no_compact_form_gets_dictionaries() -> None:
 
 
 def test_our_peers_hear_of_a_stock_client() -> None:
-    """It could take and never give."""
+    """A stock client could take pieces and never give any."""
     house = House()
     house.ask(query(port=6999))
     member = house.directory.members(D1)[0]
@@ -103,7 +104,7 @@ def test_the_address_that_a_client_names_is_not_believed() -> None:
 
 
 def test_a_client_is_itself_again_at_its_next_announce() -> None:
-    """It would be counted twice, and handed out to itself."""
+    """A stock client would be counted twice, and handed out to itself."""
     house = House()
     house.ask(query())
     answer = house.ask(query(), now=60.0)
@@ -121,7 +122,7 @@ def test_no_host_speaks_for_a_client_on_another() -> None:
 
 
 def test_one_client_in_two_swarms_stays_in_both() -> None:
-    """Each announce is about one torrent; the second would end the first."""
+    """An announce is about one torrent; a second one would end the first."""
     house = House()
     house.ask(query(D1))
     house.ask(query(D2), key=announce_key(SECRET, D2))
@@ -130,7 +131,7 @@ def test_one_client_in_two_swarms_stays_in_both() -> None:
 
 
 def test_a_client_that_stops_is_forgotten() -> None:
-    """Peers would dial it for ten minutes."""
+    """Peers would dial a stopped client for ten minutes."""
     house = House()
     house.native("m1", "10.0.0.1")
     house.ask(query())
@@ -151,8 +152,8 @@ def test_a_complete_client_is_a_holder_and_is_told_the_incomplete_peers() -> Non
 
 
 def test_a_silent_client_is_gone_after_two_of_its_periods() -> None:
-    """libtorrent comes every 300 s at most often: it would be thrown out while it lives, or stay
-    for ever."""
+    """libtorrent announces every 300 s at most: it would be removed while it lives, or stay for
+    ever."""
     house = House()
     house.ask(query(), now=0.0)
 
@@ -162,7 +163,8 @@ def test_a_silent_client_is_gone_after_two_of_its_periods() -> None:
 
 @pytest.mark.parametrize(("wanted", "expected"), [("0", 0), ("2", 2), ("1000", 50), ("-1", 50), ("", 50)])
 def test_a_client_gets_as_many_as_it_wants_within_the_limit(wanted: str, expected: int) -> None:
-    """One query could ask for the whole fleet, or a client that wants none be sent fifty."""
+    """One query could ask for the whole fleet, or a client that wants no peers would be sent
+    fifty."""
     house = House()
     for n in range(60):
         house.native(f"s{n}", f"10.1.0.{n + 1}")
@@ -214,7 +216,7 @@ def test_only_a_known_digest_under_its_own_key_is_answered(asked: bytes, key: st
     ],
 )
 def test_a_query_that_makes_no_sense_is_refused_in_the_protocol(asked: bytes) -> None:
-    """A client would be told a bug of ours, or get into the directory with nonsense."""
+    """A client would see an internal error of ours, or get into the directory with nonsense."""
     house = House()
 
     assert list(house.ask(asked)) == [b"failure reason"]
@@ -222,7 +224,8 @@ def test_a_query_that_makes_no_sense_is_refused_in_the_protocol(asked: bytes) ->
 
 
 def test_a_query_is_read_as_bytes() -> None:
-    """An info-hash is any twenty bytes, in whatever way a client escapes them."""
+    """A client may escape the twenty bytes of an info-hash in any way, and some would be
+    misread."""
     raw = bytes.fromhex(D1)[:20]
     escaped = "".join(f"%{byte:02X}" for byte in raw)
     said = parse_query(f"info_hash={escaped}&peer_id={'p' * 20}&port=1&event=completed&compact=0&numwant=7".encode())

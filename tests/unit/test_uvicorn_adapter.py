@@ -1,4 +1,4 @@
-"""The internals of uvicorn that our adapter uses are where it expects them."""
+"""The internals of uvicorn that our adapter uses are still where it expects them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def test_a_server_of_uvicorn_has_what_the_adapter_replaces() -> None:
 
 
 async def test_a_running_server_shows_its_connections_and_answers() -> None:
-    """If this fails, an answer that broke off ends like a whole one, and a stop waits for a client
+    """If this fails, an interrupted answer ends like a complete one, and a stop waits for a client
     for ever."""
     begun = asyncio.Event()
 

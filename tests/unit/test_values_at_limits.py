@@ -1,5 +1,5 @@
-"""Decisions at their exact bounds: the values on both sides of a limit, where a wrong comparison
-would show."""
+"""Decisions exactly at their limits: the values on both sides, where a wrong comparison would
+show."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_receiver_is_slow_only_after_it_was_seen_for_long_enough() -> None:
 
 
 def test_nobody_is_slow_while_the_middle_one_has_little() -> None:
-    """The first pieces arrive in bursts: a pace that is measured from them says nothing."""
+    """The first pieces arrive in bursts, so a pace measured from them says nothing."""
     told = int(TELLING * SIZE)
 
     assert [] == without_a_share([0, told, told])
@@ -68,8 +68,8 @@ def test_nobody_is_slow_while_the_middle_one_has_little() -> None:
 
 
 def test_the_pace_that_is_just_enough_keeps_its_share() -> None:
-    """A host with half the pace of the others would be without a share, or one with less would hold
-    them up."""
+    """A host with half the pace of the others would be without a share, or one with less would
+    delay them."""
     pace = 800
     enough = int(SLOW * pace)
 
@@ -79,8 +79,7 @@ def test_the_pace_that_is_just_enough_keeps_its_share() -> None:
 
 @pytest.mark.parametrize(("more", "expected"), [(0, LATER), (1, PLAIN)])
 def test_others_pieces_are_asked_for_when_the_own_share_is_all_under_way(more: int, expected: int) -> None:
-    """A receiver would run dry before it asks for more, or ask the holders twice for the same
-    piece."""
+    """A receiver would run out of requests, or ask the holders twice for the same piece."""
     place, pieces, piece_length = PlanPlace(0, 2), range(256), BLOCK
     under_way = window(place.receivers) * BLOCK // piece_length
     whose = owners(place.shares)
@@ -97,7 +96,7 @@ def test_others_pieces_are_asked_for_when_the_own_share_is_all_under_way(more: i
 
 
 def test_the_named_successor_leads_only_while_it_stands_in_the_queue() -> None:
-    """A master would wait for a successor that is gone, or step behind itself, and nobody would
+    """A master would wait for a successor that is gone, or step behind itself, and none would
     lead."""
     record = TermRecord(leader=MasterId("m1"), election=FIRST, left="transferred", successor=THIRD)
 
@@ -109,9 +108,10 @@ def test_the_named_successor_leads_only_while_it_stands_in_the_queue() -> None:
 
 
 def test_as_many_symlinks_as_linux_follows_are_followed() -> None:
-    """A bundle that Linux can read would be refused, or one that it can't would be taken."""
+    """A bundle that Linux can read would be refused, or one that it cannot read would be
+    accepted."""
     for hops, fault in ((MAX_LINK_HOPS, None), (MAX_LINK_HOPS + 1, LinkFault.CIRCLE)):
-        # `d` leads to the directory that it lies in, and `x` is one hop itself
+        # `d` leads to the directory that contains it, and `x` is one hop itself
         links = {"d": ".", "x": "/".join(["d"] * (hops - 1))}
         problem = find_link_problem(links)
 
@@ -119,7 +119,7 @@ def test_as_many_symlinks_as_linux_follows_are_followed() -> None:
 
 
 def test_as_many_directories_as_entries_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bundle at the bound would be refused, or one just above it fill the memory."""
+    """A bundle at the limit would be refused, or one just above it would fill the memory."""
     monkeypatch.setattr(safe_paths, "MAX_ENTRIES", 3)
 
     assert find_layout_problem(["a/b/c/f"], [], []) is None
@@ -129,7 +129,7 @@ def test_as_many_directories_as_entries_are_taken(monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_paths_of_all_directories_have_a_bound_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file tree of a few names could spell paths that fill the memory."""
+    """A file tree of a few names could describe paths that fill the memory."""
     monkeypatch.setattr(safe_paths, "MAX_ALL_PATHS_BYTES", 7 + 3 + 1)
 
     assert find_layout_problem(["a/b/efg"], [], []) is None
@@ -152,7 +152,7 @@ def test_an_answer_of_the_largest_size_is_kept(size: int, kept: bool) -> None:
     [(0.0, 1.0, True), (0.0, 0.0, False), (60.0, 60.0, False), (60.0, 60.1, True), (-1.0, 1e9, False)],
 )
 def test_seeding_ends_after_exactly_the_time_that_was_set(seed_secs: float, idle_secs: float, stops: bool) -> None:
-    """With 0, a host would seed for ever what it should let go of at once."""
+    """With 0, a host would seed for ever what it should drop at once."""
     digest = Digest("1" * 64)
     host = KeepingState(
         assigned=frozenset(),
@@ -170,7 +170,7 @@ def test_seeding_ends_after_exactly_the_time_that_was_set(seed_secs: float, idle
 
 
 def test_only_a_refusal_names_a_leader_that_is_followed() -> None:
-    """A client would run after the word of a master that never refused it, or to nobody at all."""
+    """A client would follow a master that never refused it, or no master at all."""
     urls = ["http://m0:1", "http://m1:1", "http://m2:1"]
     for said, leader, followed in (
         (Said.NOT_LEADER, urls[2], True),

@@ -37,9 +37,7 @@ async def test_a_client_that_goes_away_is_no_failure_of_ours() -> None:
 async def test_an_answer_that_is_cut_by_a_clean_stop_is_no_failure_of_ours(
     caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without this, a daemon that is told to stop while somebody downloads would print a traceback
-    each time.
-    """
+    """Without this, a daemon that is stopped during a download would print a traceback."""
 
     async def endless(_: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"9000")]})

@@ -1,4 +1,4 @@
-"""How counts, causes and text from outside read."""
+"""How counts, causes and text from outside are printed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torrentdist.model.wording import cause_text, counted, printable
     [(0, "file", "0 files"), (1, "file", "1 file"), (2, "process", "2 processes"), (12345, "file", "12,345 files")],
 )
 def test_one_thing_is_no_plural(number: int, noun: str, text: str) -> None:
-    """A person would read "1 files"."""
+    """A user would read "1 files"."""
     assert text == counted(number, noun)
 
 
@@ -38,7 +38,7 @@ def test_one_thing_is_no_plural(number: int, noun: str, text: str) -> None:
     ],
 )
 def test_causes_read_as_sentences(cause: BaseException, text: str) -> None:
-    """A person would read Python: an errno in brackets, a bytes literal, a repr."""
+    """A user would read Python: an errno in brackets, a bytes literal, a repr."""
     assert text == cause_text(cause)
 
 
@@ -46,7 +46,7 @@ def test_causes_read_as_sentences(cause: BaseException, text: str) -> None:
     "hostile", ["\x1b[2J", "\r", "\x7f", "\x9b31m", "\u202e", "\u200b", "\u2066", "\ufeff", "\n", "\udcff"]
 )
 def test_nothing_that_steers_a_terminal_is_printed(hostile: str) -> None:
-    """A file name could clear the screen, or show another name than it has."""
+    """A file name could clear the screen, or show another name than its own."""
     shown = printable(f"a{hostile}b")
 
     assert shown.isprintable()

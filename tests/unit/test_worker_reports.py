@@ -1,4 +1,4 @@
-"""What a supervisor says of a worker: its state, and what it waits for."""
+"""What a supervisor reports of a worker: its state, and what it waits for."""
 
 from __future__ import annotations
 
@@ -30,6 +30,6 @@ READY = Worker((JobId("etl"), 0), assigned=True, launch=Launch("1"), bundles_her
     ],
 )
 def test_a_worker_that_does_not_run_says_why(worker: Worker, expected: tuple[WorkerState, str]) -> None:
-    """An operator would wait for a barrier that is there, or look for a bundle that isn't
+    """An operator would wait for a barrier that is there, or look for a bundle that is not
     missing."""
     assert expected == state_of(worker, NOW)
