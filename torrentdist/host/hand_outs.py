@@ -37,8 +37,8 @@ class HandOuts:
         self._store = runtime.store
         self._on_damage = on_damage
         self._rejecting = asyncio.Lock()
-        self._doubts: dict[Digest, asyncio.Task[None]] = {}
-        runtime.events.subscribe(self._hear)
+        self._checks: dict[Digest, asyncio.Task[None]] = {}
+        runtime.events.subscribe(self._on_event)
 
     async def checked(self, digest: Digest, paths: Collection[str] | None = None) -> StoredBundle | None:
         """Returns a published bundle if its files `paths` (None: all) are as they were published,
@@ -86,23 +86,23 @@ class HandOuts:
         return path if path is not None and await self.checked(digest, [path]) is not None else None
 
     async def close(self) -> None:
-        tasks = list(self._doubts.values())
+        tasks = list(self._checks.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _hear(self, fact: Fact) -> None:
+    def _on_event(self, fact: Fact) -> None:
         if isinstance(fact, PeerDropped):
             digest = Digest(fact.digest)
-            if digest not in self._doubts and self._store.get(digest) is not None:
-                self._doubts[digest] = asyncio.create_task(self._settle(digest), name=f"doubt of {digest}")
+            if digest not in self._checks and self._store.get(digest) is not None:
+                self._checks[digest] = asyncio.create_task(self._check_after_pause(digest), name=f"check of {digest}")
 
-    async def _settle(self, digest: Digest) -> None:
+    async def _check_after_pause(self, digest: Digest) -> None:
         """Checks a bundle once after a pause, for all peers that have left it by then."""
         try:
             await asyncio.sleep(PAUSE_SECS)
         finally:
-            del self._doubts[digest]
+            del self._checks[digest]
         try:
             transfer = self._runtime.engine.transfer(digest)
             if transfer is None or transfer.phase is not TransferPhase.FAILED:

@@ -13,7 +13,7 @@ PATIENCE_SECS = 3.0
 and every announce repeats it."""
 
 
-class Peerless:
+class PeerlessTransfers:
     def __init__(self) -> None:
         self._since: dict[Digest, float] = {}
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from torrentdist.host.fetches import Fetches
 from torrentdist.host.host_parts import HostParts
 from torrentdist.host.known_swarms import KnownSwarms
-from torrentdist.host.peerless_transfers import Peerless
+from torrentdist.host.peerless_transfers import PeerlessTransfers
 from torrentdist.host.swarm_transfers import SwarmTransfers
 from torrentdist.log import get_logger
 from torrentdist.model.errors import TorrentdistError
@@ -35,7 +35,7 @@ class HostRuntime:
         self.known = known
         self.transfers = transfers
         self.fetches = fetches
-        self._peerless = Peerless()
+        self._peerless = PeerlessTransfers()
 
     async def start(self) -> None:
         """Seeds the bundles in the store. Sets aside a bundle whose sizes and times show damage."""

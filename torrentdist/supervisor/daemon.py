@@ -295,7 +295,7 @@ class Supervisor:
         while True:
             cluster = await self.znode_watch.founded()
             if self.jobs is not None:
-                await self.jobs.assigning.belong_to(cluster)
+                await self.jobs.assigning.bind_to_cluster(cluster)
             await self._take_part(cluster)
 
     async def _take_part(self, cluster: str) -> None:

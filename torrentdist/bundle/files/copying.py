@@ -143,7 +143,7 @@ def _build(meta: Metafile, content_dir: Path, work: Path, progress: Progress | N
     for directory in meta.directories:
         os.mkdir(target + b"/" + directory.encode())
         os.chmod(target + b"/" + directory.encode(), DIRECTORY_MODE)
-    ways = _Ways()
+    ways = _ReflinkCopies()
     total, done = meta.size, 0
     for file in meta.files:
         path = b"/" + file.path.encode()
@@ -158,7 +158,7 @@ def _build(meta: Metafile, content_dir: Path, work: Path, progress: Progress | N
     return target + b"/" + meta.name.encode() if meta.single_file else target
 
 
-class _Ways:
+class _ReflinkCopies:
     """Remembers whether reflinks work, so that the attempt does not fail again for every file.
 
     Hard links are never used: a write into one would be a write into the store.

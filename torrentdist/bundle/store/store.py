@@ -1,6 +1,6 @@
 """A host's bundles on disk. Each is stored once, by digest.
 
-Always: what `published` names was verified, is durable and read-only. A crash at any point leaves a
+Always: every published bundle was verified, is durable and read-only. A crash at any point leaves a
 store that `open` can repair. Room is reserved for a bundle before its first byte arrives. A claimed
 bundle is not evicted.
 Never: fetch or hash arriving content, since the caller of `publish` has verified it. Never use it

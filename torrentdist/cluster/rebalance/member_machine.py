@@ -86,7 +86,7 @@ class MemberMachine:
     """Members whose znodes we watch."""
     first: bool = False
     departing: bool = False
-    ailing: bool = False
+    start_failed: bool = False
     """`on_start` failed, so other members should get our resources."""
     failures: int = 0
     rejoin_at: float = NEVER
@@ -102,7 +102,7 @@ class MemberMachine:
     @property
     def wanted(self) -> frozenset[str]:
         """The resources that we should own."""
-        if self.departing or self.ailing or self.order.stop:
+        if self.departing or self.start_failed or self.order.stop:
             return frozenset()
         return self.order.mine
 
@@ -175,7 +175,7 @@ def _absorb(m: MemberMachine, event: Event, now: float) -> MemberMachine:
         case WorkStarted() if m.work is Work.STARTING:
             return _worked(replace(m, failures=0), Work.RUNNING)
         case StartFailed() if m.work is Work.STARTING:
-            failed = replace(m, ailing=True, failures=m.failures + 1)
+            failed = replace(m, start_failed=True, failures=m.failures + 1)
             return replace(m if m.cancelled else failed, broken=True)
         case Stopped() if m.work is Work.STOPPING:
             return replace(_worked(m, Work.IDLE), running={})
@@ -259,9 +259,11 @@ def _with_answer(
 
 
 def _rejoining(m: MemberMachine, now: float) -> MemberMachine:
-    if not m.ailing:
+    if not m.start_failed:
         return m
-    return replace(m, ailing=False, rejoin_at=now + pause_secs(m.failures, FIRST_BACKOFF_SECS, m.max_backoff_secs))
+    return replace(
+        m, start_failed=False, rejoin_at=now + pause_secs(m.failures, FIRST_BACKOFF_SECS, m.max_backoff_secs)
+    )
 
 
 def _queued(m: MemberMachine, names: tuple[str, ...]) -> MemberMachine:
@@ -360,7 +362,7 @@ def _next_errand(m: MemberMachine, now: float) -> Errand | None:
     errand = ownership.surrender(m.wanted, frozenset(m.running))
     if errand is not None:
         return errand
-    if m.departing or m.ailing:
+    if m.departing or m.start_failed:
         return _leave(m)
     return _read(m) or _declare(m) or ownership.acquisition(m.barriers_wanted, now)
 

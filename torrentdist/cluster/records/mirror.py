@@ -325,7 +325,7 @@ class Mirror:
         touched, self._touched, before = self._touched, set(), self.snapshot
         self.snapshot = updated(before, self._tree, touched, self._complain)
         if self.snapshot.present and not before.present:
-            self._zk.stir()  # This ends the pauses of callers that wait for a cluster.
+            self._zk.end_pauses()  # Callers may be waiting for a cluster.
         if self.snapshot.present:
             self._zk.write_in(self.snapshot.schema)
 

@@ -145,14 +145,14 @@ class ZooKeeper:
         await self._until_connected(asyncio.get_running_loop().time() + timeout)
 
     async def pause(self, seconds: float) -> None:
-        """Waits before a retry. A change of the session's state, or `stir`, ends the wait, since a
-        retry may succeed now."""
+        """Waits before a retry. A change of the session's state, or `end_pauses`, ends the wait,
+        since a retry may succeed now."""
         changed = self._changed
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await changed.wait()
 
-    def stir(self) -> None:
+    def end_pauses(self) -> None:
         """Ends every pause."""
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
@@ -391,7 +391,7 @@ class ZooKeeper:
         if state is not self.state:
             log.info("ZooKeeper session", state=state.value, session=self.session_id, generation=self.generation)
         self.state = state
-        self.stir()
+        self.end_pauses()
         for callback in list(self.on_state):
             callback(state)
 

@@ -97,7 +97,7 @@ class Barriers:
         self._wake = asyncio.Event()
         self._trouble = trouble_of_asking()
 
-    def take_up(self, seat: Seat, resources: Collection[str], timeout: float) -> None:
+    def resume(self, seat: Seat, resources: Collection[str], timeout: float) -> None:
         """Resumes the session of the previous process, which may own these barriers. Call it before
         `run`.
 

@@ -32,7 +32,7 @@ ASK_AGAIN_SECS = 0.5
 """Interval between questions to the masters while a proof is needed."""
 ANSWER_SECS = 1.0
 """Timeout for a master's answer."""
-WITHIN_SECS = 0.3
+REACHABILITY_SECS = 0.3
 """A master that gets no answer from ZooKeeper within this time reports that it sees none. A frozen
 server keeps connections open."""
 LOOK_SECS = 1.0
@@ -118,13 +118,13 @@ class Isolation:
         """Until when no other host can have been given what is assigned here, on the host's
         clock."""
 
-    def take_up(self, left: Inherited) -> None:
+    def resume(self, left: Inherited) -> None:
         """Continues from what the previous process left. Call it before `watch`."""
         self._seen = dict(left.to_prove.masters)
         if left.to_prove.informed:
             self.proven, self._inherited_until = left.proven, left.kill
 
-    def to_leave(self, barriers: Barriers) -> ToProve:
+    def for_next_process(self, barriers: Barriers) -> ToProve:
         """Returns what the next process needs to obtain proofs."""
         self._look()
         return ToProve(barriers.timeout, self._seen, self._registered.known_at >= barriers.lease.sent)
@@ -169,7 +169,7 @@ class Isolation:
         return is_proof(said, generation)
 
     async def _ask(self, url: str) -> SightView | None:
-        params = {"supervisor": self._supervisor, "within": f"{WITHIN_SECS:g}"}
+        params = {"supervisor": self._supervisor, "within": f"{REACHABILITY_SECS:g}"}
         try:
             async with asyncio.timeout(ANSWER_SECS):
                 response = await self._http.get(f"{url}/v1/sight", params=params)

@@ -42,13 +42,13 @@ class LeaseKeeper:
         self._inherited: tuple[int, Inherited] | None = None
         """Session of the previous process, and the limits that it set."""
 
-    def take_up(self, seat: Seat, resources: Collection[str]) -> None:
+    def resume(self, seat: Seat, resources: Collection[str]) -> None:
         """Resumes the session of the previous process, which may own the barriers of `resources`.
         Blocks."""
         inherited = self._file.read(seat.session.id)
-        self.barriers.take_up(seat, resources, inherited.to_prove.timeout)
+        self.barriers.resume(seat, resources, inherited.to_prove.timeout)
         self._inherited = seat.session.id, inherited
-        self._isolation.take_up(inherited)
+        self._isolation.resume(inherited)
 
     def lease(self) -> RunLease:
         """Returns the current lease, on the monotonic clock."""
@@ -66,7 +66,7 @@ class LeaseKeeper:
         if runs and (barriers.leased or clock() < proven):
             host = barriers.host_lease()
             lease = RunLease(host.session, host.stop, host.kill, proven, barriers.ending_secs)
-            to_prove = self._isolation.to_leave(barriers)
+            to_prove = self._isolation.for_next_process(barriers)
             loop = asyncio.get_running_loop()
             await loop.run_in_executor(self._thread, self._file.write, lease, host.lease_secs, runs, to_prove)
 

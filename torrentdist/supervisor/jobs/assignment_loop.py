@@ -46,7 +46,7 @@ class AssignmentLoop:
             self._ask.set()
             self._on_needs()
 
-    async def belong_to(self, cluster: str) -> None:
+    async def bind_to_cluster(self, cluster: str) -> None:
         """Binds the local state to `cluster`. Returns once no worker of another cluster runs
         here."""
         if self._local.state.cluster not in ("", cluster):

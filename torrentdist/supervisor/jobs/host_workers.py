@@ -69,7 +69,7 @@ class HostWorkers:
         self._applications = Applications(services.host, self._changed)
         if left.seat is not None:
             # Include workers that never ran: we may still own their barriers.
-            self._leases.take_up(left.seat, [resource_of(place.key) for place in left.state.places])
+            self._leases.resume(left.seat, [resource_of(place.key) for place in left.state.places])
 
     def loops(self) -> list[tuple[str, Coroutine[Any, Any, None]]]:
         """Takes over the runs of the previous process, and returns the loops to run. Call it

@@ -102,7 +102,7 @@ def _next(worker: Worker, lease: RunLease, now: float) -> Action | None:
 
 
 def _about_run(worker: Worker, run: Run, lease: RunLease, now: float) -> Action | None:
-    if run.measure is not Measure.DESTROY and (lost := _lost(worker, run, lease, now)):
+    if run.measure is not Measure.DESTROY and (lost := _why_gone(worker, run, lease, now)):
         harder = run.measure is Measure.KILL and now >= _next_measure_at(run)
         if harder:
             return Destroy(worker.key)
@@ -110,12 +110,12 @@ def _about_run(worker: Worker, run: Run, lease: RunLease, now: float) -> Action 
     if run.session != lease.session and (action := _into_current_session(worker, run, lease, now)):
         return action
     if run.measure is not Measure.NONE:
-        return _harder(worker, run, now)
+        return _next_measure(worker, run, now)
     reason = _why_stop(worker, run, lease, now)
     return StopWorker(worker.key, reason) if reason else None
 
 
-def _lost(worker: Worker, run: Run, lease: RunLease, now: float) -> str:
+def _why_gone(worker: Worker, run: Run, lease: RunLease, now: float) -> str:
     """Returns why the run must be gone by now; empty if it may exist."""
     _, kill = lease.limits(run, assigned=worker.assigned)
     if lease.session != run.session:
@@ -153,7 +153,7 @@ def _why_stop(worker: Worker, run: Run, lease: RunLease, now: float) -> str:
     return ""
 
 
-def _harder(worker: Worker, run: Run, now: float) -> Action | None:
+def _next_measure(worker: Worker, run: Run, now: float) -> Action | None:
     """Returns the next harder measure if the last one did not work in time."""
     if now < _next_measure_at(run):
         return None

@@ -95,7 +95,7 @@ class Connections:
         self._allowed = allowed
         return True
 
-    def part_from(self, hosts: Collection[str]) -> None:
+    def disconnect(self, hosts: Collection[str]) -> None:
         """Ends all connections to these hosts, which may reconnect at once.
 
         libtorrent has no other way to end them. It reports these hosts as blocked if they are
@@ -116,7 +116,7 @@ class Connections:
 
     def _reason(self, error: lt.error_code, host: str) -> str:
         """Returns why a peer was disconnected. A permitted peer was only blocked briefly, by
-        `part_from`."""
+        `disconnect`."""
         filtered = error.category().name() == "libtorrent" and error.value() == _FILTERED
         is_allowed = self._allowed is None or host in self._allowed
         return "connecting anew" if filtered and is_allowed else str(error.message())

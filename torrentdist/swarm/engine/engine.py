@@ -244,9 +244,9 @@ class Engine:
         crowds = [peer for transfer, seen in company if transfer.digest in digests for peer in seen]
         hosts = own_hosts(crowds, [peer for _, seen in company for peer in seen])
         if not self._session.is_closing:
-            self._connections.part_from(hosts)
+            self._connections.disconnect(hosts)
             for transfer, seen in company:
-                transfer.meet((p.remote[0], p.listening) for p in seen if p.listening and p.remote[0] in hosts)
+                transfer.connect((p.remote[0], p.listening) for p in seen if p.listening and p.remote[0] in hosts)
 
     def _handlers(self) -> Handlers:
         return {

@@ -4,7 +4,7 @@ have a low priority.
 libtorrent allocates blocks in one thread and frees them in another, which leaves holes in the C
 heap.
 Always: without glibc or thread priorities, nothing happens. Only threads started inside
-`giving_way` are affected.
+`low_priority_threads` are affected.
 Never: call this from outside the engine, since it affects the whole process.
 """
 
@@ -29,7 +29,7 @@ def share_one_heap() -> None:
         _libc.mallopt(_M_ARENA_MAX, 1)
 
 
-def give_back() -> None:
+def return_free_memory() -> None:
     """Returns free memory to the system. Takes milliseconds, during which other threads wait for
     the heap."""
     if hasattr(_libc, "malloc_trim"):
@@ -37,7 +37,7 @@ def give_back() -> None:
 
 
 @contextmanager
-def giving_way(nice: int) -> Iterator[None]:
+def low_priority_threads(nice: int) -> Iterator[None]:
     """Gives native threads started inside this block a nice value that is 0 (equal) to 19 above
     that of this process.
 

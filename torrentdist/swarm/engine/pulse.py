@@ -72,16 +72,16 @@ class TransferPulse:
         for transfer in moving:
             if transfer.active:
                 transfer.save()
-            transfer.part()
+            transfer.disconnect_complete_peers()
         if (self._looking is None or self._looking.done()) and time.monotonic() - self._peers_at >= PEERS_SECS:
             self._peers_at = time.monotonic()
             self._looking = asyncio.get_running_loop().create_task(self._look_at_peers())
-        busy = any(transfer.active or transfer.wants_to_part for transfer in moving)
+        busy = any(transfer.active or transfer.all_complete for transfer in moving)
         self._quiet = 0 if busy else self._quiet + 1
         if self._quiet < QUIET_PULSES:
             self._pulse = asyncio.get_running_loop().call_later(PULSE_SECS, self._on_pulse)
         else:
-            native_process.give_back()
+            native_process.return_free_memory()
 
     async def _look_at_peers(self) -> None:
         for transfer in [transfer for transfer in self._transfers.moving() if transfer.active]:

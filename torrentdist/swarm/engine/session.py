@@ -94,7 +94,7 @@ class LibtorrentSession:
         except OSError as exc:
             raise session_settings.port_in_use(self.config, str(exc)) from None
         native_process.share_one_heap()
-        with native_process.giving_way(self.config.nice):
+        with native_process.low_priority_threads(self.config.nice):
             self._raw = lt.session(session_settings.session_params(self.config, self.host))
         session_settings.limit_everybody(self._raw)
         self._pump = AlertPump(self._raw, {**handlers, **self._handlers()})

@@ -95,7 +95,7 @@ class Transfer:
     @property
     def at_rest(self) -> bool:
         """Whether nothing is transferred, and no connection is to be closed."""
-        return not (self.active or self.wants_to_part or self._view.rate or self._view.upload_rate)
+        return not (self.active or self.all_complete or self._view.rate or self._view.upload_rate)
 
     def view(self) -> TransferView:
         """Returns the last view, at most about a second old while a fetch runs, and renews it in
@@ -195,9 +195,9 @@ class Transfer:
         """Connects to the given peers that the directory has named and that the transfer needs."""
         wanted = self._peers.worth_dialling(endpoints, seeding=self.phase is TransferPhase.SEEDING)
         if wanted and self.phase is not TransferPhase.FAILED:
-            self.meet(wanted)
+            self.connect(wanted)
 
-    def meet(self, endpoints: Iterable[Endpoint]) -> None:
+    def connect(self, endpoints: Iterable[Endpoint]) -> None:
         """Connects to these peers, whether or not the directory has named them."""
         if self._handle is not None:
             connections.dial(self._handle, endpoints)
@@ -225,11 +225,11 @@ class Transfer:
             self._flush(self._handle)
 
     @property
-    def wants_to_part(self) -> bool:
+    def all_complete(self) -> bool:
         """Whether this transfer and all of its peers are complete."""
         return self._only_seeds_since is not None
 
-    def part(self) -> None:
+    def disconnect_complete_peers(self) -> None:
         """Disconnects peers that have long been complete. Otherwise every host would keep a
         connection per bundle."""
         if self._only_seeds_since is None or time.monotonic() - self._only_seeds_since < PART_SECS:

@@ -34,7 +34,7 @@ class Crowd:
         self._circle: list[PeerId] = []
         """All receivers with a place, present or not, so that neighbours stay the same while others
         arrive."""
-        self._spot: dict[PeerId, int] = {}
+        self._positions: dict[PeerId, int] = {}
         self._since: dict[PeerId, float] = {}
         self._expected: frozenset[PeerId] = frozenset()
         self._last = 0
@@ -45,7 +45,7 @@ class Crowd:
     ) -> None:
         """Renews the plan if it is old. Otherwise gives a new asker a place."""
         fresh = 0 <= now - self._made_at < max(RENEW_SECS, len(self._since) * RENEW_SECS_PER_PEER)
-        if fresh and (asker in self._since or self._seat(asker, now)):
+        if fresh and (asker in self._since or self._give_place(asker, now)):
             return
         found = lacking()
         self._made_at = now
@@ -57,9 +57,9 @@ class Crowd:
             (place.number for place in self._places.values() if place.number < place.receivers), default=-1
         )
         self._circle = sorted(self._places.keys() | found.keys())
-        self._spot = {peer: spot for spot, peer in enumerate(self._circle)}
+        self._positions = {peer: spot for spot, peer in enumerate(self._circle)}
 
-    def _seat(self, newcomer: PeerId, now: float) -> bool:
+    def _give_place(self, newcomer: PeerId, now: float) -> bool:
         """Gives the newcomer its reserved place, or one at the end.
 
         Returns False for the second receiver of a swarm: the first has no place yet, so the plan
@@ -70,7 +70,7 @@ class Crowd:
         if newcomer not in self._places:
             self._places[newcomer] = PlanPlace(self._last, self._last + 1)
             self._last += 1
-            self._spot[newcomer] = len(self._circle)
+            self._positions[newcomer] = len(self._circle)
             self._circle.append(newcomer)
         self._since[newcomer] = now
         return True
@@ -89,7 +89,7 @@ class Crowd:
         An asker whose neighbours are absent gets the next present receiver in each direction, so
         that the circle stays closed.
         """
-        size, spot = len(self._circle), self._spot.get(asker)
+        size, spot = len(self._circle), self._positions.get(asker)
         if size <= FULL_MESH or spot is None:
             return None
         known = [peer for index in neighbours(size, spot) if there(peer := self._circle[index])]
