@@ -29,6 +29,7 @@ from forked_programs import PROGRAM, ForkedProgram, begin, begin_daemon
 
 from torrentdist.dev.dev_cluster import ChildProcess, DevCluster, DevSpec
 from torrentdist.dev.dev_processes import is_alive
+from torrentdist.model.wire.headers import CLIENT
 from torrentdist.testing.sample_trees import some_bytes, write_tree
 
 Settings = Mapping[str, Mapping[str, object]]
@@ -168,7 +169,7 @@ class Cluster:
         self.dir = dev.dir
         self._work = work
         self._commands: list[Running] = []
-        self.http = httpx.Client(trust_env=False, timeout=10.0)
+        self.http = httpx.Client(trust_env=False, timeout=10.0, headers={CLIENT: "1"})
 
     def close(self) -> None:
         for command in self._commands:

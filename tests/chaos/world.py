@@ -29,6 +29,7 @@ from bench.lab.namespaces import BRIDGE
 from torrentdist.dev.dev_cluster import DevCluster, DevSpec
 from torrentdist.dev.dev_processes import is_alive
 from torrentdist.dev.embedded_zookeeper import EmbeddedZooKeeper, ZooKeeperServer
+from torrentdist.model.wire.headers import CLIENT
 
 SETTINGS: dict[str, dict[str, object]] = {
     "store": {"scrub_secs": 4.0, "reserve_bytes": 0},
@@ -113,7 +114,7 @@ class World:
         self.cluster = LinkedCluster(spec, servers, self.network)
         await asyncio.to_thread(self.cluster.up)
         self.urls = {name: self.cluster.member(name).url for name in DAEMONS}
-        self.http = httpx.AsyncClient(trust_env=False, timeout=2.0, headers=self.cluster.headers())
+        self.http = httpx.AsyncClient(trust_env=False, timeout=2.0, headers={**self.cluster.headers(), CLIENT: "1"})
         self._tasks = [asyncio.create_task(self._watch(name)) for name in MASTERS]
         self._tasks.append(asyncio.create_task(self._restart_the_ended()))
 

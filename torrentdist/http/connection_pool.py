@@ -23,6 +23,7 @@ from torrentdist.http.http_errors import ConnectError, ConnectTimeout, NotTruste
 from torrentdist.http.http_values import MOST_BYTES, Answer, Headers, SentRequest
 from torrentdist.http.request_head import Origin, head_of, origin_of
 from torrentdist.http.tls_failures import tls_sentence
+from torrentdist.model.wire.headers import CLIENT
 from torrentdist.model.wording import os_sentence
 
 MOST_IDLE: Final = 50
@@ -38,7 +39,7 @@ _ADDRESS: Final = re.compile(r"[0-9.]+|.*:.*")
 """Matches an address. asyncio must not race connections to a single one: its race loses a cancelled
 socket.
 """
-_OWN_HEADERS: Final = {"User-Agent": "torrentdist", "Accept-Encoding": "gzip"}
+_OWN_HEADERS: Final = {"User-Agent": "torrentdist", "Accept-Encoding": "gzip", CLIENT: "1"}
 
 
 class Http:

@@ -83,6 +83,7 @@ ERRORS: Mapping[str, ErrorKind] = {
     "ca_missing": ErrorKind(3, 404, "there is no CA in {path}", "`torrentdist ca init {path}` makes one."),
     # not allowed
     "unauthorized": ErrorKind(4, 401, "the token is missing or wrong", "Put the cluster's token into a file and name it in client.token_file."),
+    "foreign_site": ErrorKind(4, 403, "the request may come from a web page of another site: {detail}", "Call the daemon by its address or host name, or list its name in api.hosts; see \"Browsers\" in docs/security.md."),
     "forbidden": ErrorKind(4, 403, "{detail}", "Ask the operator of the cluster."),
     "role_needed": ErrorKind(4, 403, "{name!r} has the role {role}, and {operation} needs the role {needed}", "Ask an operator for a token of that role: `torrentdist token create NAME --role {needed}`. `torrentdist whoami` shows what you have."),
     "hosts_only": ErrorKind(4, 403, "{operation} is for the cluster's hosts, and {name!r} is none", "Only daemons need it: they prove themselves by the token of api.token_file."),

@@ -32,6 +32,7 @@ from torrentdist.host.fetches import Fetches
 from torrentdist.host.hand_outs import HandOuts
 from torrentdist.host.host_parts import HostParts
 from torrentdist.host.host_store import HostStore
+from torrentdist.host.http.own_site import OwnSite, names_of
 from torrentdist.host.http.uvicorn_adapter import WebServer
 from torrentdist.host.known_swarms import KnownSwarms
 from torrentdist.host.master_links import MasterLinks, http_client
@@ -215,7 +216,8 @@ class HostDaemon:
 
     async def serve(self, app: ASGIApp, sock: socket.socket, tls: LiveTls | None = None) -> WebServer:
         """Answers requests on this socket until the daemon closes."""
-        web = WebServer(app, sock, tls=tls)
+        names = names_of([self._identity.address, *self._config.api.hosts])
+        web = WebServer(OwnSite(app, names), sock, tls=tls)
         await web.start()
         self.close_later(web.stop)
         return web

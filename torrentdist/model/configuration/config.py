@@ -80,6 +80,8 @@ class ApiConfig(Section, frozen=True, kw_only=True):
     token_file: str = ""
     insecure_listen: bool = False
     """Listen beyond loopback without TLS: anybody on the way reads tokens and bundles."""
+    hosts: list[str] = msgspec.field(default_factory=list)
+    """Further names by which clients call this daemon. Its host name and its address are known."""
     max_request_bytes: int = 64 * 1024 * 1024
     shutdown_secs: float = 10.0
 

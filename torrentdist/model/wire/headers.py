@@ -15,6 +15,9 @@ import msgspec
 
 REQUEST_ID: Final = "X-Request-Id"
 """Identifies a change across all its retries, so that it is made only once."""
+CLIENT: Final = "X-Torrentdist"
+"""Sent by each client of ours. A browser sends it for a page of another site only after it has
+asked the server, which does not allow it."""
 ZXID: Final = "X-Zxid"
 """In an answer: the newest ZooKeeper transaction that it includes. In a request: the newest
 transaction that the sender has seen."""
