@@ -9,5 +9,5 @@ from __future__ import annotations
 __version__ = "0.1.0"
 
 RESERVED_NAMES = frozenset({"upload", "download", "distribute", "submit", "Cluster"})
-"""Names that the Python API will have. Until then no module and no value of this package may take
-them."""
+"""Names reserved for the Python API. Until it exists, no module and no value of this package may
+use them."""

@@ -1,9 +1,9 @@
 """Keeps a command or a daemon running when its messages cannot be written.
 
-Always: descriptors 0 to 2 are open, so no file or socket of ours takes their place. Lines that
-stderr cannot take are dropped and counted, and the next line that can be written comes after a
-notice of how many are missing.
-Never: a failed write to stderr raises. Stdout carries data, so its errors stay errors.
+Always: descriptors 0 to 2 are open, so that no file or socket of ours takes their place. Lines that
+stderr cannot take are dropped and counted. The next line that can be written follows a notice with
+the number of missing lines.
+Never: let a failed write to stderr raise. Stdout carries data, so its errors stay errors.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ def _plain_notice(lines: int) -> str:
 
 
 class LossyOutput(io.RawIOBase):
-    """Writes to a descriptor, and drops lines that the descriptor does not take."""
+    """Writes to a descriptor, and drops lines that the descriptor does not accept."""
 
     def __init__(self, fd: int) -> None:
         self.dropped = 0
         """Lines dropped since the process began."""
         self.notice: Callable[[int], str] = _plain_notice
-        """Makes the notice from the number of missing lines."""
+        """Returns the notice for a number of missing lines."""
         self.patience_ms = FOREVER_MS
-        """Longest wait for a slow reader, as of a pipe, in milliseconds."""
+        """Longest wait for a slow reader, such as a pipe, in milliseconds."""
         self._fd = fd
         self._untold = 0
         self._line_is_cut = False
-        self._turn = threading.RLock()  # a signal handler may write in the middle of a write
+        self._turn = threading.RLock()  # A signal handler may write during another write.
 
     def write(self, data: ReadableBuffer, /) -> int:
         text = bytes(data)
@@ -88,8 +88,7 @@ class LossyOutput(io.RawIOBase):
 
 def protect_streams() -> None:
     """Replaces this process's streams by ones that never end it. A stream that a caller has
-    replaced already stays.
-    """
+    replaced stays."""
     _open_descriptors()
     if sys.stdout is None:
         sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115  # for as long as this process lives
@@ -115,5 +114,6 @@ def _open_descriptors() -> None:
         try:
             os.fstat(fd)
         except OSError:
-            nowhere = os.open(os.devnull, os.O_RDWR)  # the lowest free number, which is this one
+            # This gets the lowest free number, which is the missing one.
+            nowhere = os.open(os.devnull, os.O_RDWR)
             os.set_inheritable(nowhere, True)

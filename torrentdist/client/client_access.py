@@ -1,7 +1,7 @@
-"""How a command proves itself to masters, and how they have to prove themselves to it.
+"""How a command authenticates to masters, and how masters must authenticate to the command.
 
-Always: the token goes to servers that the user named, or that prove by the cluster's CA what they
-are; never in the clear to another machine, unless the user wants it so.
+Always: the token is sent only to servers that the user named, or whose certificate the cluster's CA
+issued. It is never sent unencrypted to another machine, unless the user asks for that.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torrentdist.model.errors import TorrentdistError
 
 
 def access_of(config: ClientConfig) -> AccessRule:
-    """Returns the rule that follows from the configuration of a client."""
+    """Returns the access rule for a client's configuration."""
     trust = _trust(config)
     return with_token(
         read_token(config.token_file),

@@ -1,1 +1,1 @@
-"""Values and errors. Imports nothing of ours; everything else may import this."""
+"""Values and errors. This package imports nothing of ours; everything else may import it."""

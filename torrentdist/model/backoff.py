@@ -1,8 +1,8 @@
 """Decides how long to wait before a retry, and whether a failure is worth reporting.
 
-Always: the pause grows up to a bound and is spread by chance, so that hosts that failed together
-don't retry together. A failure is reported once until the thing succeeds. Never: sleep or log; the
-caller does both.
+Always: the pause grows up to a limit and is randomized, so that hosts that failed together do not
+retry together. A failure is reported once until the next success.
+Never: sleep or log; the caller does both.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ MOST_DOUBLINGS = 30
 
 
 def pause_secs(failures: int, first: float, longest: float, jitter: float = 1.0) -> float:
-    """Returns the pause in seconds after this many failures in a row. `jitter` (0 to 1) spreads its
-    upper half."""
+    """Returns the pause in seconds after this many consecutive failures. `jitter` (0 to 1) varies
+    its upper half."""
     full = min(longest, first * 2.0 ** min(max(failures, 1) - 1, MOST_DOUBLINGS))
     return full * (0.5 + 0.5 * jitter)
 
 
 class Retry:
-    """One thing that is tried until it succeeds. `first` and `longest`: the bounds of its pauses,
-    in seconds."""
+    """One thing that is retried until it succeeds. Its pauses range from `first` to `longest`
+    seconds."""
 
     def __init__(self, first: float, longest: float) -> None:
         self._first = first
@@ -30,7 +30,7 @@ class Retry:
         self._told: set[str] = set()
 
     def failed(self, state: str) -> bool:
-        """Notes a failure. Returns whether it is the first of this `state` since the last
+        """Records a failure. Returns whether it is the first of this `state` since the last
         success."""
         self._failures += 1
         is_news = state not in self._told

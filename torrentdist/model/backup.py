@@ -1,7 +1,8 @@
-"""All persistent records of a cluster as one file, for the loss of the ZooKeeper ensemble.
+"""All persistent records of a cluster as one file, in case the ZooKeeper ensemble is lost.
 
-Always: a backup that is read is complete to the byte. Records are kept as they were, including
-those that this release doesn't know. Pure: no I/O, no clock.
+Always: a decoded backup is complete and unchanged. Records are kept as they were, including those
+that this release does not know.
+Pure: no I/O and no clock.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class Backup(msgspec.Struct, frozen=True, kw_only=True):
     cluster: str
     epoch: int
     zxid: int
-    """zxid up to which the backup shows every transaction."""
+    """The backup includes every transaction up to this zxid."""
     made_at: float
     checksum: str = ""
     """SHA-256 of the file with this field empty."""
@@ -48,8 +49,8 @@ def encode_backup(backup: Backup) -> bytes:
 
 
 def decode_backup(data: bytes, path: str) -> Backup:
-    """Decodes a backup. Raises an error that says what is wrong: another format, a later release,
-    damage."""
+    """Decodes a backup. Raises an error that names the problem: a different format, a later
+    release, or damage."""
     try:
         header = decode_json(data, _Header)
     except (msgspec.MsgspecError, UnicodeDecodeError) as exc:

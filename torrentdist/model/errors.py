@@ -1,8 +1,9 @@
-"""The error table: every failure that a user can meet, with exit code, HTTP status, sentence and
-hint.
+"""The error table: every failure that a user can meet, with its exit code, HTTP status, sentence
+and hint.
 
-Always: an error that crosses a process boundary keeps its code, so that a failure exits the same
-way wherever it was found. Never: let a code reach a user that is not in the table.
+Always: an error that crosses a process boundary keeps its code, so that a failure has the same exit
+code wherever it was found.
+Never: let a user see a code that is not in the table.
 """
 
 from __future__ import annotations
@@ -144,10 +145,10 @@ ERRORS: Mapping[str, ErrorKind] = {
 
 
 class TorrentdistError(Exception):
-    """A failure of the table.
+    """A failure listed in the table.
 
-    `fields` fill its sentence; `extra` travels along for programs (leader, masters...). A field
-    `note` that the sentence doesn't use is appended to it.
+    `fields` fill its sentence; `extra` is for programs (leader, masters...). A field `note` that
+    the sentence does not use is appended to it.
     """
 
     def __init__(self, code: str, *, extra: Mapping[str, Any] | None = None, **fields: Any) -> None:

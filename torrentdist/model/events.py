@@ -1,8 +1,9 @@
 """The events of a cluster as values: one record per kind, written as one flat JSON object per line.
 
-Always: while SCHEMA_VERSION stays, keys and kinds may be added, and none changes its meaning.
-Never: carry a secret or a user's data.
-docs/events.md describes what every line carries besides.
+docs/events.md describes the fields that every line has in addition.
+Always: while SCHEMA_VERSION stays the same, keys and kinds may be added, but never change their
+meaning.
+Never: contain a secret or a user's data.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class DaemonStarted(Fact, frozen=True, kw_only=True, tag="daemon_started"):
 
 
 class BundleUploaded(Fact, frozen=True, kw_only=True, tag="bundle_uploaded"):
-    """As many masters as wanted hold the bundle. Written by the leader."""
+    """As many masters as wanted hold the bundle. The leader writes this."""
 
     bundle: str
     digest: str
@@ -53,7 +54,7 @@ class FileFact(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BundleFiles(Fact, frozen=True, kw_only=True, tag="bundle_files"):
-    """Files of a new bundle, some hundred per line. Written by the leader."""
+    """Files of a new bundle, several hundred per line. The leader writes this."""
 
     bundle: str
     digest: str
@@ -61,7 +62,7 @@ class BundleFiles(Fact, frozen=True, kw_only=True, tag="bundle_files"):
 
 
 class BundlePublished(Fact, frozen=True, kw_only=True, tag="bundle_published"):
-    """Every byte is verified and in its place on this host."""
+    """Every byte of the bundle is verified and in its place on this host."""
 
     bundle: str
     digest: str
@@ -95,14 +96,14 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DownloadEnd(Fact, frozen=True, kw_only=True):
-    """How a download went, by this host's monotonic clock."""
+    """The end of a download, with durations by this host's monotonic clock."""
 
     bundle: str
     digest: str
     size: int
     seconds: float
     prepare_secs: float
-    """Seconds until there was room and a place for it."""
+    """Seconds until room and a directory were reserved."""
     wait_secs: float
     """Seconds from then until the first byte."""
     fetch_secs: float
@@ -113,7 +114,7 @@ class DownloadEnd(Fact, frozen=True, kw_only=True):
     from_peers: int
     local: int
     peers: int
-    """Most peers that were connected at once."""
+    """Largest number of peers connected at once."""
     hash_failures: int
     sources: list[Source]
 
@@ -128,7 +129,7 @@ class DownloadFailed(DownloadEnd, frozen=True, kw_only=True, tag="download_faile
 
 
 class ReadStalled(Fact, frozen=True, kw_only=True, tag="read_stalled"):
-    """The gateway ended an answer because nothing of the bundle arrived for too long."""
+    """The gateway ended an answer because no data of the bundle arrived for too long."""
 
     bundle: str
     digest: str
@@ -169,7 +170,7 @@ class WorkerChanged(Fact, frozen=True, kw_only=True, tag="worker_changed"):
 
 
 class LeaderElected(Fact, frozen=True, kw_only=True, tag="leader_elected"):
-    """Written by the new leader."""
+    """A new leader, which writes this."""
 
     epoch: int
     previous: str
@@ -185,7 +186,7 @@ class LeaderLost(Fact, frozen=True, kw_only=True, tag="leader_lost"):
 
 
 class EventsDropped(Fact, frozen=True, kw_only=True, tag="events_dropped"):
-    """Number of events that were not written because too many came."""
+    """Number of events that were not written because there were too many."""
 
     count: int
 

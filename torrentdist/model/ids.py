@@ -1,7 +1,7 @@
 """Identifiers, and the only place where a text from outside becomes one.
 
-An id is a path component in ZooKeeper, in URLs and on disk, so its characters are few and its
-length is bounded.
+Always: an id is short and has few kinds of characters, because it becomes a path component in
+ZooKeeper, in URLs and on disk.
 """
 
 from __future__ import annotations
@@ -72,5 +72,5 @@ def digest(text: str) -> Digest:
 
 
 def new_random_id(prefix: str) -> str:
-    """A fresh id that nobody else has: prefix, a dash, 16 random hex digits."""
+    """Returns a new unique id: prefix, a dash, and 16 random hex digits."""
     return f"{prefix}-{secrets.token_hex(8)}"

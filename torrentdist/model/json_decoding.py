@@ -1,7 +1,7 @@
-"""Decodes JSON that comes from outside.
+"""Decodes JSON from outside.
 
-Always: what cannot be decoded is a MsgspecError, too deep a nesting included, so that callers need
-to know one failure only.
+Always: a decoding failure is a MsgspecError, even for too deep nesting, so that callers need to
+handle only one failure.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tells addresses of this machine from those that a network leads to.
+"""Distinguishes this machine's addresses from others.
 
 Pure: no name is looked up.
 """
@@ -9,7 +9,7 @@ import ipaddress
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can be meant."""
+    """Whether the address can only be on this machine."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

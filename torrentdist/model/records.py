@@ -1,8 +1,8 @@
-"""The records that live in ZooKeeper, and their encoding.
+"""The records in ZooKeeper, and their encoding.
 
-Always: a record carries its schema version. This release reads its own schema and the one before,
-refuses any other, and never drops a field silently that it would write back without. Never: decide
-which schema is written; cluster/records/record_schema.py does.
+Always: a record contains its schema version. This release reads its own schema and the one before,
+and refuses any other. It never silently drops a field that it would have to write back.
+Never: decide which schema is written; cluster/records/record_schema.py does.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BundleRecord(Record, frozen=True, kw_only=True):
-    """/code-distributor/<bundle-id>"""
+    """The record at /code-distributor/<bundle-id>."""
 
     id: BundleId
     digest: Digest
@@ -42,12 +42,12 @@ class BundleRecord(Record, frozen=True, kw_only=True):
     state: BundleState
     min_replicas: int
     created_at: float
-    """The leader's wall clock, shown to people only."""
+    """The leader's wall-clock time, for display only."""
     pinned: bool = False
 
 
 class ReplicaRecord(Record, frozen=True, kw_only=True):
-    """/code-distributor/<bundle-id>/<master-id>"""
+    """The record at /code-distributor/<bundle-id>/<master-id>."""
 
     master: MasterId
     store: StoreId
@@ -55,7 +55,7 @@ class ReplicaRecord(Record, frozen=True, kw_only=True):
 
 
 class MasterRecord(Record, frozen=True, kw_only=True):
-    """/masters/<master-id>, ephemeral"""
+    """The record at /masters/<master-id>, which is ephemeral."""
 
     id: MasterId
     host: str
@@ -70,7 +70,7 @@ class MasterRecord(Record, frozen=True, kw_only=True):
 
 
 class SupervisorRecord(Record, frozen=True, kw_only=True):
-    """/supervisors/<supervisor-id>, ephemeral"""
+    """The record at /supervisors/<supervisor-id>, which is ephemeral."""
 
     id: SupervisorId
     host: str
@@ -82,7 +82,7 @@ class SupervisorRecord(Record, frozen=True, kw_only=True):
     labels: dict[str, str] = msgspec.field(default_factory=dict)
     started_at: float = 0.0
     speaks: int = 1
-    """The newest schema that it reads."""
+    """The newest schema that this daemon reads."""
     url: str = ""
     """URL at which others read its workers' output."""
 
@@ -90,22 +90,22 @@ class SupervisorRecord(Record, frozen=True, kw_only=True):
 class WorkerAssignment(msgspec.Struct, frozen=True, kw_only=True):
     job: JobId
     worker: int
-    """Number from 0 to workers - 1: the resource that never has two holders."""
+    """Number from 0 to workers - 1. It names the resource that never has two holders."""
     active: bool = True
     """False keeps the place without running anything."""
     of: int = 0
-    """Number of workers of the job now."""
+    """Current number of workers of the job."""
 
 
 class AssignmentRecord(Record, frozen=True, kw_only=True):
-    """/assignments/<supervisor-id>: references only; the supervisor keeps these bundles and runs
-    these workers."""
+    """The record at /assignments/<supervisor-id>: references to the bundles that the supervisor
+    keeps and to the workers that it runs."""
 
     generation: int = 0
     bundles: tuple[BundleId, ...] = ()
     workers: tuple[WorkerAssignment, ...] = ()
     draining: bool = False
-    """Whether nothing new is placed here."""
+    """Whether no new worker is placed here."""
 
 
 class JobStatus(StrEnum):
@@ -130,16 +130,16 @@ class PendingStep(StrEnum):
 
 
 class Pending(msgspec.Struct, frozen=True, kw_only=True):
-    """A step of a job that is due at a moment of ZooKeeper's clock, whoever leads then."""
+    """A step of a job that is due at a time on ZooKeeper's clock, whichever master leads then."""
 
     step: PendingStep
     due: float
     workers: int = 0
-    """New number of workers of a rebalance. 0: unchanged."""
+    """New number of workers for a rebalance; 0: unchanged."""
 
 
 class JobRecord(Record, frozen=True, kw_only=True):
-    """/jobs/<job-id>"""
+    """The record at /jobs/<job-id>."""
 
     id: JobId
     name: str
@@ -151,20 +151,20 @@ class JobRecord(Record, frozen=True, kw_only=True):
     resume: JobStatus | None = None
     """The status that a rebalancing job returns to."""
     activate: bool = True
-    """Whether it becomes active when it is replicated."""
+    """Whether it becomes active once it is replicated."""
     pending: Pending | None = None
     exits: dict[str, int] = msgspec.field(default_factory=dict)
     """Exit codes of ended workers of a batch job, by worker number."""
     ended_on: dict[str, SupervisorId] = msgspec.field(default_factory=dict)
-    """Supervisors that ran the workers of `exits`, by worker number. Not known of workers that
-    ended under schema 1."""
+    """Supervisors that ran the workers of `exits`, by worker number. Unknown for workers that ended
+    under schema 1."""
     applications: dict[str, str] = msgspec.field(default_factory=dict)
-    """Ids that Spark gave their last runs."""
+    """Ids that Spark assigned to their latest runs."""
     reason: str = ""
     """Why the job failed."""
     created_at: float = 0.0
     dependencies: tuple[BundleId, ...] = ()
-    """Further bundles that the job needs."""
+    """Additional bundles that the job needs."""
 
     @property
     def live(self) -> bool:
@@ -196,7 +196,7 @@ class JobEvent(msgspec.Struct, frozen=True, kw_only=True):
     """One line of a job's story."""
 
     at: float
-    """Clock of the host where it happened, shown to people."""
+    """Time on the clock of the host where it happened, for display."""
     event: JobEventKind
     worker: int | None = None
     supervisor: SupervisorId | None = None
@@ -204,7 +204,7 @@ class JobEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoryRecord(Record, frozen=True, kw_only=True):
-    """/jobs/<job-id>/story: what has happened to it, the last events only."""
+    """The record at /jobs/<job-id>/story: the latest events of a job."""
 
     status: JobStatus
     """The status of the job as far as the story goes."""
@@ -212,7 +212,7 @@ class StoryRecord(Record, frozen=True, kw_only=True):
 
 
 class FailoverRecord(Record, frozen=True, kw_only=True):
-    """/failovers/<seq>"""
+    """The record at /failovers/<seq>."""
 
     previous: MasterId | None
     current: MasterId
@@ -221,21 +221,21 @@ class FailoverRecord(Record, frozen=True, kw_only=True):
 
 
 class ClusterRecord(Record, frozen=True, kw_only=True):
-    """/cluster: which cluster this tree belongs to, and the key of its tracker URLs. Its schema is
-    the one that all records are written in."""
+    """The record at /cluster: the cluster's id, and the key for its tracker URLs. Its schema is
+    that of all records."""
 
     id: str
     announce_key: str
 
 
 class RequestRecord(Record, frozen=True, kw_only=True):
-    """/requests/<bucket>/<request-id>: a mutation that was claimed, and its answer once it is
+    """The record at /requests/<bucket>/<request-id>: a claimed change, and its answer once it is
     done."""
 
     content: str
-    """Hash of everything that was asked for."""
+    """Hash of everything that was requested."""
     status: int = 0
-    """HTTP status of the answer. 0: not done yet."""
+    """HTTP status of the answer; 0: not done yet."""
     body: str = ""
     """JSON of the answer. Also empty if the answer was too large to keep."""
 

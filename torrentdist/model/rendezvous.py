@@ -1,7 +1,7 @@
-"""Rendezvous hashing: the same key puts the same choices into the same order everywhere.
+"""Rendezvous hashing: the same key orders the same choices in the same way everywhere.
 
-Always: keys spread evenly over the choices. A choice that goes moves only the keys that had it
-first.
+Always: keys are spread evenly over the choices. If a choice disappears, only the keys that had it
+first change theirs.
 """
 
 from __future__ import annotations

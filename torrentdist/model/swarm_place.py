@@ -1,5 +1,4 @@
-"""A receiver's place in the conductor's plan, as it goes over the wire. Part of the HTTP API like
-all of views.py."""
+"""A receiver's place in the conductor's plan, as part of the HTTP API."""
 
 from __future__ import annotations
 
@@ -7,7 +6,8 @@ import msgspec
 
 
 class SwarmPlace(msgspec.Struct, frozen=True, kw_only=True):
-    """It fetches its share of the pieces from the holders first: the `number`-th of `receivers`."""
+    """The receiver is number `number` of `receivers`. It fetches its share of the pieces from the
+    holders first."""
 
     number: int
     receivers: int

@@ -1,7 +1,7 @@
 """Words counts, causes and text from outside for sentences that people read.
 
-Always: what `printable` returns cannot steer a terminal, whatever went in. JSON is left alone.
-Never: a Python repr, an errno number or a bytes literal in a sentence.
+Always: output of `printable` cannot control a terminal, whatever the input. JSON is left alone.
+Never: put a Python repr, an errno number or a bytes literal into a sentence.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def printable(text: str, *, keep: str = "") -> str:
 
 
 def cause_text(exc: BaseException) -> str:
-    """Words an exception for a person: `/a/b: No such file or directory`. Empty if it says
-    nothing."""
+    """Describes an exception for a person, such as `/a/b: No such file or directory`. Empty if it
+    has no message."""
     if isinstance(exc, OSError):
         names = [os.fsdecode(name) for name in (exc.filename, exc.filename2) if isinstance(name, str | bytes)]
         return ": ".join(filter(None, [" to ".join(names), os_sentence(exc)]))

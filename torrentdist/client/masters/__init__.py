@@ -1,1 +1,1 @@
-"""Talking to the masters: which one to ask, how long to wait, how old an answer is."""
+"""Requests to the masters: which master to ask, how long to wait, and how old an answer is."""

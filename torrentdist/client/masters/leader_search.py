@@ -22,19 +22,20 @@ MAX_LEARNED = 64
 
 
 class Said(StrEnum):
-    """The outcome of asking one master, as far as the search cares."""
+    """The outcome of asking one master, as far as it concerns the search."""
 
     NOTHING = "nothing"
-    """No connection: nothing runs there."""
+    """No connection: no server runs there."""
     SILENT = "silent"
-    """It took the request, and did not answer it as a master does."""
+    """It accepted the request, but did not answer as a master does."""
     NOT_LEADER = "not_leader"
     NOT_READY = "not_ready"
-    """It leads, or is about to, and has to be asked again soon."""
+    """It leads or is about to, and should be asked again soon."""
     BEHIND = "behind"
     """Its records lack something that we have seen."""
     UNABLE = "unable"
-    """It answers but cannot help now: it knows no leader, sees no ZooKeeper, or shuts down."""
+    """It answers but cannot help now: it knows no leader, cannot reach ZooKeeper, or is shutting
+    down."""
 
 
 class Reply(msgspec.Struct, frozen=True):
@@ -46,16 +47,15 @@ class Reply(msgspec.Struct, frozen=True):
 
 class Policy(msgspec.Struct, frozen=True):
     first_wait: float = 0.05
-    """Seconds of the first wait. An election takes some tens of milliseconds if ZooKeeper is well.
-    """
+    """The first wait, in seconds. An election takes some tens of milliseconds if ZooKeeper is
+    healthy."""
     longest_wait: float = 0.8
-    """Seconds of the longest wait. The search adds at most this to a failover."""
+    """The longest wait, in seconds. The search prolongs a failover by at most this."""
     absent_secs: float = 4.0
-    """Seconds to search where no master runs at all: the time a master needs to start again."""
+    """How long to search if no master runs at all: the time that a master needs to restart."""
     in_place: int = 8
-    """How often a master that is not ready is asked again before the others are. It may have been
-    replaced meanwhile.
-    """
+    """How often a master that is not ready is asked before the others are: it may have been
+    replaced meanwhile."""
 
 
 POLICY = Policy()
@@ -67,13 +67,12 @@ class AskMaster(msgspec.Struct, frozen=True):
     followed: bool = False
     """Whether the last answer named this master as the leader."""
     silences: int = 0
-    """How often in a row it was silent. It may be frozen or slow, so it gets little time at first,
-    and more each time.
-    """
+    """Number of consecutive times that it was silent. It may be frozen or slow, so it gets little
+    time at first, and more each time."""
 
 
 class GiveUp(msgspec.Struct, frozen=True):
-    """No master is left to ask, or no time."""
+    """No master is left to ask, or no time is left."""
 
 
 class Search(msgspec.Struct, frozen=True):
@@ -84,18 +83,17 @@ class Search(msgspec.Struct, frozen=True):
     began: float
     deadline: float
     asked: frozenset[str] = frozenset()
-    """The masters that were asked in this round."""
+    """The masters asked in this round."""
     followed: frozenset[str] = frozenset()
-    """Leaders that were named in this round. Each is followed once, so two standbys cannot send us
-    back and forth.
-    """
+    """Leaders named in this round. Each is followed once, so that two standbys cannot send us back
+    and forth."""
     named: str | None = None
-    """The leader that was named last. The next round starts there."""
+    """The leader named last. The next round starts there."""
     silent: Mapping[str, int] = {}
-    """The masters that did not answer last time, and how often in a row they did not."""
+    """The masters that did not answer last time, and how often in a row."""
     ever_heard: bool = False
     ever_there: bool = False
-    """Whether any server was there, even a frozen one."""
+    """Whether any server answered a connection, even a frozen one."""
     rounds: int = 0
     patience: int = 0
     behind: bool = False
@@ -114,13 +112,13 @@ def normal_url(url: str) -> str:
 
 
 def learned(masters: Iterable[str]) -> tuple[str, ...]:
-    """Returns the usable URLs of an answer, without duplicates and at most MAX_LEARNED."""
+    """Returns the usable URLs of an answer, without duplicates, at most MAX_LEARNED."""
     urls = dict.fromkeys(normal_url(url) for url in masters)
     return tuple(url for url in urls if url.startswith(("http://", "https://")))[:MAX_LEARNED]
 
 
 def begin(masters: Iterable[str], leader: str | None, now: float, deadline: float) -> tuple[Search, AskMaster]:
-    """Starts a search at the leader that was seen last, or else at the first master of the list."""
+    """Starts a search at the leader seen last, or otherwise at the first master of the list."""
     known = tuple(dict.fromkeys(normal_url(url) for url in masters))
     if not known:
         raise ValueError("a search needs at least one master")
@@ -134,8 +132,7 @@ def step(
     search: Search, reply: Reply, now: float, jitter: float, policy: Policy = POLICY
 ) -> tuple[Search, AskMaster | GiveUp]:
     """Returns what to do after the reply of the master that was asked. `jitter` is a random number
-    from 0 to 1.
-    """
+    from 0 to 1."""
     search = _remember(search, reply)
     if now >= ends_at(search, policy):
         return search, GiveUp()
@@ -153,7 +150,7 @@ def step(
 
 
 def ends_at(search: Search, policy: Policy = POLICY) -> float:
-    """Returns the time at which the search ends at the latest, as far as is known now."""
+    """Returns the latest time at which the search can end, as far as is known now."""
     return search.deadline if search.ever_there else min(search.deadline, search.began + policy.absent_secs)
 
 
@@ -177,14 +174,13 @@ def _remember(search: Search, reply: Reply) -> Search:
 
 def _suggestion(search: Search, reply: Reply) -> str | None:
     """Returns the leader that a refusal names, if it is a known master that was not followed in
-    this round yet.
-    """
+    this round."""
     if reply.said is not Said.NOT_LEADER or reply.leader is None:
         return None
     url = normal_url(reply.leader)
     if url not in search.masters or url == search.asking or url in search.followed:
         return None
-    if url in search.silent:  # it may be frozen without the others having noticed; it is asked last
+    if url in search.silent:  # It may be frozen without the others' knowledge, so ask it last.
         return None
     return url
 

@@ -1,7 +1,7 @@
 """Reads a long list page by page.
 
-Always: a master of an older release, which answers with the whole list at once, is understood too.
-Never: a page that repeats known entries keeps the reader going.
+Always: it also understands a master of an older release, which answers with the whole list at once.
+Never: go on forever because pages repeat known entries.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ PAGE = 1000
 
 
 async def all_pages(fetch: Callable[[Mapping[str, str]], Awaitable[list[T]]], id_of: Callable[[T], str]) -> list[T]:
-    """Returns the whole list. `fetch` gets the parameters of one page, `id_of` the id that orders
-    the entries.
-    """
+    """Returns the whole list. `fetch` receives the parameters of one page; `id_of` returns the id
+    by which entries are ordered."""
     found: list[T] = []
     last = ""
     while True:

@@ -1,7 +1,7 @@
 """The calls of the masters' API that commands make, with their types.
 
 Always: a call survives the loss of any master (master_requests.py).
-Never: it takes part in a swarm.
+Never: take part in a swarm.
 """
 
 from __future__ import annotations
@@ -28,23 +28,22 @@ from torrentdist.model.wire.ha_views import FailoverView, LeaderTransferView, Le
 from torrentdist.model.wire.headers import DIGEST
 
 BACKUP_SECS = 10.0
-"""Time for a backup's answer to begin: the master reads all of it from ZooKeeper."""
+"""How long a backup's answer may take to begin: the master reads all records from ZooKeeper."""
 MOST_BACKUP_BYTES = 1024**3
 CHUNK_SECS = 60.0
-"""Time for one part of an upload, or one metafile."""
+"""How long one part of an upload, or one metafile, may take."""
 LONGEST_POLL_SECS = 2.0
-"""Longest wait at a master for news. Asking again also tells what is being waited for."""
+"""Longest wait at a master for news. Each new request also learns what the wait is for."""
 POLL_PAUSE_SECS = 0.2
-"""Pause between polls that a master answers at once without news."""
+"""Pause between polls if a master answers at once without news."""
 
 
 class MasterClient(MasterRequests):
-    """The masters of one cluster, as a command sees them."""
+    """The masters of one cluster, as a command uses them."""
 
     async def cluster(self) -> ClusterView:
-        """Returns the cluster as the leader sees it, if the leader answers at once: only it hears
-        the supervisors.
-        """
+        """Returns the cluster as the leader sees it, if the leader answers at once: only the leader
+        hears from supervisors."""
         clock = asyncio.get_running_loop().time
         end = clock() + READ_SECS
         view = await self.read("GET", "/v1/cluster", ClusterView)
@@ -88,8 +87,8 @@ class MasterClient(MasterRequests):
         return await self.read("GET", f"/v1/bundles/{bundle_id}/hosts", FleetView)
 
     async def metafile(self, bundle_id: BundleId) -> Metafile:
-        """Returns a bundle's metafile, from a master whose copy is sound; `corrupt` if no copy
-        is."""
+        """Returns a bundle's metafile from a master whose copy is intact. Raises `corrupt` if no
+        copy is."""
         damaged: list[TorrentdistError] = []
 
         def parse(response: Answer) -> Metafile:
@@ -116,15 +115,14 @@ class MasterClient(MasterRequests):
         progress: Callable[[BundleView], None] = lambda view: None,
     ) -> BundleView:
         """Waits until that many live masters hold the bundle and it can be downloaded, or for
-        `timeout` seconds.
-        """
+        `timeout` seconds."""
         clock = asyncio.get_running_loop().time
         deadline = clock() + timeout
         seen = -1
         while True:
             asked_at = clock()
             secs = max(0.0, min(LONGEST_POLL_SECS, deadline - asked_at))
-            # Ask for one more than there is, to show each new replica.
+            # Ask for one more than there are, in order to show each new replica.
             params = {"replicas": str(min(replicas, seen + 1)), "timeout": f"{secs:.3f}"}
             view = await self.ask_patiently("GET", f"/v1/bundles/{bundle_id}/wait", BundleView, params=params)
             progress(view)
@@ -154,7 +152,8 @@ class MasterClient(MasterRequests):
     async def distribute(
         self, bundle_id: BundleId, *, supervisors: Iterable[SupervisorId] = (), labels: Mapping[str, str] | None = None
     ) -> FleetView:
-        """Assigns the bundle to these supervisors, to those with the labels, or to all."""
+        """Assigns the bundle to these supervisors, to those with the labels, or to all
+        supervisors."""
         content = msgspec.json.encode(DistributeBody(supervisors=list(supervisors) or None, labels=dict(labels or {})))
         return await self.mutate(Request("POST", f"/v1/bundles/{bundle_id}/distribute", content=content), FleetView)
 
@@ -162,9 +161,8 @@ class MasterClient(MasterRequests):
         return (await self.mutate(Request("GET", f"/v1/uploads/{digest}"), UploadOffset)).offset
 
     async def put_bytes(self, digest: Digest, offset: int, data: bytes) -> int:
-        """Appends to an open upload. Returns the offset to go on from; after a failover it may be
-        an earlier one.
-        """
+        """Appends to an open upload. Returns the offset at which to continue, which may be an
+        earlier one after a failover."""
         params = {"offset": str(offset)}
         headers = {"Content-Type": "application/octet-stream"}
         path = f"/v1/uploads/{digest}"

@@ -1,9 +1,8 @@
 """Reads from any master and changes through the leader, for all commands.
 
-Always: a read is answered by any master that can, within two seconds (read_race.py). Always: a
-change carries one request id over all its retries, so it is made once. Always: an error names what
-each master said.
-Never: it decides which master to ask next; leader_search.py does.
+Always: any master that can answer a read does, within two seconds (read_race.py). A change has one
+request id across all retries, so it is made once. An error names what each master said.
+Never: decide which master to ask next; leader_search.py does.
 """
 
 from __future__ import annotations
@@ -37,19 +36,16 @@ from torrentdist.model.wire.headers import REQUEST_ID
 T = TypeVar("T")
 
 ANSWER_SECS = 3.0
-"""A master that is silent for so long may be frozen, so another one is asked. A change is made once
-all the same.
-"""
+"""A master that is silent for this long may be frozen, so another one is asked. A change is still
+made only once."""
 DOUBTED_SECS = 0.5
 """The same limit for a master that was silent before. It doubles each time, since the master may
-only be slow.
-"""
+only be slow."""
 MOST_ANSWER_SECS = 8.0
-"""Longest time for one answer. It is longer than a master waits for ZooKeeper, so the master's own
-error arrives.
-"""
+"""Longest time for one answer. It exceeds a master's wait for ZooKeeper, so that the master's own
+error arrives."""
 TELL_SECS = 2.0
-"""After this long without an answer, a call says why it waits."""
+"""After this long without an answer, a call reports why it is waiting."""
 
 
 def _open_http(access: AccessRule) -> Http:
@@ -57,9 +53,10 @@ def _open_http(access: AccessRule) -> Http:
 
 
 class MasterRequests:
-    """Use it as an async context manager, or call close().
+    """Reads and changes at the masters. Use it as an async context manager, or call close().
 
-    `on_wait` is told why a call takes longer than `tell_secs`, when no master can answer it yet.
+    `on_wait` is called with the reason when a call takes longer than `tell_secs`, because no master
+    can answer it yet.
     """
 
     def __init__(
@@ -94,7 +91,7 @@ class MasterRequests:
         await self.close()
 
     async def close(self) -> None:
-        """Saves what was learned for the user's next command, and ends the connections."""
+        """Saves what was learned for the user's next command, and closes the connections."""
         found = Remembered(masters=self._learned, leader=self._start, cluster=self._seen.cluster)
         if found != self._recalled:
             await asyncio.to_thread(remember, self._path, found)
@@ -103,23 +100,21 @@ class MasterRequests:
 
     @property
     def masters(self) -> list[str]:
-        """The URLs of every master known: the configured ones, then those learned from answers."""
+        """The URLs of every known master: the configured ones, then those learned from answers."""
         return list(dict.fromkeys((*self._configured, *self._learned)))
 
     def learn(self, masters: Iterable[str]) -> None:
-        """Takes over the list of live masters that a master has just given."""
+        """Adopts the list of live masters in a master's answer."""
         self._learned = list(leader_search.learned(masters)) or self._learned
 
     async def read(self, method: str, path: str, kind: type[T], *, params: Mapping[str, str] | None = None) -> T:
-        """Returns what any master knows, within READ_SECS. It may come from old records; `stale`
-        tells.
-        """
+        """Returns what any master knows, within READ_SECS. The answer may come from old records;
+        then `stale` is set."""
         return await self._race(Request(method, path, params=params or {}), kind, READ_SECS)
 
     async def read_of_leader(self, path: str, kind: type[T], *, params: Mapping[str, str] | None = None) -> T:
-        """Returns what the leader knows best, within READ_SECS. If it doesn't answer, any master's
-        word is taken.
-        """
+        """Returns what the leader knows, within READ_SECS. If the leader does not answer, any
+        master may."""
         clock = asyncio.get_running_loop().time
         end = clock() + READ_SECS
         request = Request("GET", path, params=params or {})
@@ -134,14 +129,13 @@ class MasterRequests:
     async def ask_patiently(
         self, method: str, path: str, kind: type[T], *, params: Mapping[str, str] | None = None
     ) -> T:
-        """Returns a read that a change depends on. It may take as long as the change itself."""
+        """Makes a read that a change depends on. It may take as long as the change itself."""
         request = Request(method, path, params=params or {}, timeout=MOST_ANSWER_SECS, silence=ANSWER_SECS)
         return await self.read_patiently(request, lambda response: decode(response, kind), self.config.deadline_secs)
 
     async def read_patiently(self, request: Request, parse: Callable[[Answer], T], secs: float) -> T:
-        """Returns the first answer that `parse` accepts, from one master after the other. Broken
-        passes to the next.
-        """
+        """Returns the first answer that `parse` accepts, asking one master after the other. If
+        `parse` raises Broken, the next one is asked."""
         failed: list[TorrentdistError] = []
 
         def judge(error: TorrentdistError) -> Reply:
@@ -170,9 +164,9 @@ class MasterRequests:
         )
 
     async def send_once(self, url: str, request: Request, *, takes_old: bool) -> tuple[Answer, Stale | None]:
-        """Asks one master, and returns its answer and what is to be said of the answer's age.
+        """Asks one master. Returns its answer, and a warning about the answer's age if needed.
 
-        The master must show what we have seen, unless `takes_old`.
+        The master must include everything that we have seen, unless `takes_old`.
         """
         while True:
             demand = {} if takes_old else self._seen.demand()
@@ -205,7 +199,7 @@ class MasterRequests:
         return found
 
     def _last_first(self) -> list[str]:
-        """Returns every master; the one that answered last comes first."""
+        """Returns every master, beginning with the one that answered last."""
         return sorted(self.masters, key=lambda url: url != self._start)
 
     async def _search(
@@ -246,7 +240,7 @@ class MasterRequests:
             search, action = leader_search.step(search, reply, clock(), random.random())
             if clock() >= began + self._tell_secs and isinstance(action, leader_search.AskMaster):
                 end = leader_search.ends_at(search)
-                if end > told_end:  # it may turn out to be longer than was said before
+                if end > told_end:  # The search may take longer than was announced before.
                     told_end = end
                     self._on_wait(f"for {end - clock():.0f} s more at most; {search.story()}")
         raise fail(search, unsure)

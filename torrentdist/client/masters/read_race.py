@@ -1,10 +1,10 @@
-"""Gets an answer that any master can give, for commands that only read: several masters race, each
-started in turn.
+"""Gets an answer that any master can give, for commands that only read. The masters race, each
+starting a little later.
 
 Always: there is an answer or an error within the given time, however many masters there are. The
-first master is asked alone; the next one is asked as well when it refuses or is silent for a
-moment. Old records are accepted when no master has newer ones, or when the time is nearly over.
-Never: it looks into an answer, or ends the race while a master may still win it.
+first master is asked alone. The next one is asked too when it refuses or is silent for a moment.
+Old records are accepted if no master has newer ones, or when time is nearly up.
+Never: look into an answer, or end the race while a master may still win it.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from torrentdist.model.errors import TorrentdistError
 T = TypeVar("T")
 
 READ_SECS = 1.8
-"""Seconds for all requests of a command that only reads, so that the command ends within 2 s."""
+"""Time for all requests of a command that only reads, so that the command ends within 2 s."""
 LEADER_SECS = 0.9
-"""Seconds of these in which only the leader is asked, for what only the leader knows."""
+"""Part of this time in which only the leader is asked, for what only the leader knows."""
 NEXT_SECS = 0.4
 SHARE_FOR_ASKING = 0.5
 """Share of the time after which every master has been asked."""
 SHARE_FOR_OLD = 0.35
-"""Share of the time, at its end, in which old records are accepted."""
+"""Share of the time, at its end, during which old records are accepted."""
 ROUND_SECS = 0.1
 
 Attempt = Callable[[str, bool, float], Awaitable[T]]
-"""Asks one master: its URL, whether old records are accepted, and the seconds that it has."""
+"""Asks one master, given its URL, whether old records are accepted, and its time in seconds."""
 
 
 class Passed(Exception):
-    """This master has no answer; another one may have it."""
+    """This master has no answer; another one may."""
 
     def __init__(
         self, detail: str, *, error: TorrentdistError | None = None, leader: str | None = None, behind: bool = False
@@ -41,15 +41,14 @@ class Passed(Exception):
         super().__init__(detail)
         self.error = error
         self.leader = leader
-        """The master that it names as the leader."""
+        """The leader that this master names."""
         self.behind = behind
         """Whether its records are too old. It can answer once old records are accepted."""
 
 
 class NoAnswer(Exception):
-    """No master answered in time. `answers` has what each of them said last, `error` is the last
-    refusal.
-    """
+    """No master answered in time. `answers` contains what each of them said last, and `error` the
+    last refusal."""
 
     def __init__(self, answers: dict[str, str], error: TorrentdistError | None) -> None:
         super().__init__("; ".join(f"{url}: {detail}" for url, detail in answers.items()))
@@ -58,9 +57,8 @@ class NoAnswer(Exception):
 
 
 async def first_answer(masters: Callable[[], Sequence[str]], attempt: Attempt[T], secs: float, *, rounds: int = 0) -> T:
-    """Returns the first answer of any master. All are asked `rounds` times; 0: until the time is
-    over.
-    """
+    """Returns the first answer of any master. All are asked `rounds` times, or until time is up if
+    `rounds` is 0."""
     race = _Race(attempt, secs)
     try:
         while True:
@@ -99,9 +97,8 @@ class _Race(Generic[T]):
         return self._behind or self._clock() >= self._old_at
 
     async def round(self, ahead: list[str], takes_old: bool) -> asyncio.Future[T] | None:
-        """Asks these masters once, and listens to those of earlier rounds too. Returns the winner,
-        or None.
-        """
+        """Asks these masters once, while also waiting for those of earlier rounds. Returns the
+        winner, or None."""
         step = min(NEXT_SECS, self._secs * SHARE_FOR_ASKING / max(1, len(ahead)))
         next_at = now = self._clock()
         while (ahead or self._running) and now < self._end and (takes_old or now < self._old_at):

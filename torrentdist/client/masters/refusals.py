@@ -1,6 +1,7 @@
-"""What a master's refusal means for the search for a master that can answer.
+"""Interprets a master's refusal for the search for a master that can answer.
 
-Pure: no I/O and no clock. Always: an error that no other master would lift is raised at once.
+Always: an error that no other master would avoid is raised at once.
+Pure: no I/O and no clock.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _ANOTHER_MAY_LEAD = frozenset({"no_leader", "zookeeper_unavailable", "leadership
 
 
 def judge_read(error: TorrentdistError) -> Reply:
-    """Returns what a refused read tells the search."""
+    """Returns what a refused read means for the search."""
     if error.code not in _ANOTHER_MAY_KNOW:
         raise error
     if error.code == "not_leader":
@@ -25,7 +26,7 @@ def judge_read(error: TorrentdistError) -> Reply:
 
 
 def judge_change(error: TorrentdistError) -> Reply:
-    """Returns what a refused change tells the search for the leader."""
+    """Returns what a refused change means for the search for the leader."""
     if error.code == "not_leader":
         leader, masters = error.extra.get("leader"), error.extra.get("masters")
         named = [url for url in masters if isinstance(url, str)] if isinstance(masters, list) else []
@@ -43,13 +44,12 @@ def judge_change(error: TorrentdistError) -> Reply:
 
 
 def no_leader_found(search: leader_search.Search, unsure: bool) -> TorrentdistError:
-    """Returns the error of a change that nobody made. `unsure`: a master may have made it all the
-    same.
-    """
+    """Returns the error for a change that no master confirmed. `unsure` tells whether a master may
+    still have made it."""
     code = "outcome_unknown" if unsure else "leader_not_found" if search.ever_heard else "unreachable"
     return TorrentdistError(code, detail=search.story(), extra=answers_of(search))
 
 
 def answers_of(search: leader_search.Search) -> dict[str, object]:
-    """Returns the last answer of each master, for the error's reader."""
+    """Returns the last answer of each master, to be added to an error."""
     return {"answers": dict(search.answers)}

@@ -1,12 +1,12 @@
-"""Small files in the user's cache directory, in which one command leaves what it learned for the
-next one.
+"""Small files in the user's cache directory, in which a command stores what it learned for the next
+command.
 
-One file for each configured list has the masters that answered last. Another has the newest
-transaction that was seen of each cluster.
-Always: two clusters never mix, and two commands that end at once both have their transactions
-remembered. A missing or damaged file only costs time, or the promise that the next read shows the
-user's last change.
-Never: it raises.
+One file per configured list contains the masters that answered last. Another contains the newest
+transaction seen of each cluster.
+Always: clusters never mix, and if two commands end at once, the transactions of both are stored. A
+missing or damaged file only costs time, or the guarantee that the next read includes the user's
+last change.
+Never: raise.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import msgspec
 from torrentdist.client.masters.leader_search import learned
 
 MAX_AGE_SECS = 24 * 3600.0
-"""An address that was not confirmed for a day may belong to another machine by now."""
+"""After a day without confirmation, an address may belong to another machine."""
 
 MAX_CLUSTERS = 64
 SEEN = "seen.json"
@@ -73,10 +73,10 @@ def recall_seen(directory: Path) -> dict[str, int]:
 
 
 def remember_seen(directory: Path, cluster: str, zxid: int, instead_of: int) -> None:
-    """Remembers `zxid` unless another command has remembered a newer one meanwhile.
+    """Stores `zxid` unless another command has stored a newer one meanwhile.
 
-    A number below `instead_of`, the one that we began with, replaces it: the cluster's ZooKeeper
-    counts anew.
+    A number below `instead_of`, the one with which we began, replaces it: then the cluster's
+    ZooKeeper has restarted its count.
     """
     with contextlib.suppress(OSError):
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,8 +1,8 @@
-"""What a client has seen of its cluster, and how old an answer is compared with that.
+"""What a client has seen of its cluster, and how old an answer is in comparison.
 
-Always: transactions are compared within one cluster only. Always: the number that we have seen
-falls only when a master that was obliged to show it shows a lower one, which means that ZooKeeper
-counts from the beginning again.
+Always: transactions are compared within one cluster only. The highest number seen decreases only
+when a master that had to include it shows a lower one, which means that ZooKeeper restarted its
+count.
 Never: ask a master.
 """
 
@@ -21,7 +21,7 @@ class Stale(msgspec.Struct, frozen=True):
     """A warning that an answer may be outdated."""
 
     secs: float | None
-    """Age of the answer's records in seconds. None: its master does not know that they are old."""
+    """Age of the answer's records in seconds. None: the master does not know that they are old."""
     behind: bool
     """Whether the answer may lack something that we have seen."""
 
@@ -35,9 +35,7 @@ class Seen:
     """The newest transaction that this user's commands have seen, by cluster."""
 
     def __init__(self, directory: Path, cluster: str) -> None:
-        """`cluster` is the cluster of the masters that are about to be asked; empty if it is not
-        known yet.
-        """
+        """`cluster` is the id of the masters' cluster; empty if it is not known yet."""
         self.cluster = cluster
         self._directory = directory
         self._recalled = recall_seen(directory)
@@ -48,17 +46,17 @@ class Seen:
         return self._now.get(self.cluster, 0)
 
     def demand(self) -> dict[str, str]:
-        """Returns the headers that oblige a master to show what we have seen."""
+        """Returns the headers that require a master to include everything that we have seen."""
         if not self.zxid:
             return {}
         return {ZXID: str(self.zxid)} | ({CLUSTER: self.cluster} if self.cluster else {})
 
     def hear(self, demanded: Mapping[str, str], headers: Mapping[str, str], *, answers: bool) -> bool:
-        """Takes note of an answer's age. `answers` says whether the answer shows records that we
-        demanded to be new.
+        """Learns from an answer's age. `answers` tells whether the answer contains records that we
+        required to be new.
 
-        Returns False if the answer lacks something that we have seen, and its master was not told
-        of it.
+        Returns False if the answer lacks something that we have seen and that its master was not
+        asked to include.
         """
         age = age_in(headers)
         self.cluster = self.cluster if age.cluster is None else age.cluster
@@ -72,9 +70,8 @@ class Seen:
         return True
 
     def warning(self, headers: Mapping[str, str], *, takes_old: bool) -> Stale | None:
-        """Returns what the user must be told about an answer's age. `takes_old`: we did not demand
-        a new one.
-        """
+        """Returns the warning for the user about an answer's age. `takes_old` tells that we did not
+        require a new one."""
         age: AnswerAge = age_in(headers)
         behind = takes_old and (age.zxid or 0) < self.zxid
         return Stale(age.stale_secs, behind) if behind or age.stale_secs is not None else None

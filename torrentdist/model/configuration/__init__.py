@@ -1,1 +1,1 @@
-"""The configuration: its keys, where values come from, and what they must satisfy."""
+"""The configuration: its keys, the sources of their values, and the rules for values."""

@@ -1,7 +1,7 @@
 """The configuration as values: every key, its default and its meaning. settings.py reads the files.
 
-Unknown keys are errors (forbid_unknown_fields); secrets are never values here, only the names of
-files that hold them.
+Always: an unknown key is an error (forbid_unknown_fields).
+Never: hold a secret; the values name the files that do.
 """
 
 # Without `from __future__ import annotations`: every command would evaluate all of them again, as
@@ -17,35 +17,35 @@ class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 class ClientConfig(Section, frozen=True, kw_only=True):
     masters: list[str] = msgspec.field(default_factory=lambda: ["http://127.0.0.1:7060"])
-    """URLs of some masters; the others are learned."""
+    """URLs of some masters; the others are learned from them."""
     supervisor: str = "http://127.0.0.1:7070"
-    """This host's supervisor; empty: never use one."""
+    """URL of this host's supervisor; empty: never use one."""
     token_file: str = ""
     ca_file: str = ""
-    """The CA of the cluster, which masters at https:// URLs have to prove themselves by. Empty: the
-    CAs that the system trusts."""
+    """CA file for verifying masters with https:// URLs; empty: the CAs that the system trusts."""
     certificate_file: str = ""
-    """A certificate of one's own, which may stand in for a token. Empty: none."""
+    """The client's own certificate, which may replace a token; empty: none."""
     key_file: str = ""
     token_in_the_clear: bool = False
-    """Send the token to other hosts over plain HTTP too, where anybody on the way can read it."""
+    """Send the token to other hosts over plain HTTP too. Anyone on the network path can then read
+    it."""
     deadline_secs: float = 60.0
-    """How long a request goes on looking for a leader."""
+    """How long a request searches for a leader."""
 
 
 class MasterConfig(Section, frozen=True, kw_only=True):
     id: str = ""
-    """Empty: made from the host name and the port."""
+    """Id of this master; empty: derived from the host name and the port."""
     host: str = ""
-    """The address that others reach this master by. Empty: the listening address."""
+    """Address at which others reach this master; empty: the listening address."""
     data_dir: str = "/var/lib/torrentdist/master"
     upgrade_after_secs: float = 600.0
-    """When all daemons have been of the newer release for so long, records are written as only that
-    one reads them."""
+    """After all daemons have had the newer release for this long, records are written in a form
+    that only it can read."""
     snapshot_changes: int = 1000
-    """After how many changes a standby saves the cluster's records on its disk, at the latest."""
+    """A standby saves the cluster's records to disk after at most this many changes."""
     snapshot_secs: float = 60.0
-    """How long after the last time it does so, if anything changed."""
+    """Interval at which it saves the records if anything has changed."""
 
 
 class SupervisorConfig(Section, frozen=True, kw_only=True):
@@ -55,23 +55,23 @@ class SupervisorConfig(Section, frozen=True, kw_only=True):
     slots: int = 4
     labels: dict[str, str] = {}
     gateway_port: int = 7070
-    """The loopback gateway; 0: any free port."""
+    """Port of the loopback gateway; 0: any free port."""
     gateway_users: list[str] = []
-    """Names or numbers of the users of this host who may use the gateway; empty: everybody."""
+    """Names or numbers of the users of this host who may use the gateway; empty: all users."""
     port: int = 0
-    """On api.listen, where `job logs` of other hosts reads its workers' output; 0: any free port.
-    """
+    """Port on api.listen at which `job logs` on other hosts reads its workers' output; 0: any free
+    port."""
     launcher: str = ""
-    """The socket of this host's launcher, which starts workers in namespaces of their own; empty:
-    the supervisor starts them itself, in namespaces where the host allows that without privileges.
-    """
+    """Socket of this host's launcher, which starts workers in their own namespaces. Empty: the
+    supervisor starts them, with namespaces if the host allows these without privileges."""
     read_stall_secs: float = 45.0
-    """The gateway resets an answer when nothing has come for it for so long. Keep it below
+    """The gateway resets an answer if no data for it arrives for this long. Keep it below
     spark.files.fetchTimeout."""
     log_keep_secs: float = 7 * 24 * 3600.0
-    """How long the output of a worker that has left this host is kept."""
+    """How long the output of a worker is kept after the worker has left this host."""
     seed_secs: float = -1.0
-    """How long to go on seeding what was fetched and is not assigned; -1: until room is needed."""
+    """How long to go on seeding a bundle that is no longer assigned; -1: until its room is
+    needed."""
 
 
 class ApiConfig(Section, frozen=True, kw_only=True):
@@ -79,21 +79,23 @@ class ApiConfig(Section, frozen=True, kw_only=True):
     port: int = 7060
     token_file: str = ""
     insecure_listen: bool = False
-    """Listen beyond loopback without TLS: anybody on the way reads tokens and bundles."""
+    """Listen beyond loopback without TLS. Anyone on the network path can then read tokens and
+    bundles."""
     hosts: list[str] = msgspec.field(default_factory=list)
-    """Further names by which clients call this daemon. Its host name and its address are known."""
+    """Additional names by which clients call this daemon. Its host name and its address are
+    known."""
     max_request_bytes: int = 64 * 1024 * 1024
     shutdown_secs: float = 10.0
 
 
 class TlsConfig(Section, frozen=True, kw_only=True):
     mode: str = "off"
-    """mutual: HTTPS, where daemons prove themselves by certificate, and people by a certificate or
-    a token. off: plain HTTP."""
+    """mutual: HTTPS, where daemons authenticate by certificate, and people by certificate or token.
+    off: plain HTTP."""
     ca_file: str = ""
-    """The CA that every certificate of the cluster is verified by. Several, while it is rotated."""
+    """CA that issues the cluster's certificates. It may contain several CAs during a rotation."""
     certificate_file: str = ""
-    """This daemon's certificate, which names its role, its id and its address."""
+    """This daemon's certificate, which contains its role, id and address."""
     key_file: str = ""
 
 
@@ -103,8 +105,8 @@ class ZooKeeperConfig(Section, frozen=True, kw_only=True):
     session_timeout_secs: float = 10.0
     operation_timeout_secs: float = 5.0
     auth_file: str = ""
-    """A file with `user:password`, for digest authentication and the ACLs. Empty: open, for `dev`
-    only."""
+    """File with `user:password`, for digest authentication and the ACLs. Empty: open access, for
+    `dev` only."""
     sasl: bool = False
     """Use SASL DIGEST-MD5 with auth_file instead of the digest scheme."""
     tls_ca: str = ""
@@ -114,28 +116,27 @@ class ZooKeeperConfig(Section, frozen=True, kw_only=True):
 
 class SwarmConfig(Section, frozen=True, kw_only=True):
     listen: str = ""
-    """The address that peers dial; empty: the API's."""
+    """Address that peers dial; empty: that of the API."""
     port: int = 0
     upload_limit: int = 0
-    """Bytes per second, 0: no limit. Holds between private addresses too."""
+    """In bytes per second; 0: no limit. Applies between private addresses too."""
     download_limit: int = 0
     fetching_secs: float = 1.0
-    """How often a peer that is fetching tells the directory."""
+    """Interval at which a fetching peer announces."""
     seeding_secs: float = 15.0
-    """How often an idle seeder does."""
+    """Interval at which an idle seeder announces."""
     nice: int = 10
-    """How much what moves the bytes gives way to what else wants a processor, by nice(2): 0 is not
-    at all. Where every processor is taken by others, 10 is about a tenth of one, and 5 a quarter.
-    """
+    """How much data transfer gives way to other programs that need a processor, by nice(2); 0: not
+    at all. If all processors are busy, 10 leaves it about a tenth of one, and 5 a quarter."""
 
 
 class StoreConfig(Section, frozen=True, kw_only=True):
     limit_bytes: int = 0
-    """What the store may hold; 0: as much as the disk has, less reserve_bytes."""
+    """Most bytes in the store; 0: as many as fit on the disk, less reserve_bytes."""
     reserve_bytes: int = 256 * 1024 * 1024
-    """What stays free on the disk for everybody else."""
+    """Bytes that stay free on the disk for other programs."""
     scrub_secs: float = 24 * 3600.0
-    """How often every byte is read and verified again; 0: only at start."""
+    """Interval at which every byte is read and verified again; 0: only at the start."""
 
 
 class ReplicationConfig(Section, frozen=True, kw_only=True):
@@ -143,41 +144,41 @@ class ReplicationConfig(Section, frozen=True, kw_only=True):
     max_wait_secs: float = 60.0
     sync_secs: float = 120.0
     parallel_fetches: int = 4
-    """How many bundles a master catches up on at a time. What is being uploaded is always fetched,
-    and first."""
+    """How many bundles a master that lags behind fetches at a time. Uploads are always fetched, and
+    first."""
     catch_up_limit: int = 0
-    """Bytes per second, 0: no limit, for what a master catches up on in the swarm; not for what is
-    being uploaded."""
+    """Bytes per second for fetching bundles that the master lags behind on, but not for uploads; 0:
+    no limit."""
     abandon_secs: float = 3600.0
-    """An upload whose uploader is silent for this long is forgotten."""
+    """An upload is forgotten when its uploader has been silent for this long."""
     lost_secs: float = 300.0
-    """A bundle that nobody has had for so long, supervisors included, is marked lost."""
+    """A bundle is marked lost when no host, supervisors included, has had it for this long."""
     tombstone_secs: float = 7 * 24 * 3600.0
 
 
 class RequestsConfig(Section, frozen=True, kw_only=True):
     keep_secs: float = 600.0
-    """How long the answer to a mutation is kept for its retries; longer than any client's
+    """How long the answer to a change is kept for its retries. It must exceed every client's
     deadline_secs."""
 
 
 class JobsConfig(Section, frozen=True, kw_only=True):
     validator: str = ""
-    """A plug-in that may refuse jobs, `package.module:Class`. Empty: none."""
+    """Plug-in that may refuse jobs, `package.module:Class`; empty: none."""
     defaults: dict[str, Any] = {}
-    """What holds for jobs that don't say otherwise: keys of job.toml."""
+    """Defaults for jobs: keys of job.toml."""
     silent_secs: float = 30.0
-    """A supervisor that is registered, but from which the leader hears nothing for so long, loses
-    its workers to others. 0: never."""
+    """A registered supervisor that the leader has not heard from for this long loses its workers to
+    other hosts; 0: never."""
     keep_secs: float = 7 * 24 * 3600.0
-    """How long a finished or failed job is still listed, and what a supervisor that is gone was to
-    run remembered."""
+    """How long a finished or failed job is still listed, and the assignment of a supervisor that is
+    gone is kept."""
 
 
 class CodeDistributorConfig(Section, frozen=True, kw_only=True):
     class_: str = msgspec.field(name="class", default="torrentdist.distributor.torrent:TorrentCodeDistributor")
     options: dict[str, Any] = {}
-    """Handed to the plug-in's prepare() as they are."""
+    """Passed unchanged to the plug-in's prepare()."""
 
 
 class LogConfig(Section, frozen=True, kw_only=True):
@@ -188,18 +189,18 @@ class LogConfig(Section, frozen=True, kw_only=True):
 
 class EventsConfig(Section, frozen=True, kw_only=True):
     enabled: bool = True
-    """Write what happens as JSON lines below data_dir, in `events`, for `torrentdist report`."""
+    """Write events as JSON lines to `events` below data_dir, for `torrentdist report`."""
     rack: str = ""
-    """Where this host stands, for the report. Empty: the supervisor's label `rack`."""
+    """Location of this host, for the report; empty: the supervisor's label `rack`."""
     file_bytes: int = 8 * 1024 * 1024
-    """A file is closed, and can be shipped, when it is this large..."""
+    """A file is closed, and can be shipped, when it reaches this size..."""
     file_secs: float = 60.0
-    """...or this old."""
+    """...or this age."""
     keep_bytes: int = 256 * 1024 * 1024
-    """What closed files may take together; the oldest go first."""
+    """Most bytes of closed files; the oldest are deleted first."""
     keep_secs: float = 7 * 24 * 3600.0
     progress_secs: float = 5.0
-    """How often a download tells how far it is."""
+    """Interval at which a download reports its progress."""
 
 
 class Config(Section, frozen=True, kw_only=True):
@@ -220,7 +221,7 @@ class Config(Section, frozen=True, kw_only=True):
 
     @property
     def client_swarm(self) -> SwarmConfig:
-        """For a command that is a peer itself. Where a daemon is configured too, the port is the
-        daemon's."""
+        """Returns the swarm settings for a command that is itself a peer. If a daemon is configured
+        too, its port belongs to the daemon."""
         of_daemon = self.master != MasterConfig() or self.supervisor != SupervisorConfig()
         return msgspec.structs.replace(self.swarm, port=0) if of_daemon else self.swarm

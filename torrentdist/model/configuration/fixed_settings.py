@@ -1,6 +1,7 @@
-"""Settings that become constants: nobody needs to change them, and each has a reason for its value.
+"""Settings that become constants: no user needs to change them, and each has a reason for its
+value.
 
-Always: one release still honours a value that is set, and says so; the next one refuses the key.
+Always: one release still honours a configured value, with a warning; the next one refuses the key.
 Never: list a key that the documentation tells operators to change.
 """
 
@@ -24,11 +25,11 @@ FIXED: Final[Mapping[str, str]] = {
     "swarm.seeding_secs": "an idle seeder costs nothing at this rate",
     "zookeeper.operation_timeout_secs": "half of the session timeout's default: a retry still fits in",
 }
-"""Keys with the reason for their value. The value is the default in config.py."""
+"""Each key with the reason for its value. The value is the default in config.py."""
 
 
 def warnings(origins: Mapping[str, str], default_origin: str) -> Iterator[str]:
-    """Yields a sentence for each fixed setting that is set somewhere."""
+    """Yields a sentence for each fixed setting that is configured."""
     for key, reason in FIXED.items():
         if origins[key] != default_origin:
             yield f"{key} ({origins[key]}) becomes a constant: {reason}; the next release refuses the key"

@@ -33,14 +33,14 @@ _OF_WORKERS = (
     *("PEERS_FILE", "HEARTBEAT_FILE", "GATEWAY"),
 )
 WORKER_VARIABLES = frozenset(PREFIX + name for name in _OF_WORKERS)
-"""Variables that a supervisor sets for its workers. They are not configuration; a worker may run
-our programs."""
+"""Variables that a supervisor sets for its workers. They are not configuration, but a worker may
+run our programs."""
 DEV_MARK = PREFIX + "DEV_MARK"
 """Set by `dev up` for its processes, so that `dev down` finds them. Not configuration."""
 SLOW_CALLBACKS = PREFIX + "SLOW_CALLBACKS_SECS"
 """Makes a daemon log event loop callbacks that take this long. For tests; not configuration."""
 
-# Kubernetes puts variables like these into every pod for a service that is called torrentdist: they
+# Kubernetes puts variables like these into every pod if a service is called torrentdist. They
 # are not ours.
 _SERVICE_LINK = r"_SERVICE_(HOST|PORT(_.*)?)$|_PORT_\d+_(TCP|UDP)(_.*)?$"
 _TRUE = frozenset({"1", "true", "yes", "on"})
@@ -55,7 +55,7 @@ class Loaded(NamedTuple):
 
 
 class Layer(NamedTuple):
-    """The keys that one place sets, dotted, with values of the right type."""
+    """The dotted keys that one source sets, with values of the right type."""
 
     values: Mapping[str, Any]
     origins: Mapping[str, str]
@@ -91,7 +91,7 @@ def load(
     cwd: Path | None = None,
     system_dir: Path = SYSTEM_DIR,
 ) -> Loaded:
-    """Loads the configuration. `flags`: dotted keys, values typed or as text."""
+    """Loads the configuration. `flags` maps dotted keys to values, typed or as text."""
     environ = os.environ if environ is None else environ
     if config_file is not None and not config_file.is_file():
         raise TorrentdistError("config_invalid", origin=str(config_file), detail="there is no such file")
@@ -187,7 +187,7 @@ def flag_layer(flags: Mapping[str, Any]) -> Layer:
 
 
 def parse_text(key: str, text: str) -> Any:
-    """Parses a key's value from a variable or flag. ValueError says what was expected."""
+    """Parses a key's value from a variable or flag. Raises ValueError with what was expected."""
     kind = KEYS[key]
     try:
         if kind is str:
@@ -204,7 +204,7 @@ def parse_text(key: str, text: str) -> Any:
 
 
 def type_complaint(key: str, value: Any) -> str:
-    """Says what is wrong with the type of a value from a file; empty if nothing is."""
+    """Describes what is wrong with the type of a value from a file; empty if nothing is."""
     try:
         msgspec.convert(value, KEYS[key], strict=True)
     except msgspec.ValidationError:
@@ -267,7 +267,7 @@ def _did_you_mean(text: str, known: Iterable[str]) -> str:
     known = list(known)
     same_name = [key for key in known if key.rpartition(".")[2] == text.rpartition(".")[2]]
     close = get_close_matches(text, known, n=1, cutoff=0.5)
-    # A bare name lacks its section; a dotted one is more likely mistyped than in the wrong place.
+    # A plain name lacks its section; a dotted one is more likely mistyped than misplaced.
     nearest = close or same_name if "." in text else same_name or close
     return f", did you mean {nearest[0]!r}?" if nearest else ""
 

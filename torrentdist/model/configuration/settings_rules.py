@@ -1,6 +1,6 @@
 """Rules that the values of a configuration must satisfy beyond their types.
 
-Pure: looks at no file and no network, so that a daemon and `config show` judge alike.
+Pure: no file and no network is used, so that a daemon and `config show` judge in the same way.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def value_of(config: Config, key: str) -> Any:
 
 
 def problems_of(config: Config) -> Iterator[tuple[str, str]]:
-    """Yields every broken rule: the key to blame, and what is wrong."""
+    """Yields every violated rule: the key at fault, and the problem."""
     for key, rule in RULES.items():
         value = value_of(config, key)
         if not rule.holds(value):

@@ -1,7 +1,7 @@
 """Jobs as values: the `job.toml` of a bundle.
 
 Always: an unknown key, a wrong type or a bad value is an error that names the place.
-Never: look into the bundle for the files that it names; the caller does.
+Never: check the bundle for the files that it names; the caller does.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ FILE_NAME = "job.toml"
 MAX_JOB_CHARS = 256 * 1024
 """Longest job.toml. A real one has a few hundred characters."""
 MAX_DOTS = 200
-"""Dots of one line outside of strings. The time to read a dotted key grows with their square."""
+"""Most dots of one line outside of strings. The time to parse a dotted key grows with the square of
+their number."""
 _STRINGS = re.compile(r"""\"(?:\\.|[^\"\\\n])*\"|'[^'\n]*'""")
 MAX_WORKERS = 10_000
 NO_WAIT = "must be a number of seconds, or -1 for no limit"
@@ -41,7 +42,8 @@ class RestartPolicy(StrEnum):
 
 
 class OnIsolation(StrEnum):
-    """What happens to a worker when its host can no longer prove that it runs nowhere else."""
+    """What happens to a worker when its host can no longer prove that the worker runs nowhere
+    else."""
 
     STOP = "stop"
     RUN = "run"
@@ -56,7 +58,7 @@ class Restart(JobTable, frozen=True, kw_only=True):
     backoff_secs: float = 1.0
     max_backoff_secs: float = 60.0
     limit: int = 10
-    """Restarts in a row of a worker that ends within max_backoff_secs. -1: no limit."""
+    """Consecutive restarts of a worker that ends within max_backoff_secs; -1: no limit."""
 
 
 class Resources(JobTable, frozen=True, kw_only=True):
@@ -65,27 +67,27 @@ class Resources(JobTable, frozen=True, kw_only=True):
 
 
 class Replication(JobTable, frozen=True, kw_only=True):
-    """Replication that a job needs before it runs. Missing values are the cluster's."""
+    """Replication that a job needs before it runs. Missing values are those of the cluster."""
 
     min_count: int = 0
-    """Masters that must hold each bundle. 0: as many as the bundle was uploaded for."""
+    """Masters that must hold each bundle; 0: as many as the bundle was uploaded for."""
     max_wait_secs: float | None = None
-    """Seconds to wait for that. 0: no wait. -1: for ever."""
+    """Seconds to wait for that; 0: no wait, -1: forever."""
 
 
 class JobSpec(JobTable, frozen=True, kw_only=True):
     name: str
     kind: JobKind = JobKind.PROCESS
     command: tuple[str, ...] = ()
-    """The program and its arguments; the program may be a path in the bundle, which is the working
+    """The program and its arguments. The program may be a path in the bundle, which is the working
     directory's `bundle` link."""
     workers: int = 1
     restart: Restart = Restart()
     stop_grace_secs: float = 10.0
     on_isolation: OnIsolation = OnIsolation.STOP
     heartbeat_secs: float = 0.0
-    """A worker that doesn't touch TORRENTDIST_HEARTBEAT_FILE for this many seconds is restarted. 0:
-    off."""
+    """A worker that does not touch TORRENTDIST_HEARTBEAT_FILE for this many seconds is restarted;
+    0: off."""
     heartbeat_start_secs: float = 60.0
     """Seconds until the first heartbeat, if that is longer."""
     env: dict[str, str] = {}
@@ -95,12 +97,12 @@ class JobSpec(JobTable, frozen=True, kw_only=True):
     spark: SparkSpec = SparkSpec()
     """The Spark table of a job of kind spark, whose command is its main file and arguments."""
     kill_wait_secs: float = 30.0
-    """Seconds that a killed job stays deactivated before it is removed; `job kill -w` overrides it.
-    """
+    """Seconds for which a killed job stays deactivated before it is removed. `job kill -w`
+    overrides it."""
 
 
 def parse_job(text: str, *, origin: str) -> JobSpec:
-    """Parses a job. `job_invalid` names `origin`, the key and, if it can be found, the line."""
+    """Parses a job. The error `job_invalid` names `origin`, the key and, if possible, the line."""
     if len(text) > MAX_JOB_CHARS:
         raise TorrentdistError("job_invalid", origin=origin, detail=f"it is longer than {MAX_JOB_CHARS} characters")
     if any(line.count(".") > MAX_DOTS for line in _STRINGS.sub("", text).splitlines()):
@@ -135,7 +137,7 @@ def spelled_out(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def problems_of(spec: JobSpec) -> list[tuple[str, str]]:
-    """Returns (key, problem) for every value that no job can have."""
+    """Returns (key, problem) for every invalid value."""
     max_wait = spec.replication.max_wait_secs or 0.0
     checks = [
         ("command", not spec.command and spec.kind is JobKind.PROCESS, "a job of kind process needs one"),
@@ -166,7 +168,7 @@ def problems_of(spec: JobSpec) -> list[tuple[str, str]]:
 
 
 def _times(spec: JobSpec) -> list[tuple[str, float]]:
-    """Returns the times of a job. TOML has infinite numbers and NaN."""
+    """Returns the times of a job, to be checked because TOML has infinity and NaN."""
     return [
         ("stop_grace_secs", spec.stop_grace_secs),
         ("heartbeat_secs", spec.heartbeat_secs),
@@ -178,8 +180,8 @@ def _times(spec: JobSpec) -> list[tuple[str, float]]:
 
 
 def _invalid(text: str, origin: str, detail: str) -> TorrentdistError:
-    """msgspec says `... unknown field `x` - at `$.restart``: the last name that stands in the file
-    is where to look."""
+    """Returns the error for msgspec's message. msgspec says `... unknown field `x` - at
+    `$.restart``: the last name that occurs in the file is the place to show."""
     quoted = [part.strip("$.[]") for part in detail.split("`")[1::2]]
     path = quoted[0] if "unknown field" in detail else quoted[-1] if quoted else ""
     places = (place_in(text, origin, key) for key in reversed(path.split(".")))
@@ -188,7 +190,7 @@ def _invalid(text: str, origin: str, detail: str) -> TorrentdistError:
 
 
 def with_choices(detail: str) -> str:
-    """Completes msgspec's complaint about a word with the words that are allowed."""
+    """Adds the permitted words to msgspec's message about a wrong one."""
     key = detail.rstrip("`").rpartition(".")[2]
     known = "Invalid enum value" in detail and key in _CHOICES
     return f"{detail} (one of {', '.join(_CHOICES[key])})" if known else detail

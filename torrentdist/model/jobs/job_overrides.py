@@ -1,7 +1,7 @@
-"""Applies flags over job.toml, the same way in the client before the upload and in the leader.
+"""Applies flags over job.toml, in the same way in the client before the upload and in the leader.
 
 Always: the result is a job that could have been written as job.toml.
-Pure: no I/O, no clock.
+Pure: no I/O and no clock.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torrentdist.model.jobs.job import JobSpec, problems_of, spelled_out, with_c
 
 
 def with_overrides(spec: JobSpec, name: str | None, workers: int | None, conf: Mapping[str, str]) -> JobSpec:
-    """Applies flags. A key of `conf` is one of job.toml, dotted: `restart.policy=never`,
+    """Applies flags. The keys of `conf` are dotted keys of job.toml: `restart.policy=never`,
     `env.LEVEL=debug`."""
     document: dict[str, Any] = msgspec.to_builtins(spec)
     if name is not None:

@@ -1,7 +1,7 @@
-"""The `[spark]` table of a job.toml, and what a Spark job cannot have.
+"""The `[spark]` table of a job.toml, and the rules for a Spark job.
 
-Always holds: everything that it names is a file of its own bundle. Must not do: look into the
-bundle.
+Always: everything that it names is a file of its own bundle.
+Never: look into the bundle.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 import msgspec
 
 UI_PORT = 4040
-"""Spark's own."""
+"""Spark's default port for its web page."""
 MAIN_KINDS = (".py", ".jar")
 PYTHON_KINDS = (".py", ".zip", ".egg")
 ONE_WORKER = (
@@ -27,38 +27,37 @@ class Delivery(StrEnum):
     """How executors get the job's files."""
 
     SWARM = "swarm"
-    """Each from the gateway of its own host."""
+    """Each executor fetches from the gateway of its own host."""
     DRIVER = "driver"
-    """Files come from the driver, Spark's own way, for clusters whose hosts have no supervisor."""
+    """The driver sends files in Spark's own way, for clusters whose hosts have no supervisor."""
 
 
 class SparkSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     master: str = "local[*]"
     class_: str = msgspec.field(name="class", default="")
-    """The main class; the job's command begins with its jar then."""
+    """The main class; then the job's command begins with its jar."""
     conf: dict[str, str | int | float | bool] = {}
     py_files: tuple[str, ...] = ()
     archives: tuple[str, ...] = ()
-    """Each may end with `#NAME`, the directory that it is unpacked to."""
+    """Archives. Each may end with `#NAME`, the directory into which it is unpacked."""
     packages: tuple[str, ...] = ()
-    """Jars."""
+    """Paths of jars."""
     delivery: Delivery = Delivery.SWARM
 
     @property
     def is_local(self) -> bool:
-        """Driver and executors are one process."""
+        """Whether driver and executors are one process."""
         return self.master == "local" or self.master.startswith("local[")
 
     @property
     def ui_port(self) -> int:
-        """The first one that the driver's pages try."""
+        """The first port that the driver's web page tries."""
         said = str(self.conf.get("spark.ui.port", ""))
         return int(said) if said.isdigit() else UI_PORT
 
 
 def files_of(command: Sequence[str], spark: SparkSpec) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    """(key, path, the endings that it may have) for every file of the bundle that a Spark job
-    names."""
+    """Yields (key, path, permitted endings) for every file of the bundle that a Spark job names."""
     if command:
         yield "command", command[0], MAIN_KINDS
     for key, paths, kinds in (
@@ -73,7 +72,7 @@ def files_of(command: Sequence[str], spark: SparkSpec) -> Iterator[tuple[str, st
 def spark_problems(
     command: Sequence[str], workers: int, memory_bytes: int, spark: SparkSpec
 ) -> Iterator[tuple[str, str]]:
-    """(key, what is wrong) for every value that no Spark job can have."""
+    """Yields (key, problem) for every value that a Spark job cannot have."""
     if not command:
         yield "command", "a job of kind spark needs its main file, a .py or .jar of the bundle, and its arguments"
     if workers != 1:
