@@ -41,6 +41,8 @@ class Break:
         """Returns why the break cannot be made, or None."""
         path = ROOT / self.file
         times = path.read_text(encoding="utf-8").count(self.old) if path.is_file() else 0
+        if missing := [test for test in self.tests if not (ROOT / test).is_file()]:
+            return f"its tests are not there: {', '.join(missing)}"
         return None if times == 1 else f"the old text is found {times} times"
 
 

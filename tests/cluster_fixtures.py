@@ -26,6 +26,7 @@ import httpx
 import msgspec
 import pytest
 from forked_programs import PROGRAM, ForkedProgram, begin, begin_daemon
+from quick_callbacks import WATCHED, quick_daemons
 
 from torrentdist.dev.dev_cluster import ChildProcess, DevCluster, DevSpec
 from torrentdist.dev.dev_processes import is_alive
@@ -157,7 +158,7 @@ class ProgramCluster(DevCluster):
     def spawn(self, command: list[str], env: dict[str, str], log: IO[bytes]) -> ChildProcess:
         python, option, program, *arguments = command
         if (python, option, program) == (sys.executable, "-m", PROGRAM):
-            return begin_daemon(arguments, env, self.dir, log)
+            return begin_daemon(arguments, env | WATCHED, self.dir, log)
         return super().spawn(command, env, log)
 
 
@@ -323,10 +324,13 @@ def running_cluster(settings: Settings | None = None, *, work: Path | None = Non
     dev = ProgramCluster(DevSpec(dir=work / "cluster", settings=merged, **spec))
     cluster = Cluster(dev, work)
     try:
-        dev.up()
-        yield cluster
+        with quick_daemons(lambda: cluster.dir.glob("*.log")):
+            try:
+                dev.up()
+                yield cluster
+            finally:
+                cluster.close()
     finally:
-        cluster.close()
         shutil.rmtree(work, ignore_errors=True)
 
 

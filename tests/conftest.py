@@ -4,10 +4,12 @@ need it."""
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
 from property_size import TIMES, examples
+from xdist.scheduler.loadfile import LoadFileScheduling  # type: ignore[import-untyped]
 
 # A shared machine pauses a test now and then. bench/ measures what must be quick.
 settings.register_profile("house", deadline=None)
@@ -16,15 +18,34 @@ settings.register_profile("house", deadline=None)
 settings.register_profile("thorough", deadline=None, max_examples=examples(100), print_blob=True, database=None)
 settings.load_profile("house" if TIMES == 1 else "thorough")
 
+WITH_LOCAL_SPARK = {f"tests/spark/test_{name}.py" for name in ("report", "store", "tables")}
+
+
+class OneSparkAtATime(LoadFileScheduling):  # type: ignore[misc]
+    """Gives files that share a Spark to one worker, so that it starts once; else a file is a
+    unit."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        if file.startswith("tests/spark/"):
+            return "local Spark" if file in WITH_LOCAL_SPARK else "standalone Spark"
+        return file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
+    return OneSparkAtATime(config, log) if config.getoption("dist") == "loadfile" else None
+
+
 # modules beside this file
 pytest_plugins = [
+    "quick_callbacks",
     "zookeeper_fixtures",
     "cluster_fixtures",
     "job_host",
     "event_fixtures",
     "masters_in_process",
     "cluster_by_script",
-    "quick_callbacks",
     "contenders",
 ]
 

@@ -20,6 +20,7 @@ import httpx
 import msgspec
 import pytest
 from forked_programs import ForkedProgram, begin_daemon
+from quick_callbacks import WATCHED, quick_daemons
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -200,7 +201,7 @@ class JobHost:
 
     def _spawn(self, config: Path) -> ForkedProgram:
         with (self.dir / "log").open("ab") as log:
-            return begin_daemon(["--config", str(config), "supervisor"], os.environ, Path.cwd(), log)
+            return begin_daemon(["--config", str(config), "supervisor"], os.environ | WATCHED, Path.cwd(), log)
 
     def _run(self, command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
         with log.open("ab") as out:
@@ -302,9 +303,10 @@ async def new_host(
         await host.open(oracle)
         return host
 
-    yield make
-    for host in hosts:
-        await host.close()
+    with quick_daemons(lambda: [host.dir / "log" for host in hosts]):
+        yield make
+        for host in hosts:
+            await host.close()
 
 
 @pytest.fixture

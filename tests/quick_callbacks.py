@@ -1,12 +1,77 @@
-"""A fixture that fails a test when a callback of the event loop takes 50 ms of processor time."""
+"""The event loop of a test or of a daemon never waits: a callback that takes 50 ms of processor
+time turns the test red.
+
+Daemons of clusters and job hosts log their slow callbacks; every test looks at what was logged
+since the one before it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+import json
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 
 import pytest
 
-from torrentdist.host.process.slow_callbacks import SlowCallback, watched_callbacks
+from torrentdist.host.process.slow_callbacks import LIMIT_SECS, SlowCallback, watched_callbacks
+from torrentdist.model.configuration.settings import SLOW_CALLBACKS
+
+WATCHED = {SLOW_CALLBACKS: str(LIMIT_SECS)}
+"""Makes a daemon log its slow callbacks: a part of its environment."""
+MEANT: dict[str, str] = {}
+"""Functions in which a callback may take long, each with the reason."""
+
+_open: list[DaemonLogs] = []
+
+
+class DaemonLogs:
+    """What daemons have logged; each line is read once."""
+
+    def __init__(self, find: Callable[[], Iterable[Path]]) -> None:
+        self._find = find
+        self._read: dict[Path, int] = {}
+
+    def slow_callbacks(self) -> list[str]:
+        return [told for log in self._find() for told in self._slow_in(log)]
+
+    def _slow_in(self, log: Path) -> list[str]:
+        if not log.exists():
+            return []
+        with log.open("rb") as file:
+            file.seek(self._read.get(log, 0))
+            new = file.read()
+        whole = new[: new.rfind(b"\n") + 1]
+        self._read[log] = self._read.get(log, 0) + len(whole)
+        lines = [json.loads(line) for line in whole.splitlines() if b'"slow callback"' in line]
+        return [f"{log}: {line['secs']} s: {line['stack'] or line['callback']}" for line in lines if not _meant(line)]
+
+
+def _meant(line: dict[str, str]) -> bool:
+    return any(f"{function}:" in line["stack"] for function in MEANT)
+
+
+@contextlib.contextmanager
+def quick_daemons(find: Callable[[], Iterable[Path]]) -> Iterator[None]:
+    """Tests fail while and after this block if a daemon with one of these logs was slow."""
+    logs = DaemonLogs(find)
+    _open.append(logs)
+    try:
+        yield
+    finally:
+        _open.remove(logs)
+    fail_if(logs.slow_callbacks())
+
+
+def fail_if(told: list[str]) -> None:
+    if told:
+        pytest.fail("an event loop was held up:\n" + "\n".join(told), pytrace=False)
+
+
+@pytest.fixture(autouse=True)
+def _daemons_are_quick() -> Iterator[None]:
+    yield
+    fail_if([told for logs in _open for told in logs.slow_callbacks()])
 
 
 @pytest.fixture
@@ -15,6 +80,4 @@ def quick_callbacks() -> Iterator[list[SlowCallback]]:
     found: list[SlowCallback] = []
     with watched_callbacks(found.append):
         yield found
-    told = "\n".join(f"{slow.secs:.3f} s: {slow.stack or slow.callback}" for slow in found)
-
-    assert not found, f"the event loop was held up:\n{told}"
+    fail_if([f"{slow.secs:.3f} s: {slow.stack or slow.callback}" for slow in found])

@@ -1,10 +1,9 @@
-"""A supervisor's event loop keeps running under load: a real process that logs each callback that
-takes 50 ms."""
+"""A supervisor's event loop goes on whatever it is asked. The job host turns the test red when a
+callback takes 50 ms (quick_callbacks.py)."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import signal
 from pathlib import Path
 
@@ -13,8 +12,6 @@ import msgspec
 import pytest
 from job_host import JobHost, publish_bundle
 
-from torrentdist.host.process.slow_callbacks import LIMIT_SECS
-from torrentdist.model.configuration.settings import SLOW_CALLBACKS
 from torrentdist.model.ids import BundleId
 
 pytestmark = pytest.mark.anyio
@@ -31,23 +28,15 @@ def make_tree(directory: Path) -> Path:
     return directory
 
 
-def slow_callbacks(log: str) -> list[str]:
-    lines = (json.loads(line) for line in log.splitlines() if line.startswith("{"))
-    return [
-        f"{line['secs']}: {line['stack'] or line['callback']}" for line in lines if line["event"] == "slow callback"
-    ]
-
-
 @pytest.mark.case("G10")
-async def test_many_read_a_bundle_of_many_files(host: JobHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If this fails, a few hundred readers make a supervisor's watchdog end it, and its workers
-    with it."""
+async def test_many_read_a_bundle_of_many_files(host: JobHost, tmp_path: Path) -> None:
+    """If this fails, a few hundred readers end a supervisor through its own watchdog, and its
+    workers with it."""
     await host.end(signal.SIGTERM)
     source = await asyncio.to_thread(make_tree, tmp_path / "many")
     await asyncio.to_thread(publish_bundle, host.data, source, BundleId("many"))
-    monkeypatch.setenv(SLOW_CALLBACKS, str(LIMIT_SECS))
     await host.start()
-    before, url = len(host.log), msgspec.json.decode((host.data / "daemon.json").read_bytes())["url"]
+    url = msgspec.json.decode((host.data / "daemon.json").read_bytes())["url"]
     paths = ["/bundles/many"] * READERS + ["/bundles/many/files/d7/f7"] * READERS
     archives = [f"/bundles/many/a.{kind}" for kind in ("tar", "tar.gz", "zip")]
     async with httpx.AsyncClient(base_url=url, timeout=60.0, trust_env=False, limits=httpx.Limits()) as client:
@@ -60,4 +49,3 @@ async def test_many_read_a_bundle_of_many_files(host: JobHost, tmp_path: Path, m
         {answer.json()["files"] for answer in answers[:READERS]}, {a.text for a in answers[READERS : 2 * READERS]},
     )  # fmt: skip
     assert first
-    assert [] == slow_callbacks(host.log[before:])

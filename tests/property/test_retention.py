@@ -79,3 +79,10 @@ def test_a_small_old_bundle_stays_when_a_big_one_must_go_anyway() -> None:
     small, big = (Entry(Digest(c * 64), size, used) for c, size, used in (("a", 1, 1.0), ("b", 100, 2.0)))
 
     assert [big.digest] == plan([small, big], need=100)
+
+
+def test_what_frees_exactly_enough_is_enough() -> None:
+    """A fetch would fail for lack of room although one bundle's room is all that it needs."""
+    entry = Entry(Digest("a" * 64), 100, 1.0)
+
+    assert [entry.digest] == plan([entry], need=100)

@@ -84,3 +84,19 @@ def test_a_rebalanced_job_is_even(of: list[Demand], on: list[HostSlots], before:
         counts = Counter(host for (name, _), host in after.items() if name == job)
         fullest = max((counts[h] for h in free), default=0)
         assert all(counts[h] >= fullest - 1 for h, slots in free.items() if slots > 0)
+
+
+def test_a_rebalance_moves_a_worker_where_the_difference_is_two() -> None:
+    """C14: a job with both workers on one of two hosts would stay there after a rebalance."""
+    job, on = JobId("j"), [HostSlots(host, 2) for host in HOST_IDS[:2]]
+    after = place([Demand(job, 2)], on, {(job, 0): HOST_IDS[0], (job, 1): HOST_IDS[0]}, {job})
+
+    assert {(job, 0): HOST_IDS[0], (job, 1): HOST_IDS[1]} == after
+
+
+def test_a_worker_that_has_ended_gets_no_place() -> None:
+    """A batch job would run work again that is done, or take slots from others for it."""
+    job = JobId("j")
+    after = place([Demand(job, 3, ended=frozenset({1}))], [HostSlots(HOST_IDS[0], 5)], {})
+
+    assert {(job, 0), (job, 2)} == set(after)

@@ -45,6 +45,7 @@ def host(
         (host(assigned=frozenset({A}), fetching=frozenset({A})), []),
         (host(assigned=frozenset({A}), not_before={A: 11.0}), []),
         (host(assigned=frozenset({A}), not_before={A: 10.0}), [FetchBundle(A)]),
+        (host(assigned=frozenset({A}), published=True, removed=True), [DropBundle(DIGEST), FetchBundle(A)]),
     ],
 )
 def test_what_is_wanted_and_not_here_is_fetched_once(given: KeepingState, expected: list[Action]) -> None:

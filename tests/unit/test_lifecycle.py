@@ -106,6 +106,13 @@ def test_a_rebalance_returns_to_what_was_before() -> None:
     )
 
 
+def test_a_job_that_is_rebalanced_runs_only_if_it_ran_before() -> None:
+    """A2: an inactive job would run during its rebalance, or an active one would stop."""
+    rebalancing = [after(job(status), Rebalance(100.0, 5.0)) for status in (S.ACTIVE, S.INACTIVE)]
+
+    assert [True, False] == [runs(record) for record in rebalancing]
+
+
 def test_a_killed_job_goes_at_its_stored_moment_and_not_before() -> None:
     """A3, A4: a failover during the delay would restart or forget it."""
     killed = after(job(S.ACTIVE), Kill(100.0, 5.0))

@@ -347,7 +347,7 @@ class DevCluster:
             raise TorrentdistError("config_invalid", origin=name, detail=f"it ended at once: {_last_line(member.log)}")
 
     def _reap(self) -> None:
-        for child in self._children.values():
+        for child in list(self._children.values()):  # other threads may start members meanwhile
             if child.poll() is None and birth_of(child.pid) is None:  # its first thread is gone, the others soon are
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     child.wait(5.0)
