@@ -1,8 +1,8 @@
 # Everything here works from a clean clone: each target sets up what it needs, and that is quick when nothing is missing.
 
 PY := .venv/bin/python
-# Chaos first, since it mostly waits, and then the rings, the fastest first. What is marked `alone` (most of Spark, the
-# lab, whatever looks at a clock) comes after, one at a time.
+# Chaos first, since it mostly waits, and then the rings, the fastest first. What is marked `alone` (the benchmark, the
+# lab, what else looks at a clock) comes after, one at a time.
 RINGS := $(addprefix tests/,chaos unit property contract security spark integration)
 SOURCES := torrentdist cli scripts tests $(if $(wildcard bench/*.py),bench)
 PYTEST_ARGS ?=

@@ -44,12 +44,14 @@ others never runs."""
 
 
 def until(condition: Callable[[], object], what: str = "the condition holds", seconds: float = 20.0) -> None:
-    """Returns as soon as the condition holds. Fails the test at the deadline."""
-    deadline = time.monotonic() + seconds
+    """Return soon after the condition holds; fail the test at the deadline. Looks ever less often:
+    some conditions are commands."""
+    began = time.monotonic()
     while not condition():
-        if time.monotonic() > deadline:
+        waited = time.monotonic() - began
+        if waited > seconds:
             pytest.fail(f"not within {seconds:g} s: {what}")
-        time.sleep(0.02)
+        time.sleep(min(0.2, 0.02 + waited / 50))
 
 
 def throughout(condition: Callable[[], bool], seconds: float) -> bool:

@@ -189,14 +189,16 @@ async def expire(client: ZooKeeper, servers: Sequence[str] = ()) -> None:
 
 
 async def eventually(condition: Callable[[], object], timeout: float = 30.0) -> None:
-    """Waits until `condition` holds."""
+    """Wait until `condition` holds. Looks ever less often: some conditions read many files."""
+    began = time.monotonic()
     async with asyncio.timeout(timeout):
         while not condition():  # noqa: ASYNC110  # the condition is any state of anything
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(min(0.05, 0.005 + (time.monotonic() - began) / 50))
 
 
 async def eventually_async(condition: Callable[[], Awaitable[object]], timeout: float = 30.0) -> None:
-    deadline = time.monotonic() + timeout
+    began = time.monotonic()
     while not await condition():
-        assert time.monotonic() < deadline, "the condition never held"
-        await asyncio.sleep(0.01)
+        waited = time.monotonic() - began
+        assert waited < timeout, "the condition never held"
+        await asyncio.sleep(min(0.05, 0.01 + waited / 50))

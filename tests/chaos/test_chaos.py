@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from chaos.load import LEAST_UPLOADS
 from chaos.schedule import CI_SECS, CI_SEED
 
 ROOT = Path(__file__).parent.parent.parent
@@ -44,5 +45,4 @@ def test_two_minutes_of_chaos_lose_nothing() -> None:
     assert (report["lost"], done.returncode) == (0, 0)
     assert report["epochs"] > 1, "the faults changed nothing"
     assert report["job"]["stints"] > 8, "hardly any worker was restarted or moved"
-    assert report["ledger"].get("acknowledged", 0) > 0, "nothing was done"
-    assert sum(report["ledger"].values()) > 5, "hardly anything was tried"
+    assert report["work"]["upload"] >= LEAST_UPLOADS, "hardly anything was done"

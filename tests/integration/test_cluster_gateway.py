@@ -175,13 +175,17 @@ def test_a_fetch_without_holders_ends_before_spark_gives_up_and_says_why(tmp_pat
             cluster.kill("master-1")
             with pytest.raises(ConnectionResetError):
                 read_to_end(client)
-        problems = fetch(f"{cluster.url('supervisor-1')}/v1/host/problems").json()
+
+        def problems() -> list[tuple[str, str]]:
+            found = fetch(f"{cluster.url('supervisor-1')}/v1/host/problems").json()
+            return [(problem["bundle"], problem["reason"]) for problem in found]
+
+        until(lambda: problems() == [("lost", "no peers")], "the host says what is lacking")
         told = fetch(f"{gateway(cluster)}/lost/files/data.bin", range=f"bytes={SIZE - 1}-").json()
         events = (cluster.store("supervisor-1") / "events").glob("*")
         stalls = [line for path in events for line in path.read_text().splitlines() if '"read_stalled"' in line]
         found = cluster.run("doctor", client__supervisor=cluster.url("supervisor-1"))
 
-    assert [("lost", "no peers")] == [(problem["bundle"], problem["reason"]) for problem in problems]
     assert ("read_stalled", True) == (told["error"], "no peers" in told["message"])
     assert 1 <= len(stalls)
     assert "bundle lost does not arrive: no peers" in [finding["detail"] for finding in found.json["findings"]]
