@@ -4,6 +4,7 @@ PY := .venv/bin/python
 # Chaos first, since it mostly waits, and then the rings, the fastest first. What is marked `alone` (the benchmark, the
 # lab, what else looks at a clock) comes after, one at a time.
 RINGS := $(addprefix tests/,chaos unit property contract security spark integration)
+ALONE = $(shell grep -rl --include='test_*.py' 'mark.alone' $(RINGS))
 SOURCES := torrentdist cli scripts tests $(if $(wildcard bench/*.py),bench)
 PYTEST_ARGS ?=
 DURATIONS := --durations=25 --durations-min=1
@@ -22,7 +23,7 @@ demo: setup ## a cluster on this machine: upload, distribute, a Spark job, a fai
 
 test: lint ## lint, then every ring of tests, the fastest first
 	@$(PY) -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder -m "not alone" $(DURATIONS) $(PYTEST_ARGS) $(RINGS)
-	@$(PY) -m pytest -q -m alone $(DURATIONS) $(PYTEST_ARGS) $(RINGS) || { [ $$? = 5 ] && $(if $(PYTEST_ARGS),true,false); } # none chosen
+	@$(PY) -m pytest -q -m alone $(DURATIONS) $(PYTEST_ARGS) $(ALONE) || { [ $$? = 5 ] && $(if $(PYTEST_ARGS),true,false); } # none chosen
 
 test-fast: lint ## lint, then the rings that need no cluster, unit and property: about two minutes
 	@$(PY) -m pytest -q -n 2 --dist worksteal -m "not alone" $(DURATIONS) $(PYTEST_ARGS) tests/unit tests/property

@@ -24,7 +24,7 @@ Events = Callable[..., "Frames"]
 @pytest.fixture(scope="session")
 def local_spark() -> Iterator[SparkSession]:
     conf = {"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "2g", "spark.sql.adaptive.enabled": "true"}
-    with spark_session("tests", master="local[2]", conf=conf) as session:
+    with spark_session("tests", master="local[2]", conf=conf, brief=True) as session:
         yield session
 
 

@@ -12,8 +12,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.alone
-
 ROOT = Path(__file__).parent.parent.parent
 LONGEST_SECS = 120
 NO_LAB = 2
@@ -22,6 +20,7 @@ LOOSE = 2.5
 things too. Four separate copies from one holder would take four."""
 
 
+@pytest.mark.alone
 def test_a_broadcast_over_slow_links_finishes_everywhere_and_leaves_nothing(tmp_path: Path) -> None:
     """If this fails, hosts wait for each other's pieces for ever, or interfaces and processes stay
     on the machine."""

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from cluster_fixtures import Cluster, NewCluster, until
 
-pytestmark = pytest.mark.alone
 READ_SECS = 15.0
 """Two seconds, plus the start of a process on an overloaded machine. tests/unit checks the exact
 time."""

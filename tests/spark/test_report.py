@@ -84,7 +84,8 @@ def test_small_and_large_reports_write_tables_of_the_same_types(
     write_lines(tmp_path / "in", story("h1"))
     monkeypatch.setattr(report, "FEW_BYTES", 0)
     monkeypatch.setattr(report, "FEW_LINES", 0)
-    large = report.run_once(local_spark, find_events(str(tmp_path / "in"), {}), tmp_path / "out")
+    with small_data(local_spark):
+        large = report.run_once(local_spark, find_events(str(tmp_path / "in"), {}), tmp_path / "out")
 
     assert column_types(odd.out) == column_types(large.out)
 
