@@ -15,6 +15,7 @@ import pytest
 from cluster_fixtures import until
 from event_fixtures import line, small_data, write_lines
 from pyspark.sql import SparkSession
+from spark.conftest import BRIEF
 
 from bench.spark.generated_events import generated, write_events
 from torrentdist.model.errors import TorrentdistError
@@ -128,7 +129,8 @@ def test_ctrl_c_ends_a_followed_report_without_a_trace(tmp_path: Path) -> None:
     write_lines(tmp_path / "in", story("h1", at=time.time()))
     command = [sys.executable, "-m", "torrentdist_cli", "report", str(tmp_path / "in"), "--out", str(tmp_path / "out")]
     with (tmp_path / "err").open("wb") as err:
-        process = subprocess.Popen([*command, "--follow", "--every", "1s"], stdout=subprocess.PIPE, stderr=err)
+        options = ["--follow", "--every", "1s", "--conf", f"spark.driver.extraJavaOptions={BRIEF}"]
+        process = subprocess.Popen([*command, *options], stdout=subprocess.PIPE, stderr=err)
     try:
         page = tmp_path / "out" / "report.html"
         until(lambda: page.exists() or process.poll() is not None, "the first report", FOLLOW_SECS)
