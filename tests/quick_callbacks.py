@@ -19,8 +19,9 @@ from torrentdist.model.configuration.settings import SLOW_CALLBACKS
 
 WATCHED = {SLOW_CALLBACKS: str(LIMIT_SECS)}
 """Makes a daemon log its slow callbacks: a part of its environment."""
-MEANT: dict[str, str] = {}
-"""Functions in which a callback may take long, each with the reason."""
+STARTED = (b'"master started"', b'"supervisor started"')
+"""Until it logs this, a daemon serves nobody, and may take long: libtorrent needs 30 to 45 ms for
+its session alone, and its threads get their priority from the thread that makes it."""
 
 _open: list[DaemonLogs] = []
 
@@ -31,11 +32,25 @@ class DaemonLogs:
     def __init__(self, find: Callable[[], Iterable[Path]]) -> None:
         self._find = find
         self._read: dict[Path, int] = {}
+        self._starting: set[Path] = set()
 
     def slow_callbacks(self) -> list[str]:
         return [told for log in self._find() for told in self._slow_in(log)]
 
     def _slow_in(self, log: Path) -> list[str]:
+        found = []
+        for line in self._new_lines(log):
+            if b'"starting"' in line:
+                self._starting.add(log)
+            elif any(word in line for word in STARTED):
+                self._starting.discard(log)
+            elif b'"slow callback"' in line and log not in self._starting:
+                said = json.loads(line)
+                found.append(f"{log}: {said['secs']} s: {said['stack'] or said['callback']}")
+        return found
+
+    def _new_lines(self, log: Path) -> list[bytes]:
+        """Returns the whole lines that were not returned before."""
         if not log.exists():
             return []
         with log.open("rb") as file:
@@ -43,12 +58,7 @@ class DaemonLogs:
             new = file.read()
         whole = new[: new.rfind(b"\n") + 1]
         self._read[log] = self._read.get(log, 0) + len(whole)
-        lines = [json.loads(line) for line in whole.splitlines() if b'"slow callback"' in line]
-        return [f"{log}: {line['secs']} s: {line['stack'] or line['callback']}" for line in lines if not _meant(line)]
-
-
-def _meant(line: dict[str, str]) -> bool:
-    return any(f"{function}:" in line["stack"] for function in MEANT)
+        return whole.splitlines()
 
 
 @contextlib.contextmanager
