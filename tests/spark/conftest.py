@@ -85,6 +85,7 @@ class Standalone:
         env = {name: value for name, value in os.environ.items() if not name.startswith(("TORRENTDIST_", "SPARK_"))}
         ours = {"SPARK_HOME": SPARK_HOME, "SPARK_LOCAL_DIRS": self.dir / "local", "SPARK_LOCAL_IP": "127.0.0.1"}
         rest = {"PYSPARK_PYTHON": sys.executable, "SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": BRIEF}
+        rest["JDK_JAVA_OPTIONS"] = f"{BRIEF} -XX:+UseSerialGC"  # also where a test says nothing of a JVM
         return env | {name: str(value) for name, value in ours.items()} | rest
 
     def _daemon(self, name: str, kind: str, *options: str) -> None:

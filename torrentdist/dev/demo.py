@@ -83,7 +83,7 @@ def run_job(cluster: DevCluster) -> None:
         if time.monotonic() > deadline:
             torrentdist(cluster, "job", "show", JOB)
             raise SystemExit(f"the job has not ended within {JOB_SECS:.0f} s")
-        time.sleep(0.3)
+        time.sleep(1.0)  # Each look is a command, and the job needs the processors.
     torrentdist(cluster, "job", "show", JOB)
     torrentdist(cluster, "job", "logs", JOB, "--stream", "stdout")
 
