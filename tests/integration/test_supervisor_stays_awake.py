@@ -30,8 +30,8 @@ def make_tree(directory: Path) -> Path:
 
 @pytest.mark.case("G10")
 async def test_many_read_a_bundle_of_many_files(host: JobHost, tmp_path: Path) -> None:
-    """If this fails, a few hundred readers end a supervisor through its own watchdog, and its
-    workers with it."""
+    """If this fails, a few hundred readers make a supervisor's watchdog end it, and its workers
+    with it."""
     await host.end(signal.SIGTERM)
     source = await asyncio.to_thread(make_tree, tmp_path / "many")
     await asyncio.to_thread(publish_bundle, host.data, source, BundleId("many"))

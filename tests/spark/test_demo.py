@@ -44,8 +44,8 @@ def test_the_demo_shows_the_job_that_it_runs(shown: tuple[str, Path, list[str]])
 
 
 def test_a_report_of_a_real_cluster_by_a_real_cluster(shown: tuple[str, Path, list[str]]) -> None:
-    """Events that the daemons write and the pipeline that reads them would each be right, and not
-    fit; or it would do on one machine alone."""
+    """The events of daemons and the pipeline that reads them would not fit together, or only on one
+    machine."""
     said, report, executors = shown
 
     def table(name: str, *columns: str) -> list[tuple[Any, ...]]:

@@ -146,8 +146,8 @@ def test_ctrl_c_ends_a_followed_report_without_a_trace(tmp_path: Path) -> None:
 
 
 def test_a_quarter_million_events_take_less_than_two_minutes(local_spark: SparkSession, tmp_path: Path) -> None:
-    """A cluster of a thousand hosts writes as many in three hours: a report that takes hours is not
-    looked at."""
+    """A cluster of a thousand hosts writes this many events in three hours. A report that takes
+    hours is not read."""
     write_events(generated(local_spark, MANY, partitions=8), tmp_path / "in")
     began = time.monotonic()
     view = report.run_once(local_spark, find_events(str(tmp_path / "in"), {}), tmp_path / "out")
