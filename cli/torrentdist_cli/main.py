@@ -1,7 +1,7 @@
 """The command `torrentdist`: its tree of commands, and how every run of it ends.
 
 Always: the exit code is one of the table, and stderr says what to do.
-Never: this module imports anything that a help page does not need; each command imports its own.
+Never: import anything that a help page does not need; each command imports its own modules.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Axes: where the ticks of a chart are, and what stands beside them.
+"""Axes of a chart: where the ticks are, and their labels.
 
 Always: an axis starts at zero, ends at or above the largest value, and has a single unit.
 """

@@ -1,6 +1,6 @@
-"""Horizontal bars of stacked parts, one row each.
+"""Horizontal bars with stacked parts, one bar per row.
 
-Always: the axis starts at zero, and every part says its value when it is pointed at.
+Always: the axis starts at zero, and every part shows its value as a tooltip.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torrentdist.charts.svg import FIGURE_WIDTH, SERIES, figure, legend, rule, t
 
 _ROW_HEIGHT, _TOP = 26, 6
 _MOST_LABEL, _MOST_NOTE = 34, 30
-"""Labels and notes are shortened to so many characters."""
+"""Labels and notes are shortened to this many characters."""
 
 
 class Bar(NamedTuple):
@@ -35,8 +35,9 @@ def bar_plot(
     most: float | None = None,
     colours: Sequence[int] = range(SERIES),
 ) -> str:
-    """`parts` names the parts of every bar, `colours` are their series, `form` writes a value.
-    `most`: the axis ends exactly there; None: at a round number that holds the longest bar."""
+    """Returns a chart of bars. `parts` names the parts of every bar, `colours` are their series,
+    and `form` formats a value. The axis ends exactly at `most`, or at a round number above the
+    longest bar if it is None."""
     left = width_of([bar.label for bar in bars], _MOST_LABEL) + 20
     width = FIGURE_WIDTH - left - width_of([bar.note for bar in bars], _MOST_NOTE) - 36
     longest = most or max((sum(bar.parts) for bar in bars), default=1.0)

@@ -1,6 +1,6 @@
-"""Curves of shares over time, drawn in steps: a host has a bundle or it does not.
+"""Curves of shares over time, drawn as steps: a host has a bundle or it does not.
 
-Always: both axes start at zero, and every curve says where it ends when it is pointed at.
+Always: both axes start at zero, and every curve shows its end as a tooltip.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A matrix of amounts between senders (rows) and receivers (columns).
 
-Always: the fuller a cell, the larger its amount, and every cell says its amount when it is
-pointed at. Cells without an amount stay empty.
+Always: a larger amount fills its cell more, and every cell shows its amount as a tooltip. Cells
+without an amount stay empty.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from torrentdist.charts.svg import CHARACTER_WIDTH, FIGURE_WIDTH, figure, text_a
 _TOP = 50
 _MOST_LABEL = 24
 _ROOM_FOR_VALUE = 60
-"""Cells of at least so many pixels show their amount."""
+"""Cells of at least this many pixels show their amount."""
 
 
 def matrix_plot(values: Mapping[tuple[str, str], float], *, form: Callable[[float], str], title: str) -> str:
-    """`values` are amounts by (from, to); `form` writes an amount."""
+    """Returns the matrix. `values` are amounts by (from, to); `form` formats an amount."""
     rows = sorted({sender for sender, _ in values})
     columns = sorted({receiver for _, receiver in values})
     left = width_of(rows, _MOST_LABEL) + 40.0
@@ -45,7 +45,7 @@ def matrix_plot(values: Mapping[tuple[str, str], float], *, form: Callable[[floa
 
 
 def _cell(x: float, y: float, extent: tuple[float, float], tooltip: str, fullness: float) -> str:
-    """`fullness`: the share of the largest amount, 0 to 1."""
+    """Returns one cell. `fullness` is its share of the largest amount, 0 to 1."""
     width, height = extent
     place = f'x="{x + 1:.1f}" y="{y + 1:.1f}" width="{width - 2:.1f}" height="{height - 2:.1f}" rx="3"'
     cell = f'<rect class="cell" {place}><title>{escape(tooltip)}</title></rect>'

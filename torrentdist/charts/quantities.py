@@ -1,12 +1,12 @@
-"""Numbers as people say them: times, sizes, counts and shares, each with its unit."""
+"""Formats numbers for people: times, sizes, counts and shares, each with its unit."""
 
 from __future__ import annotations
 
 BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 HOURS_FROM = 7200.0
-"""Times of at least so many seconds are shown in hours."""
+"""Times of at least this many seconds are shown in hours."""
 MINUTES_FROM = 120.0
-"""Shorter times of at least so many seconds are shown in minutes."""
+"""Times of at least this many seconds, and below HOURS_FROM, are shown in minutes."""
 
 
 def seconds(value: float) -> str:
@@ -30,5 +30,5 @@ def count(value: float) -> str:
 
 
 def percent(value: float) -> str:
-    """Returns a share (0 to 1) in per cent. Only none is 0%, and only all is 100%."""
+    """Returns a share (0 to 1) in per cent. Only zero is 0%, and only one is 100%."""
     return f"{value:.0%}" if value in (0, 1) or 0.01 <= value <= 0.995 else f"{value:.1%}"

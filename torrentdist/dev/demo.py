@@ -1,7 +1,9 @@
-"""`make demo`: a bundle's whole way on this machine, by the commands that a user would type.
+"""`make demo`: follows a bundle through a whole cluster on this machine, with the commands that a
+user would type.
 
-Arguments after the program's name go to `torrentdist report`.
-Always: nothing is left running, and nothing on disk but the report, even after a failure or Ctrl-C.
+Arguments after the program's name are passed to `torrentdist report`.
+Always: nothing keeps running and nothing stays on disk except the report, even after a failure or
+Ctrl-C.
 """
 
 from __future__ import annotations
@@ -32,8 +34,8 @@ REPORT = Path("torrentdist-demo-report")
 
 
 def make_sample(directory: Path) -> Path:
-    """Makes the packaged example with more data than a repository should hold, a link and an empty
-    directory."""
+    """Copies the packaged example, with more data than a repository should hold, a link and an
+    empty directory."""
     bundle = directory / JOB
     shutil.copytree(EXAMPLE, bundle)
     (bundle / "scratch").mkdir()
@@ -76,7 +78,7 @@ def tour(cluster: DevCluster, home: Path, report_options: Sequence[str]) -> None
 
 
 def run_job(cluster: DevCluster) -> None:
-    """Runs the same bundle as a Spark job. Its driver runs where the swarm has put it."""
+    """Runs the same bundle as a Spark job. Its driver runs where the swarm has put the bundle."""
     torrentdist(cluster, "job", "submit", BUNDLE)
     deadline = time.monotonic() + JOB_SECS
     while not _has_ended(cluster):
@@ -101,8 +103,8 @@ def _leader(cluster: DevCluster) -> str:
 
 
 def show_events(cluster: DevCluster, report_options: Sequence[str]) -> None:
-    """Shows the events that the daemons wrote. Kills one leader first, so that there is a failover
-    to see."""
+    """Shows the events that the daemons wrote. Kills a leader first, so that there is a failover to
+    see."""
     before = _leader(cluster)
     print(f"\n$ kill -9 {cluster.member(before).pid}      # {before}, the leader", flush=True)
     cluster.signal(before, signal.SIGKILL)
@@ -112,10 +114,10 @@ def show_events(cluster: DevCluster, report_options: Sequence[str]) -> None:
             raise SystemExit(f"nobody has led for {FAILOVER_SECS:.0f} s")
         time.sleep(0.3)
     torrentdist(cluster, "ha", "failovers", "-n", "1")
-    cluster.start(before)  # it publishes what it wrote last
+    cluster.start(before)  # It then publishes its last events.
     cluster.wait_started(before)
     print("\n$ torrentdist dev down", flush=True)
-    cluster.down()  # what is being written is closed
+    cluster.down()  # This closes the files that are still being written.
     torrentdist(cluster, "report", f"{cluster.dir}/*/events", "--out", str(REPORT), *report_options)
 
 

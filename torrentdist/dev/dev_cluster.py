@@ -177,7 +177,7 @@ class DevCluster:
             return 0
         with locked(self.dir, READY_SECS):
             found = read_state(self.dir)
-            if found.mark != self.state.mark:  # another `dev up` has this directory now, or had it before us
+            if found.mark != self.state.mark:  # Another `dev up` owns this directory now, or did before.
                 self._reap()
                 return 0
             self.state.processes = found.processes
@@ -193,7 +193,7 @@ class DevCluster:
             stopped |= {member.pid for member in members}
             self._stop(members)
         if self._zookeeper is not None:
-            self._zookeeper.kill()  # its first thread is gone; wait for the others too
+            self._zookeeper.kill()  # Its first thread has ended; wait for the others too.
         self._reap()
         self.state.processes = living(self.state)
         save_state(self.state)
@@ -220,7 +220,7 @@ class DevCluster:
         for guardian in wait_gone(guardians, GRACE_SECS):
             send(guardian, signal.SIGUSR1)
         for guardian in wait_gone(guardians, 5.0):
-            send(guardian, signal.SIGKILL)  # its run ends with it
+            send(guardian, signal.SIGKILL)  # The guardian's run ends with it.
 
     # members
 
@@ -230,7 +230,7 @@ class DevCluster:
         if role == "zookeeper":
             assert self._zookeeper is not None
             server = self._zookeeper.servers[int(number) - 1]
-            server.kill()  # if its process is gone, it is not reaped yet
+            server.kill()  # If its process has ended, it is not reaped yet.
             server.spawn()
             self._remember_server(int(number))
             return
@@ -347,8 +347,9 @@ class DevCluster:
             raise TorrentdistError("config_invalid", origin=name, detail=f"it ended at once: {_last_line(member.log)}")
 
     def _reap(self) -> None:
-        for child in list(self._children.values()):  # other threads may start members meanwhile
-            if child.poll() is None and birth_of(child.pid) is None:  # its first thread is gone, the others soon are
+        for child in list(self._children.values()):  # Other threads may start members meanwhile.
+            # Its first thread has ended, and the others will soon.
+            if child.poll() is None and birth_of(child.pid) is None:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     child.wait(5.0)
 

@@ -27,7 +27,7 @@ _STANDALONE = "org.apache.zookeeper.server.ZooKeeperServerMain"
 _QUORUM = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 _START_ATTEMPTS = 3
 
-# Of the 300 jars beside PySpark, what a server loads: naming them halves the time to start.
+# The jars that a server loads, of the 300 next to PySpark. Naming them halves the start time.
 _PYSPARK_JARS = (
     *("zookeeper", "netty", "jackson", "metrics-core", "snappy-java", "commons-io", "commons-cli"),
     *("slf4j-api", "log4j-api", "log4j-core", "log4j-slf4j2-impl"),
@@ -99,7 +99,7 @@ def _apache_jars() -> list[Path]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Returns different ports that nobody listens on now."""
+    """Returns different ports on which no process listens now."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for sock in sockets:
@@ -193,8 +193,8 @@ class ZooKeeperServer:
             return ""
 
     def serves(self) -> bool:
-        """Whether it takes requests. A member of an ensemble without a quorum answers but doesn't
-        serve."""
+        """Whether it accepts requests. A member of an ensemble without a quorum answers but does
+        not serve."""
         return "Mode: " in self.command("srvr")
 
     def exited(self) -> bool:

@@ -1,7 +1,7 @@
-"""A plug-in that moves files through storage which every host reaches, by fsspec: S3, HDFS, a
+"""A plug-in that moves files through storage that every host can reach, by fsspec: S3, HDFS, a
 mounted directory.
 
-Always: below `<url>/<bundle id>/<digest>/` lies one object per content, named by its hash.
+Always: `<url>/<bundle id>/<digest>/` contains one object per content, named by its hash.
 `complete.json` is written last, and readers ignore a bundle without it. No name from a bundle
 becomes a name in the storage.
 Never: delete anything but `<url>/<bundle id>/<digest>`.
@@ -41,16 +41,16 @@ _BLOCK = 8 * 1024 * 1024
 
 class FsOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     url: str
-    """Place of the bundles, the same on every host: `s3://bucket/prefix`, `hdfs://host/path`,
+    """Location of the bundles, the same on every host: `s3://bucket/prefix`, `hdfs://host/path`,
     `file:///path`."""
     storage_options: dict[str, Any] = {}
-    """Options that fsspec is given as they are. A synchronous file system (hdfs, file) has timeouts
-    of its own."""
+    """Options passed unchanged to fsspec. A synchronous file system (hdfs, file) has timeouts of
+    its own."""
     stall_secs: float = 60.0
-    """Seconds after which an unanswered request has failed. It holds for asynchronous storage: s3,
-    gcs, http."""
+    """Seconds after which an unanswered request fails. Applies to asynchronous storage: s3, gcs,
+    http."""
     threads: int = 8
-    """Objects under way at once. Each takes up to 8 MiB of memory."""
+    """Objects in progress at once. Each takes up to 8 MiB of memory."""
 
 
 class StoredManifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -110,7 +110,8 @@ class FsCodeDistributor:
         return complete_files(dest_dir, wanted, complete, threads=self._options.threads)
 
     def get_replication_count(self, bundle_id: str) -> int:
-        """The number of holders. Without any, the storage counts as one if it has the bundle."""
+        """Returns the number of holders. Without any, the storage counts as one if it has the
+        bundle."""
         holders = len(self._host.holders(bundle_id))
         if holders:
             return holders
@@ -138,7 +139,7 @@ class FsCodeDistributor:
         return f"{self._home(bundle_id)}/{metafile.digest}"
 
     def _places(self, bundle_id: str) -> list[str]:
-        """The directories of all contents that were uploaded under this id. Their names are
+        """Returns the directories of all contents that were uploaded under this id. Their names are
         digests."""
         home = self._home(bundle_id)
         try:
@@ -154,8 +155,8 @@ class FsCodeDistributor:
         return StoredManifest(url=url, files=files, metafile=metafile.raw)
 
     def _checked(self, bundle_id: str, marker: bytes) -> Metafile:
-        """The v2 metafile in the plug-in's metafile. The latter must be what this host would write
-        itself."""
+        """Returns the v2 metafile in the plug-in's metafile. Raises an error unless the latter is
+        exactly what this host would write."""
         try:
             stored = msgspec.json.decode(marker, type=StoredManifest)
         except msgspec.MsgspecError as exc:
@@ -190,7 +191,7 @@ class FsCodeDistributor:
 
     @contextmanager
     def _storage(self, bundle_id: str) -> Iterator[None]:
-        """Turns what the storage raises into `bundle_unavailable`."""
+        """Raises the storage's errors as `bundle_unavailable`."""
         try:
             yield
         except TorrentdistError:

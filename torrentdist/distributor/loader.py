@@ -1,6 +1,6 @@
 """Turns `package.module:Class` from the configuration into a prepared plug-in.
 
-Always: anything wrong with a plug-in is found here, before the daemon serves anybody, and raised as
+Always: a problem of a plug-in is found here, before the daemon serves any request, and raised as
 `plugin_invalid` with the cause.
 Never: know a plug-in by name.
 """
@@ -75,7 +75,8 @@ def _class_of(name: str, module: ModuleType, attribute: str) -> type:
 
 
 def _problems(plugin_class: type) -> list[str]:
-    """The reasons why the class is no CodeDistributor. All missing methods are one reason."""
+    """Returns the reasons why the class is no CodeDistributor. All missing methods count as one
+    reason."""
     missing = [method for method in _PARAMETERS if not callable(getattr(plugin_class, method, None))]
     if missing:
         return [f"it lacks {', '.join(f'{method}()' for method in missing)}"]

@@ -1,8 +1,8 @@
 """A plug-in that downloads files over HTTP from any holder that ZooKeeper names.
 
-Always: a holder that fails, stalls or sends wrong bytes costs one attempt, and the next holder goes
-on from the byte where it stopped. A download ends when no holder brought anything new. Its metafile
-is the bundle's v2 metafile.
+Always: a holder that fails, stalls or sends wrong bytes costs one attempt, and the next holder
+continues at the byte where it stopped. A download ends when no holder delivers anything new. Its
+metafile is the bundle's v2 metafile.
 Never: need the swarm.
 """
 
@@ -36,13 +36,13 @@ from torrentdist.model.wording import cause_text
 
 class LocalOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     stall_secs: float = 30.0
-    """Seconds after which a silent holder is left."""
+    """Seconds after which a silent holder is given up."""
     threads: int = 4
-    """Files under way at once."""
+    """Files in progress at once."""
 
 
 class HolderFailed(Exception):
-    """This holder didn't give what it was asked for. Another one may."""
+    """This holder did not deliver what was requested. Another one may."""
 
 
 class LocalCodeDistributor:
@@ -53,7 +53,7 @@ class LocalCodeDistributor:
         self._host, self._data_dir = prepared(conf)
 
     def upload(self, dir_path: Path, bundle_id: str) -> Path:
-        """Moves nothing: this host serves the files as soon as it is a holder."""
+        """Transfers nothing: this host serves the files as soon as it is a holder."""
         metafile = identity(self._host, bundle_id, dir_path)
         return keep_metafile(self._data_dir, bundle_id, metafile.digest, metafile.raw)
 
@@ -71,7 +71,7 @@ class LocalCodeDistributor:
         pass
 
     def _complete(self, bundle_id: str, path: Path, file: FileEntry) -> None:
-        """Completes one file from as many holders as it takes."""
+        """Completes one file, from as many holders as necessary."""
         try:
             return complete_file(path, file, _nowhere)
         except HolderFailed:
@@ -108,12 +108,12 @@ class LocalCodeDistributor:
 
 
 def _shuffled(holders: list[Holder]) -> list[Holder]:
-    """The holders in random order, which spreads the load of many hosts that ask at once."""
+    """Returns the holders in random order, which spreads the load if many hosts ask at once."""
     return random.sample(holders, len(holders))
 
 
 def _refusal(response: httpx.Response, file: FileEntry, offset: int) -> str:
-    """The reason why the body is not the rest of the file from `offset` on. Empty if it is."""
+    """Returns why the body is not the rest of the file from `offset` on; empty if it is."""
     if offset and response.status_code == httpx.codes.PARTIAL_CONTENT:
         wanted = f"bytes {offset}-{file.size - 1}/{file.size}"
         given = response.headers.get("Content-Range", "")
@@ -124,5 +124,5 @@ def _refusal(response: httpx.Response, file: FileEntry, offset: int) -> str:
 
 
 def _nowhere(offset: int) -> Iterator[bytes]:
-    """A source without bytes, which is enough for a file that is complete already."""
+    """Yields no bytes, which is enough for a file that is already complete."""
     raise HolderFailed(f"nothing from {offset} on")

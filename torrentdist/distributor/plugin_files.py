@@ -1,8 +1,8 @@
-"""Shared by the plug-ins of this package: their options, their metafiles on disk, and completing a
-file.
+"""Code shared by the plug-ins of this package: their options, their metafiles on disk, and
+completing a file.
 
-Always: a file that `complete_file` leaves under its name with all of its bytes has the hash that
-the bundle's v2 metafile names.
+Always: if `complete_file` leaves a file with all of its bytes, the file has the hash in the
+bundle's v2 metafile.
 Never: know where bytes come from.
 """
 
@@ -46,7 +46,8 @@ def prepared(conf: Mapping[str, Any]) -> Prepared:
 
 
 def read_options(conf: Mapping[str, Any], kind: type[_Options]) -> _Options:
-    """The configured options as a value. Raises `config_invalid` for an unknown or wrong one."""
+    """Returns the configured options as a value. Raises `config_invalid` for an unknown or wrong
+    one."""
     try:
         return msgspec.convert(conf["options"], kind)
     except msgspec.ValidationError as exc:
@@ -54,8 +55,8 @@ def read_options(conf: Mapping[str, Any], kind: type[_Options]) -> _Options:
 
 
 def identity(host: HostServices, bundle_id: str, content_dir: Path) -> Metafile:
-    """The bundle's own v2 metafile. It is made from the directory only if the host doesn't know the
-    bundle yet."""
+    """Returns the bundle's own v2 metafile. It is made from the directory only if the host does not
+    know the bundle yet."""
     try:
         return parse_metafile(host.metafile(bundle_id))
     except TorrentdistError as exc:
@@ -65,14 +66,13 @@ def identity(host: HostServices, bundle_id: str, content_dir: Path) -> Metafile:
 
 
 def as_parsed(metafile: Metafile | bytes) -> Metafile:
-    """The metafile as a value. Bytes are parsed; a caller that has parsed them already passes the
-    value."""
+    """Returns the metafile as a value. Parses bytes; a value is returned unchanged."""
     return parse_metafile(metafile) if isinstance(metafile, bytes) else metafile
 
 
 def keep_metafile(data_dir: Path, bundle_id: str, digest: Digest, data: bytes) -> Path:
-    """Writes the plug-in's metafile of a bundle. No id contains '@', so no name can be taken for
-    another."""
+    """Writes the plug-in's metafile of a bundle. No id contains '@', so that two names never
+    collide."""
     path = data_dir / f"{checked_bundle_id(bundle_id)}@{digest}{_SUFFIX}"
     with disk_failures(path, needed=len(data)):
         data_dir.mkdir(parents=True, exist_ok=True)
@@ -81,14 +81,14 @@ def keep_metafile(data_dir: Path, bundle_id: str, digest: Digest, data: bytes) -
 
 
 def kept_metafiles(data_dir: Path, bundle_id: str) -> dict[Path, Digest]:
-    """The metafiles kept for a bundle, with their digests."""
+    """Returns the metafiles kept for a bundle, with their digests."""
     found = data_dir.glob(f"{checked_bundle_id(bundle_id)}@*{_SUFFIX}")
     return {path: Digest(path.name.removesuffix(_SUFFIX).partition("@")[2]) for path in found}
 
 
 def kept_for(data_dir: Path, digest: Digest) -> set[str]:
-    """The ids under which a metafile of this digest is kept. Several bundles may have the same
-    content."""
+    """Returns the ids under which a metafile of this digest is kept. Several bundles may have the
+    same content."""
     return {path.name.partition("@")[0] for path in data_dir.glob(f"*@{digest}{_SUFFIX}")}
 
 
@@ -118,8 +118,8 @@ def complete_files(
 
 
 def in_parallel(function: Callable[[_Item], _Result], items: Sequence[_Item], *, threads: int) -> list[_Result]:
-    """The results in order. After a failure no new item is begun, and it is raised when the running
-    ones have ended."""
+    """Returns the results in order. After a failure no new item is started, and the failure is
+    raised when the running ones have ended."""
     with ThreadPoolExecutor(threads, thread_name_prefix="distributor") as pool:
         try:
             return list(pool.map(function, items))
@@ -129,10 +129,10 @@ def in_parallel(function: Callable[[_Item], _Result], items: Sequence[_Item], *,
 
 
 def complete_file(path: Path, file: FileEntry, read_from: Callable[[int], Iterable[bytes]]) -> None:
-    """Makes `path` the whole, verified file. Goes on from the bytes that are there:
+    """Makes `path` the complete, verified file. Continues after the bytes that are there:
     `read_from(offset)` yields the rest.
 
-    When `read_from` raises, what arrived is on disk, so that another source can go on from there.
+    When `read_from` raises, the received bytes are on disk, so that another source can continue.
     """
     with disk_failures(path, needed=file.size):
         if _is_whole(path, file):
@@ -143,7 +143,7 @@ def complete_file(path: Path, file: FileEntry, read_from: Callable[[int], Iterab
             _append(out, file, start, read_from)
             if _root(out) == file.root:
                 return
-            if start:  # the bytes of an earlier run may be wrong, not those of this source
+            if start:  # The bytes of an earlier run may be wrong, rather than those of this source.
                 _append(out, file, 0, read_from)
             if _root(out) != file.root:
                 out.truncate(0)
@@ -162,7 +162,7 @@ def _is_whole(path: Path, file: FileEntry) -> bool:
 
 
 def _make_way(path: Path, file: FileEntry) -> None:
-    """Unlinks a file that can't be completed in place.
+    """Unlinks a file that cannot be completed in place.
 
     A read-only file was published once. A file with several names may be published under another
     one.
@@ -196,7 +196,7 @@ def _append(out: IO[bytes], file: FileEntry, start: int, read_from: Callable[[in
 
 
 def _root(out: IO[bytes]) -> bytes:
-    """The merkle root of an open file. Empty for an empty file, as in the metafile."""
+    """Returns the Merkle root of an open file; empty for an empty file, as in the metafile."""
     if out.writable():
         out.flush()
     out.seek(0)

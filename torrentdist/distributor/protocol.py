@@ -1,9 +1,9 @@
-"""Defines CodeDistributor, the interface of a plug-in, and HostServices, which the daemon lends to
-it.
+"""Defines CodeDistributor, the interface of a plug-in, and HostServices, which the daemon provides
+to it.
 
-A plug-in moves the bytes of a bundle's files between hosts, and nothing else.
-Always: the host verifies a download against the bundle's own v2 metafile before it publishes, so a
-plug-in can fail but not corrupt.
+A plug-in only moves the bytes of a bundle's files between hosts.
+Always: the host verifies a download against the bundle's own v2 metafile before it publishes, so
+that a plug-in can fail but not corrupt.
 Never: apply modes, symlinks or empty directories, write replica records, or publish. The host does
 that.
 """
@@ -30,33 +30,33 @@ class Holder(NamedTuple):
 class HostServices(Protocol):
     """The services of the daemon for its plug-in: `conf["host"]` in prepare().
 
-    Every call blocks, and may come from any thread but the daemon's event loop. A failure is a
+    Every call blocks, and may come from any thread except the daemon's event loop. A failure is a
     TorrentdistError.
     """
 
     def holders(self, bundle_id: str) -> list[Holder]:
-        """The live masters with a replica record of this bundle. This host may be one. Empty for an
-        unknown bundle."""
+        """Returns the live masters with a replica record of this bundle, which may include this
+        host. Empty for an unknown bundle."""
 
     def http(self) -> httpx.Client:
-        """A shared client that authenticates to the masters. Don't close it, and pass timeouts per
+        """A shared client that authenticates to the masters. Do not close it, and pass timeouts per
         request."""
 
     def metafile(self, bundle_id: str) -> bytes:
-        """The bundle's v2 metafile, which names its files and their hashes. Raises
+        """Returns the bundle's v2 metafile, which names its files and their hashes. Raises
         `bundle_not_found`."""
 
     def fetch_by_swarm(self, metafile: Metafile | bytes, dest_dir: Path, *, stall_secs: float) -> None:
-        """Returns when every byte of the bundle is verified on disk. Seeding goes on. `dest_dir` is
-        called `content`.
+        """Returns once every byte of the bundle is verified on disk. Seeding continues. `dest_dir`
+        must be named `content`.
 
         Pass the parsed metafile if you have it. Good bytes that are there already are kept. Raises
-        `timed_out` when no byte has arrived for `stall_secs`.
+        `timed_out` if no byte arrives for `stall_secs`.
         """
 
     def seed(self, metafile: Metafile | bytes, content_dir: Path) -> None:
-        """Offers this complete content to the swarm. A second call changes nothing. `content_dir`
-        is called `content`."""
+        """Seeds this complete content. A second call changes nothing. `content_dir` must be named
+        `content`."""
 
     def stop_seeding(self, digest: Digest) -> None:
         """Leaves the swarm, if this host is in it. The bytes stay."""
@@ -81,32 +81,32 @@ class CodeDistributor(Protocol):
 
     def upload(self, dir_path: Path, bundle_id: str) -> Path:
         """Makes the files below `dir_path`, the bundle's complete content directory, available to
-        the other hosts.
+        other hosts.
 
-        Regular files travel, the empty ones too. Symlinks, modes and empty directories need not.
-        Returns the plug-in's own metafile, a file below its data_dir. Its bytes are all that a
-        downloader is given. Idempotent: uploading the same bundle again succeeds, and goes on where
-        a broken upload ended.
+        It must transfer regular files, including empty ones, but not symlinks, modes and empty
+        directories. Returns the plug-in's own metafile, a file below its data_dir. A downloader
+        gets only the bytes of this file. Idempotent: uploading the same bundle again succeeds, and
+        continues an interrupted upload.
         """
 
     def download(self, dest_dir: Path, bundle_id: str, metafile: Path) -> list[Path]:
         """Puts every file of the bundle below `dest_dir`, which exists, and returns their paths.
 
-        Files of an earlier, broken download are used or replaced. Raises, within the plug-in's
-        deadline, if anything is missing: it never returns before all files are there with all of
-        their bytes.
+        Files of an earlier, interrupted download are used or replaced. Raises an error, within the
+        plug-in's deadline, if anything is missing: it never returns before all files are complete.
         """
 
     def get_replication_count(self, bundle_id: str) -> int:
-        """The number of hosts from which this bundle can be downloaded now. 0 if it is unknown."""
+        """Returns the number of hosts from which this bundle can be downloaded now; 0 if it is
+        unknown."""
 
     def cleanup(self, bundle_id: str) -> None:
         """Drops what this plug-in keeps for a bundle that was removed from the cluster, and nothing
-        of any other.
+        of any other bundle.
 
-        Called on every host. Idempotent, also for a bundle that was never there. The host deletes
+        Called on every host. Idempotent, even for a bundle that was never there. The host deletes
         its own copy.
         """
 
     def close(self) -> None:
-        """Called once, last. Downloads that still run may fail."""
+        """Called once, as the last call. Downloads that still run may fail."""

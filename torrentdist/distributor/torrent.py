@@ -1,4 +1,5 @@
-"""The default plug-in: files travel in the swarm, from the uploader, the holders and other hosts.
+"""The default plug-in: transfers files in the swarm, from the uploader, the holders and other
+hosts.
 
 Always: its metafile is the bundle's own v2 metafile. A fetched bundle is seeded from then on.
 Never: know libtorrent. The host's engine does the work.
@@ -30,11 +31,11 @@ from torrentdist.model.errors import TorrentdistError
 
 class TorrentOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     stall_secs: float = 120.0
-    """Seconds without a new byte after which a download has failed. What has arrived is kept."""
+    """Seconds without a new byte after which a download fails. The received bytes are kept."""
 
 
 class TorrentCodeDistributor:
-    """Has the host's engine fetch and seed."""
+    """Lets the host's engine fetch and seed."""
 
     joins_uploads = True
 
@@ -58,8 +59,8 @@ class TorrentCodeDistributor:
         return len(self._host.holders(bundle_id))
 
     def cleanup(self, bundle_id: str) -> None:
-        """Leaves the swarm unless another bundle has the same content. The host may not know this
-        bundle any more."""
+        """Leaves the swarm unless another bundle has the same content. The host may no longer know
+        this bundle."""
         for digest in kept_metafiles(self._data_dir, bundle_id).values():
             if kept_for(self._data_dir, digest) == {bundle_id}:
                 self._host.stop_seeding(digest)
@@ -70,8 +71,8 @@ class TorrentCodeDistributor:
 
 
 def _whole(path: Path, file: FileEntry) -> Path:
-    """The path of a fetched file. Makes an empty file, which has no piece, so that the swarm didn't
-    make it."""
+    """Returns the path of a fetched file. Creates an empty file, because the swarm transfers
+    none."""
     if file.size == 0:
         with disk_failures(path):
             path.parent.mkdir(parents=True, exist_ok=True)

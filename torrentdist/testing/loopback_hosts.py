@@ -1,9 +1,9 @@
-"""Hosts on loopback that lend a plug-in the services of a daemon, with real HTTP servers and real
+"""Hosts on loopback that give a plug-in the services of a daemon, with real HTTP servers and real
 swarms.
 
-Always: a crashed host answers nobody. It stays a holder until it is withdrawn, as a master does
+Always: a crashed host answers no request. It stays a holder until it is withdrawn, as a master does
 until its session expires.
-Never: verify or publish what a plug-in downloads. A test looks at the bare result.
+Never: verify or publish what a plug-in downloads. A test checks the bare result.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ from torrentdist.testing.sample_trees import Tree, write_tree
 
 
 class LoopbackHosts:
-    """The cluster as far as a plug-in sees it: which bundles there are, and their holders. A
-    context manager."""
+    """The cluster as a plug-in sees it: bundles and their holders. A context manager."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -52,7 +51,7 @@ class LoopbackHosts:
         self.close()
 
     def start(self, name: str) -> LoopbackHost:
-        """A new host, with a file server and a place in swarms."""
+        """Returns a new host, with a file server and a BitTorrent engine."""
         host = LoopbackHost(self, name, self._directory / name, self._loop, self._swarm, self._token)
         self._hosts[name] = host
         return host
@@ -64,11 +63,11 @@ class LoopbackHosts:
         self._loop.close()
 
     async def _stop_servers(self) -> None:
-        """All at once: each takes a moment to notice."""
+        """Stops all servers at the same time, since each takes a moment."""
         await asyncio.gather(*(host.stop_server() for host in self._hosts.values()))
 
     def forget(self, bundle_id: str) -> None:
-        """The bundle is removed: nobody holds it, and its metafile is not known any more."""
+        """Removes the bundle: it has no holder, and its metafile is unknown from now on."""
         self._holders.pop(bundle_id, None)
         self._removed.add(bundle_id)
 
@@ -94,12 +93,12 @@ class LoopbackHosts:
         return self._metafiles[bundle_id]
 
     def digest(self, bundle_id: str) -> Digest:
-        """The last digest of this id, also after its removal."""
+        """Returns the last digest of this id, even after its removal."""
         return self._metafiles[bundle_id].digest
 
 
 class LoopbackHost:
-    """One host: HostServices for its plug-in, and for a test the acts of a daemon around the
+    """One host: HostServices for its plug-in, and for a test the actions of the daemon around the
     plug-in."""
 
     def __init__(
@@ -141,13 +140,13 @@ class LoopbackHost:
         return self._server.url
 
     def plugin_dir(self) -> Path:
-        """The directory that is the plug-in's own: `data_dir` of its configuration."""
+        """The plug-in's own directory: `data_dir` of its configuration."""
         path = self.directory / "plugin"
         path.mkdir(parents=True, exist_ok=True)
         return path
 
     def content_dir(self, digest: Digest) -> Path:
-        """Where this host has the files of a bundle, or puts them."""
+        """Returns the directory for the files of a bundle."""
         path = self.directory / "objects" / digest / "content"
         path.mkdir(parents=True, exist_ok=True)
         return path
@@ -171,7 +170,7 @@ class LoopbackHost:
         self._hosts.remove_holder(bundle_id, self)
 
     def crash(self) -> None:
-        """Ends all answers and breaks off what is under way."""
+        """Breaks off all answers, including those in progress."""
         self._loop.run(self._server.stop())
         self._swarm.crash(self.id)
 

@@ -1,6 +1,6 @@
-"""Real BitTorrent engines, one for each host, that learn of each other without a directory.
+"""Real BitTorrent engines, one per host, that learn of each other without a directory.
 
-Always: a host in a swarm is dialled by all others in it. An engine starts when its host first needs
+Always: all hosts in a swarm dial a host that joins it. An engine starts when its host first needs
 it.
 """
 
@@ -24,8 +24,8 @@ class _Seeded(NamedTuple):
 
 
 class LoopbackSwarm:
-    """The engines of all hosts. Its methods block, for any thread, and the engines live on the
-    loop."""
+    """The engines of all hosts. Its methods block and may be called from any thread. The engines
+    run on the loop."""
 
     def __init__(self, loop: BackgroundLoop) -> None:
         self._loop = loop

@@ -1,8 +1,8 @@
 """A LeaderElector in memory, for tests of code around an election.
 
-Always: there is one leader at most, the first in the queue that its gate calls ready. It passes the
-same contract suite as the elector on ZooKeeper.
-Never: fence anything. There is nothing to write to.
+Always: there is at most one leader, the first in the queue whose gate says that it is ready. It
+passes the same contract suite as the elector on ZooKeeper.
+Never: fence anything, since there is nothing to write to.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torrentdist.model.ids import MasterId
 
 
 class MemoryElection:
-    """The queue that the electors of one cluster stand in."""
+    """The election queue of one cluster."""
 
     def __init__(self, *, pause_secs: float = 0.05) -> None:
         self._pause_secs = pause_secs

@@ -1,1 +1,1 @@
-"""What all commands share: options, signals, failures, output, progress."""
+"""The parts that all commands share: options, signals, failures, output and progress."""

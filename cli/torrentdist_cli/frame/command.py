@@ -1,8 +1,8 @@
-"""The classes of our commands and groups: all know the shared options, and a group imports a
-command when it is named.
+"""The classes of our commands and groups. All of them know the shared options, and a group imports
+a command only when it is called.
 
-Always: `--help` of a group imports none of its commands, so it is as quick as click. The short help
-of a lazy command stands beside its address; a test compares it with the command's own help.
+Always: `--help` of a group imports none of its commands, so that it is fast. The short help of a
+lazy command is written next to its address; a test compares it with the command's own help.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ class SharedOptions(click.Command):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         own: list[click.Parameter] = list(kwargs.get("params") or [])
         taken = {name for param in own for name in param.opts}
-        # `dev up --masters 3` means something else than the shared option.
+        # `dev up --masters 3` differs from the shared option.
         kwargs["params"] = [*own, *(option for option in shared_options() if not taken & set(option.opts))]
         kwargs["context_settings"] = {**SETTINGS, **(kwargs.get("context_settings") or {})}
         super().__init__(*args, **kwargs)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        # Before click converts them: an empty path is the current directory by then.
+        # Check before click converts the values: it turns an empty path into the current directory.
         values, _, _ = self.make_parser(ctx).parse_args(list(args))
         for param in self.params:
             if _has_empty(values.get(param.name or "")):
@@ -90,7 +90,7 @@ class SharedOptions(click.Command):
 
 
 def _has_empty(value: Any) -> bool:
-    """Whether a parameter, or one of its values if it takes several, is given as empty text."""
+    """Whether a parameter, or one of its values if it takes several, is an empty text."""
     return any(map(_has_empty, value)) if isinstance(value, list | tuple) else value == ""
 
 
@@ -99,14 +99,14 @@ class Command(SharedOptions):
 
 
 class Lazy(NamedTuple):
-    """The place of a command, as `module:attribute`, and its one line of help."""
+    """The location of a command, as `module:attribute`, and its one line of help."""
 
     where: str
     short_help: str
 
 
 class Group(SharedOptions, click.Group):
-    """A group whose commands are imported when they are named."""
+    """A group whose commands are imported when they are called."""
 
     def __init__(self, *args: Any, lazy: Mapping[str, Lazy] | None = None, **kwargs: Any) -> None:
         self.lazy = dict(lazy or {})
@@ -119,11 +119,11 @@ class Group(SharedOptions, click.Group):
         if cmd_name not in self.lazy:
             return super().get_command(ctx, cmd_name)
         module, _, attribute = self.lazy[cmd_name].where.partition(":")
-        gc.disable()  # nothing of what is imported is garbage
+        gc.disable()  # Nothing that is imported here becomes garbage.
         try:
             return cast(click.Command, getattr(import_module(module), attribute))
         finally:
-            gc.freeze()  # it stays, and need not be looked through again
+            gc.freeze()  # These objects stay, so the collector need not scan them again.
             gc.enable()
 
     def resolve_command(

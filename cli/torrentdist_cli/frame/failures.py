@@ -1,7 +1,7 @@
 """Turns a failure into a message on stderr and an exit code.
 
 Always: an error has the same text with every `-o`; stdout has all the data or none. Text from
-outside is made printable first, so no name can control a terminal.
+outside is made printable first, so that no name can control a terminal.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torrentdist_cli.frame.terminal import say, say_all, say_help
 EXIT_INTERRUPTED = 130
 EXIT_TERMINATED = 143
 EXIT_PIPE = 141
-"""The reader of our output went away, as after `| head -1`."""
+"""The reader of our output has gone, as after `| head -1`."""
 
 _DISK_ERRNOS = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.EFBIG, errno.ENOTDIR}
@@ -30,7 +30,7 @@ _SPARK_PACKAGES = frozenset({"pyspark", "pyarrow", "pandas", "py4j"})
 
 
 def known_failure(exc: BaseException) -> TorrentdistError | None:
-    """Returns the error of the table that an exception stands for; None: it is a bug of ours."""
+    """Returns the error of the table that matches an exception, or None for a bug of ours."""
     if isinstance(exc, TorrentdistError):
         return exc
     if isinstance(exc, BaseExceptionGroup):
@@ -46,9 +46,8 @@ def known_failure(exc: BaseException) -> TorrentdistError | None:
 
 
 def _missing_package(exc: ModuleNotFoundError) -> TorrentdistError | None:
-    """Returns the error that says what to install; None for a missing module of ours, which is a
-    bug.
-    """
+    """Returns the error that says what to install, or None for a missing module of ours, which is a
+    bug."""
     missing = (exc.name or "torrentdist").partition(".")[0]
     if missing.startswith("torrentdist"):
         return None
@@ -58,7 +57,7 @@ def _missing_package(exc: ModuleNotFoundError) -> TorrentdistError | None:
 
 
 def report(exc: BaseException, *, verbose: bool) -> int:
-    """Tells on stderr what went wrong, and returns the exit code."""
+    """Reports on stderr what went wrong, and returns the exit code."""
     if isinstance(exc, click.exceptions.NoArgsIsHelpError):
         say_help(exc.ctx.get_help() if exc.ctx else str(exc))
         return EXIT_USAGE
@@ -75,7 +74,7 @@ def report(exc: BaseException, *, verbose: bool) -> int:
 
 
 def causes_of(error: TorrentdistError) -> Iterator[str]:
-    """Returns what led to an error, without what its own sentence says already."""
+    """Yields the causes of an error, except those that its own sentence already contains."""
     said, cause = error.message, error.__cause__
     while cause is not None:
         text = cause_text(cause) or type(cause).__name__

@@ -1,6 +1,6 @@
-"""Runs a command's coroutine, and ends it well on a signal.
+"""Runs a command's coroutine, and ends it properly on a signal.
 
-Always: the first Ctrl-C or SIGTERM cancels the work, which closes what it opened within a few
+Always: the first Ctrl-C or SIGTERM cancels the work, which closes its resources within a few
 seconds. The second one ends the process at once.
 """
 
@@ -46,7 +46,7 @@ class _Stop:
             _force(number)
         self.number = number
         say("stopping; once more to stop at once")
-        # A thread: it fires even if the event loop itself hangs.
+        # Use a thread: it works even if the event loop hangs.
         self._watchdog = threading.Timer(STOP_SECS, _force, (number,))
         self._watchdog.daemon = True
         self._watchdog.start()
@@ -58,7 +58,7 @@ class _Stop:
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Returns the result of `work`; raises Interrupted if a signal ended it."""
+    """Returns the result of `work`. Raises Interrupted if a signal ended it."""
     stop = _Stop()
     try:
         return asyncio.run(_until_signal(work, stop))

@@ -1,9 +1,8 @@
-"""Collects the shared options of a command line, and loads the configuration that follows from
-them.
+"""Collects the shared options of a command line, and loads the resulting configuration.
 
-A shared option may stand before or after the command's name. If it is given twice, the later one
-counts.
-Never: it reads a file before a command asks for the configuration.
+Always: a shared option may precede or follow the command's name. If it is given twice, the later
+one counts.
+Never: read a file before a command asks for the configuration.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ class OutputFormat(StrEnum):
 @dataclass
 class Session:
     output: OutputFormat | None = None
-    """None: a table, or the one useful value with --quiet."""
+    """None means a table, or the one useful value with --quiet."""
     quiet: bool = False
     verbose: bool = False
     config_file: Path | None = None

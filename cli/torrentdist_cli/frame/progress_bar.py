@@ -1,7 +1,7 @@
-"""Shows a transfer on stderr: a bar on a terminal, a line every ten seconds elsewhere, nothing with
---quiet.
+"""Shows a transfer on stderr: as a bar on a terminal, otherwise as a line every ten seconds, and
+not at all with --quiet.
 
-Never: the transfer depends on it; it gets pictures of the transfer, and may skip any of them.
+Never: slow down the transfer. It may skip any of the transfer's reports.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NAMED = 3
 
 @contextmanager
 def transfer_display(session: Session) -> Iterator[Show]:
-    """Yields a function to call with every picture of a transfer."""
+    """Yields a function to call with every report of a transfer."""
     if session.quiet:
         yield lambda picture: None
     elif sys.stderr.isatty():
@@ -45,9 +45,8 @@ def transfer_display(session: Session) -> Iterator[Show]:
 def paced(
     show: Callable[[T], None], period: float = LINE_SECS, clock: Callable[[], float] = time.monotonic
 ) -> Callable[[T], None]:
-    """Returns a function that calls `show` once a period at most, and not before the first period
-    is over.
-    """
+    """Returns a function that calls `show` at most once per period, and not before the first period
+    is over."""
     due = clock() + period
 
     def show_if_due(picture: T) -> None:
@@ -61,8 +60,7 @@ def paced(
 
 def sentence(picture: Picture) -> str:
     """Returns one line about a transfer: `fetching 45%, 1.2 GiB of 2.6 GiB, 118.3 MiB/s, 12s left,
-    80% from peers`.
-    """
+    80% from peers`."""
     share = percent(picture.done / picture.size) if picture.size else "0%"
     return ", ".join(
         [f"{picture.phase.value} {share}", f"{size(picture.done)} of {size(picture.size)}", *_details(picture)]

@@ -1,7 +1,7 @@
 """Writes results to stdout: one value for --quiet, JSON with promised keys, or a table for people.
 
 Always: numbers are plain in JSON, and have units in tables.
-Never: it writes progress, logs or errors; these go to stderr.
+Never: write progress, logs or errors, which go to stderr.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 def show(session: Session, data: Any, *, value: str, table: Callable[[], str]) -> None:
-    """One thing: `value` with --quiet, JSON, or what `table` makes of it."""
+    """Shows one thing: `value` with --quiet, JSON, or the result of `table`."""
     if session.value_only:
         terminal.put_value(value)
     elif session.output in (None, OutputFormat.TABLE):
@@ -30,7 +30,7 @@ def show(session: Session, data: Any, *, value: str, table: Callable[[], str]) -
 
 
 def show_all(session: Session, rows: Sequence[T], *, value: Callable[[T], str], table: Callable[[], str]) -> None:
-    """A list: one line of JSON each with jsonl, else one array."""
+    """Shows a list: with jsonl one line of JSON per item, otherwise one array."""
     if session.value_only:
         for row in rows:
             terminal.put_value(value(row))
@@ -42,12 +42,12 @@ def show_all(session: Session, rows: Sequence[T], *, value: Callable[[T], str], 
 
 
 def grid(headers: Sequence[str], rows: Iterable[Sequence[str]], *, right: Iterable[str] = ()) -> str:
-    """A table; the columns named in `right` are aligned to the right."""
+    """Returns a table. The columns named in `right` are aligned to the right."""
     return table_of(headers, rows, right, terminal.width())
 
 
 def facts(pairs: Iterable[tuple[str, str]]) -> str:
-    """Name and value, one pair a line."""
+    """Returns names and values, one pair per line."""
     return pairs_of(pairs, terminal.width())
 
 

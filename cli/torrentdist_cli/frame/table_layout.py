@@ -1,8 +1,8 @@
-"""Lays values out as a table that fits the terminal, or without a limit for a file or a program.
+"""Lays out values as a table that fits the terminal, or without a limit for a file or a program.
 
 Always: a line is at most as wide as the terminal, a value is not broken over lines, and values that
-differ look different. If there is too little room, empty columns go first, then long values lose
-their middle, and at last each row becomes a block of lines.
+differ look different. If there is too little room, empty columns are dropped first, then long
+values lose their middle, and finally each row becomes a block of lines.
 Pure: the caller passes in the width.
 """
 
@@ -22,7 +22,7 @@ NARROWEST_PROSE = 20
 PROSE = frozenset({"NOTE", "REASON", "WHAT", "WHY NOT"})
 """Columns with sentences, which continue on the next line between two words."""
 _WHOLE = frozenset({"AT", "STATE", "STATUS", "EVENT"})
-"""Columns that are never shortened, like those with numbers."""
+"""Columns that are never shortened, like columns of numbers."""
 
 Cells = Sequence[str]
 
@@ -74,7 +74,7 @@ def _blocks(headers: Cells, cells: list[list[str]], width: int) -> str:
 
 
 def columns(text: str) -> int:
-    """Returns how many columns of a terminal the text takes."""
+    """Returns the number of terminal columns that the text takes."""
     if text.isascii():
         return len(text)
     return sum(map(_char_columns, text))
@@ -89,9 +89,8 @@ def shorten(text: str, room: int) -> str:
 
 
 def shorten_apart(values: Sequence[str], room: int) -> list[str] | None:
-    """Shortens each value so that different values stay different; None if `room` is too small for
-    that.
-    """
+    """Shortens each value so that different values stay different. Returns None if `room` is too
+    small for that."""
     short = {value: shorten(value, room) for value in values}
     alike = _alike(short)
     for _ in range(len(short)):
@@ -117,9 +116,8 @@ def _first_difference(texts: Sequence[str]) -> int:
 
 
 def _shorten_around(text: str, at: int, room: int) -> str:
-    """Keeps the part that begins at `at`, where the text differs from another, and a little of both
-    ends.
-    """
+    """Keeps the part from `at` on, where the text differs from another, and a little of both
+    ends."""
     edge = max(1, (room - 2) // 4)
     middle = text[min(at, max(0, len(text) - edge)) :]
     core = _start(middle, room - 2 - 2 * edge)
@@ -127,9 +125,8 @@ def _shorten_around(text: str, at: int, room: int) -> str:
 
 
 def _fit(headers: Cells, widths: list[int], whole: frozenset[str], width: int) -> list[int] | None:
-    """Returns widths that fit: sentences shrink first, then the longest values; None if nothing
-    helps.
-    """
+    """Returns widths that fit, or None if nothing helps. Sentences shrink first, then the longest
+    values."""
     least = [
         min(wide, max(columns(header), NARROWEST_PROSE if header in PROSE else SHORTEST))
         if header not in whole
@@ -160,7 +157,7 @@ def _shorten_columns(headers: Cells, cells: list[list[str]], widths: list[int]) 
 
 
 def _lines(headers: Cells, row: list[str], widths: list[int], numbers: frozenset[str]) -> Iterable[str]:
-    """Returns a row's line, and the further lines of its sentences."""
+    """Returns a row's line, and the continuation lines of its sentences."""
     wrapped = [
         _wrap(cell, room) if header in PROSE else [cell]
         for header, cell, room in zip(headers, row, widths, strict=True)
@@ -181,7 +178,7 @@ def _wrap(text: str, room: int) -> list[str]:
         return [text]
     short = " ".join(shorten(word, room) for word in text.split(" "))
     if columns(short) != len(short):
-        room = max(1, room // 2)  # characters of two columns: rather too narrow than too wide
+        room = max(1, room // 2)  # Some characters take two columns. Rather too narrow than too wide.
         short = " ".join(shorten(word, room) for word in text.split(" "))
     return textwrap.wrap(short, room, break_long_words=False, break_on_hyphens=False) or [""]
 

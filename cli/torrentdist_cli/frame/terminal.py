@@ -1,8 +1,9 @@
 """The one place that writes to stdout and stderr.
 
-Always: text from outside is made printable first, be it a file name, an id, a message or what a job
-prints. Data goes to programs and files unchanged; to a terminal without anything that steers it.
-Never: it decides what is said.
+Always: text from outside, such as a file name, an id, a message or a job's output, is made
+printable first. Data reaches programs and files unchanged, and terminals without control
+characters.
+Never: decide what is written.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from torrentdist.model.wording import printable
 
 _NARROWEST = 30
 _USUAL = 80
-"""Columns of a terminal that doesn't know its size."""
+"""Width to assume for a terminal that does not know its size."""
 
 
 def put(text: str) -> None:
@@ -30,9 +31,8 @@ def put_data(data: bytes) -> None:
 
 
 def put_output(prefix: str, line: bytes) -> None:
-    """Writes a line that a job printed to stdout; unchanged for a program. A terminal shows its
-    escapes and does not obey them.
-    """
+    """Writes a line of a job's output to stdout, unchanged for a program. A terminal shows its
+    control characters and does not obey them."""
     if sys.stdout.isatty():
         click.echo(prefix + printable(line.decode(errors="backslashreplace"), keep="\t"))
     else:
@@ -47,9 +47,8 @@ def put_value(value: str) -> None:
 
 
 def say(text: str, *, label: str = "", color: str = "") -> None:
-    """Writes a sentence to stderr. Its further lines are indented, so that none passes for a
-    sentence of ours.
-    """
+    """Writes a sentence to stderr. Its further lines are indented, so that none looks like a
+    sentence of ours."""
     told = printable(text, keep="\n").replace("\n", "\n  ")
     click.echo(f"{click.style(label, fg=color or None, bold=color == 'red')} {told}" if label else told, err=True)
 
@@ -65,9 +64,8 @@ def say_help(text: str) -> None:
 
 
 def width() -> int | None:
-    """Returns the columns of the terminal; None if stdout is a file or a program, which gets
-    everything.
-    """
+    """Returns the width of the terminal in columns, or None if stdout is a file or a program, which
+    gets everything."""
     if not sys.stdout.isatty():
         return None
     named = os.environ.get("COLUMNS", "")

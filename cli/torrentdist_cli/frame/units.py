@@ -1,6 +1,7 @@
 """Formats and parses sizes, durations, shares and rates for people.
 
-Pure: no I/O. Always: an input that is refused gets a sentence with the accepted forms.
+Always: the error for a refused input names the accepted forms.
+Pure: no I/O.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def unicode_path(path: str | os.PathLike[str]) -> str:
 
 
 def size(count: float) -> str:
-    """1536 → 1.5 KiB"""
+    """Formats a size: 1536 → 1.5 KiB."""
     value, unit = float(count), 0
     while value >= 1023.95 and unit < len(_BINARY) - 1:
         value /= 1024
@@ -41,7 +42,7 @@ def rate(bytes_per_second: float) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """3725 → 1h02m; None → ?"""
+    """Formats a duration: 3725 → 1h02m; None → ?."""
     if seconds is None or not math.isfinite(seconds) or seconds < 0:
         return "?"
     if seconds < 10:
@@ -61,7 +62,7 @@ def percent(share: float) -> str:
 
 
 def parse_duration(text: str) -> float:
-    """90, 90s, 5m, 1h30m, 7d → seconds; ValueError otherwise."""
+    """Parses 90, 90s, 5m, 1h30m or 7d into seconds. Raises ValueError for other text."""
     text = text.strip()
     if _NUMBER.fullmatch(text):
         return float(text)
@@ -72,7 +73,7 @@ def parse_duration(text: str) -> float:
 
 
 def parse_share(text: str) -> float:
-    """100%, 50%, 0.5, 1, 0 → 0.0 to 1.0; ValueError otherwise."""
+    """Parses 100%, 50%, 0.5, 1 or 0 into 0.0 to 1.0. Raises ValueError for other text."""
     number, is_percent = (text.strip()[:-1], True) if text.strip().endswith("%") else (text.strip(), False)
     share = float(number) / (100 if is_percent else 1) if _NUMBER.fullmatch(number) else math.nan
     if not 0 <= share <= 1:
@@ -105,7 +106,7 @@ SHARE = _Parsed("share", parse_share)
 
 
 def origins(sources: Sources) -> str:
-    """`1.0 GiB from masters, 3.0 GiB from peers`"""
+    """Formats the sources of a transfer: `1.0 GiB from masters, 3.0 GiB from peers`."""
     parts = {
         "from masters": sources.masters,
         "from peers": sources.peers,
