@@ -18,7 +18,9 @@ from torrentdist.master.bundles.bundle_operations import BundleOperations
 from torrentdist.master.changes.answered_requests import Mutation, Requests, mutation
 from torrentdist.master.changes.commit import LeaderChanges
 from torrentdist.master.changes.request_trimming import RequestTrimmer
-from torrentdist.master.leading.leadership import Copies, Leadership
+from torrentdist.master.leading.leader_rounds import Copies, LeaderRounds, Upkeep
+from torrentdist.master.leading.leadership import Leadership
+from torrentdist.master.leading.lost_bundles import LostBundles
 from torrentdist.master.leading.schema_upgrade import Upgrade
 from torrentdist.master.master_session import MasterSession
 from torrentdist.model.configuration.config import ReplicationConfig
@@ -71,14 +73,11 @@ async def enter(connect: Connect) -> AsyncIterator[Enter]:
             await zk.ensure(parent)
         mirror = Mirror(zk)
         await mirror.start(10.0)
-        leadership = Leadership(
-            MasterSession(MasterId(name), zk, mirror),
-            ReplicationConfig(),
-            Copies(lambda: (), lambda _: False, lambda _: False),
-            RequestTrimmer(zk, keep_secs),
-            Upgrade(zk, 600.0),
-            lambda _: None,
-        )
+        session, config = MasterSession(MasterId(name), zk, mirror), ReplicationConfig()
+        copies = Copies(lambda: (), lambda _: False, LostBundles(session, lambda _: False, config.lost_secs))
+        upkeep = Upkeep(RequestTrimmer(zk, keep_secs), Upgrade(zk, 600.0))
+        rounds = LeaderRounds(session, config, copies, upkeep, lambda _: None)
+        leadership = Leadership(session, config, copies, rounds, lambda _: None)
         changes = LeaderChanges(mirror, leadership, Requests(zk))
         operations = BundleOperations(changes, leadership.default_min_replicas)
         made = InProcess(zk, mirror, leadership, changes, operations, asyncio.create_task(leadership.run()))

@@ -13,7 +13,9 @@ from torrentdist.cluster import paths
 from torrentdist.cluster.records.mirror import Mirror
 from torrentdist.cluster.session.znode_operations import Create, SessionState
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
-from torrentdist.master.jobs.job_service import JobService
+from torrentdist.master.jobs.heartbeats import Heartbeats
+from torrentdist.master.jobs.job_loop import JobLoop
+from torrentdist.master.jobs.story_keeper import Stories
 from torrentdist.master.master_session import MasterSession
 from torrentdist.master.reads.zookeeper_reachability import ZooKeeperReachability
 from torrentdist.model.configuration.config import Config
@@ -74,7 +76,7 @@ async def test_a_master_knows_a_hosts_assignment_only_after_it_has_read_it(conne
     zk, other = await connect(servers=[proxy.address]), await connect()
     mirror = Mirror(zk)
     none: Any = _Nobody()
-    jobs = JobService(_session(zk, mirror), none, none, ZooKeeperReachability(zk), none, Config())
+    jobs = _job_loop(_session(zk, mirror), none)
     s1, s2 = SupervisorId("s1"), SupervisorId("s2")
     before = await jobs.sight(s1, 5.0)
     for path, data in (
@@ -100,9 +102,8 @@ async def test_a_master_that_may_have_moved_workers_names_no_newest_assignment(c
     """D10: if this failed, a worker whose move got no answer would run on beside its successor."""
     zk = await connect()
     mirror, s1 = Mirror(zk), SupervisorId("s1")
-    none: Any = _Nobody()
     leadership: Any = _Unsure()
-    jobs = JobService(_session(zk, mirror), none, leadership, ZooKeeperReachability(zk), none, Config())
+    jobs = _job_loop(_session(zk, mirror), leadership)
     await mirror.start(5.0)
     try:
         before = await jobs.sight(s1, 5.0)
@@ -115,6 +116,13 @@ async def test_a_master_that_may_have_moved_workers_names_no_newest_assignment(c
         await mirror.close()
 
     assert [0, None, 0] == [view.newest for view in (before, doubtful, after)]
+
+
+def _job_loop(session: MasterSession, leadership: Any) -> JobLoop:
+    reachability, config = ZooKeeperReachability(session.zookeeper), Config()
+    heartbeats = Heartbeats(session, leadership, reachability, config.jobs.silent_secs)
+    stories = Stories(session, lambda: True)
+    return JobLoop(session, leadership, reachability, heartbeats, stories, config)
 
 
 class _Unsure:

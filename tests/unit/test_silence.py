@@ -9,7 +9,7 @@ import time
 import pytest
 
 from torrentdist.host.process.watchdog import Watchdog
-from torrentdist.master.jobs.silence import Silence
+from torrentdist.master.jobs.heartbeats import Silence
 from torrentdist.model.ids import SupervisorId
 
 H1, H2 = SupervisorId("h1"), SupervisorId("h2")

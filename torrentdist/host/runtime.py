@@ -8,7 +8,7 @@ Never: decide which bundles this host wants. The daemon's plan does.
 from __future__ import annotations
 
 import time
-from collections.abc import Set
+from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
@@ -56,9 +56,15 @@ class HostRuntime:
 
     # announcing
 
-    def swarm_entries(self, known: Set[Digest] = frozenset()) -> list[SwarmEntry]:
-        """Returns the announcements of this host's swarms, except those in `known`."""
-        entries = [self._entry(self._with_plugin(t.view())) for t in self.engine.transfers(known)]
+    def swarm_entries(
+        self, among: Iterable[Digest] | None = None, known: Callable[[Digest], bool] = lambda _: False
+    ) -> list[SwarmEntry]:
+        """What this host says of its swarms.
+
+        `among`: the digests whose transfers it names; None: all. `known`: whether a digest needs no
+        word although it failed here.
+        """
+        entries = [self._entry(self._with_plugin(t.view())) for t in self.engine.transfers(among)]
         named = {entry.digest for entry in entries}
         joining = self.transfers.joining
         entries += [SwarmEntry(digest=digest, complete=False, size=size) for digest, size in joining.items()]
@@ -66,7 +72,7 @@ class HostRuntime:
         entries += [
             SwarmEntry(digest=digest, complete=False, size=size, problem=failure.message)
             for digest, (size, failure) in self.fetches.failures().items()
-            if digest not in named and digest not in known
+            if digest not in named and not known(digest)
         ]
         return entries
 

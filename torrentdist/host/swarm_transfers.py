@@ -59,7 +59,7 @@ class SwarmTransfers:
         """Limits these bundles together to `rate` bytes per second, or removes the limit if `rate`
         is 0. All other bundles are unlimited."""
         self._limits = {digest: max(1, rate // len(digests)) for digest in digests} if rate else {}
-        for transfer in self._engine.transfers():
+        for transfer in self._engine.moving():
             if transfer.active:
                 transfer.limit(self._limits.get(transfer.digest, 0))
 

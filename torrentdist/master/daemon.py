@@ -41,6 +41,7 @@ from torrentdist.master.access.token_operations import TokenOperations
 from torrentdist.master.bundles.bundle_operations import BundleOperations
 from torrentdist.master.bundles.fetch_attempts import FetchAttempts
 from torrentdist.master.bundles.intake import Intake
+from torrentdist.master.bundles.pruning import Pruning
 from torrentdist.master.bundles.raw_metafiles import RawMetafiles
 from torrentdist.master.bundles.replica_fetches import FetchRules, ReplicaFetches
 from torrentdist.master.bundles.replica_records import ReplicaRecords
@@ -58,9 +59,14 @@ from torrentdist.master.http.metafile_api import MetafileApi
 from torrentdist.master.http.supervisor_api import SupervisorApi
 from torrentdist.master.http.swarm_api import SwarmApi
 from torrentdist.master.http.upload_api import UploadApi
-from torrentdist.master.jobs.job_service import JobService
+from torrentdist.master.jobs.heartbeats import Heartbeats
+from torrentdist.master.jobs.job_loop import JobLoop
+from torrentdist.master.jobs.job_requests import JobRequests
+from torrentdist.master.jobs.story_keeper import Stories
+from torrentdist.master.leading.leader_rounds import Copies, LeaderRounds, Upkeep
 from torrentdist.master.leading.leader_transfer import LeaderTransfer, successor
-from torrentdist.master.leading.leadership import Copies, Leadership
+from torrentdist.master.leading.leadership import Leadership
+from torrentdist.master.leading.lost_bundles import LostBundles
 from torrentdist.master.leading.roles import Roles
 from torrentdist.master.leading.schema_upgrade import Upgrade
 from torrentdist.master.master_health import MasterHealth
@@ -133,7 +139,11 @@ class Master:
         self.attempts = FetchAttempts()
         self.intake = Intake(self.runtime, self.mirror, self.operations, changes, self.attempts)
         reachability = ZooKeeperReachability(zookeeper)
-        self.jobs = JobService(session, changes, self.leadership, reachability, self.hand_outs, self.config)
+        heartbeats = self.heartbeats = Heartbeats(session, self.leadership, reachability, self.config.jobs.silent_secs)
+        stories = Stories(session, self.leadership.is_leader)
+        self.jobs = JobRequests(session, changes, heartbeats, stories, self.hand_outs, self.config.jobs)
+        self.job_loop = JobLoop(session, self.leadership, reachability, heartbeats, stories, self.config)
+        self.pruning = Pruning(session, changes)
         self.replicator = self._make_replicator(host)
         await self.runtime.start()
         app = master_app(self._routers(), self.mirror, self.records, self.leadership, host.guard)
@@ -152,13 +162,13 @@ class Master:
         return [
             HealthApi(self.health.failing, self.metrics),
             LeadershipApi(self.leadership, self.roles, self.records, transfer),
-            ClusterApi(self.records, self.leadership, self.jobs, self.swarms, self._backup),
+            ClusterApi(self.records, self.leadership, self.heartbeats, self.swarms, self._backup),
             BundleApi(self.records, self.mirror, self.swarms, self.runtime, self.hand_outs),
-            BundleChangeApi(self.operations, self.leadership, self.jobs, self.swarms, max_body),
+            BundleChangeApi(self.operations, self.leadership, self.pruning, self.swarms, max_body),
             UploadApi(self.leadership, self.intake, max_body),
             MetafileApi(self.records, self.runtime, self.swarms, self.raw_metafiles, self.attempts.retry, max_body),
             JobApi(self.jobs, self.leadership, self.records),
-            SupervisorApi(self.jobs, self.leadership),
+            SupervisorApi(self.jobs, self.job_loop, self.heartbeats, self.leadership),
             SwarmApi(self.newer, self.swarms),
             TokenApi(TokenOperations(self.changes, self._now), self.leadership, self.records),
         ]
@@ -176,14 +186,13 @@ class Master:
         await self.records.load()
 
     def _make_leadership(self, session: MasterSession) -> Leadership:
-        return Leadership(
-            session,
-            self.config.replication,
-            Copies(self.runtime.store.published, self.swarms.seen_elsewhere, self._uploads),
-            RequestTrimmer(session.zookeeper, self.config.requests.keep_secs),
-            Upgrade(session.zookeeper, self.config.master.upgrade_after_secs),
-            self.runtime.events.emit,
-        )
+        config, tell = self.config.replication, self.runtime.events.emit
+        self.lost = LostBundles(session, self.swarms.seen_elsewhere, config.lost_secs)
+        copies = Copies(self.runtime.store.published_digests, self._uploads, self.lost)
+        requests = RequestTrimmer(session.zookeeper, self.config.requests.keep_secs)
+        upgrade = Upgrade(session.zookeeper, self.config.master.upgrade_after_secs)
+        rounds = LeaderRounds(session, config, copies, Upkeep(requests, upgrade), tell)
+        return Leadership(session, config, copies, rounds, tell)
 
     def _uploads(self, digest: Digest) -> bool:
         """Whether somebody is about to complete this upload."""
@@ -244,12 +253,12 @@ class Master:
         else:
             await answered(self._zookeeper, lambda: acl.check_tree(self._zookeeper))
         await answered(self._zookeeper, lambda: self.mirror.start(CONNECT_SECS))
-        background.spawn("absences", self.leadership.watch_absences())
+        background.spawn("absences", self.lost.watch())
         background.spawn("replication", self.replicator.run())
         await until_founded(self.mirror)
         self._registration = Registration(self._zookeeper, self._record())
         await self._registration.start()
-        background.spawn("jobs", self.jobs.run())
+        background.spawn("jobs", self.job_loop.run())
         await self.leadership.run()
 
     # what the host asks

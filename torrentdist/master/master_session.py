@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from torrentdist.cluster.records.mirror import Mirror
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
+from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import MasterId
 
 
@@ -15,3 +16,10 @@ class MasterSession:
     me: MasterId
     zookeeper: ZooKeeper
     mirror: Mirror
+
+    def server_now(self) -> float:
+        """Returns the time by ZooKeeper's clock, or raises `not_ready` while it is unknown."""
+        now = self.zookeeper.server_now()
+        if now is None:
+            raise TorrentdistError("not_ready", detail="ZooKeeper's clock is not known yet")
+        return now

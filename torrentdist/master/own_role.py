@@ -35,7 +35,7 @@ class OwnRole:
             url=self._url,
             state=self._leadership.state(),
             epoch=snapshot.epoch,
-            lag=lag(snapshot, self._store.published()),
+            lag=lag(snapshot, self._store.published_digests()),
             version=__version__,
             ready=not failing,
             failing=failing,

@@ -88,6 +88,13 @@ class RecordIndex:
         self._jobs: _Reverse[JobId, BundleId] = _Reverse()
         self._snapshot = ClusterSnapshot()
 
+    @classmethod
+    def of(cls, snapshot: ClusterSnapshot) -> RecordIndex:
+        """Returns a new index of one snapshot, which costs a walk over all of it."""
+        index = cls()
+        index.follow(snapshot)
+        return index
+
     def follow(self, snapshot: ClusterSnapshot) -> Changes | None:
         """Follows the next snapshot. Returns the changes, or None if everything may have
         changed."""
@@ -123,6 +130,10 @@ class RecordIndex:
         assignments = self._snapshot.assignments
         hosts = self._hosts.namers(bundle) & self._snapshot.supervisors.keys()
         return sorted(hosts, key=lambda id_: (assignments[id_].mtime, id_))
+
+    def told_to_keep(self, bundle: BundleId) -> list[SupervisorId]:
+        """Returns all supervisors whose assignments name a bundle, registered or not."""
+        return sorted(self._hosts.namers(bundle))
 
     def running(self, job: JobId) -> list[SupervisorId]:
         """Returns the supervisors to which a job's workers are assigned."""

@@ -16,6 +16,7 @@ import msgspec
 
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.cluster import paths
+from torrentdist.cluster.records.record_index import RecordIndex
 from torrentdist.cluster.records.snapshot import BundleEntry, ClusterSnapshot
 from torrentdist.cluster.session.znode_operations import Check, Create, Op, Set
 from torrentdist.master.bundles.bundle_views import bundle_view, not_found, other_content
@@ -40,6 +41,7 @@ class BundleOperations:
         self._now = now
         self._changes = changes
         self._default_min_replicas = default_min_replicas
+        self._index = RecordIndex()
 
     async def open_upload(
         self, mutation: Mutation | None, bundle: BundleId, meta: Metafile, min_replicas: int | None
@@ -64,9 +66,12 @@ class BundleOperations:
 
         The last batch writes the tombstone.
         """
-        return await self._changes.make_alone(
-            mutation, lambda s: removal_ops(s, bundle), lambda s: bundle_view(s, bundle), batch=BATCH
-        )
+
+        def decide(snapshot: ClusterSnapshot) -> Sequence[Op]:
+            self._index.follow(snapshot)
+            return removal_ops(snapshot, bundle, self._index)
+
+        return await self._changes.make_alone(mutation, decide, lambda s: bundle_view(s, bundle), batch=BATCH)
 
     async def set_pinned(self, mutation: Mutation | None, bundle: BundleId, pinned: bool) -> bytes:
         return await self._changes.make(
@@ -130,19 +135,23 @@ def upload_ops(
     return _rewrite(entry, min_replicas=max(min_replicas, entry.record.min_replicas))
 
 
-def removal_ops(snapshot: ClusterSnapshot, bundle: BundleId) -> Sequence[Op]:
-    """Takes the bundle out of every assignment, then writes its tombstone."""
+def removal_ops(snapshot: ClusterSnapshot, bundle: BundleId, index: RecordIndex | None = None) -> Sequence[Op]:
+    """Takes the bundle out of every assignment, then writes its tombstone.
+
+    `index`: of this snapshot, if there is one.
+    """
+    index = index or RecordIndex.of(snapshot)
     entry = _live(snapshot, bundle)
     if entry.record.pinned:
         raise TorrentdistError("in_use", id=bundle, detail="it is pinned")
-    users = sorted(id_ for id_, job in snapshot.jobs.items() if job.record.live and bundle in job.record.needs)
+    users = index.live_jobs_of(bundle)
     if users:
         raise TorrentdistError("in_use", id=bundle, detail=f"job {users[0]} needs it")
     ops: list[Op] = []
-    for supervisor, assignment in snapshot.assignments.items():
-        if bundle in assignment.record.bundles:
-            left = tuple(b for b in assignment.record.bundles if b != bundle)
-            ops.append(_assign(supervisor, assignment.record, left, assignment.version))
+    for supervisor in index.told_to_keep(bundle):
+        assignment = snapshot.assignments[supervisor]
+        left = tuple(b for b in assignment.record.bundles if b != bundle)
+        ops.append(_assign(supervisor, assignment.record, left, assignment.version))
     return [*ops, *_rewrite(entry, state=BundleState.REMOVED)]
 
 

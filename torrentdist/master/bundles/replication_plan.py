@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from torrentdist.cluster.records.record_index import RecordIndex
 from torrentdist.cluster.records.snapshot import BundleEntry, ClusterSnapshot
 from torrentdist.model.ids import BundleId, Digest, MasterId, StoreId
 from torrentdist.model.records import BundleState
@@ -72,9 +73,16 @@ class Local:
 
 
 def plan(
-    snapshot: ClusterSnapshot, local: Local, now: float, among: Collection[BundleId] | None = None
+    snapshot: ClusterSnapshot,
+    local: Local,
+    now: float,
+    among: Collection[BundleId] | None = None,
+    index: RecordIndex | None = None,
 ) -> list[Action]:
-    """Returns the next actions. `among`: the bundles to look at; None: all of them."""
+    """Returns the next actions.
+
+    `among`: the bundles to look at; None: all of them. `index`: of this snapshot, if there is one.
+    """
     if not snapshot.present:
         return []
     actions: list[Action] = []
@@ -97,11 +105,11 @@ def plan(
                 uploading = entry.record.state is BundleState.UPLOADING
                 wanted.append((not uploading, holders, bundle, entry.record.digest))
     removed = {digest for digest in removed if digest in local.published or digest in local.arriving}
-    if local.stale:
-        known = {entry.record.digest for entry in snapshot.bundles.values()}
-        actions += [Abandon(digest) for digest in sorted(local.stale - known - local.fetching)]
-    if removed:
-        actions += [DropReplica(digest) for digest in sorted(removed - _alive(snapshot))]
+    stale = local.stale - local.fetching
+    if stale or removed:
+        index = index or RecordIndex.of(snapshot)
+        actions += [Abandon(digest) for digest in sorted(stale) if not index.bundles_of(digest)]
+        actions += [DropReplica(digest) for digest in sorted(removed) if not _is_alive(snapshot, index, digest)]
     return actions + _chosen(wanted, local)
 
 
@@ -118,12 +126,13 @@ def _may_fetch(entry: BundleEntry, local: Local, now: float) -> bool:
     return entry.record.state is not BundleState.UPLOADING or local.joins_uploads or local.leading
 
 
-def _alive(snapshot: ClusterSnapshot) -> set[Digest]:
-    """Returns the digests of bundles that are not removed.
+def _is_alive(snapshot: ClusterSnapshot, index: RecordIndex, digest: Digest) -> bool:
+    """Whether some bundle with this content is not removed.
 
-    A removed bundle may share its content with one of them.
+    A removed bundle may share its content with it.
     """
-    return {e.record.digest for e in snapshot.bundles.values() if e.record.state is not BundleState.REMOVED}
+    entries = (snapshot.bundles[bundle] for bundle in index.bundles_of(digest))
+    return any(entry.record.state is not BundleState.REMOVED for entry in entries)
 
 
 def is_settled(snapshot: ClusterSnapshot, local: Local, bundle: BundleId) -> bool:

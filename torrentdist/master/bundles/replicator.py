@@ -142,7 +142,7 @@ class Replicator:
         snapshot = self._mirror.snapshot
         local = self._local(stale)
         self._look_at_changes(snapshot, local)
-        actions = plan(snapshot, local, time.monotonic(), self._open)
+        actions = plan(snapshot, local, time.monotonic(), self._open, self._index)
         self._open = {bundle for bundle in self._open if not is_settled(snapshot, local, bundle)}
         for action in actions:
             try:

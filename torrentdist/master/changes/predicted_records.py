@@ -1,7 +1,9 @@
-"""What the cluster's records will be once a transaction is done: so that its answer can be part of
-it.
+"""Predicts the cluster's records as they will be after a transaction, so that the transaction can
+contain the answer that shows them.
 
-Pure. Must not do: judge whether the transaction will succeed.
+Pure.
+Always: a section that the operations do not write stays the same object.
+Never: judge whether the transaction will succeed.
 """
 
 from __future__ import annotations
@@ -13,34 +15,41 @@ from torrentdist.cluster import paths
 from torrentdist.cluster.records.snapshot import AssignmentEntry, BundleEntry, ClusterSnapshot, JobEntry, TokenEntry
 from torrentdist.cluster.session.znode_operations import Create, Op, Set
 from torrentdist.model.access.token_record import TokenRecord
-from torrentdist.model.ids import SupervisorId
+from torrentdist.model.ids import BundleId, JobId, SupervisorId
 from torrentdist.model.records import AssignmentRecord, BundleRecord, JobRecord, decode
 
 
 def foreseen(snapshot: ClusterSnapshot, ops: Sequence[Op]) -> ClusterSnapshot:
-    """The snapshot with the bundle, assignment and job records that `ops` write; everything else
-    stays."""
-    bundles, assignments, jobs = dict(snapshot.bundles), dict(snapshot.assignments), dict(snapshot.jobs)
-    tokens = dict(snapshot.tokens)
+    """Returns the snapshot with the bundle, assignment and job records that `ops` write."""
+    bundles: dict[BundleId, BundleEntry] = {}
+    assignments: dict[SupervisorId, AssignmentEntry] = {}
+    jobs: dict[JobId, JobEntry] = {}
+    tokens: dict[str, TokenEntry] = {}
     for op in ops:
         match op:
             case Create(path=path, data=data) | Set(path=path, data=data):
                 if paths.parent(path) == paths.BUNDLES:
                     record = decode(data, BundleRecord, path=path)
-                    bundles[record.id] = _bundle(bundles.get(record.id), record)
+                    bundles[record.id] = _bundle(bundles.get(record.id) or snapshot.bundles.get(record.id), record)
                 elif paths.parent(path) == paths.ASSIGNMENTS:
                     id_ = SupervisorId(paths.name(path))
                     assigned = decode(data, AssignmentRecord, path=path)
-                    assignments[id_] = _assignment(assignments.get(id_), assigned)
+                    assignments[id_] = _assignment(assignments.get(id_) or snapshot.assignments.get(id_), assigned)
                 elif paths.parent(path) == paths.JOBS:
                     job = decode(data, JobRecord, path=path)
-                    known = jobs.get(job.id)
+                    known = jobs.get(job.id) or snapshot.jobs.get(job.id)
                     jobs[job.id] = JobEntry(job, version=known.version + 1 if known else 0, mtime=0.0)
                 elif paths.parent(path) == paths.TOKENS:
                     token = decode(data, TokenRecord, path=path)
-                    before = tokens.get(token.name)
+                    before = tokens.get(token.name) or snapshot.tokens.get(token.name)
                     tokens[token.name] = TokenEntry(token, version=before.version + 1 if before else 0)
-    return dataclasses.replace(snapshot, bundles=bundles, assignments=assignments, jobs=jobs, tokens=tokens)
+    return dataclasses.replace(
+        snapshot,
+        bundles={**snapshot.bundles, **bundles} if bundles else snapshot.bundles,
+        assignments={**snapshot.assignments, **assignments} if assignments else snapshot.assignments,
+        jobs={**snapshot.jobs, **jobs} if jobs else snapshot.jobs,
+        tokens={**snapshot.tokens, **tokens} if tokens else snapshot.tokens,
+    )
 
 
 def _bundle(old: BundleEntry | None, record: BundleRecord) -> BundleEntry:

@@ -16,8 +16,8 @@ from torrentdist.host.http.operation import Operation, body_of
 from torrentdist.host.http.web import decode_body, number_parameter
 from torrentdist.master.bundles.bundle_operations import BundleOperations, targets
 from torrentdist.master.bundles.bundle_views import fleet_view
+from torrentdist.master.bundles.pruning import Pruning
 from torrentdist.master.http.mutation_requests import LONGEST_WAIT, answered, bundle_of, bundle_target, mutation_of
-from torrentdist.master.jobs.job_service import JobService
 from torrentdist.master.leading.leadership import Leadership
 from torrentdist.master.swarm.swarms import Swarms
 from torrentdist.model import ids
@@ -31,11 +31,11 @@ class BundleChangeApi:
     """`max_body` is the largest body of a request in bytes."""
 
     def __init__(
-        self, operations: BundleOperations, leadership: Leadership, jobs: JobService, swarms: Swarms, max_body: int
+        self, operations: BundleOperations, leadership: Leadership, pruning: Pruning, swarms: Swarms, max_body: int
     ) -> None:
         self._operations = operations
         self._leadership = leadership
-        self._jobs = jobs
+        self._pruning = pruning
         self._swarms = swarms
         self._max_body = max_body
 
@@ -89,4 +89,4 @@ class BundleChangeApi:
         older_than = number_parameter(request, "older_than", 0.0, low=0.0, high=LONGEST_WAIT)
         dry_run = request.query_params.get("dry_run") == "true"
         self._leadership.fence()
-        return answered(await self._jobs.prune(await mutation_of(request), older_than, dry_run))
+        return answered(await self._pruning.prune(await mutation_of(request), older_than, dry_run))

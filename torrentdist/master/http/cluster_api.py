@@ -13,7 +13,7 @@ from starlette.responses import Response
 from torrentdist.host.http.operation import Operation
 from torrentdist.host.http.web import json_response
 from torrentdist.master.bundles import bundle_views
-from torrentdist.master.jobs.job_service import JobService
+from torrentdist.master.jobs.heartbeats import Heartbeats
 from torrentdist.master.leading.leadership import Leadership
 from torrentdist.master.reads.answer_freshness import require_zookeeper
 from torrentdist.master.reads.saved_records import Records
@@ -31,13 +31,13 @@ class ClusterApi:
         self,
         records: Records,
         leadership: Leadership,
-        jobs: JobService,
+        heartbeats: Heartbeats,
         swarms: Swarms,
         backup: Callable[[], Awaitable[bytes]],
     ) -> None:
         self._records = records
         self._leadership = leadership
-        self._jobs = jobs
+        self._heartbeats = heartbeats
         self._swarms = swarms
         self._backup = backup
 
@@ -51,7 +51,7 @@ class ClusterApi:
 
     async def cluster(self, _: Request) -> Response:
         snapshot = self._records.snapshot()
-        silent = self._jobs.silent_secs(snapshot)
+        silent = self._heartbeats.silent_secs(snapshot)
         view = bundle_views.cluster_view(snapshot, self._leadership.leader_id(), time.time(), silent, self._swarms.held)
         problem = NO_CLUSTER if self._records.lacks_cluster() else ""
         return json_response(msgspec.structs.replace(view, stale_secs=self._records.stale_secs(), problem=problem))

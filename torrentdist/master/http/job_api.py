@@ -15,7 +15,7 @@ from torrentdist.host.http.operation import Handler, Operation, body_of
 from torrentdist.host.http.web import decode_body, json_response, number_parameter
 from torrentdist.master.http.mutation_requests import LONGEST_WAIT, MAX_JSON_BYTES, answered, mutation_of, page_of
 from torrentdist.master.jobs.job_operations import find_job
-from torrentdist.master.jobs.job_service import JobService
+from torrentdist.master.jobs.job_requests import JobRequests
 from torrentdist.master.jobs.lifecycle import Activate, Deactivate, Kill, Rebalance
 from torrentdist.master.leading.leadership import Leadership
 from torrentdist.master.reads.saved_records import Records
@@ -26,7 +26,7 @@ from torrentdist.security.principal import Role
 
 
 class JobApi:
-    def __init__(self, jobs: JobService, leadership: Leadership, records: Records) -> None:
+    def __init__(self, jobs: JobRequests, leadership: Leadership, records: Records) -> None:
         self._jobs = jobs
         self._leadership = leadership
         self._records = records

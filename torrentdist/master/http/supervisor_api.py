@@ -10,7 +10,9 @@ from starlette.responses import Response
 from torrentdist.host.http.operation import Operation, body_of
 from torrentdist.host.http.web import decode_body, json_response, number_parameter
 from torrentdist.master.http.mutation_requests import MAX_JSON_BYTES, answered, mutation_of
-from torrentdist.master.jobs.job_service import JobService
+from torrentdist.master.jobs.heartbeats import Heartbeats
+from torrentdist.master.jobs.job_loop import JobLoop
+from torrentdist.master.jobs.job_requests import JobRequests
 from torrentdist.master.leading.leadership import Leadership
 from torrentdist.model import ids
 from torrentdist.model.wire.ha_views import SightView
@@ -19,8 +21,10 @@ from torrentdist.security.principal import Role
 
 
 class SupervisorApi:
-    def __init__(self, jobs: JobService, leadership: Leadership) -> None:
+    def __init__(self, jobs: JobRequests, loop: JobLoop, heartbeats: Heartbeats, leadership: Leadership) -> None:
         self._jobs = jobs
+        self._loop = loop
+        self._heartbeats = heartbeats
         self._leadership = leadership
 
     def operations(self) -> Iterator[Operation]:
@@ -47,9 +51,9 @@ class SupervisorApi:
 
     async def heartbeat(self, request: Request) -> Response:
         body = decode_body(await body_of(request), HeartbeatBody)
-        return json_response(self._jobs.hear(body))
+        return json_response(self._heartbeats.hear(body))
 
     async def sight(self, request: Request) -> Response:
         supervisor = ids.supervisor_id(request.query_params.get("supervisor", ""))
         within = number_parameter(request, "within", 1.0, low=0.0, high=10.0)
-        return json_response(await self._jobs.sight(supervisor, within))
+        return json_response(await self._loop.sight(supervisor, within))

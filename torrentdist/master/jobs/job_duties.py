@@ -1,9 +1,10 @@
-"""What the leader owes the jobs: replication waited for, what is due done, workers placed. Pure.
+"""Decides what the leader does for jobs: end waits, do what is due, place workers. Pure.
 
-Always holds: a job starts only when all of its bundles have reached their minimum, or its wait is
-over; a deadline is ZooKeeper's; a worker has one place, and changes it only when the leader has
-listened for a while: after an outage supervisors need time to register again, and run their workers
-by the word that nobody moves any (0008-isolation.md).
+Always: a job starts only when all of its bundles have reached their minimum, or its wait is over.
+Deadlines are by ZooKeeper's clock.
+Always: a worker has one place. It moves only when the leader has listened for a while: after an
+outage supervisors need time to register again, and until then they run their workers because the
+masters promise to move none (docs/decisions/0008-isolation.md).
 """
 
 from __future__ import annotations
@@ -27,12 +28,11 @@ from torrentdist.model.records import AssignmentRecord, JobStatus, WorkerAssignm
 from torrentdist.model.wire.job_messages import WorkerReport, WorkerState
 
 SETTLE_SECS = 4.0
-"""More than a proof of isolation is good for."""
+"""Longer than a proof of isolation is valid."""
 
 
 def settling_secs(session_secs: float) -> float:
-    """For so long a leader listens without a gap before it moves anybody: 0008-isolation.md needs
-    it."""
+    """Returns for how many seconds a leader listens without a gap before it moves a worker."""
     return SETTLE_SECS + session_secs / 6
 
 
@@ -52,9 +52,12 @@ def happened(
     max_wait_secs: float,
     settled: bool = True,
 ) -> list[Happened]:
-    """`settled`: the leader has listened for long enough to move workers. The end of a rebalance
-    places workers, so it comes alone: a plan is decided on records that show all that was placed
-    and ended before."""
+    """Returns the events that are due.
+
+    The end of a rebalance places workers, so it comes alone: a plan is decided on records that show
+    everything that was placed and ended before. `settled`: whether the leader has listened for long
+    enough to move workers.
+    """
     events = {
         id_: _events(snapshot, entry, reports, server_now, max_wait_secs)
         for id_, entry in sorted(snapshot.jobs.items())
@@ -91,12 +94,20 @@ def _events(
     return []
 
 
-def next_due(snapshot: ClusterSnapshot, server_now: float, max_wait_secs: float) -> float | None:
-    """In how many seconds there is something to do though nothing changes."""
-    moments = [e.record.pending.due for e in snapshot.jobs.values() if e.record.pending is not None]
+def next_due(
+    snapshot: ClusterSnapshot, max_wait_secs: float, keep_secs: float, *, settled: bool = True
+) -> float | None:
+    """Returns the time, by ZooKeeper's clock, at which something becomes due though no record
+    changes. None: nothing will. `settled`: as for happened()."""
+    moments = [
+        entry.record.pending.due
+        for entry in snapshot.jobs.values()
+        if entry.record.pending is not None and (settled or entry.record.status is not JobStatus.REBALANCING)
+    ]
     ends = (wait_ends(entry, max_wait_secs) for entry in snapshot.jobs.values())
     moments += [end for end in ends if end is not None]
-    return max(0.0, min(moments) - server_now) if moments else None
+    moments += [entry.mtime + keep_secs for entry in _useless(snapshot).values()]
+    return min(moments, default=None)
 
 
 def placement(snapshot: ClusterSnapshot) -> dict[Worker, SupervisorId]:
@@ -110,12 +121,11 @@ def assignment_ops(
     silent: Collection[SupervisorId] = (),
     settled: bool = True,
 ) -> list[Op]:
-    """The assignments as they should be, as the changes that lead there. What is taken away stands
-    before what is given, so that a batch that is cut short leaves a worker without a place rather
-    than with two.
+    """Returns the changes that make the assignments what they should be.
 
-    `silent`: supervisors that are registered and say nothing. Until it has `settled` nobody changes
-    places.
+    What is taken away comes before what is given, so that a batch that is cut short leaves a worker
+    without a place rather than with two.
+    `silent`: registered supervisors that send no heartbeats. `settled`: whether workers may move.
     """
     jobs = {id_: e.record for id_, e in snapshot.jobs.items() if keeps_places(e.record)}
     demands = [Demand(id_, job.workers, frozenset(int(k) for k in job.exits)) for id_, job in sorted(jobs.items())]
@@ -136,9 +146,11 @@ def assignment_ops(
 def _assignment_change(
     supervisor: SupervisorId, entry: AssignmentEntry | None, workers: tuple[WorkerAssignment, ...]
 ) -> tuple[list[Op], list[Op]]:
-    """The writes that take workers from a supervisor, and those that give it some. A supervisor
-    that loses one worker and gains another is written twice: a single write would give before every
-    other supervisor has lost its own."""
+    """Returns the writes that take workers from a supervisor, and those that give it some.
+
+    A supervisor that loses one worker and gains another is written twice: a single write would give
+    it one before every other supervisor has lost its own.
+    """
     before = entry.record if entry else AssignmentRecord()
     if workers == before.workers:
         return [], []
@@ -164,15 +176,19 @@ def _hosts(snapshot: ClusterSnapshot, silent: Collection[SupervisorId]) -> list[
 
 
 def _hosts_as_they_are(snapshot: ClusterSnapshot, silent: Collection[SupervisorId]) -> list[HostSlots]:
-    """So that every worker stays where it is, and only hosts that take part get more."""
+    """Returns slots such that every worker stays where it is, and only hosts that take part get
+    more."""
     open_hosts = {host.id: host.slots for host in _hosts(snapshot, silent) if not (host.draining or host.silent)}
     used = {id_: len(entry.record.workers) for id_, entry in snapshot.assignments.items()}
     return [HostSlots(id_, max(open_hosts.get(id_, 0), used.get(id_, 0))) for id_ in sorted({*open_hosts, *used})]
 
 
 def ops_of(snapshot: ClusterSnapshot, what: Happened, *, silent: Collection[SupervisorId] = ()) -> list[Op]:
-    """What an event changes. The end of a rebalance moves workers first and is noted last: a leader
-    that dies in the middle leaves it pending for the next one."""
+    """Returns what an event changes.
+
+    The end of a rebalance moves workers first and is noted last: a leader that dies in the middle
+    leaves it pending for the next one.
+    """
     ops = [*event_ops(snapshot, what.job, what.event)]
     before = snapshot.jobs[what.job].record
     if ops and isinstance(what.event, Due) and before.status is JobStatus.REBALANCING:
@@ -181,20 +197,21 @@ def ops_of(snapshot: ClusterSnapshot, what: Happened, *, silent: Collection[Supe
 
 
 def cleanup_ops(snapshot: ClusterSnapshot, server_now: float, keep_secs: float) -> list[Op]:
-    """Nobody needs them any more: jobs that ended long ago, and assignments of nothing to
-    supervisors that are gone."""
+    """Deletes the records that have been useless for `keep_secs`."""
     old = server_now - keep_secs
-    ended = [
-        Delete(paths.job(id_), entry.version)
-        for id_, entry in sorted(snapshot.jobs.items())
-        if not entry.record.live and entry.mtime < old
-    ]
-    orphans = [
-        Delete(paths.assignment(id_), entry.version)
+    return [Delete(path, entry.version) for path, entry in _useless(snapshot).items() if entry.mtime < old]
+
+
+def _useless(snapshot: ClusterSnapshot) -> dict[str, JobEntry | AssignmentEntry]:
+    """Returns, by path, jobs that have ended and assignments of nothing to supervisors that are
+    gone."""
+    ended = {paths.job(id_): entry for id_, entry in sorted(snapshot.jobs.items()) if not entry.record.live}
+    orphans = {
+        paths.assignment(id_): entry
         for id_, entry in sorted(snapshot.assignments.items())
-        if id_ not in snapshot.supervisors and _is_empty(entry.record) and entry.mtime < old
-    ]
-    return [*ended, *orphans]
+        if id_ not in snapshot.supervisors and _is_empty(entry.record)
+    }
+    return {**ended, **orphans}
 
 
 def _is_empty(record: AssignmentRecord) -> bool:

@@ -32,6 +32,8 @@ class SwarmRecords:
         self._recorded: dict[BundleId, Digest] = {}
         self._settling: dict[Digest, float] = {}
         """When the holders of a digest changed, for changes of the last SETTLING_SECS."""
+        self._changed: set[Digest] = set()
+        """Digests whose holders changed since take_changed() was called last."""
         self._facts: dict[Digest, SwarmFacts] = {}
         self._registered: tuple[int, frozenset[str]] = (-1, frozenset())
 
@@ -59,7 +61,13 @@ class SwarmRecords:
             self._directory.record(digest, frozenset().union(*same))
             if not every:
                 self._settling[digest] = now
+        self._changed |= digests
         return snapshot
+
+    def take_changed(self) -> set[Digest]:
+        """Returns the digests whose holders changed since the last call."""
+        changed, self._changed = self._changed, set()
+        return changed
 
     def settling(self) -> Set[Digest]:
         """Returns the digests whose holders changed a moment ago by the records."""

@@ -47,6 +47,10 @@ class Swarms:
         self._records = SwarmRecords(self.directory, snapshot)
         self._stock = StockAnnounces(self.directory, self._records)
         self._relay = MetafileRelay()
+        self._unrecorded: set[Digest] = set()
+        """Digests that this master may have to name, because the records do not say that it has
+        them."""
+        runtime.engine.on_entered.append(self._unrecorded.add)
         self._wanted: set[Digest] = set()
         """Digests whose metafile no master has any more."""
         self._crowds: set[Digest] = set()
@@ -96,8 +100,17 @@ class Swarms:
         recorded a moment ago; it names everything while it cannot see the records.
         """
         self._records.follow()
-        recorded = self.directory.recorded(self._me) if self._sees_records() else frozenset()
-        return self._runtime.swarm_entries(recorded - self._records.settling())
+        if not self._sees_records():
+            return self._runtime.swarm_entries()
+        self._unrecorded |= self._records.take_changed()
+        for digest in [*self._unrecorded]:
+            if self._is_recorded(digest) or self._runtime.engine.transfer(digest) is None:
+                self._unrecorded.discard(digest)
+        return self._runtime.swarm_entries(self._unrecorded, self._is_recorded)
+
+    def _is_recorded(self, digest: Digest) -> bool:
+        """Whether every master has read by now that this master holds the digest."""
+        return digest in self.directory.recorded(self._me) and digest not in self._records.settling()
 
     def seen_elsewhere(self, digest: Digest) -> bool:
         """Whether some peer has the whole content. A supervisor's copy counts."""

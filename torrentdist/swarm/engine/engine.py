@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence, Set
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -136,9 +136,18 @@ class Engine:
     def transfer(self, digest: Digest) -> Transfer | None:
         return self._transfers.get(digest)
 
-    def transfers(self, but: Set[Digest] = frozenset()) -> list[Transfer]:
-        """Returns all transfers, except those of the digests in `but`."""
-        return self._transfers.all(but)
+    def transfers(self, among: Iterable[Digest] | None = None) -> list[Transfer]:
+        """The transfers of these digests; None: all."""
+        return self._transfers.all() if among is None else self._transfers.among(among)
+
+    def moving(self) -> list[Transfer]:
+        """The transfers that aren't at rest."""
+        return self._transfers.moving()
+
+    @property
+    def on_entered(self) -> list[Callable[[Digest], None]]:
+        """Called with the digest of each new transfer."""
+        return self._transfers.on_entered
 
     async def remove(self, digest: Digest) -> None:
         """Returns once the transfer is out of the session and its files are closed. The files

@@ -9,7 +9,7 @@ Never: delete files, or touch the session except to add and remove torrents.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterable
 from typing import Final, NewType
 
 import libtorrent as lt
@@ -37,6 +37,8 @@ class Transfers:
     def __init__(self, session: LibtorrentSession, tell: Callable[[Fact], None]) -> None:
         self._session = session
         self._tell = tell
+        self.on_entered: list[Callable[[Digest], None]] = []
+        """Called with the digest of each transfer that is taken in."""
         self._by_digest: dict[Digest, Transfer] = {}
         self._awake: dict[Digest, Transfer] = {}
         """Transfers that may be active."""
@@ -49,9 +51,12 @@ class Transfers:
     def get(self, digest: Digest) -> Transfer | None:
         return self._by_digest.get(digest)
 
-    def all(self, but: Set[Digest] = frozenset()) -> list[Transfer]:
-        """Returns all transfers, except those of the digests in `but`."""
-        return [self._by_digest[d] for d in self._by_digest.keys() - but] if but else list(self._by_digest.values())
+    def all(self) -> list[Transfer]:
+        return list(self._by_digest.values())
+
+    def among(self, digests: Iterable[Digest]) -> list[Transfer]:
+        """The transfers of these digests. A digest that is in none is passed over."""
+        return [self._by_digest[digest] for digest in digests if digest in self._by_digest]
 
     def moving(self) -> list[Transfer]:
         """Returns the active transfers. The cost does not depend on the number of idle bundles."""
@@ -62,6 +67,8 @@ class Transfers:
         """Registers a transfer, which may be added to the session later."""
         self._by_digest[transfer.digest] = transfer
         self._note_movement(transfer)
+        for tell in self.on_entered:
+            tell(transfer.digest)
 
     def add(self, transfer: Transfer, params: lt.add_torrent_params, *, local: int | None) -> None:
         """Adds a transfer to the session, with its known peers. The transfer fails if libtorrent

@@ -1,0 +1,138 @@
+"""What supervisors tell the leader about their workers, and which supervisors have fallen silent.
+
+A silent supervisor is registered in ZooKeeper, but has sent this leader no heartbeat for too long.
+Always: reports are soft state. A new leader hears them again within a heartbeat.
+Always: silence counts only while this leader could have heard: after its election, after a gap in
+its sight of ZooKeeper, and after it saw the supervisor first.
+Never: move workers. The job loop does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Collection
+
+from torrentdist.cluster.records.record_index import RecordIndex
+from torrentdist.cluster.records.snapshot import ClusterSnapshot
+from torrentdist.log import get_logger
+from torrentdist.master.jobs.job_duties import placement
+from torrentdist.master.jobs.job_views import Reports, of_the_places
+from torrentdist.master.leading.leadership import Leadership
+from torrentdist.master.master_session import MasterSession
+from torrentdist.master.reads.zookeeper_reachability import ZooKeeperReachability
+from torrentdist.model.ids import JobId, SupervisorId
+from torrentdist.model.wire.job_messages import HeartbeatAnswer, HeartbeatBody
+
+log = get_logger()
+
+HEARTBEAT_SECS = 3.0
+HEARTBEATS_PER_SEC = 8.0
+"""Most heartbeats per second that a leader takes. Each costs the leader and the host about a
+millisecond, so the more supervisors there are, the less often each of them sends one.
+"""
+SHARE_OF_SILENCE = 1 / 4
+"""Longest period of heartbeats, as a share of the time after which a supervisor is silent: three
+may be lost before that."""
+LONGEST_HEARTBEAT_SECS = 15.0
+OWED_AFTER = 3
+"""Periods without a heartbeat after which it is shown as owed."""
+FORGET_REPORTS_SECS = 60.0
+
+
+class Silence:
+    """`limit`: seconds without a heartbeat after which a supervisor is silent; 0: never. Every
+    `now` is of one monotonic clock."""
+
+    def __init__(self, limit: float) -> None:
+        self._limit = limit or float("inf")
+        self._since: dict[SupervisorId, float] = {}
+        self._silent: frozenset[SupervisorId] = frozenset()
+
+    def heartbeat_secs(self, supervisors: int) -> float:
+        """Returns the period of heartbeats where there are so many supervisors.
+
+        A supervisor reports a change at once.
+        """
+        longest = min(LONGEST_HEARTBEAT_SECS, self._limit * SHARE_OF_SILENCE)
+        return max(HEARTBEAT_SECS, min(longest, supervisors / HEARTBEATS_PER_SEC))
+
+    def heard(self, supervisor: SupervisorId, now: float) -> None:
+        self._since[supervisor] = now
+
+    def of(self, registered: Collection[SupervisorId], now: float, listened: float) -> frozenset[SupervisorId]:
+        """Returns the silent supervisors. `listened`: seconds for which we have heard without a
+        gap."""
+        self._since = {id_: self._since.get(id_, now) for id_ in registered}
+        silent = frozenset(id_ for id_, since in self._since.items() if min(now - since, listened) > self._limit)
+        for id_ in sorted(silent - self._silent):
+            log.warning(
+                "a supervisor is silent, its workers move", supervisor=id_, seconds=round(now - self._since[id_])
+            )
+        self._silent = silent
+        return silent
+
+    def secs(self, supervisor: SupervisorId, now: float, listened: float) -> float:
+        """Returns for how many seconds nothing was heard of a supervisor."""
+        return max(0.0, min(now - self._since.get(supervisor, now), listened))
+
+    def due_in(self, now: float) -> float:
+        """Returns the seconds until another supervisor may count as silent."""
+        waits = (since + self._limit - now for id_, since in self._since.items() if id_ not in self._silent)
+        return max(0.0, min(waits, default=float("inf")))
+
+
+class Heartbeats:
+    def __init__(
+        self, session: MasterSession, leadership: Leadership, reachability: ZooKeeperReachability, silent_secs: float
+    ) -> None:
+        self._mirror = session.mirror
+        self._leadership = leadership
+        self._reachability = reachability
+        self._heard: dict[SupervisorId, tuple[float, HeartbeatBody]] = {}
+        self._index = RecordIndex()
+        self.silence = Silence(silent_secs)
+        self.news = asyncio.Event()
+        """Set when a supervisor reports something else than before."""
+
+    def hear(self, body: HeartbeatBody) -> HeartbeatAnswer:
+        self._leadership.fence()
+        before = self._heard.get(body.supervisor)
+        self._heard[body.supervisor] = (time.monotonic(), body)
+        self.silence.heard(body.supervisor, time.monotonic())
+        if before is None or before[1].workers != body.workers:
+            self.news.set()
+        snapshot = self._mirror.snapshot
+        self._index.follow(snapshot)
+        peers: dict[JobId, dict[str, str]] = {report.job: {} for report in body.workers}
+        for id_ in {id_ for job in peers for id_ in self._index.running(job)}:
+            host = snapshot.supervisors.get(id_)
+            for worker in snapshot.assignments[id_].record.workers:
+                if worker.job in peers and host is not None:
+                    peers[worker.job][str(worker.worker)] = host.host
+        return HeartbeatAnswer(interval=self.silence.heartbeat_secs(len(snapshot.supervisors)), peers=peers)
+
+    def listened_for(self) -> float:
+        """Returns for how many seconds this leader could hear every supervisor without a gap.
+
+        Before that, an absence says nothing.
+        """
+        return min(self._leadership.led_for(), self._reachability.seen_for())
+
+    def silent_secs(self, snapshot: ClusterSnapshot) -> dict[SupervisorId, float] | None:
+        """Returns how long each supervisor has been silent. None: only the leader hears them."""
+        if not self._leadership.is_leader():
+            return None
+        now, listened = time.monotonic(), self.listened_for()
+        heard = {id_: self.silence.secs(id_, now, listened) for id_ in snapshot.supervisors}
+        owed = OWED_AFTER * self.silence.heartbeat_secs(len(snapshot.supervisors))
+        return {id_: round(secs, 1) if secs > owed else 0.0 for id_, secs in heard.items()}
+
+    def reports(self, snapshot: ClusterSnapshot) -> Reports:
+        """Returns what is known of each worker from the host that it has its place on."""
+        return of_the_places({id_: body.workers for id_, body in self.recent().items()}, placement(snapshot))
+
+    def recent(self) -> dict[SupervisorId, HeartbeatBody]:
+        """Returns the last heartbeat of each supervisor that was heard lately."""
+        recent = time.monotonic() - FORGET_REPORTS_SECS
+        return {id_: body for id_, (at, body) in self._heard.items() if at >= recent}

@@ -1,0 +1,234 @@
+"""The leader's loop over jobs: it waits for what concerns them, and does what is due.
+
+Always: every change is a decision of job_duties.py, committed through the fence. After a write
+whose outcome may be unknown the records are read again before the next decision.
+Always: nothing is looked at again while neither records, reports nor a deadline ask for it.
+Never: judge a supervisor before this leader has listened for long enough.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torrentdist.cluster import paths
+from torrentdist.cluster.records.record_index import RecordIndex
+from torrentdist.cluster.records.snapshot import ClusterSnapshot
+from torrentdist.cluster.session.znode_operations import Delete, Op, TransactionFailed
+from torrentdist.log import get_logger
+from torrentdist.master.jobs.heartbeats import Heartbeats
+from torrentdist.master.jobs.job_duties import (
+    assignment_ops,
+    cleanup_ops,
+    happened,
+    next_due,
+    ops_of,
+    settling_secs,
+)
+from torrentdist.master.jobs.job_views import Reports
+from torrentdist.master.jobs.story_keeper import Stories
+from torrentdist.master.leading.leadership import Leadership
+from torrentdist.master.master_session import MasterSession
+from torrentdist.master.reads.zookeeper_reachability import ZooKeeperReachability
+from torrentdist.model.backoff import Retry
+from torrentdist.model.configuration.config import Config
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import JobId, SupervisorId
+from torrentdist.model.wire.ha_views import SightView
+
+log = get_logger()
+
+BATCH = 100
+LOOK_SECS = 10.0
+FIRST_PAUSE_SECS = 0.01
+"""Pause before a decision is made anew because somebody else changed a record first."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """All that a round is decided on, except the time."""
+
+    epoch: int
+    version: int
+    """Version of the snapshot."""
+    reports: Reports
+    silent: frozenset[SupervisorId]
+    settled: bool
+
+
+class JobLoop:
+    def __init__(
+        self,
+        session: MasterSession,
+        leadership: Leadership,
+        reachability: ZooKeeperReachability,
+        heartbeats: Heartbeats,
+        stories: Stories,
+        config: Config,
+    ) -> None:
+        self._mirror = session.mirror
+        self._zookeeper = session.zookeeper
+        self._leadership = leadership
+        self._reachability = reachability
+        self._heartbeats = heartbeats
+        self._stories = stories
+        self._settling_secs = settling_secs(config.zookeeper.session_timeout_secs)
+        self._keep_secs = config.jobs.keep_secs
+        self._max_wait = config.replication.max_wait_secs
+        self._index = RecordIndex()
+        self._overtaken = Retry(FIRST_PAUSE_SECS, 1.0)
+        self._trouble = Retry(1.0, LOOK_SECS)
+        self._done: Picture | None = None
+        """The last picture in which nothing was left to do."""
+        self._due_at: float | None = None
+        """ZooKeeper's time at which something becomes due in that picture."""
+        self._in_doubt = False
+        """Whether workers may have been placed otherwise than the mirror shows."""
+
+    async def sight(self, supervisor: SupervisorId, within: float) -> SightView:
+        """Returns what a supervisor without ZooKeeper must know to let its workers run on."""
+        sees = await self._reachability.sees(within)
+        snapshot = self._mirror.snapshot
+        masters = {master.id: master.url for master in snapshot.masters.values()}
+        if self._in_doubt or not snapshot.present:
+            return SightView(sees=sees, newest=None, masters=masters)
+        entry = snapshot.assignments.get(supervisor)
+        return SightView(sees=sees, newest=0 if entry is None else entry.record.generation, masters=masters)
+
+    async def run(self) -> None:
+        while True:
+            snapshot = self._mirror.snapshot
+            wait = LOOK_SECS
+            try:
+                if self._in_doubt:
+                    await self._resync()
+                    wait = 0.0
+                elif self._leadership.is_leader() and snapshot.present:
+                    wait = await self._step(snapshot)
+                    self._overtaken.succeeded()
+                    self._trouble.succeeded()
+            except TransactionFailed as exc:
+                log.debug("a job's record changed under the leader", why=str(exc))
+                self._in_doubt = True
+                self._overtaken.failed("changed")
+                wait = self._overtaken.pause_secs
+            except TorrentdistError as error:
+                if self._trouble.failed(error.code):
+                    log.info("jobs wait", error=error.message)
+                wait = self._trouble.pause_secs
+            await self._pause(snapshot, wait)
+
+    async def _step(self, snapshot: ClusterSnapshot) -> float:
+        """Does what is due. Returns the seconds after which to look again though nothing
+        changes."""
+        now = self._zookeeper.server_now()
+        if now is None:
+            return LOOK_SECS
+        picture = self._look(snapshot)
+        if not self._is_done(snapshot, picture, now):
+            if await self._round(snapshot, picture, now):
+                self._done = None
+                return 0.0
+            self._due_at = next_due(snapshot, self._max_wait, self._keep_secs, settled=picture.settled)
+        self._done = picture
+        return min(self._until_due(now), await self._tell(snapshot, picture))
+
+    def _look(self, snapshot: ClusterSnapshot) -> Picture:
+        listened = self._heartbeats.listened_for()
+        silent = self._heartbeats.silence.of(snapshot.supervisors, time.monotonic(), listened)
+        return Picture(
+            epoch=self._leadership.fence().epoch,
+            version=snapshot.version,
+            reports=self._heartbeats.reports(snapshot),
+            silent=silent,
+            settled=listened >= self._settling_secs,
+        )
+
+    def _is_done(self, snapshot: ClusterSnapshot, now: Picture, server_now: float) -> bool:
+        """Whether a round would find the same as the last one, which left nothing to do."""
+        done = self._done
+        return (
+            done is not None
+            and (done.epoch, done.silent, done.settled) == (now.epoch, now.silent, now.settled)
+            and (self._due_at is None or server_now < self._due_at)
+            and not self._concerns_jobs(snapshot, done.version)
+            and done.reports == now.reports
+        )
+
+    async def _tell(self, snapshot: ClusterSnapshot, picture: Picture) -> float:
+        return await self._stories.tell(snapshot, picture.reports, self._leadership.fence())
+
+    async def _pause(self, snapshot: ClusterSnapshot, wait: float) -> None:
+        changed = asyncio.ensure_future(self._concerned(snapshot))
+        woken = asyncio.ensure_future(self._heartbeats.news.wait())
+        try:
+            await asyncio.wait({changed, woken}, timeout=wait, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            changed.cancel()
+            woken.cancel()
+            self._heartbeats.news.clear()
+
+    async def _concerned(self, seen: ClusterSnapshot) -> None:
+        """Returns once a change concerns jobs."""
+        led = self._leadership.is_leader()
+        while True:
+            now = await self._mirror.changed(seen.version)
+            if now.epoch != seen.epoch or self._leadership.is_leader() != led:
+                return
+            if self._concerns_jobs(now, seen.version):
+                return
+            seen = now
+
+    def _concerns_jobs(self, snapshot: ClusterSnapshot, since: int) -> bool:
+        """Whether jobs may be judged differently than at an earlier version of the records.
+
+        A bundle that no live job needs does not count.
+        """
+        news = snapshot.changes_since(since)
+        if news is None or news.jobs or news.assignments or news.supervisors or news.any_bundle:
+            return True
+        self._index.follow(snapshot)
+        return any(self._index.live_jobs_of(bundle) for bundle in news.bundles)
+
+    def _until_due(self, server_now: float) -> float:
+        settling = self._settling_secs - self._heartbeats.listened_for()
+        look = min(LOOK_SECS, settling + 0.01) if settling > 0 else LOOK_SECS
+        look = min(look, self._heartbeats.silence.due_in(time.monotonic()) + 0.01)
+        return look if self._due_at is None else min(look, max(0.0, self._due_at - server_now) + 0.01)
+
+    async def _resync(self) -> None:
+        await self._mirror.sync(5.0)
+        self._in_doubt = False
+
+    async def _round(self, snapshot: ClusterSnapshot, picture: Picture, now: float) -> bool:
+        """Does one step. Returns whether it changed anything: then the next step looks at the
+        result."""
+        silent, settled = picture.silent, picture.settled
+        events = happened(snapshot, picture.reports, server_now=now, max_wait_secs=self._max_wait, settled=settled)
+        if events:  # a worker that has ended loses its place, and then nobody reports its end
+            await self._tell(snapshot, picture)
+        for event in events:
+            await self._commit(ops_of(snapshot, event, silent=silent))
+            log.info("job", job=event.job, happened=type(event.event).__name__)
+        ops = [] if events else assignment_ops(snapshot, silent=silent, settled=settled)
+        if ops:
+            log.info("workers placed", supervisors=len(ops))
+        if not events and not ops:
+            ops = cleanup_ops(snapshot, now, self._keep_secs)
+        await self._commit(ops)
+        if events or ops:
+            await self._resync()
+        return bool(events or ops)
+
+    async def _commit(self, ops: Sequence[Op]) -> None:
+        whole: list[Op] = []
+        for op in ops:
+            if isinstance(op, Delete) and paths.parent(op.path) == paths.JOBS:
+                whole += await self._stories.ending(JobId(paths.name(op.path)))
+            whole.append(op)
+        fence = self._leadership.fence()
+        self._in_doubt |= bool(whole)
+        for begin in range(0, len(whole), BATCH):
+            await fence.commit(whole[begin : begin + BATCH])

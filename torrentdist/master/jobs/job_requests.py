@@ -1,0 +1,120 @@
+"""What users ask of jobs: submit, show, steer, drain a supervisor.
+
+Always: every change is a decision of job_operations.py or job_duties.py, committed through the
+fence.
+Never: place workers. The job loop does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from pathlib import Path
+
+import msgspec
+
+from torrentdist.bundle.job_files import file_problem, job_text
+from torrentdist.cluster.records.snapshot import ClusterSnapshot
+from torrentdist.cluster.session.znode_operations import Op
+from torrentdist.host.hand_outs import HandOuts
+from torrentdist.master.bundles.bundle_views import not_found
+from torrentdist.master.changes.answered_requests import Mutation, Requests
+from torrentdist.master.changes.commit import LeaderChanges
+from torrentdist.master.jobs.heartbeats import Heartbeats
+from torrentdist.master.jobs.job_duties import drain_ops
+from torrentdist.master.jobs.job_operations import event_ops, find_job, submit_ops
+from torrentdist.master.jobs.job_validation import Validation
+from torrentdist.master.jobs.job_views import job_list, job_view
+from torrentdist.master.jobs.lifecycle import Event
+from torrentdist.master.jobs.story_keeper import Stories
+from torrentdist.master.master_session import MasterSession
+from torrentdist.master.reads.paging import Page
+from torrentdist.model import ids
+from torrentdist.model.configuration.config import JobsConfig
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import BundleId, SupervisorId
+from torrentdist.model.jobs.job import FILE_NAME, JobSpec
+from torrentdist.model.jobs.job_overrides import with_overrides
+from torrentdist.model.records import BundleState
+from torrentdist.model.wire.job_messages import JobView, SubmitBody
+
+
+class JobRequests:
+    def __init__(
+        self,
+        session: MasterSession,
+        changes: LeaderChanges,
+        heartbeats: Heartbeats,
+        stories: Stories,
+        hand_outs: HandOuts,
+        config: JobsConfig,
+    ) -> None:
+        self._session = session
+        self._mirror = session.mirror
+        self._changes = changes
+        self._heartbeats = heartbeats
+        self._stories = stories
+        self._hand_outs = hand_outs
+        self._validation = Validation(config)
+        self._submitting = Requests(session.zookeeper)
+
+    async def submit(self, mutation: Mutation | None, body: SubmitBody) -> bytes:
+        """Submits a job. A client that sends it again does not make the master validate it
+        twice."""
+        async with self._submitting.turn(mutation):
+            return await self._changes.recall(mutation) or await self._submit(mutation, body)
+
+    async def _submit(self, mutation: Mutation | None, body: SubmitBody) -> bytes:
+        bundle = ids.bundle_id(body.bundle)
+        content, parsed = await self._spec_of(bundle)
+        spec = with_overrides(parsed, body.name, body.workers, body.conf)
+        problem = await asyncio.to_thread(file_problem, content, spec)
+        if problem is not None:
+            raise TorrentdistError("job_invalid", origin=f"{bundle}/{FILE_NAME}", detail=": ".join(problem))
+        await self._validation.check(spec, content)
+        job = ids.job_id(f"{spec.name}-{secrets.token_hex(4)}")
+        return await self._changes.make_alone(
+            mutation,
+            lambda s: submit_ops(s, job, bundle, spec, self._session.server_now(), activate=body.activate),
+            lambda s: self.view(s, job),
+        )
+
+    async def _spec_of(self, bundle: BundleId) -> tuple[Path, JobSpec]:
+        entry = self._mirror.snapshot.bundles.get(bundle)
+        if entry is None or entry.record.state in (BundleState.REMOVED, BundleState.UPLOADING):
+            raise not_found(bundle, entry)
+        stored = await self._hand_outs.checked(entry.record.digest)
+        if stored is None:
+            raise TorrentdistError("not_ready", detail=f"bundle {bundle} is still on its way to this master")
+        text = await asyncio.to_thread(job_text, stored.content, FILE_NAME)
+        if text is None:
+            raise TorrentdistError("job_file_missing", what=f"bundle {bundle}")
+        return stored.content, self._validation.parse(text, f"{bundle}/{FILE_NAME}")
+
+    async def happen(self, mutation: Mutation | None, wanted: str, event: Event) -> bytes:
+        return await self._changes.make(mutation, lambda s: event_ops(s, wanted, event), lambda s: self.view(s, wanted))
+
+    async def drain(self, mutation: Mutation | None, supervisor: SupervisorId, draining: bool) -> bytes:
+        def decide(snapshot: ClusterSnapshot) -> list[Op]:
+            if supervisor not in snapshot.supervisors and supervisor not in snapshot.assignments:
+                raise TorrentdistError("not_found", what=f"supervisor {supervisor!r}")
+            return [*drain_ops(snapshot, supervisor, draining)]
+
+        return await self._changes.make(mutation, decide, lambda s: {"id": supervisor, "draining": draining})
+
+    def server_now(self) -> float:
+        """Returns the time by ZooKeeper's clock, which tells all deadlines."""
+        return self._session.server_now()
+
+    def view(self, snapshot: ClusterSnapshot, wanted: str) -> JobView:
+        entry, now = find_job(snapshot, wanted), self._session.zookeeper.server_now()
+        return job_view(snapshot, entry, self._heartbeats.reports(snapshot), self._heartbeats.recent(), now)
+
+    async def told(self, snapshot: ClusterSnapshot, wanted: str) -> JobView:
+        """Returns the view of a job with its story."""
+        view = self.view(snapshot, wanted)
+        return msgspec.structs.replace(view, events=await self._stories.events(view.id))
+
+    def views(self, snapshot: ClusterSnapshot, page: Page) -> list[JobView]:
+        reports, recent = self._heartbeats.reports(snapshot), self._heartbeats.recent()
+        return job_list(snapshot, reports, recent, self._session.zookeeper.server_now(), page)

@@ -1,0 +1,208 @@
+"""Does what a leader owes the records of bundles and requests, one round after another.
+
+Always: a duty that fails is seen again in the next round.
+Always: a round looks at what changed since the last one. Ages of all tombstones are looked at
+rarely.
+Never: decide what is due. leader_duties.py does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+
+from torrentdist.cluster import paths
+from torrentdist.cluster.election.fence import Fence
+from torrentdist.cluster.records.record_index import Follower, PerBundle
+from torrentdist.cluster.records.snapshot import BundleEntry, Changes, ClusterSnapshot
+from torrentdist.cluster.session.znode_operations import Delete, NoNode, Op, Set, TransactionFailed
+from torrentdist.log import get_logger
+from torrentdist.master.changes.answered_requests import make_buckets
+from torrentdist.master.changes.request_trimming import RequestTrimmer
+from torrentdist.master.leading import gate
+from torrentdist.master.leading.leader_duties import (
+    UNFINISHED,
+    Duty,
+    ForgetUpload,
+    MarkAvailable,
+    MarkLost,
+    TrimTombstone,
+    duties,
+)
+from torrentdist.master.leading.lost_bundles import LostBundles
+from torrentdist.master.leading.schema_upgrade import Upgrade
+from torrentdist.master.master_session import MasterSession
+from torrentdist.model.backoff import Retry
+from torrentdist.model.configuration.config import ReplicationConfig
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.events import BundleUploaded, Fact
+from torrentdist.model.ids import BundleId, Digest
+from torrentdist.model.records import BundleState, encode
+
+log = get_logger()
+
+LOOK_SECS = 10.0
+"""Longest time between two rounds. What a change makes due is done at once."""
+TOMBSTONE_LOOKS = 1000
+"""How often the age of a tombstone is looked at within the time that it is kept, at most."""
+
+
+class Office(Protocol):
+    """What a round needs of the leadership."""
+
+    def fence(self) -> Fence: ...
+
+    def led_for(self) -> float: ...
+
+    def give_way(self, reason: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """What a master knows of the copies of a bundle, its own and others'."""
+
+    published: Callable[[], Collection[Digest]]
+    """Returns the digests that this master has published."""
+    may_complete: Callable[[Digest], bool]
+    """Tells whether somebody is about to complete this upload."""
+    lost: LostBundles
+
+
+@dataclass(frozen=True, slots=True)
+class Upkeep:
+    """What a leader does now and then."""
+
+    requests: RequestTrimmer
+    upgrade: Upgrade
+
+
+class LeaderRounds:
+    def __init__(
+        self,
+        session: MasterSession,
+        config: ReplicationConfig,
+        copies: Copies,
+        upkeep: Upkeep,
+        tell: Callable[[Fact], None],
+    ) -> None:
+        self._zookeeper = session.zookeeper
+        self._mirror = session.mirror
+        self._config = config
+        self._copies = copies
+        self._upkeep = upkeep
+        self._tell = tell
+        self._follower = Follower()
+        self._unfinished: PerBundle[BundleState] = PerBundle(_state_if(UNFINISHED))
+        self._tombstones: PerBundle[BundleState] = PerBundle(_state_if((BundleState.REMOVED,)))
+        self._look_at_tombstones = float("-inf")
+        """time.monotonic() of the next look at all tombstones."""
+        self._needed: frozenset[BundleId] = frozenset()
+        self._tree_is_whole = False
+        self._trouble = Retry(LOOK_SECS, LOOK_SECS)
+
+    def begin_term(self) -> None:
+        """To be called when this master is elected."""
+        self._tree_is_whole = False
+
+    async def once(self, office: Office) -> None:
+        """Does what is due, then waits until something may be due again."""
+        snapshot, look_secs = self._mirror.snapshot, LOOK_SECS
+        try:
+            await self._complete_tree(office.fence())
+            news = self._follower.news(snapshot)
+            self._give_way_if_behind(office, snapshot, news)
+            for duty in self._due(snapshot, news, office.led_for()):
+                await self._do(office.fence(), snapshot, duty)
+            look_secs = min(look_secs, await self._upkeep.requests.trim_when_due(office.fence()))
+            look_secs = min(look_secs, await self._upkeep.upgrade.step(snapshot, office.fence()))
+            self._trouble.succeeded()
+        except TransactionFailed as exc:
+            log.debug("a record changed under a duty", why=str(exc))
+        except TorrentdistError as error:
+            if self._trouble.failed(error.code):
+                log.info("a duty waits", error=error.message)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(look_secs):
+                await self._mirror.changed(snapshot.version)
+
+    async def _complete_tree(self, fence: Fence) -> None:
+        """Makes what a tree of an older release lacks."""
+        if not self._tree_is_whole:
+            for path in (paths.BUNDLES, paths.ASSIGNMENTS, paths.SUPERVISORS, paths.JOBS, paths.TOKENS):
+                await self._zookeeper.ensure(path)
+            await make_buckets(self._zookeeper, fence)
+            self._tree_is_whole = True
+
+    def _give_way_if_behind(self, office: Office, snapshot: ClusterSnapshot, news: Changes | None) -> None:
+        if news is None or news.jobs:
+            self._needed = gate.needed(snapshot)
+        elif not news.bundles & self._needed:
+            return
+        missing = gate.missing(snapshot, self._copies.published(), self._needed)
+        if missing and gate.others_have(snapshot, missing):
+            office.give_way(f"gave way: it lacks bundle {missing[0]}")
+
+    def _due(self, snapshot: ClusterSnapshot, news: Changes | None, led_for: float) -> list[Duty]:
+        unfinished, tombstones, lost = (
+            self._unfinished.of(snapshot),
+            self._tombstones.of(snapshot),
+            self._copies.lost.now(),
+        )
+        now = time.monotonic()
+        if news is None or now >= self._look_at_tombstones:
+            self._look_at_tombstones = now + max(LOOK_SECS, self._config.tombstone_secs / TOMBSTONE_LOOKS)
+            removed = [*tombstones]
+        else:
+            removed = [bundle for bundle in news.bundles if bundle in tombstones]
+        uploading = {snapshot.bundles[bundle].record.digest for bundle in unfinished}
+        return duties(
+            snapshot,
+            among={*unfinished, *removed, *(bundle for bundle in lost if bundle in snapshot.bundles)},
+            active={digest for digest in uploading if self._copies.may_complete(digest)},
+            lost=lost,
+            led_for=led_for,
+            server_now=self._zookeeper.server_now() or 0.0,  # unknown: nothing is old
+            config=self._config,
+        )
+
+    async def _do(self, fence: Fence, snapshot: ClusterSnapshot, duty: Duty) -> None:
+        entry = snapshot.bundles[duty.bundle]
+        path = paths.bundle(duty.bundle)
+        ops: list[Op]
+        match duty:
+            case MarkAvailable():
+                record = msgspec.structs.replace(entry.record, state=BundleState.AVAILABLE)
+                ops = [Set(path, encode(record), entry.version)]
+            case MarkLost():
+                return await mark_lost(fence, entry)
+            case ForgetUpload() | TrimTombstone():
+                log.info("forgetting a bundle", bundle=duty.bundle, why=type(duty).__name__)
+                ops = [*(Delete(paths.replica(duty.bundle, m)) for m in entry.replicas), Delete(path, entry.version)]
+        try:
+            await fence.commit(ops)
+        except TransactionFailed as exc:
+            if not isinstance(exc.reason, NoNode):
+                raise
+        else:
+            if isinstance(duty, MarkAvailable):
+                self._tell(BundleUploaded(bundle=duty.bundle, digest=entry.record.digest, size=entry.record.size))
+
+
+def _state_if(states: Collection[BundleState]) -> Callable[[ClusterSnapshot, BundleId], BundleState | None]:
+    def state(snapshot: ClusterSnapshot, bundle: BundleId) -> BundleState | None:
+        found = snapshot.bundles[bundle].record.state
+        return found if found in states else None
+
+    return state
+
+
+async def mark_lost(fence: Fence, entry: BundleEntry) -> None:
+    record = msgspec.structs.replace(entry.record, state=BundleState.LOST)
+    await fence.commit([Set(paths.bundle(record.id), encode(record), entry.version)])
+    log.error("every copy of a bundle is lost", bundle=record.id, digest=record.digest)
