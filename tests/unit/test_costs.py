@@ -1,0 +1,93 @@
+"""What is decided about one record never walks over all of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+import pytest
+from records_of import bundle, digest_of, job, snapshot, store_of, supervisor
+
+from torrentdist.cluster.records.record_index import RecordIndex
+from torrentdist.cluster.records.snapshot import ClusterSnapshot
+from torrentdist.cluster.session.znode_operations import Set
+from torrentdist.master.bundles.bundle_operations import removal_ops
+from torrentdist.master.bundles.replication_plan import Abandon, DropReplica, Local, WithdrawReplica, plan
+from torrentdist.master.changes.predicted_records import foreseen
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import BundleId, MasterId
+from torrentdist.model.records import BundleState
+
+A, B, ME = BundleId("a"), BundleId("b"), MasterId("m1")
+
+pytestmark = pytest.mark.case("G11")
+
+
+class Records(dict[Any, Any]):
+    """Records that may be looked up, and not be walked over."""
+
+    def _refuse(self) -> NoReturn:
+        raise AssertionError("walked over all records")
+
+    def __iter__(self) -> Iterator[Any]:
+        self._refuse()
+
+    def values(self) -> Any:
+        self._refuse()
+
+    def items(self) -> Any:
+        self._refuse()
+
+
+def unwalkable(seen: ClusterSnapshot) -> tuple[ClusterSnapshot, RecordIndex]:
+    """The same snapshot with records that refuse a walk, and an index of it."""
+    index = RecordIndex.of(seen)
+    refusing = dataclasses.replace(
+        seen, bundles=Records(seen.bundles), jobs=Records(seen.jobs), assignments=Records(seen.assignments)
+    )
+    return refusing, index
+
+
+def test_a_removal_asks_who_needs_its_bundle() -> None:
+    """If this fails, every removal walks over all jobs and the assignments of all hosts."""
+    free, index = unwalkable(
+        snapshot([bundle("a"), bundle("b")], jobs=[job("etl", ["b"])], assigned={"s1": ["a"], "s2": ["b"]})
+    )
+    paths = [op.path for op in removal_ops(free, A, index)]
+    with pytest.raises(TorrentdistError) as used:
+        removal_ops(free, B, index)
+
+    assert ["/assignments/s1", "/code-distributor/a"] == paths
+    assert "in_use" == used.value.code
+
+
+def test_a_master_drops_content_without_a_look_at_all_bundles() -> None:
+    """If this fails, every removal makes every master walk over all bundles; or the content of a
+    bundle that lives goes with another one."""
+    removed = [bundle(name, content=content, state=BundleState.REMOVED) for name, content in (("a", "a"), ("b", "c"))]
+    seen, index = unwalkable(snapshot([*removed, bundle("c", content="c", holders=["m1"])], masters=["m1"]))
+    mine = Local(
+        me=ME,
+        store=store_of(ME),
+        published=frozenset({digest_of("a"), digest_of("c")}),
+        arriving=frozenset({digest_of("gone")}),
+        fetching=frozenset(),
+        stale=frozenset({digest_of("gone"), digest_of("c")}),
+    )
+    actions = plan(seen, mine, 0.0, [A, B], index)
+
+    assert [Abandon(digest_of("gone")), DropReplica(digest_of("a"))] == [
+        action for action in actions if not isinstance(action, WithdrawReplica)
+    ]
+
+
+def test_a_prediction_leaves_what_is_not_written_as_it_is() -> None:
+    """If this fails, every answer to a change copies all records."""
+    seen = snapshot([bundle("a")], jobs=[job("etl", ["b"])], supervisors=[supervisor("s1")], assigned={"s1": ["b"]})
+    ops = [op for op in removal_ops(seen, A) if isinstance(op, Set)]
+    guess = foreseen(seen, ops)
+
+    assert BundleState.REMOVED is guess.bundles[A].record.state
+    assert guess.jobs is seen.jobs
+    assert guess.assignments is seen.assignments
