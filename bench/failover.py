@@ -61,7 +61,7 @@ def measure_catch_up(directory: Path, *, bundles: int) -> list[Row]:
 
 
 async def _killed(cluster: DevCluster, directory: Path, runs: int) -> list[Row]:
-    async with httpx.AsyncClient(trust_env=False, timeout=2.0) as http:
+    async with httpx.AsyncClient(trust_env=False, timeout=2.0, headers=cluster.headers()) as http:
         stage = _ThreeMasters(cluster, http)
         await _fetch_delay(stage, _client_of(cluster), directory, 0)
         killed = [await stage.run(signal.SIGKILL) for _ in range(runs)]
@@ -69,7 +69,7 @@ async def _killed(cluster: DevCluster, directory: Path, runs: int) -> list[Row]:
 
 
 async def _handed_over(cluster: DevCluster, directory: Path, runs: int) -> list[Row]:
-    async with httpx.AsyncClient(trust_env=False, timeout=2.0) as http:
+    async with httpx.AsyncClient(trust_env=False, timeout=2.0, headers=cluster.headers()) as http:
         stage = _ThreeMasters(cluster, http)
         fetched = [await _fetch_delay(stage, _client_of(cluster), directory, number) for number in range(runs)]
         transferred = [await stage.transfer() for _ in range(runs)]
@@ -89,7 +89,7 @@ async def _handed_over(cluster: DevCluster, directory: Path, runs: int) -> list[
 
 
 def _client_of(cluster: DevCluster) -> Config:
-    return Config(client=ClientConfig(masters=cluster.masters(), supervisor=""))
+    return Config(client=ClientConfig(masters=cluster.masters(), supervisor="", token_file=str(cluster.token_file)))
 
 
 def _row(key: str, what: str, seconds: list[float], bar: float) -> Row:

@@ -59,7 +59,7 @@ class _ResubmittedJob:
         self._cluster = cluster
         self._out = directory / "out"
         self._source = directory / "job"
-        self._config = ClientConfig(masters=cluster.masters(), supervisor="")
+        self._config = ClientConfig(masters=cluster.masters(), supervisor="", token_file=str(cluster.token_file))
 
     async def prepare(self) -> str:
         """Puts the job's bundle on every host, and returns its id."""

@@ -72,7 +72,7 @@ def _memory(cluster: DevCluster) -> Memory:
 
 
 def _config(cluster: DevCluster) -> Config:
-    return Config(client=ClientConfig(masters=cluster.masters(), supervisor=""))
+    return Config(client=ClientConfig(masters=cluster.masters(), supervisor="", token_file=str(cluster.token_file)))
 
 
 async def _fill(cluster: DevCluster, directory: Path, bundles: int) -> list[BundleId]:

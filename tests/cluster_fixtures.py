@@ -172,13 +172,19 @@ class Cluster:
         self.dir = dev.dir
         self._work = work
         self._commands: list[Running] = []
-        self.http = httpx.Client(trust_env=False, timeout=10.0, headers={CLIENT: "1"})
+        self.http = httpx.Client(trust_env=False, timeout=10.0, headers={CLIENT: "1"}, auth=self._with_token)
 
     def close(self) -> None:
         for command in self._commands:
             command.kill()
         self.http.close()
         self.dev.down()
+
+    def _with_token(self, request: httpx.Request) -> httpx.Request:
+        """Adds the token that `dev up` made, unless the request says something else."""
+        for name, value in self.dev.headers().items():
+            request.headers.setdefault(name, value)
+        return request
 
     # the command line
 

@@ -51,6 +51,10 @@ COMMANDS = {
         "torrentdist_cli.access.whoami_command:whoami",
         "Show who you are to the cluster: name, role, bundles, and the proof of it.",
     ),
+    "audit": Lazy(
+        "torrentdist_cli.access.audit_command:audit",
+        "Show who changed what, when, from where, and with which result, the newest first.",
+    ),
     "report": Lazy(
         "torrentdist_cli.cluster.report_command:report",
         "Show what is not everywhere, what failed and what is slow, as a page and Parquet tables.",

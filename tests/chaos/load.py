@@ -56,14 +56,14 @@ class Entry:
 
 
 class Load:
-    def __init__(self, directory: Path, masters: Sequence[str], token: Path | None, seed: int) -> None:
+    def __init__(self, directory: Path, masters: Sequence[str], token: Path, seed: int) -> None:
         self._dir = directory
         self._rng = random.Random(seed)
         self.config = Config(
             client=ClientConfig(
                 masters=list(masters),
                 supervisor="",
-                token_file=str(token) if token else "",
+                token_file=str(token),
                 token_in_the_clear=True,
                 deadline_secs=PATIENCE_SECS,
             )

@@ -173,7 +173,7 @@ def _calls_lost(change: Change) -> bool:
 
 
 def _is_the_leaders(change: Change) -> bool:
-    if change.kind is Kind.CHECK or change.path in (*paths.PARENTS, paths.REQUESTS, paths.JOBS):
+    if change.kind is Kind.CHECK or change.path in (*paths.PARENTS, paths.REQUESTS, paths.JOBS, paths.TOKENS):
         return False
     parent = paths.parent(change.path)
     if parent == paths.BUNDLES:

@@ -63,7 +63,7 @@ async def run(seed: int, seconds: float, directory: Path, network: Network | Non
     world = World(directory, network)
     try:
         await world.open()
-        load = Load(directory, [world.urls[name] for name in MASTERS], network.token if network else None, seed)
+        load = Load(directory, [world.urls[name] for name in MASTERS], world.cluster.token_file, seed)
         job = JobLoad(directory, load, seed)
         await job.open()
         report.open_secs = round(time.monotonic() - began, 1)

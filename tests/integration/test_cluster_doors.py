@@ -8,6 +8,7 @@ import re
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import httpx
@@ -49,10 +50,11 @@ def test_a_wrong_token_is_refused(new_cluster: NewCluster, tmp_path: Path) -> No
     anonymous = cluster.run("upload", source, "--id", "x")
     impostor = cluster.run("upload", source, "--id", "x", client__token_file=wrong)
     statuses = {
-        path: cluster.http.get(base + path).status_code
+        path: httpx.get(base + path, trust_env=False).status_code
         for path in ("/v1/bundles", "/v1/cluster", "/metrics", "/openapi.json", "/v1/bundles/x/files/job.py", "/livez")
     }
-    swarm = cluster.http.post(f"{base}/v1/swarm", json={"peer": "p", "role": "client", "port": 1}).status_code
+    stranger = {"peer": "p", "role": "client", "port": 1}
+    swarm = httpx.post(f"{base}/v1/swarm", json=stranger, trust_env=False).status_code
     cluster.run("upload", source, "--id", "x", "--min-replicas", 1, client__token_file=token).ok()
     cluster.run("download", "x", tmp_path / "dest", "--no-supervisor", client__token_file=token).ok()
 
@@ -169,14 +171,19 @@ def test_files_are_served_from_the_bundle_only(cluster: Cluster, tmp_path: Path)
         good = cluster.http.get(base + "job.py")
         assert (200, SMALL["job.py"]) == (good.status_code, good.content)
         for way in ways:
-            assert raw_get(base + way) in (400, 403, 404), way
+            assert raw_get(base + way, cluster.dev.headers()) in (400, 403, 404), way
 
 
-def raw_get(url: str) -> int:
+def raw_get(url: str, headers: Mapping[str, str]) -> int:
     """Returns the status of a request whose path no client library has normalised."""
     parts = httpx.URL(url)
     path = url.partition(f":{parts.port}")[2]
-    return status_of(parts.host, parts.port or 80, f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    head = f"GET {path} HTTP/1.1\r\nHost: x\r\n{lines_of(headers)}Connection: close\r\n\r\n"
+    return status_of(parts.host, parts.port or 80, head)
+
+
+def lines_of(headers: Mapping[str, str]) -> str:
+    return "".join(f"{name}: {value}\r\n" for name, value in headers.items())
 
 
 def status_of(host: str, port: int, request: str) -> int:
@@ -190,8 +197,9 @@ def test_a_request_that_is_too_large_is_refused_unread(cluster: Cluster, path: s
     """Without this, one client could take all of a master's memory."""
     url = httpx.URL(cluster.url(cluster.leader()))
     port = url.port or 80
+    proof = lines_of(cluster.dev.headers())
 
-    announced = status_of(url.host, port, f"{path} HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n")
+    announced = status_of(url.host, port, f"{path} HTTP/1.1\r\nHost: x\r\n{proof}Content-Length: 99999999999\r\n\r\n")
 
     assert 413 == announced
 

@@ -36,10 +36,11 @@ def version_of(records: KazooClient, bundle: str) -> int:
     return int(stat.version)
 
 
-def send_unread(url: str, method: str, path: str, request_id: str, body: bytes = b"") -> None:
+def send_unread(cluster: Cluster, leader: str, method: str, path: str, request_id: str, body: bytes = b"") -> None:
     """Sends a mutation and hangs up, like a client that dies before the answer."""
-    parts = urlsplit(url)
-    headers = f"Host: {parts.netloc}\r\nX-Request-Id: {request_id}\r\nContent-Length: {len(body)}\r\n\r\n"
+    parts = urlsplit(cluster.url(leader))
+    proof = "".join(f"{name}: {value}\r\n" for name, value in cluster.dev.headers().items())
+    headers = f"Host: {parts.netloc}\r\n{proof}X-Request-Id: {request_id}\r\nContent-Length: {len(body)}\r\n\r\n"
     with socket.create_connection((parts.hostname, parts.port or 80), timeout=5.0) as connection:
         connection.sendall(f"{method} {path} HTTP/1.1\r\n{headers}".encode() + body)
 
@@ -48,7 +49,7 @@ def retry(cluster: Cluster, method: str, path: str, request_id: str, body: bytes
     """Repeats a mutation as the client does: finds the leader and sends the same id."""
 
     async def once() -> Any:
-        config = ClientConfig(masters=cluster.dev.masters(), deadline_secs=30.0)
+        config = ClientConfig(masters=cluster.dev.masters(), deadline_secs=30.0, token_file=str(cluster.dev.token_file))
         async with MasterClient(config) as client:
             headers = {"X-Request-Id": request_id}
             return await client.mutate(Request(method, path, headers=headers, content=body), dict[str, Any])
@@ -81,9 +82,9 @@ def test_a_request_is_made_once_across_a_failover(trio: Cluster, tmp_path: Path)
     for n, bundle in enumerate(("pinned", "gone", "spread")):
         trio.upload(make_source(tmp_path / bundle, n), bundle)
     leader, (standby, _) = trio.leader(), trio.standbys()
-    send_unread(trio.url(leader), "PUT", "/v1/bundles/pinned/pin", "b7-pin")
-    send_unread(trio.url(leader), "DELETE", "/v1/bundles/gone", "b7-remove")
-    send_unread(trio.url(leader), "POST", "/v1/bundles/spread/distribute", "b7-distribute")
+    send_unread(trio, leader, "PUT", "/v1/bundles/pinned/pin", "b7-pin")
+    send_unread(trio, leader, "DELETE", "/v1/bundles/gone", "b7-remove")
+    send_unread(trio, leader, "POST", "/v1/bundles/spread/distribute", "b7-distribute")
     until(lambda: state_at(trio, standby, "pinned").get("pinned"), "the pin is made")
     until(lambda: not state_at(trio, standby, "gone"), "the removal is made")
     until(lambda: (trio.get(standby, "/v1/bundles/spread/hosts") or {}).get("hosts"), "the distribution is made")
@@ -119,7 +120,7 @@ def test_five_failovers_in_a_row_and_a_mutation_after_each(trio: Cluster, tmp_pa
             trio.upload(make_source(tmp_path / bundle, 10 + n), bundle, replicas=2)
             before = version_of(records, bundle)
             leader = trio.leader()
-            send_unread(trio.url(leader), "DELETE", f"/v1/bundles/{bundle}", f"b10-{n}")
+            send_unread(trio, leader, "DELETE", f"/v1/bundles/{bundle}", f"b10-{n}")
             if n % 2:
                 standby = trio.standbys()[0]
                 until(lambda s=standby, b=bundle: not state_at(trio, s, b), "the removal is made")  # type: ignore[misc]
@@ -144,7 +145,7 @@ def test_every_job_has_an_id_of_its_own_across_failovers(trio: Cluster, tmp_path
     seen, made = [], []
     for n in range(2):
         leader, standby = trio.leader(), trio.standbys()[0]
-        send_unread(trio.url(leader), "POST", "/v1/jobs", f"a19-{n}", body)
+        send_unread(trio, leader, "POST", "/v1/jobs", f"a19-{n}", body)
         if n == 0:  # the other time before the answer can have been made
             until(lambda s=standby: trio.get(s, "/v1/jobs/again?any=true"), "the job is made")  # type: ignore[misc]
             seen.append(trio.get(standby, "/v1/jobs/again?any=true")["id"])

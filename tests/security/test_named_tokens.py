@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import json
+import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from cluster_fixtures import Cluster, running_cluster, until
-
-SHARED = "the-token-of-the-daemons"
 
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """2 masters and a supervisor that share a token."""
-    work = tmp_path_factory.mktemp("guarded")
-    token = secret_file(work / "shared-token", SHARED)
-    settings = {"api": {"token_file": str(token)}}
-    with running_cluster(settings, work=work, masters=2, supervisors=1) as cluster:
+    """What `dev up` starts: 2 masters and a supervisor."""
+    with running_cluster(work=tmp_path_factory.mktemp("guarded"), masters=2, supervisors=1) as cluster:
         yield cluster
 
 
@@ -136,3 +133,21 @@ def test_no_secret_is_kept_anywhere(guarded: Cluster, token_file: Callable[..., 
 
     assert secret not in listed
     assert [] == holding
+
+
+@pytest.mark.case("F5")
+def test_another_user_of_this_machine_can_do_nothing(guarded: Cluster) -> None:
+    """The user `nobody` could submit a job to a cluster of `dev up`, and so run programs as its
+    owner.
+    """
+    master = guarded.url(guarded.leader())
+    with httpx.Client(trust_env=False) as stranger:
+        answers = [
+            stranger.post(f"{master}/v1/jobs", json={"bundle": "etl-1"}),
+            stranger.get(f"{master}/v1/bundles"),
+            stranger.get(f"{master}/v1/bundles/etl-1/metafile"),
+            stranger.post(f"{master}/v1/swarm", json={"peer": "p", "role": "client", "port": 1}),
+        ]
+
+    assert [401] * 4 == [answer.status_code for answer in answers]
+    assert 0o600 == stat.S_IMODE((guarded.dir / "token").stat().st_mode)

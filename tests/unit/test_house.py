@@ -22,13 +22,10 @@ REASON = "Longer than most"
 MIN_FOLDER_FILES, MAX_FOLDER_FILES = 3, 12
 """Not counting __init__.py."""
 FEW_FILES = {
-    "cli/torrentdist_cli/access",
     "cli/torrentdist_cli",  # the entry point; its parts are in the folders below
     "torrentdist",
     "torrentdist/cluster",
-    "torrentdist/master/access",
     "torrentdist/master/swarm",
-    "torrentdist/model/access",
     "torrentdist/spark/pyspark_torrentdist",  # Spark looks for it by this name
     "torrentdist/supervisor",
     "torrentdist/swarm",

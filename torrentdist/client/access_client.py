@@ -1,18 +1,23 @@
-"""Tokens and the own identity, as the masters know them.
+"""Tokens, the own identity and the audit, as the masters know them.
 
 Always: the secret of a new token is made here, and only its hash is sent.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 import msgspec
 
 from torrentdist.client.masters.master_client import MasterClient
-from torrentdist.http.api_calls import Request
+from torrentdist.client.masters.read_race import READ_SECS
+from torrentdist.http.api_calls import Broken, Request, result_of
 from torrentdist.model import ids
+from torrentdist.model.access.audit_messages import AuditView
 from torrentdist.model.access.token_messages import NewTokenView, TokenBody, TokenView, WhoamiView
+from torrentdist.model.errors import EXIT_NOT_ALLOWED, TorrentdistError
+from torrentdist.model.wire.cluster_messages import MasterView
 from torrentdist.security.tokens import hash_of, new_secret, token_text
 
 
@@ -48,3 +53,48 @@ async def revoke_token(client: MasterClient, name: str) -> TokenView:
 
 async def whoami(client: MasterClient) -> WhoamiView:
     return await client.read("GET", "/v1/whoami", WhoamiView)
+
+
+class AuditWanted(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of the audit that is asked for. Empty text stands for all."""
+
+    within: float
+    """Seconds to look back."""
+    who: str = ""
+    bundle: str = ""
+    most: int = 1000
+
+
+class Audit(msgspec.Struct, frozen=True):
+    entries: list[AuditView]
+    """Of all masters that answered, the newest first."""
+    asked: int
+    """Masters that answered."""
+    missing: dict[str, str]
+    """Masters that did not answer, and why."""
+
+
+async def audit(client: MasterClient, wanted: AuditWanted) -> Audit:
+    """Returns the audit of all masters, within READ_SECS for the masters' names and again for what
+    they say.
+    """
+    cluster = await client.cluster()
+    params = {"within": f"{wanted.within:.3f}", "n": str(wanted.most), "who": wanted.who, "bundle": wanted.bundle}
+    request = Request("GET", "/v1/audit", params=params, timeout=READ_SECS)
+    missing: dict[str, str] = {}
+
+    async def ask(master: MasterView) -> list[AuditView]:
+        try:
+            answer, _ = await client.send_once(master.url, request, takes_old=True)
+            return result_of(answer, list[AuditView])
+        except Broken as broken:
+            missing[master.id] = broken.detail
+        except TorrentdistError as error:
+            if error.exit_code == EXIT_NOT_ALLOWED:
+                raise
+            missing[master.id] = error.message
+        return []
+
+    parts = await asyncio.gather(*(ask(master) for master in cluster.masters))
+    entries = sorted((entry for part in parts for entry in part), key=lambda entry: entry.at, reverse=True)
+    return Audit(entries[: wanted.most], len(cluster.masters) - len(missing), missing)

@@ -49,10 +49,12 @@ from torrentdist.launcher import bare_program
 from torrentdist.model.configuration.config import ZooKeeperConfig
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.wording import counted
+from torrentdist.security.private_files import write_private
 
 READY_SECS = 60.0
 STOP_SECS = 15.0
 LAUNCHER = "launcher-1"
+TOKEN = "token"
 LAUNCHER_PROGRAM = "torrentdist.launcher.launcher_server"
 GRACE_SECS = 3.0
 """Seconds that workers get when the cluster goes down."""
@@ -121,6 +123,9 @@ class DevCluster:
             raise TorrentdistError("dev_running", dir=str(self.dir), detail=f"{len(running)} of its processes run")
         self.state.mark = secrets.token_hex(16)
         save_state(self.state)
+        own = self.dir / TOKEN
+        if self.token_file == own and not own.exists():
+            write_private(own, secrets.token_urlsafe(32).encode())
 
     def _start_all(self, say: Callable[[str], None]) -> None:
         self._start_zookeeper()
@@ -311,8 +316,7 @@ class DevCluster:
 
     def headers(self) -> dict[str, str]:
         """Returns the headers that a request to a daemon needs."""
-        token_file = self._token_file()
-        return {"Authorization": f"Bearer {read_token(token_file)}"} if token_file else {}
+        return {"Authorization": f"Bearer {read_token(str(self.token_file))}"}
 
     def trust(self) -> ssl.SSLContext | bool:
         """Returns what a request to a daemon has to trust, for httpx."""
@@ -324,10 +328,10 @@ class DevCluster:
             self._made = DevCertificates(self.dir)
         return self._made
 
-    def _token_file(self) -> str:
-        if self._certificates is not None:
-            return str(self._certificates.token_file)
-        return str(self.spec.settings.get("api", {}).get("token_file", ""))
+    @property
+    def token_file(self) -> Path:
+        """The token of an operator: without it, other users of this machine could submit jobs."""
+        return Path(str(self.spec.settings.get("api", {}).get("token_file", self.dir / TOKEN)))
 
     def member(self, name: str) -> StartedProcess:
         return next(p for p in self.state.processes if p.id == name)
@@ -381,7 +385,7 @@ class DevCluster:
                 "servers": self.state.zookeeper.split(","),
                 "session_timeout_secs": self.spec.session_secs,
             },
-            "api": {"listen": "127.0.0.1"},
+            "api": {"listen": "127.0.0.1", "token_file": str(self.token_file)},
             role: {"id": name, "data_dir": str(self.dir / name)},
         }
         if role == "master":
@@ -397,8 +401,7 @@ class DevCluster:
     def _write_client_config(self) -> None:
         gateways = [p.gateway for p in self.state.processes if p.gateway]
         client: dict[str, object] = {"masters": self.masters(), "supervisor": gateways[0] if gateways else ""}
-        if token_file := self._token_file():
-            client["token_file"] = token_file
+        client["token_file"] = str(self.token_file)
         if self._certificates is not None:
             client |= self._certificates.client_section()
         # The groups' commands and the doctor ask ZooKeeper itself.

@@ -36,6 +36,8 @@ from torrentdist.host.process.logs import configure_logs
 from torrentdist.host.telemetry.metrics import Metrics
 from torrentdist.http.connection_pool import Http
 from torrentdist.log import get_logger
+from torrentdist.master.access.audit_api import AuditApi
+from torrentdist.master.access.audit_trail import AuditTrail
 from torrentdist.master.access.token_api import TokenApi
 from torrentdist.master.access.token_operations import TokenOperations
 from torrentdist.master.bundles.bundle_operations import BundleOperations
@@ -146,7 +148,9 @@ class Master:
         self.pruning = Pruning(session, changes)
         self.replicator = self._make_replicator(host)
         await self.runtime.start()
-        app = master_app(self._routers(), self.mirror, self.records, self.leadership, host.guard)
+        self.trail = AuditTrail(self.id, self.runtime.events, self._now)
+        await self.trail.load(data_dir / "events")
+        app = master_app(self._routers(), self.mirror, self.records, self.leadership, host.guard, self.trail)
         await host.serve(app, host.sockets[0], host.guard.tls)
         host.announce(self.url())
         self._spawn_loops(host.background)
@@ -170,6 +174,7 @@ class Master:
             JobApi(self.jobs, self.leadership, self.records),
             SupervisorApi(self.jobs, self.job_loop, self.heartbeats, self.leadership),
             SwarmApi(self.newer, self.swarms),
+            AuditApi(self.trail),
             TokenApi(TokenOperations(self.changes, self._now), self.leadership, self.records),
         ]
 
@@ -177,6 +182,7 @@ class Master:
         background.spawn("elections", self.leadership.elections.run())
         background.spawn("directory", self.swarms.run())
         background.spawn("zookeeper", self._join_cluster(background))
+        background.spawn("audit", self.trail.run())
         background.spawn("records", self.records.run(self.leadership.is_leader))
 
     async def _load_records(self, http: Http) -> None:

@@ -185,6 +185,24 @@ class LeaderLost(Fact, frozen=True, kw_only=True, tag="leader_lost"):
     led_secs: float
 
 
+class AccessAudited(Fact, frozen=True, kw_only=True, tag="access_audited"):
+    """Somebody changed something, or was refused. Written by the master that was asked."""
+
+    who: str
+    sender_role: str
+    how: str
+    """The proof of the name."""
+    operation: str
+    target: str
+    bundle: str
+    source: str
+    """The sender's address."""
+    result: str
+    """`ok`, or the code of the error."""
+    count: int = 1
+    """How often. More than 1 for refusals only, which are counted by source."""
+
+
 class EventsDropped(Fact, frozen=True, kw_only=True, tag="events_dropped"):
     """Number of events that were not written because there were too many."""
 
@@ -207,6 +225,7 @@ KINDS: tuple[type[Fact], ...] = (
     WorkerChanged,
     LeaderElected,
     LeaderLost,
+    AccessAudited,
     EventsDropped,
 )
 NAMES: Mapping[str, type[Fact]] = {str(kind.__struct_config__.tag): kind for kind in KINDS}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Callable
+from typing import Final, Protocol
 
 from starlette.datastructures import Headers
 from starlette.requests import Request
@@ -16,6 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from torrentdist.host.http.web import PEER, PRINCIPAL, json_response
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.events import AccessAudited
 from torrentdist.security.principal import (
     LOCAL,
     STRANGER,
@@ -25,6 +27,9 @@ from torrentdist.security.principal import (
     where_hosts_have_certificates,
 )
 from torrentdist.security.tls_contexts import PeerCertificate
+
+MOST_PATH: Final = 256
+"""Characters of a refused request's path that the audit keeps."""
 
 
 def principal_of(request: Request) -> Principal:
@@ -53,6 +58,28 @@ def holder_of(scope: Scope) -> Principal | None:
     return certificate_holder(peer.identity) if isinstance(peer, PeerCertificate) else None
 
 
+class Audit(Protocol):
+    """Hears what was changed, and what was refused."""
+
+    def changed(self, fact: AccessAudited) -> None: ...
+
+    def refused(self, fact: AccessAudited) -> None: ...
+
+
+def _refusal(scope: Scope, error: TorrentdistError) -> AccessAudited:
+    client = scope.get("client")
+    return AccessAudited(
+        who=str(error.fields.get("name", "")) or STRANGER.name,
+        sender_role=STRANGER.role,
+        how=STRANGER.how,
+        operation=f"{scope['method']} {scope['path'][:MOST_PATH]}",
+        target="",
+        bundle="",
+        source=client[0] if client else "",
+        result=error.code,
+    )
+
+
 OtherProof = Callable[[Scope], Principal | None]
 """Returns the principal of a request that proves itself in a further way. Raises the error that
 tells why a right proof does not count any more."""
@@ -78,18 +105,22 @@ class Authentication:
         other_proof: OtherProof = no_other_proof,
         *,
         secure: bool = False,
+        audit: Audit | None = None,
     ) -> None:
         self._app = app
         self._secure = secure
         self._token = token
         self._open = open_prefixes
         self._other_proof = other_proof
+        self._audit = audit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             try:
                 scope[PRINCIPAL] = self._principal(scope)
             except TorrentdistError as error:
+                if self._audit is not None:
+                    self._audit.refused(_refusal(scope, error))
                 await json_response(error.to_wire(), status=error.http_status)(scope, receive, send)
                 return
         await self._app(scope, receive, send)

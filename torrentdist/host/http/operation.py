@@ -17,12 +17,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from torrentdist.host.http.authentication import principal_of
+from torrentdist.host.http.authentication import Audit, principal_of
 from torrentdist.host.http.body_room import BodyRoom
 from torrentdist.host.http.web import on_http_error, on_torrentdist_error, on_unexpected_error, read_body
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.events import AccessAudited
 from torrentdist.model.ids import BundleId
-from torrentdist.security.authorization import ALL_BUNDLES, check_bundles, check_role
+from torrentdist.security.authorization import check_bundles, check_role
 from torrentdist.security.principal import Role
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -34,6 +35,16 @@ _ROOM: Final = "torrentdist.body_room"
 """The key of a function in a request's scope, which waits for room for the request's body."""
 _OPERATION: Final = "torrentdist.operation"
 """The key of the operation in a request's scope."""
+OK: Final = "ok"
+REFUSALS: Final = frozenset({"role_needed", "hosts_only", "pattern_mismatch", "forbidden"})
+"""Codes of requests that are refused for what their sender is."""
+ELSEWHERE: Final = frozenset({"not_leader", "no_leader", "leadership_lost", "not_ready", "closing"})
+"""Codes of requests that the client repeats at another master, or a little later."""
+LONGEST_TARGET: Final = 256
+_BUNDLES: Final = "torrentdist.bundles"
+"""The key of the bundles that a request is about."""
+_TARGET: Final = "torrentdist.target"
+"""The key of what a request is about, where neither its path nor its bundles tell."""
 _BODY: Final = "torrentdist.body"
 """The key of a body that was read before."""
 
@@ -94,6 +105,11 @@ async def body_of(request: Request) -> bytes:
     return body
 
 
+def about(request: Request, target: str) -> None:
+    """Names what a request is about where its path does not, for the audit."""
+    request.scope[_TARGET] = target
+
+
 def unchanged(handler: Handler) -> Handler:
     return handler
 
@@ -103,6 +119,7 @@ def api_app(
     *,
     around: Callable[[Handler], Handler] = unchanged,
     on_error: OnError = on_torrentdist_error,
+    audit: Audit | None = None,
 ) -> Starlette:
     """Builds the application that answers these operations.
 
@@ -110,7 +127,7 @@ def api_app(
     """
     room = BodyRoom()
     return Starlette(
-        routes=[Route(op.path, _endpoint(op, around(op.handler), room), methods=[op.method]) for op in operations],
+        routes=[_route(op, around(op.handler), room, audit) for op in operations],
         exception_handlers={
             TorrentdistError: on_error,
             404: on_http_error,
@@ -120,18 +137,68 @@ def api_app(
     )
 
 
-def _endpoint(operation: Operation, handler: Handler, room: BodyRoom) -> Handler:
+def _route(operation: Operation, handler: Handler, room: BodyRoom, audit: Audit | None) -> Route:
+    answer = _checked(operation, handler, room)
+    endpoint = answer if audit is None else _audited(operation, answer, audit)
+    return Route(operation.path, endpoint, methods=[operation.method])
+
+
+def _checked(operation: Operation, handler: Handler, room: BodyRoom) -> Handler:
+    """Checks role and pattern before the handler runs."""
+
     async def answer(request: Request) -> Response:
         request.scope[_OPERATION] = operation
         principal = principal_of(request)
         check_role(principal, operation.role, operation.request)
         async with contextlib.AsyncExitStack() as taken:
             request.scope[_ROOM] = lambda: taken.enter_async_context(room.taken(request, operation.max_body))
-            if operation.target is not None and principal.bundles != ALL_BUNDLES:
-                check_bundles(principal, await operation.target(request))
+            if operation.target is not None:
+                request.scope[_BUNDLES] = bundles = sorted(await operation.target(request))
+                check_bundles(principal, bundles)
             return await handler(request)
 
     return answer
+
+
+def _audited(operation: Operation, handler: Handler, audit: Audit) -> Handler:
+    """Tells the audit of each change and of each refusal."""
+
+    async def answer(request: Request) -> Response:
+        result = OK
+        try:
+            return await handler(request)
+        except TorrentdistError as error:
+            result = error.code
+            raise
+        except Exception:
+            result = "internal"
+            raise
+        finally:
+            _tell(audit, request, operation, result)
+
+    return answer
+
+
+def _tell(audit: Audit, request: Request, operation: Operation, result: str) -> None:
+    if result in REFUSALS:
+        audit.refused(_fact(request, operation, result))
+    elif operation.changes and result not in ELSEWHERE:
+        audit.changed(_fact(request, operation, result))
+
+
+def _fact(request: Request, operation: Operation, result: str) -> AccessAudited:
+    sender, bundles = principal_of(request), request.scope.get(_BUNDLES, ())
+    named = str(request.scope.get(_TARGET, "")) or ",".join(map(str, request.path_params.values())) or ",".join(bundles)
+    return AccessAudited(
+        who=sender.name,
+        sender_role=sender.role,
+        how=sender.how,
+        operation=operation.request,
+        target=named[:LONGEST_TARGET],
+        bundle=bundles[0] if bundles else str(request.path_params.get("id", ""))[:LONGEST_TARGET],
+        source=request.client.host if request.client else "",
+        result=result,
+    )
 
 
 def open_prefixes(operations: Iterable[Operation]) -> tuple[str, ...]:

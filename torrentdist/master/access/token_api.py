@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from torrentdist.host.http.authentication import principal_of
-from torrentdist.host.http.operation import Operation, body_of
+from torrentdist.host.http.operation import Operation, about, body_of
 from torrentdist.host.http.web import decode_body, json_response
 from torrentdist.master.access.token_operations import TokenOperations, token_view
 from torrentdist.master.http.mutation_requests import answered, mutation_of
@@ -69,6 +69,7 @@ class TokenApi:
         self._leadership.fence()
         raw = await body_of(request)
         body = decode_body(raw, TokenBody)
+        about(request, body.name)
         mutation = await mutation_of(request, raw)
         return answered(await self._operations.create(mutation, body, principal_of(request).name))
 

@@ -9,7 +9,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from torrentdist.host.http.operation import Operation, body_of
+from torrentdist.host.http.operation import Operation, about, body_of
 from torrentdist.host.http.web import decode_body, json_response, number_parameter
 from torrentdist.master.bundles import bundle_views
 from torrentdist.master.http.mutation_requests import answered, mutation_of
@@ -83,4 +83,5 @@ class LeadershipApi:
     async def transfer(self, request: Request) -> Response:
         raw = await body_of(request)
         target = ids.master_id(decode_body(raw, TransferBody).master)
+        about(request, target)
         return answered(await self._transfer.to(target, await mutation_of(request, raw)))

@@ -21,6 +21,7 @@ from torrentdist.host.http.authentication import Authentication, OtherProof, bea
 from torrentdist.host.http.operation import Operation, Router, api_app, open_prefixes, operations_of
 from torrentdist.host.http.web import json_response, on_torrentdist_error
 from torrentdist.host.process.port_guard import PortGuard
+from torrentdist.master.access.audit_trail import AuditTrail
 from torrentdist.master.http.openapi import openapi_document
 from torrentdist.master.leading.leadership import Leadership
 from torrentdist.master.reads.answer_freshness import Fresh, confirmed
@@ -32,7 +33,12 @@ from torrentdist.security.tokens import principal_of_token
 
 
 def master_app(
-    routers: list[Router], mirror: Mirror, records: Records, leadership: Leadership, guard: PortGuard
+    routers: list[Router],
+    mirror: Mirror,
+    records: Records,
+    leadership: Leadership,
+    guard: PortGuard,
+    trail: AuditTrail,
 ) -> ASGIApp:
     operations = operations_of(*routers)
 
@@ -44,10 +50,16 @@ def master_app(
         operations,
         around=lambda handler: confirmed(handler, mirror, records),
         on_error=_error_answer(records),
+        audit=trail,
     )
     fresh = Fresh(app, mirror, records, leadership.is_leader)
     return Authentication(
-        fresh, guard.token, open_prefixes(operations), _named_token(records), secure=guard.tls is not None
+        fresh,
+        guard.token,
+        open_prefixes(operations),
+        _named_token(records),
+        secure=guard.tls is not None,
+        audit=trail,
     )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from starlette.requests import Request
 from starlette.responses import Response
 
+from torrentdist.host.http.authentication import principal_of
 from torrentdist.host.http.operation import Operation, body_of
 from torrentdist.host.http.web import decode_body, json_response, number_parameter
 from torrentdist.master.leading.roles import dial
@@ -17,6 +18,7 @@ from torrentdist.master.swarm.swarms import Swarms
 from torrentdist.model.wire.ha_views import DialView
 from torrentdist.model.wire.swarm_messages import SwarmAnnounce, SwarmAnswer
 from torrentdist.security.principal import Role
+from torrentdist.swarm.directory.announce_binding import AnnounceSender
 
 MAX_ANNOUNCE_BYTES = 8 * 1024 * 1024
 
@@ -44,7 +46,7 @@ class SwarmApi:
     async def swarm(self, request: Request) -> Response:
         announce = decode_body(await body_of(request), SwarmAnnounce)
         await self._newer.wait_for_those_of(announce)
-        return json_response(self._swarms.hear(announce, _source(request)))
+        return json_response(self._swarms.hear(announce, _sender(request)))
 
     async def tracker(self, request: Request) -> Response:
         body = self._swarms.hear_stock(request.scope["query_string"], request.path_params["key"], _source(request))
@@ -56,6 +58,17 @@ class SwarmApi:
         """
         port = int(number_parameter(request, "port", 0, low=1, high=65535))
         return json_response(await dial(_source(request), port))
+
+
+def _sender(request: Request) -> AnnounceSender:
+    principal = principal_of(request)
+    certificate = principal.certificate
+    return AnnounceSender(
+        address=_source(request),
+        name=principal.name,
+        is_host=principal.is_host,
+        certificate=None if certificate is None else (certificate.role.value, certificate.id),
+    )
 
 
 def _source(request: Request) -> str:

@@ -11,8 +11,10 @@ from collections.abc import Callable, Set
 
 from torrentdist.cluster.records.record_index import Follower, PerBundle, RecordIndex
 from torrentdist.cluster.records.snapshot import Changes, ClusterSnapshot
-from torrentdist.model.ids import BundleId, Digest, PeerId
+from torrentdist.model.ids import BundleId, Digest, MasterId, PeerId, SupervisorId
 from torrentdist.model.records import BundleState
+from torrentdist.model.wire.swarm_messages import PeerRole
+from torrentdist.swarm.directory.announce_binding import RegisteredHost
 from torrentdist.swarm.directory.directory import SwarmDirectory, SwarmFacts
 
 SETTLING_SECS = 5.0
@@ -102,6 +104,15 @@ class SwarmRecords:
         if self._registered[0] != snapshot.version:
             self._registered = (snapshot.version, _registered(snapshot))
         return self._registered[1]
+
+
+def registered_host(snapshot: ClusterSnapshot, peer: PeerId) -> RegisteredHost | None:
+    """Returns the master or supervisor that is registered under this id."""
+    if (master := snapshot.masters.get(MasterId(peer))) is not None:
+        return RegisteredHost(PeerRole.MASTER, master.host)
+    if (supervisor := snapshot.supervisors.get(SupervisorId(peer))) is not None:
+        return RegisteredHost(PeerRole.SUPERVISOR, supervisor.host)
+    return None
 
 
 def _registered(snapshot: ClusterSnapshot) -> frozenset[str]:

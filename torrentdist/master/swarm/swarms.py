@@ -16,10 +16,11 @@ import msgspec
 from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.host.runtime import HostRuntime
 from torrentdist.master.swarm.stock_announces import StockAnnounces
-from torrentdist.master.swarm.swarm_records import SwarmRecords
+from torrentdist.master.swarm.swarm_records import SwarmRecords, registered_host
 from torrentdist.model.configuration.config import SwarmConfig
 from torrentdist.model.ids import Digest, PeerId
 from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole, SwarmAnnounce, SwarmAnswer, SwarmEntry
+from torrentdist.swarm.directory.announce_binding import AnnounceSender, bound
 from torrentdist.swarm.directory.announce_delta import shortened
 from torrentdist.swarm.directory.directory import Periods, SwarmDirectory, SwarmMember
 from torrentdist.swarm.directory.metafile_relay import MetafileRelay
@@ -132,14 +133,16 @@ class Swarms:
     def got_metafile(self, digest: Digest) -> None:
         self._wanted.discard(digest)
 
-    def hear(self, announce: SwarmAnnounce, source: str) -> SwarmAnswer:
-        """Hears the announce of a peer. `source`: the address that it was sent from."""
+    def hear(self, announce: SwarmAnnounce, sender: AnnounceSender) -> SwarmAnswer:
+        """Hears the announce of a peer, as far as its sender has proven what it says."""
         snapshot = self._records.follow()
+        announce = bound(announce, sender, registered_host(snapshot, announce.peer))
         registered = self._records.registered_hosts(snapshot)
         answer = self.directory.announce(
             announce,
-            source_host=source,
+            source_host=sender.address,
             now=time.monotonic(),
+            owner=sender.owner,
             facts=self._records.facts_of,
             masters=[m.url for m in snapshot.masters.values()],
             registered_hosts=registered,

@@ -13,7 +13,7 @@ from ipaddress import ip_address
 from typing import Final
 
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.ids import Digest, peer_id
+from torrentdist.model.ids import Digest, PeerId, peer_id
 from torrentdist.model.ids import digest as checked_digest
 from torrentdist.model.wire.swarm_messages import SwarmAnnounce, SwarmEntry
 from torrentdist.swarm.directory.memberships import Memberships
@@ -47,6 +47,12 @@ class Admission:
         self._limits = limits
         self._own_host = own_host
         self._expire = expire
+
+    def check_owner(self, peer: PeerId, owner: str, now: float) -> None:
+        """Raises `forbidden` if a peer that lives belongs to another sender."""
+        known = self._members.peers.get(peer)
+        if owner and known is not None and known.owner != owner and known.alive_until >= now:
+            raise TorrentdistError("forbidden", detail=f"the peer {peer[:200]!r} belongs to another sender")
 
     def check(self, request: SwarmAnnounce, source_host: str, now: float) -> str:
         """Returns the host under which the peer is known. Raises an error if the announce is not

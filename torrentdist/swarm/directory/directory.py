@@ -67,12 +67,13 @@ class SwarmDirectory:
         *,
         source_host: str,
         now: float,
+        owner: str = "",
         facts: Callable[[Digest], SwarmFacts] = no_facts,
         masters: Sequence[str] = (),
         registered_hosts: Iterable[str] = (),
     ) -> SwarmAnswer:
         """Applies a peer's announce, and returns the peers that it may dial in its swarms."""
-        host, interval = self.hear(request, source_host=source_host, now=now)
+        host, interval = self.hear(request, source_host=source_host, now=now, owner=owner)
         swarms: dict[Digest, SwarmPeers] = {}
         if not request.left:
             for entry in request.swarms:
@@ -103,9 +104,14 @@ class SwarmDirectory:
             masters=list(masters),
         )
 
-    def hear(self, request: SwarmAnnounce, *, source_host: str, now: float) -> tuple[str, float]:
-        """Applies an announce. Returns the peer's host, and the seconds until its next announce."""
+    def hear(self, request: SwarmAnnounce, *, source_host: str, now: float, owner: str = "") -> tuple[str, float]:
+        """Applies an announce. Returns the peer's host, and the seconds until its next announce.
+
+        `owner` stands for the sender: while the peer lives, no other one may speak for it. Empty: a
+        host of the cluster, which may.
+        """
         try:
+            self._admission.check_owner(request.peer, owner, now)
             host = self._admission.check(request, source_host, now)
         except TorrentdistError:
             self._refused += 1
@@ -115,6 +121,7 @@ class SwarmDirectory:
             self.forget(request.peer)
             return host, self._periods.seeding_secs
         peer = self._members.arrive(request, host, now)
+        peer.owner = owner
         peer.period = self._period_of(peer)
         peer.alive_until = now + 2 * peer.period + self._periods.grace_secs
         return host, peer.period

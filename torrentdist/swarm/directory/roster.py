@@ -37,6 +37,8 @@ class Peer(msgspec.Struct, eq=False):
     period: float = 0.0
     """Seconds until its next announce is due."""
     alive_until: float = 0.0
+    owner: str = ""
+    """The sender that may speak for it. Empty: any host of the cluster."""
     fetching: bool = False
     entries: dict[Digest, SwarmEntry] = msgspec.field(default_factory=dict)
     named: frozenset[Digest] = frozenset()

@@ -1,0 +1,94 @@
+"""The audit, against real masters: every change and every refusal has its line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from cluster_fixtures import Cluster, running_cluster, until
+
+pytestmark = pytest.mark.case("F14")
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with running_cluster(work=tmp_path_factory.mktemp("guarded"), masters=2, supervisors=0) as cluster:
+        yield cluster
+
+
+def audit(cluster: Cluster, *options: object) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = cluster.run("audit", *options).ok()
+    return found
+
+
+def test_a_change_tells_who_what_when_and_from_where(guarded: Cluster, tmp_path: Path) -> None:
+    """Nobody could find out who removed a bundle."""
+    (tmp_path / "file").write_bytes(b"content")
+    guarded.upload(tmp_path / "file", "audited", 2)
+    guarded.run("bundle", "rm", "audited").ok()
+    missing = guarded.run("bundle", "pin", "audited")
+    assert 3 == missing.code
+    pin, removal, *_, upload = audit(guarded, "--bundle", "audited")
+
+    assert ("DELETE /v1/bundles/{id}", "audited", "127.0.0.1", "ok") == tuple(
+        removal[key] for key in ("operation", "target", "from", "result")
+    )
+    assert ("token", "operator", "POST /v1/bundles/{id}") == tuple(upload[key] for key in ("who", "role", "operation"))
+    assert "bundle_not_found" == pin["result"]
+    assert upload["at"] <= removal["at"] <= pin["at"]
+
+
+def test_refusals_are_counted_by_source(guarded: Cluster) -> None:
+    """A stranger could push every change out of the audit with requests that are refused."""
+    leader = guarded.url(guarded.leader())
+    with httpx.Client(trust_env=False) as stranger:
+        for _ in range(30):
+            stranger.get(f"{leader}/v1/bundles")
+    refused = [entry for entry in audit(guarded, "--who", "anonymous") if entry["result"] == "unauthorized"]
+
+    assert [("anonymous", 30)] == [(entry["role"].replace("anyone", "anonymous"), entry["count"]) for entry in refused]
+    assert ["127.0.0.1"] == [entry["from"] for entry in refused]
+
+
+def test_a_refused_token_is_told_by_name(guarded: Cluster, tmp_path: Path) -> None:
+    """A token that is used beyond its role would leave no trace."""
+    made = guarded.run("token", "create", "nosy", "--role", "reader").ok()
+    token = tmp_path / "nosy"
+    token.touch(0o600)
+    token.write_text(made["token"])
+    assert 4 == guarded.run("bundle", "prune", client__token_file=token).code
+    (refused,) = audit(guarded, "--who", "nosy")
+    created = audit(guarded)
+
+    assert ("role_needed", "reader", "POST /v1/prune") == tuple(refused[k] for k in ("result", "role", "operation"))
+    assert [("POST /v1/tokens", "nosy")] == [
+        (e["operation"], e["target"]) for e in created if e["target"] == "nosy" and e["who"] == "token"
+    ]
+    assert made["token"] not in str(created)
+
+
+def test_the_audit_outlives_its_master(guarded: Cluster, tmp_path: Path) -> None:
+    """A restart would wipe out who did what."""
+    (tmp_path / "file").write_bytes(b"kept")
+    guarded.upload(tmp_path / "file", "remembered", 2)
+    guarded.kill(*guarded.masters())
+    guarded.start(*guarded.masters())
+    guarded.leader()
+    until(lambda: audit(guarded, "--bundle", "remembered"), "the upload is in the audit")
+
+    assert "POST /v1/bundles/{id}" in [entry["operation"] for entry in audit(guarded, "--bundle", "remembered")]
+
+
+def test_the_part_of_a_silent_master_is_said_to_be_missing(guarded: Cluster) -> None:
+    """An audit with a gap would look complete."""
+    leader, (standby,) = guarded.leader(), guarded.standbys()
+    guarded.kill(standby)
+    ran = guarded.run("audit")
+    guarded.start(standby)
+
+    assert 0 == ran.code
+    assert standby in ran.stderr
+    assert leader not in ran.stderr

@@ -1,0 +1,131 @@
+"""The audit of one master: the changes that it was asked for, and the refusals that it gave.
+
+Each change is an event of the master, so it is kept as long as the events are. The last ones are in
+memory, and are read from the events when the master starts.
+Always: the memory is bounded. Refusals are counted by source.
+Never: fail or delay a request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from torrentdist.host.telemetry.event_log import EventLog
+from torrentdist.master.access.refusal_counts import RefusalCounts
+from torrentdist.model.access.audit_messages import AuditView
+from torrentdist.model.events import AccessAudited
+
+MOST_ENTRIES: Final = 10_000
+MOST_BYTES: Final = 64 * 1024 * 1024
+"""Newest bytes of the events that are read when the master starts."""
+LOOK_SECS: Final = 1.0
+_MARK: Final = b'"event":"access_audited"'
+
+
+class AuditTrail:
+    """`now` returns the time by ZooKeeper's clock, as far as it is known."""
+
+    def __init__(self, master: str, events: EventLog, now: Callable[[], float]) -> None:
+        self._master = master
+        self._events = events
+        self._now = now
+        self._entries: deque[AuditView] = deque(maxlen=MOST_ENTRIES)
+        self._refusals = RefusalCounts()
+
+    async def load(self, directory: Path) -> None:
+        """Reads the changes that the events of this master tell."""
+        self._entries.extend(await asyncio.to_thread(lambda: deque(_told(directory), maxlen=MOST_ENTRIES)))
+
+    def changed(self, fact: AccessAudited) -> None:
+        self._keep(fact)
+
+    def refused(self, fact: AccessAudited) -> None:
+        self._refusals.add(fact, time.monotonic())
+
+    async def run(self) -> None:
+        """Writes the counted refusals, for ever."""
+        while True:
+            await asyncio.sleep(LOOK_SECS)
+            for fact in self._refusals.due(time.monotonic()):
+                self._keep(fact)
+
+    def entries(self, within: float, who: str, bundle: str, most: int) -> list[AuditView]:
+        """Returns the entries of the last `within` seconds that match, the newest first.
+
+        Empty text matches all.
+        """
+        since = self._now() - within
+        pending = [self._view(fact) for fact in self._refusals.pending()]
+        found: list[AuditView] = []
+        for entry in (*pending, *reversed(self._entries)):
+            if entry.at >= since and who in ("", entry.who) and bundle in ("", entry.bundle):
+                found.append(entry)
+                if len(found) == most:
+                    break
+        return found
+
+    def _keep(self, fact: AccessAudited) -> None:
+        self._events.emit(fact)
+        self._entries.append(self._view(fact))
+
+    def _view(self, fact: AccessAudited) -> AuditView:
+        return _view_of(fact, self._now(), self._master)
+
+
+def _view_of(fact: AccessAudited, at: float, master: str) -> AuditView:
+    return AuditView(
+        at=at,
+        who=fact.who,
+        role=fact.sender_role,
+        operation=fact.operation,
+        target=fact.target,
+        source=fact.source,
+        result=fact.result,
+        count=fact.count,
+        bundle=fact.bundle,
+        how=fact.how,
+        master=master,
+    )
+
+
+class _Line(msgspec.Struct, frozen=True):
+    node: str
+    at: float
+    clock: float | None = None
+
+
+def _told(directory: Path) -> Iterator[AuditView]:
+    """The entries in the files of a directory, the oldest first. A torn line is skipped."""
+    for line in _lines(directory):
+        if _MARK in line:
+            try:
+                told, fact = msgspec.json.decode(line, type=_Line), msgspec.json.decode(line, type=AccessAudited)
+            except msgspec.MsgspecError:
+                continue
+            yield _view_of(fact, told.at + (told.clock or 0.0), told.node)
+
+
+def _lines(directory: Path) -> Iterator[bytes]:
+    files: list[tuple[int, Path]] = []
+    room = MOST_BYTES
+    for path in sorted(directory.glob("events-*.jsonl"), key=lambda path: path.name.rpartition("-")[2], reverse=True):
+        try:
+            size = path.stat().st_size
+        except OSError:  # another program may move files away
+            continue
+        if size > room:
+            break
+        room -= size
+        files.append((size, path))
+    for _, path in reversed(files):
+        try:
+            yield from path.read_bytes().splitlines()
+        except OSError:
+            continue

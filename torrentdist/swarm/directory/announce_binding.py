@@ -1,0 +1,81 @@
+"""Binds an announce to its sender: what it says about itself counts only as far as the sender has
+proven it.
+
+Always: an address is the one that the request came from, or the one under which a host is
+registered. Only hosts speak for masters and supervisors, and only a master speaks for a master.
+Pure: no I/O and no clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from msgspec.structs import replace
+
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.wire.swarm_messages import PeerRole, SwarmAnnounce
+from torrentdist.swarm.directory.peer_addresses import address_of
+
+STOCK_PREFIX: Final = "stock-"
+"""Begins the ids of stock BitTorrent clients, which only the tracker gives."""
+
+
+@dataclass(frozen=True)
+class AnnounceSender:
+    """What is known about the sender of an announce without its own words."""
+
+    address: str
+    """The address that the request came from."""
+    name: str = ""
+    """The name that it has proven."""
+    is_host: bool = True
+    """Whether it has proven that it is one of the cluster's hosts."""
+    certificate: tuple[str, str] | None = None
+    """Role and id of the certificate by which it has. None: it has another proof."""
+
+    @property
+    def owner(self) -> str:
+        """Stands for the sender: nobody else may speak for its peers."""
+        return "" if self.is_host else f"{self.name}@{self.address}"
+
+
+@dataclass(frozen=True)
+class RegisteredHost:
+    """A master or supervisor, as the records say."""
+
+    role: PeerRole
+    host: str
+
+
+def bound(announce: SwarmAnnounce, sender: AnnounceSender, known: RegisteredHost | None) -> SwarmAnnounce:
+    """Returns the announce with no more than its sender has proven.
+
+    `known` is the host that is registered under the peer's id. Raises `forbidden` for a role or an
+    id that belongs to somebody else.
+    """
+    if announce.role is PeerRole.STOCK or announce.peer.startswith(STOCK_PREFIX):
+        raise _refused(announce, "stock clients announce to the tracker")
+    if announce.role is PeerRole.CLIENT:
+        if known is not None:
+            raise _refused(announce, f"it is the id of a {known.role.value}")
+    elif not sender.is_host:
+        raise _refused(announce, f"{sender.name or 'its sender'} is no host of the cluster")
+    elif known is not None and known.role is not announce.role:
+        raise _refused(announce, f"it is the id of a {known.role.value}")
+    elif sender.certificate is not None and sender.certificate != (announce.role.value, announce.peer):
+        raise _refused(announce, f"its certificate is for {' '.join(sender.certificate)}")
+    return replace(announce, host=announce.host if _is_place_of(known, announce.host) else "")
+
+
+def _is_place_of(known: RegisteredHost | None, said: str) -> bool:
+    """Whether a host is registered under this address. A host that is registered by name knows
+    best which address the name has.
+    """
+    if known is None or not address_of(said):
+        return False
+    return address_of(known.host) in ("", address_of(said))
+
+
+def _refused(announce: SwarmAnnounce, why: str) -> TorrentdistError:
+    return TorrentdistError("forbidden", detail=f"{announce.peer!r} may not announce as {announce.role.value}: {why}")
