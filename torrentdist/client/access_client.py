@@ -65,7 +65,7 @@ class AuditWanted(msgspec.Struct, frozen=True, kw_only=True):
     most: int = 1000
 
 
-class Audit(msgspec.Struct, frozen=True):
+class MergedAudit(msgspec.Struct, frozen=True):
     entries: list[AuditView]
     """Of all masters that answered, the newest first."""
     asked: int
@@ -74,7 +74,7 @@ class Audit(msgspec.Struct, frozen=True):
     """Masters that did not answer, and why."""
 
 
-async def audit(client: MasterClient, wanted: AuditWanted) -> Audit:
+async def audit(client: MasterClient, wanted: AuditWanted) -> MergedAudit:
     """Returns the audit of all masters, within READ_SECS for the masters' names and again for what
     they say.
     """
@@ -97,4 +97,4 @@ async def audit(client: MasterClient, wanted: AuditWanted) -> Audit:
 
     parts = await asyncio.gather(*(ask(master) for master in cluster.masters))
     entries = sorted((entry for part in parts for entry in part), key=lambda entry: entry.at, reverse=True)
-    return Audit(entries[: wanted.most], len(cluster.masters) - len(missing), missing)
+    return MergedAudit(entries[: wanted.most], len(cluster.masters) - len(missing), missing)

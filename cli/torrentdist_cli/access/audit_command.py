@@ -11,9 +11,8 @@ from torrentdist.client import access_client
 from torrentdist.model.access.audit_messages import AuditView
 from torrentdist.model.errors import TorrentdistError
 from torrentdist_cli.frame.command import Command
-from torrentdist_cli.frame.interruption import run
 from torrentdist_cli.frame.invocation import Session
-from torrentdist_cli.frame.reads import masters
+from torrentdist_cli.frame.reads import ask_masters
 from torrentdist_cli.frame.rendering import grid, show_all
 from torrentdist_cli.frame.terminal import say
 from torrentdist_cli.frame.units import DURATION
@@ -37,11 +36,7 @@ def audit(session: Session, since: float, who: str | None, bundle: str | None, m
     """
     wanted = access_client.AuditWanted(within=since, who=who or "", bundle=bundle or "", most=most)
 
-    async def ask() -> access_client.Audit:
-        async with masters(session.config().client) as client:
-            return await access_client.audit(client, wanted)
-
-    found = run(ask())
+    found = ask_masters(session, lambda client: access_client.audit(client, wanted))
     for master, why in sorted(found.missing.items()):
         say(f"the part of {master} is missing: {why}", label="warning:", color="yellow")
     if found.missing and not found.asked:

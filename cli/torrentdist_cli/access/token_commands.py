@@ -8,12 +8,11 @@ from collections.abc import Sequence
 import click
 
 from torrentdist.client import access_client
-from torrentdist.model.access.token_messages import NewTokenView, TokenView
+from torrentdist.model.access.token_messages import TokenView
 from torrentdist.security.tokens import ROLES
 from torrentdist_cli.frame.command import Command, Group
-from torrentdist_cli.frame.interruption import run
 from torrentdist_cli.frame.invocation import Session
-from torrentdist_cli.frame.reads import masters
+from torrentdist_cli.frame.reads import ask_masters
 from torrentdist_cli.frame.rendering import facts, grid, show, show_all
 from torrentdist_cli.frame.units import DURATION
 
@@ -49,11 +48,9 @@ def create(session: Session, name: str, role: str, bundles: str, ttl: float) -> 
     With -q: the token.
     """
 
-    async def ask() -> NewTokenView:
-        async with masters(session.config().client) as client:
-            return await access_client.create_token(client, name, role, bundles=bundles, ttl_secs=ttl)
-
-    view = run(ask())
+    view = ask_masters(
+        session, lambda client: access_client.create_token(client, name, role, bundles=bundles, ttl_secs=ttl)
+    )
     pairs = [
         ("token", view.token),
         ("name", view.name),
@@ -72,11 +69,7 @@ def list_tokens(session: Session) -> None:
     With -q: their names.
     """
 
-    async def ask() -> list[TokenView]:
-        async with masters(session.config().client) as client:
-            return await access_client.list_tokens(client)
-
-    views = run(ask())
+    views = ask_masters(session, lambda client: access_client.list_tokens(client))
     show_all(session, views, value=lambda view: view.name, table=lambda: _table(views))
 
 
@@ -91,11 +84,7 @@ def revoke(session: Session, name: str) -> None:
     With -q: its name.
     """
 
-    async def ask() -> TokenView:
-        async with masters(session.config().client) as client:
-            return await access_client.revoke_token(client, name)
-
-    view = run(ask())
+    view = ask_masters(session, lambda client: access_client.revoke_token(client, name))
     show(session, view, value=view.name, table=lambda: f"{view.name} is {view.state.value}")
 
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 import click
 
 from torrentdist.client import access_client
-from torrentdist.model.access.token_messages import WhoamiView
 from torrentdist_cli.access.token_commands import moment
 from torrentdist_cli.frame.command import Command
-from torrentdist_cli.frame.interruption import run
 from torrentdist_cli.frame.invocation import Session
-from torrentdist_cli.frame.reads import masters
+from torrentdist_cli.frame.reads import ask_masters
 from torrentdist_cli.frame.rendering import facts, show
 
 
@@ -22,11 +20,7 @@ def whoami(session: Session) -> None:
     With -q: the role.
     """
 
-    async def ask() -> WhoamiView:
-        async with masters(session.config().client) as client:
-            return await access_client.whoami(client)
-
-    view = run(ask())
+    view = ask_masters(session, lambda client: access_client.whoami(client))
     pairs = [
         ("name", view.name),
         ("role", view.role),

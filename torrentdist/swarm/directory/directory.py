@@ -105,11 +105,8 @@ class SwarmDirectory:
         )
 
     def hear(self, request: SwarmAnnounce, *, source_host: str, now: float, owner: str = "") -> tuple[str, float]:
-        """Applies an announce. Returns the peer's host, and the seconds until its next announce.
-
-        `owner` stands for the sender: while the peer lives, no other one may speak for it. Empty: a
-        host of the cluster, which may.
-        """
+        """Applies an announce of the peer's owner. Returns the peer's host, and the seconds until its
+        next announce."""
         try:
             self._admission.check_owner(request.peer, owner, now)
             host = self._admission.check(request, source_host, now)
