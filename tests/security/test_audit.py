@@ -59,11 +59,11 @@ def test_a_refused_token_is_told_by_name(guarded: Cluster, tmp_path: Path) -> No
     token = tmp_path / "nosy"
     token.touch(0o600)
     token.write_text(made["token"])
-    assert 4 == guarded.run("bundle", "prune", client__token_file=token).code
+    assert 4 == guarded.run("ha", "transfer", "master-1", client__token_file=token).code
     (refused,) = audit(guarded, "--who", "nosy")
     created = audit(guarded)
 
-    assert ("role_needed", "reader", "POST /v1/prune") == tuple(refused[k] for k in ("result", "role", "operation"))
+    assert ("role_needed", "reader", "POST /v1/transfer") == tuple(refused[k] for k in ("result", "role", "operation"))
     assert [("POST /v1/tokens", "nosy")] == [
         (e["operation"], e["target"]) for e in created if e["target"] == "nosy" and e["who"] == "token"
     ]
