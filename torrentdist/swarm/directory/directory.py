@@ -105,8 +105,7 @@ class SwarmDirectory:
         )
 
     def hear(self, request: SwarmAnnounce, *, source_host: str, now: float, owner: str = "") -> tuple[str, float]:
-        """Applies an announce of the peer's owner. Returns the peer's host, and the seconds until its
-        next announce."""
+        """Applies an announce. Returns the peer's host, and the seconds until its next announce."""
         try:
             self._admission.check_owner(request.peer, owner, now)
             host = self._admission.check(request, source_host, now)
