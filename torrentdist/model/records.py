@@ -161,7 +161,6 @@ class JobRecord(Record, frozen=True, kw_only=True):
     applications: dict[str, str] = msgspec.field(default_factory=dict)
     """Ids that Spark assigned to their latest runs."""
     reason: str = ""
-    """Why the job failed."""
     created_at: float = 0.0
     dependencies: tuple[BundleId, ...] = ()
     """Additional bundles that the job needs."""

@@ -66,5 +66,5 @@ def write_tree(directory: Path, tree: Tree) -> None:
 
 
 def read_tree(directory: Path) -> dict[str, bytes]:
-    """The files below `directory`."""
+    """Returns the files below `directory`, by path."""
     return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}

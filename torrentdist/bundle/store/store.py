@@ -54,7 +54,7 @@ USE_GRANULARITY_SECS = 60.0
 
 
 def keep_everything(_: int, __: StoreUsage) -> None:
-    """Makes no room."""
+    """Does nothing: a caller without recreatable data uses it as MakeRoom."""
 
 
 class Store(StoreView):

@@ -10,8 +10,6 @@ from torrentdist.model.ids import Digest
 
 @dataclass(frozen=True, slots=True)
 class StoredBundle:
-    """A published bundle."""
-
     digest: Digest
     size: int
     files: int
@@ -44,7 +42,6 @@ class StoreUsage:
     limit_bytes: int
     reserve_bytes: int
     free_bytes: int
-    """Bytes free on the disk."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,8 +76,6 @@ class GiveUp(msgspec.Struct, frozen=True):
 
 
 class Search(msgspec.Struct, frozen=True):
-    """The state of one search."""
-
     masters: tuple[str, ...]
     asking: str
     began: float

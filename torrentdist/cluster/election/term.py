@@ -80,8 +80,6 @@ class TermRecord(Record, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Term:
-    """One leader's term."""
-
     epoch: int
     election: str
     """Path of the leader's election znode."""

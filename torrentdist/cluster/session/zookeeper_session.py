@@ -153,7 +153,7 @@ class ZooKeeper:
                 await changed.wait()
 
     def end_pauses(self) -> None:
-        """Ends every pause."""
+        """Lets all callers of `pause` retry at once."""
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 

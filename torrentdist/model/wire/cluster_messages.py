@@ -8,8 +8,6 @@ from torrentdist.model.wire.view import View
 
 
 class MasterView(View, frozen=True, kw_only=True):
-    """A live master."""
-
     id: MasterId
     host: str
     port: int
@@ -21,8 +19,6 @@ class MasterView(View, frozen=True, kw_only=True):
 
 
 class SupervisorView(View, frozen=True, kw_only=True):
-    """A live supervisor."""
-
     id: SupervisorId
     host: str
     gateway: str

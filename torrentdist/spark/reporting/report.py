@@ -42,7 +42,7 @@ LOOK_SECS = 1
 
 
 class ReportView(msgspec.Struct, frozen=True, kw_only=True):
-    """`report`"""
+    """The result of `report`."""
 
     out: str
     page: str
