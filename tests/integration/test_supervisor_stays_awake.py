@@ -17,7 +17,7 @@ from torrentdist.model.ids import BundleId
 pytestmark = pytest.mark.anyio
 
 FILES = 10_000
-READERS = 200
+READERS = 60
 
 
 def make_tree(directory: Path) -> Path:
