@@ -17,6 +17,8 @@ from typing import Any
 
 from torrentdist.model.errors import TorrentdistError
 
+CLIENT = "X-Torrentdist"
+"""As in `model/wire/headers.py`, which imports more. The gateway refuses a POST without it."""
 VARIABLE = "TORRENTDIST_GATEWAY"
 DEFAULT = "http://127.0.0.1:7070"
 POLL_SECS = 20.0
@@ -52,7 +54,7 @@ def readable(path: Path) -> Path:
 
 
 def _ask(url: str, method: str, timeout: float) -> dict[str, Any]:
-    request = urllib.request.Request(url, method=method)
+    request = urllib.request.Request(url, method=method, headers={CLIENT: "1"})
     try:
         with _opener.open(request, timeout=timeout) as response:
             return dict(json.load(response))
