@@ -22,7 +22,7 @@ demo: setup ## a cluster on this machine: upload, distribute, a Spark job, a fai
 	@$(PY) -m torrentdist.dev.demo
 
 test: lint ## lint, then every ring of tests, the fastest first
-	@$(PY) -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder -m "not alone" $(DURATIONS) $(PYTEST_ARGS) $(RINGS)
+	@$(PY) -m pytest -q -n 4 --dist loadfile --no-loadscope-reorder -m "not alone" $(DURATIONS) $(PYTEST_ARGS) $(RINGS)
 	@$(PY) -m pytest -q -m alone $(DURATIONS) $(PYTEST_ARGS) $(ALONE) || { [ $$? = 5 ] && $(if $(PYTEST_ARGS),true,false); } # none chosen
 
 test-fast: lint ## lint, then the rings that need no cluster, unit and property: about two minutes
