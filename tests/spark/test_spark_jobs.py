@@ -123,6 +123,7 @@ def test_a_spark_job_runs_from_its_bundle(cluster: Cluster, spark: Standalone, t
         until(lambda: worker(cluster)["application"], "the application's id", 60)
     except BaseException:
         print(worker(cluster), *(printed(cluster, job, stream)[-6000:] for stream in ("stdout", "stderr")), sep="\n")
+        cluster.run("job", "kill", job, "--wait", "0")  # it would start its driver again and again
         raise
     said, running = json.loads(printed(cluster, job)), worker(cluster)
     pages = cluster.http.get(f"{running['ui']}/api/v1/applications").json()
