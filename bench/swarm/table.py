@@ -94,11 +94,11 @@ def renew(directory: Path, key: str, *, rows: Path = HERE, pictures: Path = PICT
 def album(pictures: Path) -> str:
     """Returns a page with all pictures that exist."""
     there = [(key, case.what) for key, case in CASES.items() if (pictures / f"{key}.svg").exists()]
-    head = """# How every host got on
+    head = """# Broadcasts in pictures
 
-Drawn by `python -m bench.swarm.lab_run --table DIR`, of the run in the middle. One line is one host, a dot is its
-published directory, a cross a host that lost power; T is one plain HTTP transfer over one link. A line that runs on at
-the top has more than one bundle's bytes: headers, and what came twice.
+`python -m bench.swarm.lab_run --table DIR` draws the median run of each case. Each line is one host; a dot marks the
+moment at which its directory was published, a cross a host that lost power. T is one plain HTTP transfer over one link.
+A line rises above one copy because of headers, and of blocks that arrived twice.
 """
     return "\n".join([head, *(f"## {key}: {what}\n\n![{what}]({key}.svg)\n" for key, what in there)])
 

@@ -1,8 +1,8 @@
-"""Whether an elected master may act: it has every bundle of every live job. Pure.
+"""Decides whether an elected master may lead: it must hold every bundle of every live job. Pure.
 
-Always holds: a bundle that is marked lost or removed bars nobody; a bundle is absent only while no
-registered master and no peer at all has a whole copy, and the time of its absence is counted by the
-clock of who watches.
+Always: a bundle that is marked lost or removed keeps no master from leading. A bundle is absent
+only while no registered master and no peer has a complete copy. The time of its absence is measured
+on the clock of the master that watches.
 """
 
 from __future__ import annotations

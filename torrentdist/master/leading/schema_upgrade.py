@@ -1,9 +1,9 @@
-"""The end of a rolling upgrade: once every registered daemon is of the newer release, the leader
-raises the cluster's schema, and has the records of the older one written anew.
+"""Ends a rolling upgrade: when every registered daemon runs the newer release, the leader raises
+the cluster's schema and rewrites the older records.
 
-Always holds: the schema is raised when all have been of the newer release for a while, so that one
-that is only being restarted is waited for; it never falls. Every step goes through the fence. Must
-not do: change what a record says.
+Always: the schema is raised only after all daemons have run the newer release for a while, so that
+a daemon that is just restarting is waited for. The schema never falls. Every step goes through the
+fence. Never: change the meaning of a record.
 """
 
 from __future__ import annotations
