@@ -12,7 +12,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,9 @@ from torrentdist.supervisor.process.guardian_processes import left_of
 BUNDLE = BundleId("work-1")
 SESSION_SECS = 4.0
 START_SECS = 20.0
+
+
+DaemonProcess = ForkedProgram | subprocess.Popen[bytes]
 
 
 class Masters:
@@ -114,6 +117,8 @@ def publish_bundle(data: Path, source: Path, bundle: BundleId) -> None:
 
 class JobHost:
     session_secs = SESSION_SECS
+    settings: Mapping[str, Mapping[str, Any]] = {}
+    """Further configuration, by section."""
 
     def __init__(self, directory: Path, zk: ZooKeeper, servers: Sequence[str], chroot: str, name: str = "s1") -> None:
         self.id = SupervisorId(name)
@@ -122,7 +127,7 @@ class JobHost:
         self.zk = zk
         self.masters = Masters()
         self._servers, self._chroot = servers, chroot
-        self._process: ForkedProgram | None = None
+        self._process: DaemonProcess | None = None
         self.launcher: subprocess.Popen[bytes] | None = None
         self._generation = 0
         self.oracle: Oracle
@@ -143,7 +148,7 @@ class JobHost:
         await self.start()
 
     async def close(self) -> None:
-        started: list[ForkedProgram | subprocess.Popen[bytes] | None] = [self._process, self.launcher]
+        started: list[DaemonProcess | None] = [self._process, self.launcher]
         for process in started:
             if process is None:
                 continue
@@ -165,10 +170,11 @@ class JobHost:
     def launcher_socket(self) -> Path:
         return self.dir / "launcher.sock"
 
-    async def start_launcher(self, *, bubblewrap: bool = True) -> None:
-        """Lets the launcher start the supervisor's workers from now on. Call it before `open`."""
+    async def start_launcher(self, *more: str, bubblewrap: bool = True) -> None:
+        """From now on the supervisor's workers are started by it. Before `open`."""
         self.dir.mkdir(parents=True, exist_ok=True)
-        command = bare_program.command("torrentdist.launcher.launcher_server", "--socket", str(self.launcher_socket))
+        words = ["--socket", str(self.launcher_socket), *more]
+        command = bare_program.command("torrentdist.launcher.launcher_server", *words)
         path = os.environ["PATH"] if bubblewrap else str(self.dir / "nothing")
         self.launcher = self._run(["env", f"PATH={path}", *command], self.dir / "launcher.log")
         await eventually(self.launcher_socket.exists, START_SECS)
@@ -186,6 +192,8 @@ class JobHost:
                 "operation_timeout_secs": 1.0,
             },
         }
+        for section, values in self.settings.items():
+            config[section] = {**config.get(section, {}), **values}
         path = self.dir / "supervisor.toml"
         lines = [
             f"[{name}]\n" + "".join(f"{k} = {json.dumps(v)}\n" for k, v in part.items())
@@ -199,7 +207,7 @@ class JobHost:
     def _launched(self) -> dict[str, str]:
         return {} if self.launcher is None else {"launcher": str(self.launcher_socket)}
 
-    def _spawn(self, config: Path) -> ForkedProgram:
+    def _spawn(self, config: Path) -> DaemonProcess:
         with (self.dir / "log").open("ab") as log:
             return begin_daemon(["--config", str(config), "supervisor"], os.environ | WATCHED, Path.cwd(), log)
 
@@ -294,9 +302,11 @@ async def new_host(
         *,
         launcher: bool = False,
         bubblewrap: bool = True,
+        settings: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> JobHost:
         host = JobHost(tmp_path, await connect(), zookeeper.addresses, chroot, name)
         host.session_secs = session_secs
+        host.settings = settings or {}
         hosts.append(host)
         if launcher:
             await host.start_launcher(bubblewrap=bubblewrap)

@@ -55,6 +55,7 @@ class LinkedCluster(DevCluster):
         own: dict[str, dict[str, object]] = {"zookeeper": {"servers": list(self._servers[name])}}
         if self._network is not None:
             own["api"] = {"listen": self._network.address(name)}
+            own["jobs"] = {"isolation": "preferred"}
         settings = {**spec.settings}
         for section, values in own.items():
             settings[section] = {**settings.get(section, {}), **values}

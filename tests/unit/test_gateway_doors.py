@@ -7,7 +7,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -19,7 +19,9 @@ from torrentdist.host.http.socket_activation import inherited_socket
 from torrentdist.host.http.uvicorn_adapter import WebServer
 from torrentdist.host.http.web import CutShort, bind_socket
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.supervisor.gateway.callers import OnlyUsers, user_ids, user_of
+from torrentdist.model.ids import BundleId, JobId
+from torrentdist.security.job_token import job_of, key_of, token_of_job
+from torrentdist.supervisor.gateway.callers import GatewayCallers, user_ids, user_of
 
 
 @pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
@@ -86,7 +88,10 @@ def test_a_socket_for_somebody_else_is_left_alone() -> None:
     assert inherited_socket({"LISTEN_PID": "1", "LISTEN_FDS": "1"}, what="the gateway") is None
 
 
-# the gateway with these rules
+KEY = key_of("the cluster's secret")
+
+
+# the doors at work
 
 
 async def begin_and_fail(scope: Scope, receive: Receive, send: Send) -> None:
@@ -99,20 +104,37 @@ async def begin_and_fail(scope: Scope, receive: Receive, send: Send) -> None:
         raise RuntimeError("as Starlette does once it has answered an unexpected error")
 
 
+class Jobs:
+    """One job, as the supervisor tells the gateway of it."""
+
+    def __init__(self, user: int | None = None) -> None:
+        self.isolated = user is not None
+        self._user = user
+
+    def jobs_of(self, user: int) -> frozenset[JobId] | None:
+        return frozenset([JobId("etl")]) if user == self._user else None
+
+    def bundles_of(self, jobs: Collection[JobId]) -> frozenset[BundleId]:
+        return frozenset([BundleId("etl-1")]) if "etl" in jobs else frozenset()
+
+    def job_of_token(self, token: str) -> JobId | None:
+        return job_of(KEY, token)
+
+
 @asynccontextmanager
-async def serving(users: frozenset[int]) -> AsyncIterator[int]:
+async def serving(users: frozenset[int], jobs: Jobs | None = None) -> AsyncIterator[int]:
     sock = bind_socket("127.0.0.1", 0, what="a test")
     web: list[WebServer] = []
-    app = CutShort(OnlyUsers(begin_and_fail, users), lambda client: web[0].cut(client))
+    app = CutShort(GatewayCallers(begin_and_fail, users, jobs or Jobs()), lambda client: web[0].cut(client))
     web.append(WebServer(app, sock))
     await web[0].start()
     yield web[0].port
     await web[0].stop()
 
 
-async def ask(port: int, path: str) -> bytes:
+async def ask(port: int, path: str, *headers: str) -> bytes:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+    writer.write("\r\n".join([f"GET {path} HTTP/1.1", "Host: x", "Connection: close", *headers, "\r\n"]).encode())
     try:
         return await reader.read()
     finally:
@@ -140,3 +162,50 @@ async def test_only_those_who_may_are_served(users: set[int], status: bytes) -> 
         health = await ask(port, "/livez")
 
     assert [status, b"200"] == [answer.split()[1], health.split()[1]]
+
+
+OWN = ["/bundles/etl-1", "/bundles/etl-1/files/a/b", "/v1/host/bundles/etl-1/fetch", "/v1/host/jobs/etl/0/log"]
+FOREIGN = [
+    "/bundles/etl-12", "/bundles/other/files/a", "/v1/host/prune", "/v1/host/workers", "/v1/host/jobs/other/0/log",
+    "/v1/host/bundles/etl-1/verify", "/bundles", "/", "//bundles/etl-1",
+]  # fmt: skip
+
+
+@pytest.mark.anyio
+@pytest.mark.case("F1")
+async def test_a_user_of_jobs_gets_what_belongs_to_its_jobs() -> None:
+    """If this fails, a job reads every bundle of its host, or prunes its store."""
+    async with serving(frozenset(), Jobs(os.getuid())) as port:
+        own = {path: (await ask(port, path)).split()[1] for path in OWN}
+        foreign = {path: (await ask(port, path)).split()[1] for path in FOREIGN}
+
+    assert {b"200"} == set(own.values()), own
+    assert {b"403"} == set(foreign.values()), foreign
+
+
+@pytest.mark.anyio
+@pytest.mark.case("F1")
+async def test_a_jobs_token_is_bound_to_its_job() -> None:
+    """If this fails, jobs that share a user cannot be told apart, or a forged token opens the
+    gateway."""
+    right, forged = token_of_job(KEY, JobId("etl")), token_of_job(key_of("other"), JobId("etl"))
+    async with serving(frozenset()) as port:
+        own = await ask(port, "/bundles/etl-1", f"Authorization: bearer {right}")
+        foreign = await ask(port, "/bundles/other", f"Authorization: Bearer {right}")
+        refused = [
+            await ask(port, "/bundles/etl-1", f"Authorization: Bearer {t}") for t in (forged, "job:", "job:etl:")
+        ]
+
+    assert [b"200", b"403"] == [answer.split()[1] for answer in (own, foreign)]
+    assert [b"401"] * 3 == [answer.split()[1] for answer in refused]
+
+
+@pytest.mark.case("F1")
+def test_a_token_of_one_job_is_none_of_another() -> None:
+    """If this fails, one job's token opens another one's bundles."""
+    token = token_of_job(KEY, JobId("a:b"))
+
+    assert "a:b" == job_of(KEY, token)
+    assert job_of(KEY, token.replace("a:b", "a:c")) is None
+    assert job_of(key_of("another secret"), token) is None
+    assert all(job_of(KEY, text) is None for text in ("", "job:", "job:a:b", token[:-1], token + "0", "é"))

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from torrentdist.launcher.job_users import NOBODY, BadJobUsers, JobUsers, job_users
 from torrentdist.launcher.privileges import User
-from torrentdist.launcher.run.namespaces import wrapped
+from torrentdist.launcher.run.namespaces import FilesView, wrapped
 from torrentdist.launcher.run.run_spec import MOST_BYTES, decode, parse
 
 DAEMON, ROOT = User(1000, 1000), User(0, 0)
@@ -31,22 +32,52 @@ def test_a_run_is_its_callers_unless_it_says_otherwise() -> None:
     assert found == decode(found.encode())
 
 
+JOBS = JobUsers(2000, 2999)
+
+
 @pytest.mark.parametrize(
-    ("caller", "user", "users"),
-    [(DAEMON, (1000, 1000), ()), (DAEMON, (2000, 2000), (2000,)), (ROOT, (2000, 2000), ())],
+    ("caller", "uid", "users"), [(DAEMON, 1000, NOBODY), (DAEMON, 2000, JOBS), (DAEMON, 2999, JOBS), (ROOT, 2000, JOBS)]
 )
-def test_a_run_may_be_of_a_user_that_the_caller_may_be(
-    caller: User, user: tuple[int, int], users: tuple[int, ...]
-) -> None:
+def test_a_run_may_be_of_a_user_that_the_caller_may_be(caller: User, uid: int, users: JobUsers) -> None:
     """If this fails, the users that an operator allows for jobs are refused."""
-    assert User(*user) == parse(spec(uid=user[0], gid=user[1]), caller, users).user
+    assert User(uid, uid) == parse(spec(uid=uid), caller, users).user
 
 
-@pytest.mark.parametrize("user", [(0, 0), (2000, 2000), (1000, 0)])
-def test_a_run_of_another_user_is_refused(user: tuple[int, int]) -> None:
-    """If this fails, a user who can write into the daemon's directory becomes root."""
+@pytest.mark.case("F1")
+@pytest.mark.parametrize(
+    ("caller", "uid", "users"),
+    [
+        (DAEMON, 0, NOBODY), (DAEMON, 2000, NOBODY), (DAEMON, 0, JobUsers(0, 3000)), (DAEMON, 1999, JOBS),
+        (DAEMON, 3000, JOBS), (ROOT, 2000, NOBODY), (User(1000, 2000), 2000, JOBS),
+    ],
+)  # fmt: skip
+def test_a_run_of_another_user_is_refused(caller: User, uid: int, users: JobUsers) -> None:
+    """If this fails, whoever can write into the daemon's directory is root, or any other user."""
     with pytest.raises(ValueError, match="not allowed"):
-        parse(spec(uid=user[0], gid=user[1]), DAEMON)
+        parse(spec(uid=uid), caller, users)
+
+
+@pytest.mark.case("F1")
+def test_a_specification_names_no_group() -> None:
+    """If this fails, a daemon that was taken over starts its jobs in the group of the secrets."""
+    assert 2000 == parse(spec(uid=2000, gid=0), DAEMON, JOBS).gid
+
+
+@pytest.mark.parametrize(
+    ("text", "users"),
+    [("2000", JobUsers(2000, 2000)), ("20000-20999", JobUsers(20000, 20999)), ("nobody", JobUsers(65534, 65534))],
+)
+def test_users_are_a_name_a_number_or_a_range(text: str, users: JobUsers) -> None:
+    """If this fails, an operator cannot say which users run jobs."""
+    assert users == job_users(text)
+
+
+@pytest.mark.case("F1")
+@pytest.mark.parametrize("text", ["", "0", "root", "0-10", "20-10", "nobody-here", "1-99999999999", "-1", "1-2-3", "²"])
+def test_what_names_no_job_users_is_refused(text: str) -> None:
+    """If this fails, a slip in the configuration makes root a user of jobs."""
+    with pytest.raises(BadJobUsers):
+        job_users(text)
 
 
 @pytest.mark.parametrize(
@@ -54,7 +85,8 @@ def test_a_run_of_another_user_is_refused(user: tuple[int, int]) -> None:
     [
         {"run": 1}, {"argv": []}, {"argv": ["a\0b"]}, {"argv": "sh"}, {"cwd": "w"}, {"lease_file": "lease.json"},
         {"env": {"A=B": ""}}, {"env": {"A": 1}}, {"env": []}, {"read_only": ["objects"]}, {"read_only": "/"},
-        {"memory_bytes": -1}, {"memory_bytes": 2**63}, {"log_files": "2"}, {"uid": 1000}, {"uid": "1000", "gid": 1000},
+        {"memory_bytes": -1}, {"memory_bytes": 2**63}, {"log_files": "2"}, {"uid": "1000"}, {"uid": -1},
+        {"hidden": ["x"]}, {"writable": ["x"]}, {"processes": -1}, {"open_files": "1"},
         {"env": {"A": "x" * MOST_BYTES}},
     ],
     ids=lambda changes: str(changes)[:40],
@@ -67,7 +99,16 @@ def test_what_cannot_be_meant_is_refused(changes: dict[str, Any]) -> None:
 
 def test_only_a_process_without_privileges_needs_a_user_namespace() -> None:
     """If this fails, root's runs lose their users, or other hosts have no namespaces at all."""
-    assert "--unshare-user" not in wrapped(["init"], privileged=True)
-    assert "--unshare-user" in wrapped(["init"], privileged=False)
-    assert ["--ro-bind", "/o", "/o", "--", "init"] == wrapped(["init"], ["/o"], privileged=True)[-5:]
-    assert ["--tmpfs", "/h", "--", "init"] == wrapped(["init"], (), ["/h"], privileged=True)[-4:]
+    assert "--unshare-user" not in wrapped(["init"], FilesView(), privileged=True)
+    assert "--unshare-user" in wrapped(["init"], FilesView(), privileged=False)
+
+
+@pytest.mark.case("F1")
+def test_what_a_run_needs_is_shown_after_what_is_hidden() -> None:
+    """If this fails, a run finds an empty directory in place of its bundle, or can write into
+    it."""
+    files = FilesView(hidden=["/d"], closed=["/s"], read_only=["/d/o/b"], writable=["/d/w"])
+    hides = ["--tmpfs", "/d", "--ro-bind", "/dev/null", "/s"]
+    shows = ["--dir", "/d/o", "--ro-bind", "/d/o/b", "/d/o/b", "--bind", "/d/w", "/d/w"]
+
+    assert [*hides, *shows, "--", "init"] == wrapped(["init"], files, privileged=True)[-15:]

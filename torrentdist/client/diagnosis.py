@@ -92,11 +92,22 @@ def judge_isolation(url: str, said: IsolationView) -> Finding:
     if said.error:
         hint = "Start torrentdist-launcher on this host, or correct supervisor.launcher; no worker starts before."
         return failure("workers", url, said.error, hint, EXIT_UNAVAILABLE)
+    if said.refuses_jobs:
+        hint = "Make the user, or start torrentdist-launcher with --job-users: docs/security.md."
+        return failure("workers", url, f"this host runs no jobs: {said.why_own_user}", hint, EXIT_USAGE)
     if not said.namespaces:
         detail = f"runs do not get their own namespaces: {said.why_not}"
         hint = "Install bubblewrap and run torrentdist-launcher as root: docs/deployment.md."
         return warning("workers", url, detail, hint)
-    return Finding(check="workers", subject=url, detail="each run gets its own namespaces")
+    if said.users:
+        return Finding(
+            check="workers", subject=url, detail=f"each run gets its own namespaces, and the user {said.users}"
+        )
+    detail = f"each run gets its own namespaces, and the supervisor's user: {said.why_own_user}"
+    if said.exposed:
+        hint = "A job can read the cluster's secrets: docs/security.md."
+        return warning("workers", url, detail, hint)
+    return Finding(check="workers", subject=url, detail=detail)
 
 
 # ZooKeeper

@@ -11,16 +11,17 @@ import subprocess
 from torrentdist.launcher import bare_program
 from torrentdist.launcher.privileges import User
 from torrentdist.launcher.process_tree import birth_of
-from torrentdist.launcher.run.namespaces import wrapped
+from torrentdist.launcher.run.namespaces import FilesView, wrapped
 
 GUARDIAN = "torrentdist.launcher.run.guardian"
+REMOVAL = "torrentdist.launcher.removal"
 PROBE_SECS = 10.0
 NAMESPACES, PLAIN = "namespaces", "plain"
 
 
 def why_no_namespaces() -> str:
     """Returns why this process cannot start runs in namespaces; empty if it can."""
-    command = wrapped(["true"], ["/"], privileged=os.geteuid() == 0)
+    command = wrapped(["true"], FilesView(read_only=["/"]), privileged=os.geteuid() == 0)
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=PROBE_SECS)
     except FileNotFoundError:
@@ -32,17 +33,30 @@ def why_no_namespaces() -> str:
 
 
 def start_guardian(
-    home: str, run: str, told: int, *, caller: User, namespaces: bool, groups: str = ""
+    home: str, run: str, told: int, *, caller: User, namespaces: bool, users: str = "", groups: str = ""
 ) -> tuple[int, int]:
     """Starts a guardian and returns its pid and birth.
 
     `told` is a pipe that hears when the worker has started; it closes with the guardian at the
-    latest. `caller` is the user whose files the guardian works with. `groups` is the directory of
-    the runs' control groups; empty: they have none.
+    latest. `caller` is the user whose files the guardian works with. `users` are those, besides the
+    caller, that the run may have. `groups` is the directory of the runs' control groups; empty:
+    they have none.
     """
     how = NAMESPACES if namespaces else PLAIN
-    command = bare_program.command(GUARDIAN, home, run, how, str(caller.uid), str(caller.gid), groups)
-    pid = os.posix_spawn(
+    words = (home, run, how, str(caller.uid), str(caller.gid), users, groups)
+    pid = _spawn(bare_program.command(GUARDIAN, *words), told)
+    return pid, birth_of(pid) or 0
+
+
+def start_removal(path: str, told: int, *, caller: User, user: User) -> None:
+    """Starts a process that empties a directory with the rights of `user`. The caller has to be
+    able to reach the directory. `told` is a pipe that closes with the process."""
+    ids = map(str, (*caller, *user))
+    _spawn(bare_program.command(REMOVAL, path, *ids), told)
+
+
+def _spawn(command: list[str], told: int) -> int:
+    return os.posix_spawn(
         command[0],
         command,
         {"PATH": os.environ.get("PATH", os.defpath)},
@@ -54,4 +68,3 @@ def start_guardian(
         setsigdef=[signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, signal.SIGUSR1, signal.SIGPIPE],
         setsigmask=[],
     )
-    return pid, birth_of(pid) or 0

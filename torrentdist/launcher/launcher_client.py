@@ -1,5 +1,5 @@
-"""What a daemon asks the launcher of its host: to start a guardian, and whether runs get namespaces
-here.
+"""What a daemon asks the launcher of its host: to start a guardian, how runs are isolated here, and
+to remove what another user's run has left.
 
 Always: an answer comes within a deadline, or an error that says whether the launcher may still act
 on the request. Without a launcher, the same work is done in this process, with its own privileges.
@@ -8,6 +8,9 @@ It blocks: call it in threads.
 
 import array
 import json
+import os
+import select
+import shutil
 import socket
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -17,6 +20,7 @@ from torrentdist.launcher.privileges import own_user
 from torrentdist.launcher.socket_path import short_address
 
 ANSWER_SECS = 5.0
+REMOVAL_SECS = 60.0
 MOST_BYTES = 64 * 1024
 
 
@@ -35,6 +39,8 @@ class HostIsolation:
     namespaces: bool
     why_not: str = ""
     """Why runs get no namespaces; empty if they do."""
+    users: str = ""
+    """Users that runs may have besides the daemon's own; empty: none."""
 
 
 class Starter(Protocol):
@@ -44,21 +50,32 @@ class Starter(Protocol):
     def start(self, home: str, run: str, told: int) -> tuple[int, int]:
         """Starts a guardian and returns its pid and birth. See `start_guardian`."""
 
+    def remove(self, path: str, uid: int) -> None:
+        """Removes a directory that belongs to a user of jobs, as far as that is possible."""
+
 
 class OwnStarter:
-    """Starts guardians from this process, on a host without a launcher."""
+    """Starts guardians from this process, on a host without a launcher.
 
-    def __init__(self) -> None:
+    `users`: those that runs may have, which only a process of root can give them.
+    """
+
+    def __init__(self, users: str = "") -> None:
+        self._users = users if os.geteuid() == 0 else ""
         self._isolation: HostIsolation | None = None
 
     def isolation(self) -> HostIsolation:
         if self._isolation is None:
             why = why_no_namespaces()
-            self._isolation = HostIsolation(not why, why)
+            self._isolation = HostIsolation(not why, why, self._users)
         return self._isolation
 
     def start(self, home: str, run: str, told: int) -> tuple[int, int]:
-        return start_guardian(home, run, told, caller=own_user(), namespaces=self.isolation().namespaces)
+        namespaces = self.isolation().namespaces
+        return start_guardian(home, run, told, caller=own_user(), namespaces=namespaces, users=self._users)
+
+    def remove(self, path: str, uid: int) -> None:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 class LauncherClient:
@@ -68,13 +85,26 @@ class LauncherClient:
 
     def isolation(self) -> HostIsolation:
         answer = self._ask({"do": "tell"})
-        return HostIsolation(bool(answer["namespaces"]), str(answer["why_not"]))
+        return HostIsolation(bool(answer["namespaces"]), str(answer["why_not"]), str(answer.get("users", "")))
 
     def start(self, home: str, run: str, told: int) -> tuple[int, int]:
         answer = self._ask({"do": "start", "home": home, "run": run}, told)
         return int(answer["pid"]), int(answer["birth"])
 
-    def _ask(self, request: dict[str, str], *fds: int) -> dict[str, Any]:
+    def remove(self, path: str, uid: int) -> None:
+        done, told = os.pipe2(os.O_CLOEXEC)
+        try:
+            self._ask({"do": "empty", "path": path, "uid": uid}, told)
+            os.close(told)
+            told = -1
+            select.select([done], [], [], REMOVAL_SECS)  # it ends together with the process that removes
+        finally:
+            os.close(done)
+            if told >= 0:
+                os.close(told)
+        shutil.rmtree(path, ignore_errors=True)
+
+    def _ask(self, request: dict[str, str | int], *fds: int) -> dict[str, Any]:
         return self._send(json.dumps(request).encode(), *fds)
 
     def _send(self, request: bytes, *fds: int) -> dict[str, Any]:
@@ -98,7 +128,7 @@ class LauncherClient:
         return answer
 
 
-def starter(path: str) -> Starter:
+def starter(path: str, users: str = "") -> Starter:
     """Returns how guardians are started here. `path` is the launcher's socket; empty: there is no
-    launcher."""
-    return LauncherClient(path) if path else OwnStarter()
+    launcher, and `users` are those that runs may have."""
+    return LauncherClient(path) if path else OwnStarter(users)

@@ -2,9 +2,10 @@
 does not have.
 
 Always: it serves one user, the daemon's; the kernel tells which user is at the other end of its
-socket. It keeps no state: when it is killed, stopped or restarted, no run changes. Never: read or
-write a file for the daemon with its own privileges, or start a program that a request names. It
-starts guardians only, and they act as the daemon's user.
+socket. Its own command line says which other users runs may have, whatever the daemon asks for. It
+keeps no state: when it is killed, stopped or restarted, no run changes. Never: read or write a file
+for the daemon with its own privileges, or start a program that a request names. It starts guardians
+only, which act as the daemon's user, and removals, which act as a user of jobs.
 """
 
 import argparse
@@ -20,7 +21,8 @@ import struct
 import sys
 from typing import Any
 
-from torrentdist.launcher.guardian_start import start_guardian, why_no_namespaces
+from torrentdist.launcher.guardian_start import start_guardian, start_removal, why_no_namespaces
+from torrentdist.launcher.job_users import NOBODY, BadJobUsers, JobUsers, job_users, may_run_jobs, user_of
 from torrentdist.launcher.privileges import User, own_user
 from torrentdist.launcher.run import control_group
 from torrentdist.launcher.socket_path import short_address
@@ -37,9 +39,13 @@ class RequestRefused(ValueError):
 
 
 class Server:
-    def __init__(self, sock: socket.socket, caller: User, why_not: str, groups: str) -> None:
+    """`users`: those that runs may have besides the caller."""
+
+    def __init__(self, sock: socket.socket, caller: User, users: JobUsers, why_not: str, groups: str) -> None:
         self._sock = sock
         self._caller = caller
+        self._users = users
+        self._users_text = str(users) if users.size else ""
         self._why_not = why_not
         self._groups = groups
 
@@ -70,14 +76,26 @@ class Server:
     def _carry_out(self, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
         match request:
             case {"do": "tell"}:
-                return {"namespaces": not self._why_not, "why_not": self._why_not}
+                return {"namespaces": not self._why_not, "why_not": self._why_not, "users": self._users_text}
+            case {"do": "empty", "path": str(path), "uid": int(uid)} if len(fds) == 1:
+                user = user_of(uid)
+                if not path.startswith("/") or "\0" in path or not may_run_jobs(user, self._users, self._caller):
+                    raise RequestRefused(f"user {uid} runs no jobs here, or {path!r} is no absolute path")
+                start_removal(path, fds[0], caller=self._caller, user=user)
+                return {}
             case {"do": "start", "home": str(home), "run": str(run)} if len(fds) == 1:
                 if not home.startswith("/") or "\0" in home + run:
                     raise RequestRefused("a guardian needs an absolute path")
                 if self._groups:
                     control_group.remove_empty(self._groups)
                 pid, birth = start_guardian(
-                    home, run, fds[0], caller=self._caller, namespaces=not self._why_not, groups=self._groups
+                    home,
+                    run,
+                    fds[0],
+                    caller=self._caller,
+                    namespaces=not self._why_not,
+                    users=self._users_text,
+                    groups=self._groups,
                 )
                 return {"pid": pid, "birth": birth}
             case _:
@@ -127,11 +145,30 @@ def _user(name: str) -> User:
     return User(entry.pw_uid, entry.pw_gid)
 
 
+def _job_users(text: str, caller: User) -> JobUsers:
+    if not text:
+        return NOBODY
+    try:
+        users = job_users(text)
+    except BadJobUsers as exc:
+        raise SystemExit(f"torrentdist-launcher: --job-users: {exc}") from None
+    if users.size == 1 and not may_run_jobs(user_of(users.lowest), users, caller):
+        raise SystemExit("torrentdist-launcher: --job-users: neither root nor the supervisor's user or group runs jobs")
+    if os.geteuid() != 0:
+        raise SystemExit("torrentdist-launcher: --job-users: only root can start workers as other users")
+    return users
+
+
 def arguments_of(words: list[str] | None) -> argparse.Namespace:
     """Parses the words of a command line; None: those of this process."""
     parser = argparse.ArgumentParser("torrentdist-launcher", description="Starts workers for this host's supervisor.")
     parser.add_argument("--socket", required=True, help="where the supervisor reaches it (supervisor.launcher)")
     parser.add_argument("--user", default="", help="the supervisor's user; default: the user of this process")
+    parser.add_argument(
+        "--job-users",
+        default="",
+        help="the users that workers may run as: a name, a number, or a range such as 20000-20999; default: none",
+    )
     parser.add_argument(
         "--delegated",
         action="store_true",
@@ -143,10 +180,11 @@ def arguments_of(words: list[str] | None) -> argparse.Namespace:
 def main(arguments: list[str] | None = None) -> int:
     given = arguments_of(arguments)
     caller = _user(given.user)
+    users = _job_users(given.job_users, caller)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):  # bubblewrap waits for ever where it is ignored
         signal.signal(number, signal.SIG_DFL)
     why_not = why_no_namespaces()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # guardians are not waited for
     groups = control_group.own_directory() if given.delegated else ""
-    Server(bind(given.socket, caller), caller, why_not, groups).run()
+    Server(bind(given.socket, caller), caller, users, why_not, groups).run()
     return 0

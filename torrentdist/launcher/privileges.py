@@ -12,7 +12,7 @@ import signal
 import struct
 from typing import NamedTuple
 
-PR_SET_PDEATHSIG, PR_SET_KEEPCAPS, PR_SET_CHILD_SUBREAPER = 1, 8, 36
+PR_SET_PDEATHSIG, PR_SET_KEEPCAPS, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 8, 36, 38
 CAPABILITY_VERSION_3 = 0x20080522
 CAP_KILL = 5
 
@@ -30,6 +30,7 @@ def own_user() -> User:
 
 def act_as(user: User) -> None:
     """Makes file accesses count as the user's, until `act_as_root`."""
+    act_as_root()
     if os.getuid() == 0 and user.uid != 0:
         os.setgroups(_groups_of(user))
         os.setegid(user.gid)
@@ -70,6 +71,11 @@ def die_with_parent() -> None:
     """Has the kernel kill this process when its parent dies, even if it is stopped. A change of
     user clears this."""
     _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def gain_nothing() -> None:
+    """Keeps this process and its descendants from gaining privileges by set-user-id programs."""
+    _prctl(PR_SET_NO_NEW_PRIVS, 1)
 
 
 def adopt_orphans() -> None:

@@ -62,6 +62,7 @@ ERRORS: Mapping[str, ErrorKind] = {
     "missing_dependency": ErrorKind(2, 500, "{detail}", "Install what is missing: pip install '{package}'."),
     "java_missing": ErrorKind(2, 500, "{what} needs Java 11 or later, and there is no `java`", "Install one (on Debian: apt-get install openjdk-17-jre-headless), or set JAVA_HOME."),
     "insecure_listen": ErrorKind(2, 400, "refusing to listen on {address} {lack}", "Set tls.mode = \"mutual\" (docs/security.md), or listen on 127.0.0.1. Without TLS, beyond loopback, both api.token_file and api.insecure_listen = true are needed, and everybody on the way reads along."),
+    "jobs_not_isolated": ErrorKind(2, 500, "this host runs no jobs, since it cannot isolate them: {detail}", "Make the user and start torrentdist-launcher as root, as in docs/security.md; `torrentdist doctor` on the host says whether it helped."),
     "invalid_address": ErrorKind(2, 400, "{text!r} is not a host address", "Give an IP address or a host name, without a port or a wildcard."),
     "ca_invalid": ErrorKind(2, 500, "{path} is no usable CA: {detail}", "Give the directory that `torrentdist ca init` made, with both files as they were."),
     "certificate_invalid": ErrorKind(2, 500, "{path} cannot be used for TLS: {detail}", "docs/security.md says what a certificate must carry; `torrentdist ca issue` makes one."),

@@ -42,6 +42,8 @@ class Proof(StrEnum):
     """The kernel names the user at the other end of a loopback connection."""
     CERTIFICATE = "certificate"
     """TLS verified a certificate of the cluster's CA that carries the name."""
+    JOB_TOKEN = "job-token"
+    """The token that a job's workers are given."""
     METAFILE_PASS = "metafile-pass"
     """A master sent it here for one metafile."""
 
@@ -89,6 +91,11 @@ def where_hosts_have_certificates(principal: Principal | None) -> Principal | No
     if principal is None or principal.how is Proof.NONE:
         return None
     return replace(principal, speaks_for_hosts=False)
+
+
+def job_user(user_id: int) -> Principal:
+    """The principal of a user of jobs. The gateway binds it to the bundles of its jobs."""
+    return Principal(f"user {user_id}", Role.READER, Proof.CONNECTION)
 
 
 def certificate_holder(identity: CertificateIdentity) -> Principal:

@@ -37,6 +37,7 @@ from torrentdist.model.errors import NO_CLUSTER, TorrentdistError
 from torrentdist.model.ids import BundleId, Digest, SupervisorId
 from torrentdist.model.records import SCHEMA, SupervisorRecord
 from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole, SwarmEntry
+from torrentdist.security.job_token import key_of
 from torrentdist.supervisor.bundles.keeper import Keeper
 from torrentdist.supervisor.exclusivity.isolation import Isolation
 from torrentdist.supervisor.gateway.archive_cache import ArchiveCache
@@ -50,6 +51,7 @@ from torrentdist.supervisor.jobs.host_workers import HostWorkers
 from torrentdist.supervisor.jobs.local_state import read_left
 from torrentdist.supervisor.jobs.reporting import Reporting, job_facts
 from torrentdist.supervisor.jobs.worker_services import WorkerServices
+from torrentdist.supervisor.process.job_isolation import policy_of
 from torrentdist.supervisor.znode_watch import LOOK_SECS, ZnodeWatch
 from torrentdist.swarm.swarm_picture import SwarmPicture
 
@@ -132,7 +134,7 @@ class Supervisor:
             WorkerApi(jobs),
             output,
         ]
-        app = gateway_app(routers, self.config.supervisor.gateway_users, lambda client: self._web.cut(client))
+        app = gateway_app(routers, self.config.supervisor.gateway_users, jobs, lambda client: self._web.cut(client))
         self._web = await host.serve(app, gateway)
         await host.serve(outside_app(output, host.runtime.fetches.raw_metafile, host.guard), outside, host.guard.tls)
 
@@ -147,9 +149,12 @@ class Supervisor:
             lease_sent=self.znode_watch.recheck_masters,
             gateway=self.gateway_url,
             host=self._address(),
+            job_key=key_of(host.guard.token) if host.guard.token else b"",
         )
         isolation = Isolation(host.http, self.id, self.znode_watch)
-        jobs = HostWorkers(host.zookeeper, self.config.supervisor, self._left, isolation, services)
+        jobs = HostWorkers(
+            host.zookeeper, self.config.supervisor, policy_of(self.config), self._left, isolation, services
+        )
         self.znode_watch.on_masters_read.append(jobs.prolonged)
         return jobs
 

@@ -11,29 +11,27 @@ import contextlib
 import fcntl
 import json
 import os
-import pwd
 import select
 import signal
 import socket
-import stat
 import struct
 import time
 
 from torrentdist.launcher import bare_program, privileges
+from torrentdist.launcher.job_users import NOBODY, job_users
 from torrentdist.launcher.privileges import User
 from torrentdist.launcher.process_tree import birth_of, kill_descendants
-from torrentdist.launcher.run import run_spec
+from torrentdist.launcher.run import run_spec, run_view
 from torrentdist.launcher.run.control_group import ControlGroup
 from torrentdist.launcher.run.namespaces import wrapped
 from torrentdist.launcher.run.output_log import CHUNK, OutputLog
 from torrentdist.launcher.run.run_files import GUARDIAN_LOG, LOCK, RUN_MARK, SPEC, STATUS, write_whole
-from torrentdist.launcher.run.run_init import CANNOT_START, KILL_PERIOD_SECS, KILLED, MOST_BYTES
+from torrentdist.launcher.run.run_init import CANNOT_START, KILL_PERIOD_SECS, KILLED, LEASE_DIR, MOST_BYTES
 from torrentdist.launcher.run.run_lease import LeaseStep, LeaseTerm, clock
 from torrentdist.launcher.run.run_spec import RunSpec
+from torrentdist.launcher.run.run_view import FREE_FD
 
 INIT = "torrentdist.launcher.run.run_init"
-FREE_FD = 16
-"""Descriptors below this number are those that an init begins with."""
 CREDENTIALS = struct.Struct("3i")
 
 
@@ -67,7 +65,10 @@ class Guardian:
         signal.set_wakeup_fd(self._wake_out, warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGCHLD):
             signal.signal(number, self._on_signal)
-        self._start()
+        try:
+            self._start()
+        except (OSError, ValueError) as exc:
+            self._code, self._failure = CANNOT_START, str(exc)
         privileges.become_keeping_kill(self._caller)
         while self._code is None:
             self._wait()
@@ -84,6 +85,8 @@ class Guardian:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         ours.setblocking(False)
+        if self._namespaces:
+            run_view.hand_over(self._spec, self._caller)
         privileges.act_as_root()
         self._group = ControlGroup(self._groups, self._spec.run)
         privileges.act_as(self._caller)
@@ -104,23 +107,26 @@ class Guardian:
 
     def _become_init(self, guardian: int, stdout: int, stderr: int, control: socket.socket) -> None:
         command = bare_program.command(INIT)
+        lease_dir, lease = os.path.split(self._spec.lease_file)
+        leases = os.open(lease_dir, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         privileges.act_as_root()
         if self._group is not None:
             self._group.enter()
         if self._namespaces:
-            hidden = _java_registry(self._spec.user)
-            command = wrapped(command, self._spec.read_only, hidden, privileged=os.geteuid() == 0)
+            files = run_view.files_of(self._spec, self._caller)
+            command = wrapped(command, files, privileged=os.geteuid() == 0)
             privileges.die_with_parent()
             if os.getppid() != guardian:
                 os._exit(CANNOT_START)
         orders = os.memfd_create("specification")
         with os.fdopen(orders, "wb", closefd=False) as file:
-            file.write(self._spec.encode())
+            # The run does not see the lease's directory. Only this descriptor leads there.
+            file.write(self._spec._replace(lease_file=f"/proc/self/fd/{LEASE_DIR}/{lease}").encode())
         os.lseek(orders, 0, os.SEEK_SET)
         nothing = os.open(os.devnull, os.O_RDONLY)
         fds = [
             fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, FREE_FD)
-            for fd in (nothing, stdout, stderr, control.fileno(), orders)
+            for fd in (nothing, stdout, stderr, control.fileno(), orders, leases)
         ]
         for number, fd in enumerate(fds):
             os.dup2(fd, number)
@@ -269,29 +275,18 @@ class Guardian:
         write_whole(f"{self._home}/{STATUS}", json.dumps(status).encode())
 
 
-def _java_registry(user: User) -> list[str]:
-    """Returns the directory in which the user's Java processes publish a file named after their
-    pid, made if need be; empty if there is none that only this user can replace.
-
-    Each run starts counting its pids anew, so two runs that share the directory would want the same
-    file, and the second prints a warning on its stdout.
-    """
-    privileges.act_as(user)
-    try:
-        path = f"/tmp/hsperfdata_{pwd.getpwuid(user.uid).pw_name}"
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(path, 0o755)
-        found = os.lstat(path)
-    except (KeyError, OSError):
-        return []
-    finally:
-        privileges.act_as_root()
-    return [path] if stat.S_ISDIR(found.st_mode) and found.st_uid == user.uid else []
+def _close_inherited() -> None:
+    """Closes everything but the standard streams. libtorrent's sockets are inherited."""
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2:
+            with contextlib.suppress(OSError):  # the descriptor of this very listing
+                os.close(int(name))
 
 
 def main(arguments: list[str]) -> int:
-    home, run, how, uid, gid, groups = arguments
+    home, run, how, uid, gid, users, groups = arguments
     caller = User(int(uid), int(gid))
+    _close_inherited()
     os.chdir("/")
     for number in (signal.SIGHUP, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
@@ -302,7 +297,7 @@ def main(arguments: list[str]) -> int:
     lock = os.open(f"{home}/{LOCK}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     with open(f"{home}/{SPEC}", "rb") as file:
-        spec = run_spec.parse(file.read(run_spec.MOST_BYTES + 1), caller)
+        spec = run_spec.parse(file.read(run_spec.MOST_BYTES + 1), caller, job_users(users) if users else NOBODY)
     if spec.run != run:
         return 1
     Guardian(home, spec, caller, how == "namespaces", groups).run()

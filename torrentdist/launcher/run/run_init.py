@@ -6,7 +6,7 @@ to that, even if this process is killed. Elsewhere this process first kills all 
 Never: import anything but the standard library.
 
     descriptors    0 nothing, 1 and 2 the worker's output, 3 the guardian's socket,
-                   4 the specification
+                   4 the specification, 5 the directory of the lease
     to guardian    begun, worker (sent by the worker itself), running, failed REASON, exit CODE WHY
     from guardian  stop, lease
 """
@@ -25,7 +25,7 @@ from torrentdist.launcher.run import run_spec
 from torrentdist.launcher.run.run_lease import LeaseStep, LeaseTerm, clock
 from torrentdist.launcher.run.run_spec import RunSpec
 
-CONTROL, SPECIFICATION = 3, 4
+CONTROL, SPECIFICATION, LEASE_DIR = 3, 4, 5
 KILLED = 128 + signal.SIGKILL
 CANNOT_START = 127
 KILL_PERIOD_SECS = 0.01
@@ -152,23 +152,33 @@ def become_worker(spec: RunSpec, init: int) -> None:
     """Turns this process into the worker. It returns only by an exception."""
     os.setsid()
     privileges.become(spec.user)
+    privileges.gain_nothing()
     privileges.die_with_parent()
     if os.getppid() != init:
         os._exit(CANNOT_START)
     for number in (signal.SIGPIPE, signal.SIGHUP, signal.SIGINT, signal.SIGXFSZ, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
-    if spec.memory_bytes:
-        resource.setrlimit(resource.RLIMIT_AS, (spec.memory_bytes, spec.memory_bytes))
+    _limit(resource.RLIMIT_AS, spec.memory_bytes)
+    _limit(resource.RLIMIT_NPROC, spec.processes)
+    _limit(resource.RLIMIT_NOFILE, spec.open_files)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.chdir(spec.cwd)
     os.execvpe(spec.argv[0], spec.argv, spec.env)
+
+
+def _limit(kind: int, value: int) -> None:
+    """Sets a limit that the worker cannot raise; 0: it keeps the one that this process has."""
+    if value:
+        hard = resource.getrlimit(kind)[1]
+        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(kind, (value, value))
 
 
 def main(_: list[str]) -> int:
     if os.getpid() == 1:
         privileges.die_with_parent()
     control = socket.socket(fileno=CONTROL)
-    for fd in (CONTROL, SPECIFICATION):
+    for fd in (CONTROL, SPECIFICATION, LEASE_DIR):
         os.set_inheritable(fd, False)
     with os.fdopen(SPECIFICATION, "rb") as file:
         spec = run_spec.decode(file.read())

@@ -1,14 +1,15 @@
-"""The specification of one run: its program, user, environment, limits, and what it must not write.
+"""The specification of one run: its program, user, environment, limits, and what it sees of the
+host's files.
 
 Always: a specification is checked before anything is done for it. It names a user only if the
-caller may start runs as that user. Pure: no I/O and no clock. Never: import anything but the
-standard library.
+caller may start runs as that user. It names no group: that is the user's. Never: import anything
+but the standard library.
 """
 
 import json
-from collections.abc import Collection
 from typing import Any, NamedTuple
 
+from torrentdist.launcher.job_users import NOBODY, JobUsers, may_run_jobs, user_of
 from torrentdist.launcher.privileges import User
 
 MOST_BYTES = 4 * 1024 * 1024
@@ -24,10 +25,17 @@ class RunSpec(NamedTuple):
     env: dict[str, str]
     uid: int
     gid: int
+    hidden: list[str]
+    """Directories and files that the run does not see. This takes namespaces, as the next two
+    do."""
     read_only: list[str]
-    """Directories that the run can read, but neither change nor link from. This takes
-    namespaces."""
+    """Directories that the run can read, but neither change nor link from; also below hidden
+    ones."""
+    writable: list[str]
+    """Directories that the run sees below hidden ones. They are handed over to its user."""
     memory_bytes: int
+    processes: int
+    open_files: int
     grace: float
     log_bytes: int
     log_files: int
@@ -49,21 +57,18 @@ def decode(data: bytes) -> RunSpec:
     return RunSpec(**json.loads(data))
 
 
-def parse(data: bytes, caller: User, users: Collection[int] = ()) -> RunSpec:
+def parse(data: bytes, caller: User, users: JobUsers = NOBODY) -> RunSpec:
     """Checks and returns a caller's specification. Raises ValueError with the reason if it is
     refused.
 
-    `users` are the ids of users, besides the caller itself, as which the caller may start runs.
+    `users` are those, besides the caller itself, as which the caller may start runs.
     """
     if len(data) > MOST_BYTES:
         raise NotAllowed(f"a specification of {len(data)} bytes; {MOST_BYTES} is the most")
     given = json.loads(data)
     if not isinstance(given, dict):
         raise NotAllowed("the specification is no object")
-    uid, gid = given.get("uid"), given.get("gid")
-    user = caller if uid is None else User(_number(given, "uid"), _number(given, "gid"))
-    if user != caller and caller.uid != 0 and user.uid not in users:
-        raise NotAllowed(f"user {uid}, group {gid}: runs of this user are not allowed")
+    user = _user(given, caller, users)
     spec = RunSpec(
         run=_text(given, "run"),
         lease_file=_path(given, "lease_file"),
@@ -72,15 +77,28 @@ def parse(data: bytes, caller: User, users: Collection[int] = ()) -> RunSpec:
         env=_environment(given),
         uid=user.uid,
         gid=user.gid,
-        read_only=_texts(given, "read_only"),
+        hidden=_paths(given, "hidden"),
+        read_only=_paths(given, "read_only"),
+        writable=_paths(given, "writable"),
         memory_bytes=_number(given, "memory_bytes"),
+        processes=_number(given, "processes"),
+        open_files=_number(given, "open_files"),
         grace=float(given["grace"]),
         log_bytes=_number(given, "log_bytes"),
         log_files=_number(given, "log_files"),
     )
-    if not spec.argv or not all(path.startswith("/") for path in spec.read_only):
-        raise NotAllowed("a run needs a program, and read_only needs absolute paths")
+    if not spec.argv:
+        raise NotAllowed("a run needs a program")
     return spec
+
+
+def _user(given: dict[str, Any], caller: User, users: JobUsers) -> User:
+    if given.get("uid") is None:
+        return caller
+    user = user_of(_number(given, "uid"))
+    if user != caller and not may_run_jobs(user, users, caller):
+        raise NotAllowed(f"user {user.uid}, group {user.gid}: runs of this user are not allowed")
+    return user
 
 
 def _text(given: dict[str, Any], key: str) -> str:
@@ -101,9 +119,16 @@ def _texts(given: dict[str, Any], key: str) -> list[str]:
 
 
 def _path(given: dict[str, Any], key: str) -> str:
-    path = _text(given, key)
+    return _absolute(_text(given, key), key)
+
+
+def _paths(given: dict[str, Any], key: str) -> list[str]:
+    return [_absolute(path, key) for path in _texts(given, key)]
+
+
+def _absolute(path: str, key: str) -> str:
     if not path.startswith("/"):
-        raise NotAllowed(f"{key} is no absolute path")
+        raise NotAllowed(f"{key}: {path!r} is no absolute path")
     return path
 
 

@@ -162,7 +162,25 @@ class RequestsConfig(Section, frozen=True, kw_only=True):
     deadline_secs."""
 
 
+PASS_ENV = [
+    *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "LC_*", "TZ", "TMPDIR"),
+    *("VIRTUAL_ENV", "PYTHONPATH", "PYTHONWARNINGS", "LD_LIBRARY_PATH", "JAVA_HOME"),
+    *("SPARK_HOME", "SPARK_CONF_DIR", "SPARK_LOCAL_IP", "SPARK_LOCAL_DIRS", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"),
+    *("HADOOP_HOME", "HADOOP_CONF_DIR", "YARN_CONF_DIR", "CUDA_*", "NVIDIA_*"),
+    *("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"),
+]
+
+
 class JobsConfig(Section, frozen=True, kw_only=True):
+    user: str = "torrentdist-jobs"
+    """The user that jobs run as: a name, a number, or a range of numbers such as `20000-20999`, in
+    which each job on a host has a user of its own."""
+    isolation: str = ""
+    """`required`: jobs run as jobs.user in namespaces of their own, or not at all. `preferred`: as
+    the supervisor's own user where the host cannot do that. `none`: always so. Empty: `required`
+    where api.listen is beyond loopback, else `preferred`."""
+    pass_env: list[str] = msgspec.field(default_factory=lambda: list(PASS_ENV))
+    """The variables of the supervisor that workers get, by name or pattern; `*` for all."""
     validator: str = ""
     """Plug-in that may refuse jobs, `package.module:Class`; empty: none."""
     defaults: dict[str, Any] = {}

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, get_origin
 import msgspec
 
 from torrentdist.model.configuration.config import Config
-from torrentdist.model.configuration.settings_rules import Problem, problems_of
+from torrentdist.model.configuration.settings_rules import Problem, problems_of, value_of
 from torrentdist.model.errors import TorrentdistError
 
 FILE_NAME = "torrentdist.toml"
@@ -30,7 +30,7 @@ SHORT_VARIABLES: Mapping[str, str] = {"TORRENTDIST_MASTERS": "client.masters"}
 
 _OF_WORKERS = (
     *("JOB", "WORKER", "WORKERS", "SLOT", "RUN", "FENCING", "BUNDLE", "DEPENDENCIES"),
-    *("PEERS_FILE", "HEARTBEAT_FILE", "GATEWAY"),
+    *("PEERS_FILE", "HEARTBEAT_FILE", "JOB_TOKEN_FILE", "GATEWAY"),
 )
 WORKER_VARIABLES = frozenset(PREFIX + name for name in _OF_WORKERS)
 """Variables that a supervisor sets for its workers. They are not configuration, but a worker may
@@ -232,6 +232,12 @@ def read_secret(path: str | Path) -> str:
         detail = "it is longer than any secret" if secret else "it is empty"
         raise TorrentdistError("secret_invalid", path=str(file), detail=detail)
     return secret
+
+
+def secret_files(config: Config) -> list[str]:
+    """Returns the files with secrets that the configuration names."""
+    keys = [key for key in KEYS if key.endswith(("token_file", "auth_file", "key_file", "_key"))]
+    return sorted({path for key in keys if (path := value_of(config, key))})
 
 
 def _file_layer(path: Path) -> Layer:

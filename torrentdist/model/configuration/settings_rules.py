@@ -17,6 +17,8 @@ from torrentdist.model.ids import master_id, supervisor_id
 
 _PLUGIN = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", re.ASCII)
 TLS_MODES = ("off", "mutual")
+_USERS = re.compile(r"[A-Za-z_][\w.@-]*\$?|\d{1,10}|[1-9]\d{0,9}-\d{1,10}", re.ASCII)
+ISOLATION_MODES = ("", "required", "preferred", "none")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("auto", "console", "json")
 
@@ -123,6 +125,11 @@ RULES: dict[str, Rule] = {
     "replication.lost_secs": PERIOD,
     "replication.tombstone_secs": PERIOD,
     "requests.keep_secs": PERIOD,
+    "jobs.user": Rule(
+        lambda text: bool(_USERS.fullmatch(text)) and text not in ("0", "root"),
+        "a user's name or number, or a range such as 20000-20999, and never root",
+    ),
+    "jobs.isolation": Rule(lambda mode: mode in ISOLATION_MODES, "required, preferred, none or empty"),
     "jobs.validator": Rule(lambda name: not name or bool(_PLUGIN.fullmatch(name)), "package.module:Class, or empty"),
     "jobs.silent_secs": Rule(
         lambda value: value == 0 or (math.isfinite(value) and value >= 5), "5 seconds or more, or 0 for never"

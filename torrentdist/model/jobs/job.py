@@ -61,9 +61,13 @@ class Restart(JobTable, frozen=True, kw_only=True):
     """Consecutive restarts of a worker that ends within max_backoff_secs; -1: no limit."""
 
 
-class Resources(JobTable, frozen=True, kw_only=True):
+class Resources(JobTable, frozen=True, kw_only=True, omit_defaults=True):
     memory_bytes: int = 0
-    """0: no limit."""
+    """Address space of each process. 0: no limit."""
+    processes: int = 0
+    """Processes and threads of the job's user on a host. 0: no limit of its own."""
+    open_files: int = 0
+    """Open files of each process. 0: no limit of its own."""
 
 
 class Replication(JobTable, frozen=True, kw_only=True):
@@ -146,6 +150,8 @@ def problems_of(spec: JobSpec) -> list[tuple[str, str]]:
         ("max_backoff_secs", spec.restart.max_backoff_secs < spec.restart.backoff_secs, "is less than backoff_secs"),
         ("limit", spec.restart.limit < -1, "must be -1 or more"),
         ("memory_bytes", not 0 <= spec.resources.memory_bytes < 2**63, "must be 0 or more, and less than 2^63"),
+        ("processes", not 0 <= spec.resources.processes < 2**31, "must be 0 or more, and less than 2^31"),
+        ("open_files", not 0 <= spec.resources.open_files < 2**31, "must be 0 or more, and less than 2^31"),
         ("min_count", spec.replication.min_count < 0, "must be 0 or more"),
         ("max_wait_secs", not (max_wait == -1 or 0 <= max_wait < math.inf), NO_WAIT),
         ("command", any("\0" in part for part in spec.command), "must not hold a NUL character"),

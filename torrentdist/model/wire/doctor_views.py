@@ -57,3 +57,11 @@ class IsolationView(View, frozen=True, kw_only=True):
     """The socket of the launcher; empty if the supervisor starts workers itself."""
     error: str = ""
     """Why no worker can be started now; empty if workers can be started."""
+    users: str = ""
+    """The users that jobs run as; empty: the supervisor's own."""
+    why_own_user: str = ""
+    """Why jobs run as the supervisor's own user, if they do."""
+    refuses_jobs: bool = False
+    """Whether the host therefore runs no jobs."""
+    exposed: bool = False
+    """Whether the supervisor listens beyond loopback."""

@@ -1,7 +1,8 @@
-"""Finds the user behind a connection to the gateway, and refuses users that may not use it.
+"""Finds the user behind a connection to the gateway, and refuses what the user may not do there.
 
-Always: the kernel names the user. Nothing that a request says about itself counts, and a caller
-that the kernel does not name is refused. Health stays open to all.
+Always: the kernel names the user, and a caller that it does not name is refused. A user of jobs
+gets the bundles and the output of its jobs only; a job's token narrows that to one job. Health
+stays open to all.
 """
 
 from __future__ import annotations
@@ -10,14 +11,18 @@ import asyncio
 import ipaddress
 import pwd
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import Protocol
 
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from torrentdist.host.http.web import PRINCIPAL, json_response
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.security.principal import VISITOR, host_user
+from torrentdist.model.ids import BundleId, JobId
+from torrentdist.security.job_token import PREFIX, job_principal
+from torrentdist.security.principal import VISITOR, Principal, host_user, job_user
 
 Address = tuple[str, int]
 OPEN_PATHS = ("/livez", "/readyz", "/metrics")
@@ -61,26 +66,92 @@ def _hex(address: Address, wide: bool) -> str:
     return "".join(f"{word:08X}" for word in words) + f":{address[1]:04X}"
 
 
-class OnlyUsers:
-    """Lets requests of these users pass. Empty: every user passes."""
+class JobCallers(Protocol):
+    """What the gateway asks about the jobs of its host."""
 
-    def __init__(self, app: ASGIApp, users: frozenset[int]) -> None:
+    @property
+    def isolated(self) -> bool:
+        """Whether jobs run as other users than the supervisor."""
+
+    def jobs_of(self, user: int) -> frozenset[JobId] | None:
+        """Returns the jobs that run as this user; None if it is no user of jobs."""
+
+    def bundles_of(self, jobs: Collection[JobId]) -> frozenset[BundleId]:
+        """Returns the bundles that these jobs need."""
+
+    def job_of_token(self, token: str) -> JobId | None:
+        """Returns the job of this host that the token proves."""
+
+
+class GatewayCallers:
+    """Sets the principal of each request, and refuses what its sender may not do.
+
+    `users`: those that may use the gateway, besides the users of jobs; empty: every user.
+    """
+
+    def __init__(self, app: ASGIApp, users: frozenset[int], jobs: JobCallers) -> None:
         self._app = app
         self._users = users
+        self._jobs = jobs
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._users and scope["type"] == "http" and scope["path"] in OPEN_PATHS:
-            scope[PRINCIPAL] = VISITOR
-        elif self._users and scope["type"] == "http":
-            client, server = tuple(scope["client"]), tuple(scope["server"])
-            user = await asyncio.to_thread(lambda: user_of(client, server, _tables()))
-            if user is None or user not in self._users:
-                who = "an unknown user" if user is None else f"user {user}"
-                error = TorrentdistError("forbidden", detail=f"{who} may not read from this gateway")
+        if scope["type"] == "http":
+            try:
+                principal = await self._principal(scope)
+            except TorrentdistError as error:
                 await json_response(error.to_wire(), status=error.http_status)(scope, receive, send)
                 return
-            scope[PRINCIPAL] = host_user(user)
+            if principal is not None:
+                scope[PRINCIPAL] = principal
         await self._app(scope, receive, send)
+
+    async def _principal(self, scope: Scope) -> Principal | None:
+        """Returns the sender; None: it is as the outer layer says. Raises an error for a sender
+        that may not do this."""
+        path, token = scope["path"], _job_token(scope)
+        if token:
+            job = self._jobs.job_of_token(token)
+            if job is None:
+                raise TorrentdistError("unauthorized")
+            self._check_path(path, frozenset([job]), f"job {job}")
+            return job_principal(job)
+        if not self._users and not self._jobs.isolated:
+            return None
+        if path in OPEN_PATHS:
+            return VISITOR
+        client, server = tuple(scope["client"]), tuple(scope["server"])
+        user = await asyncio.to_thread(lambda: user_of(client, server, _tables()))
+        if user is None:
+            raise TorrentdistError("forbidden", detail="an unknown user may not read from this gateway")
+        if (jobs := self._jobs.jobs_of(user)) is not None:
+            self._check_path(path, jobs, f"user {user}")
+            return job_user(user)
+        if self._users and user not in self._users:
+            raise TorrentdistError("forbidden", detail=f"user {user} may not read from this gateway")
+        return host_user(user)
+
+    def _check_path(self, path: str, jobs: frozenset[JobId], who: str) -> None:
+        """Raises an error unless the path belongs to one of these jobs or their bundles."""
+        match path.split("/")[1:]:
+            case ["bundles", bundle, *_] if bundle in self._jobs.bundles_of(jobs):
+                return
+            case ["v1", "host", "bundles", bundle, *rest] if rest in ([], ["fetch"]) and bundle in (
+                self._jobs.bundles_of(jobs)
+            ):
+                return
+            case ["v1", "host", "jobs", job, *_] if job in jobs:
+                return
+            case ["error", *_]:
+                return
+        if path not in OPEN_PATHS:
+            detail = f"{who} runs jobs, and {path} is not about them or their bundles"
+            raise TorrentdistError("forbidden", detail=detail)
+
+
+def _job_token(scope: Scope) -> str:
+    """Returns the token of a job that the request carries; empty if it carries none."""
+    scheme, _, given = Headers(scope=scope).get("authorization", "").partition(" ")
+    return given.strip() if scheme.lower() == "bearer" and given.strip().startswith(PREFIX) else ""
 
 
 def _tables() -> list[str]:

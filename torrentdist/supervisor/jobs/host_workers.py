@@ -8,20 +8,22 @@ Never: fetch a bundle, or send anything to a master.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from typing import Any
 
 from torrentdist.cluster.session.zookeeper_session import ZooKeeper
+from torrentdist.launcher.job_users import NOBODY, job_users
 from torrentdist.launcher.launcher_client import starter
 from torrentdist.log import get_logger
 from torrentdist.model.configuration.config import SupervisorConfig
-from torrentdist.model.ids import BundleId
+from torrentdist.model.ids import BundleId, JobId
 from torrentdist.model.wire.doctor_views import IsolationView
 from torrentdist.model.wire.job_messages import WorkerReport
+from torrentdist.security.job_token import job_of
 from torrentdist.supervisor.exclusivity.barriers import Barriers, Seat, resource_of
 from torrentdist.supervisor.exclusivity.isolation import Isolation
 from torrentdist.supervisor.exclusivity.lease_keeper import LeaseKeeper
-from torrentdist.supervisor.jobs import local_state
+from torrentdist.supervisor.jobs import local_state, placement
 from torrentdist.supervisor.jobs.assignment_loop import AssignmentLoop
 from torrentdist.supervisor.jobs.local_state import LeftBehind, LocalStateFile
 from torrentdist.supervisor.jobs.worker_ends import WorkerEnds
@@ -30,6 +32,7 @@ from torrentdist.supervisor.jobs.worker_services import WorkerServices
 from torrentdist.supervisor.jobs.worker_starts import WorkerStarts
 from torrentdist.supervisor.jobs.worker_table import WorkerTable
 from torrentdist.supervisor.process import worker_homes
+from torrentdist.supervisor.process.job_isolation import IsolationCheck, IsolationPolicy, isolation_of, own_users
 from torrentdist.supervisor.process.running import Running
 from torrentdist.supervisor.process.spark_applications import Applications
 from torrentdist.supervisor.process.worker_homes import Homes
@@ -47,6 +50,7 @@ class HostWorkers:
         self,
         zk: ZooKeeper,
         settings: SupervisorConfig,
+        policy: IsolationPolicy,
         left: LeftBehind,
         isolation: Isolation,
         services: WorkerServices,
@@ -55,17 +59,20 @@ class HostWorkers:
         self._boot = left.boot
         self._wake = asyncio.Event()
         self._listeners: list[Callable[[], None]] = []
-        self._starter = starter(settings.launcher)
-        self.homes = Homes(services.store.data_dir.absolute())
+        launcher = starter(settings.launcher, own_users(policy))
+        self._check = IsolationCheck(policy, launcher)
+        self._job_users = job_users(named) if (named := own_users(policy)) else NOBODY
+        self._job_key = services.job_key
+        self.homes = Homes(services.store.data_dir.absolute(), launcher.remove)
         self._local = LocalStateFile(services.store.data_dir, left.state, self._changed)
         self.assigning = AssignmentLoop(self._local, services.facts, services.needs_changed)
         heartbeats = HeartbeatWatch()
         self._ends = WorkerEnds(self._local, self.homes, heartbeats, services.needs_changed)
-        self._running = Running(self._starter, self._ends.ended, self._changed)
+        self._running = Running(launcher, self._ends.ended, self._changed)
         self._barriers = Barriers(zk, self._save_seat, self._changed, services.lease_sent)
         self._table = WorkerTable(self._local, self._running, self._barriers, heartbeats, services)
         self._leases = LeaseKeeper(self._barriers, isolation, self.homes.lease, self._table.runs)
-        self._starts = WorkerStarts(self._table, self._leases, self.homes, services)
+        self._starts = WorkerStarts(self._table, self._leases, self.homes, services, self._check)
         self._applications = Applications(services.host, self._changed)
         if left.seat is not None:
             # Include workers that never ran: we may still own their barriers.
@@ -107,6 +114,23 @@ class HostWorkers:
         """Returns the workers that have a place on this host."""
         return self._table.keys()
 
+    # the callers of the gateway
+
+    @property
+    def isolated(self) -> bool:
+        return self._job_users.size > 0
+
+    def jobs_of(self, user: int) -> frozenset[JobId] | None:
+        found = frozenset(job for job, uid in self._local.state.users.items() if uid == user)
+        return found if found or self._job_users.has(user) else None
+
+    def bundles_of(self, jobs: Collection[JobId]) -> frozenset[BundleId]:
+        return placement.needs_of(self._local.state, jobs)
+
+    def job_of_token(self, token: str) -> JobId | None:
+        job = job_of(self._job_key, token) if self._job_key else None
+        return job if job in {place.job for place in self._local.state.places} else None
+
     def reports(self) -> list[WorkerReport]:
         """Returns the report of each worker for the leader."""
         return [self._table.report(place, self._applications.of(place.key)) for place in self._local.state.places]
@@ -115,10 +139,19 @@ class HostWorkers:
         """Returns whether runs get their own namespaces here. Blocks: it asks the launcher."""
         launcher = self._settings.launcher
         try:
-            found = self._starter.isolation()
+            found = self._check.host()
         except OSError as error:
             return IsolationView(namespaces=False, launcher=launcher, error=str(error))
-        return IsolationView(namespaces=found.namespaces, why_not=found.why_not, launcher=launcher)
+        jobs = isolation_of(self._check.policy, found)
+        return IsolationView(
+            namespaces=found.namespaces,
+            why_not=found.why_not,
+            launcher=launcher,
+            users=str(jobs.users) if jobs.users.size else "",
+            why_own_user=jobs.why_not,
+            refuses_jobs=jobs.refused,
+            exposed=self._check.policy.exposed,
+        )
 
     def on_change(self, listener: Callable[[], None]) -> None:
         """Registers a listener for changes that the leader should hear of."""
@@ -137,6 +170,7 @@ class HostWorkers:
 
     async def _watch_output(self) -> None:
         while True:
+            await asyncio.to_thread(worker_homes.close_to_others, self.homes)
             await asyncio.to_thread(worker_homes.drop_orphans, self.homes, self.placed())
             await asyncio.to_thread(
                 worker_homes.drop_old_output, self.homes, self.placed(), self._settings.log_keep_secs

@@ -107,6 +107,8 @@ class LocalState(msgspec.Struct, frozen=True, kw_only=True):
     generation: int = 0
     places: tuple[WorkerPlace, ...] = ()
     jobs: dict[JobId, JobFacts] = {}
+    users: dict[JobId, int] = {}
+    """The users that the jobs of this host run as, besides the supervisor's own."""
 
 
 class _SeatRecord(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,13 +7,15 @@ Pure: no I/O and no clock.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import msgspec
 
+from torrentdist.launcher.job_users import JobUsers
 from torrentdist.model.ids import BundleId, JobId
 from torrentdist.model.records import AssignmentRecord
 from torrentdist.supervisor.jobs.local_state import JobFacts, LocalState, RunRecord, WorkerPlace
+from torrentdist.supervisor.process.job_isolation import free_user
 from torrentdist.supervisor.worker.worker_life import free_slot
 from torrentdist.supervisor.worker.worker_types import Key, Life
 
@@ -70,7 +72,21 @@ def forgotten(state: LocalState, key: Key) -> LocalState:
 
 def _with_jobs(state: LocalState) -> LocalState:
     named = {place.job for place in state.places}
-    return replace(state, jobs={job: facts for job, facts in state.jobs.items() if job in named})
+    return replace(
+        state,
+        jobs={job: facts for job, facts in state.jobs.items() if job in named},
+        users={job: uid for job, uid in state.users.items() if job in named},
+    )
+
+
+def with_user(state: LocalState, job: JobId, users: JobUsers, seed: str) -> LocalState:
+    """Returns the state in which the job has one of these users. It has none if all are taken."""
+    uid = state.users.get(job)
+    if uid is not None and users.has(uid):
+        return state
+    others = {other: uid for other, uid in state.users.items() if other != job}
+    chosen = free_user(users, set(others.values()), f"{seed}/{job}")
+    return replace(state, users=others if chosen is None else {**others, job: chosen})
 
 
 def started(state: LocalState, key: Key, run: RunRecord) -> LocalState:
@@ -121,6 +137,18 @@ def life_of(place: WorkerPlace, clock_ahead: float = 0.0) -> Life:
     clock."""
     not_before = place.not_before - clock_ahead if place.not_before else 0.0
     return Life(place.restarts, place.in_a_row, not_before, place.exit_code, place.ended)
+
+
+def needs_of(state: LocalState, jobs: Collection[JobId]) -> frozenset[BundleId]:
+    """Returns the bundles of these jobs, and those that their runs began with."""
+    wanted: set[BundleId] = set()
+    for job in jobs:
+        if (facts := state.jobs.get(job)) is not None:
+            wanted |= facts.needs
+    for place in state.places:
+        if place.job in jobs and place.run is not None:
+            wanted |= set(place.run.needs)
+    return frozenset(wanted)
 
 
 def needs(state: LocalState) -> frozenset[BundleId]:

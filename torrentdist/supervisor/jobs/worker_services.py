@@ -31,6 +31,9 @@ class WorkerServices:
     host: str
     """Address at which other hosts reach this host."""
 
+    job_key: bytes = b""
+    """The key of job tokens; empty: the cluster has no secret to make them of."""
+
     def content(self, bundle: BundleId) -> Path | None:
         """Returns the directory of a published bundle."""
         digest = self.store.lookup(bundle)

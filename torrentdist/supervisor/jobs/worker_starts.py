@@ -9,6 +9,7 @@ Never: decide which worker starts.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -16,7 +17,8 @@ import msgspec
 from torrentdist.launcher.run.run_lease import clock
 from torrentdist.log import get_logger
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.ids import BundleId
+from torrentdist.model.ids import BundleId, JobId
+from torrentdist.security.job_token import token_of_job
 from torrentdist.supervisor.exclusivity.barriers import resource_of
 from torrentdist.supervisor.exclusivity.lease_keeper import LeaseKeeper
 from torrentdist.supervisor.jobs import placement
@@ -24,6 +26,8 @@ from torrentdist.supervisor.jobs.local_state import JobFacts, RunRecord
 from torrentdist.supervisor.jobs.worker_services import WorkerServices
 from torrentdist.supervisor.jobs.worker_table import WorkerTable
 from torrentdist.supervisor.process import last_words, launching
+from torrentdist.supervisor.process.job_isolation import IsolationCheck
+from torrentdist.supervisor.process.launching import Surroundings
 from torrentdist.supervisor.process.worker_homes import Homes
 from torrentdist.supervisor.worker.worker_types import Key
 
@@ -36,7 +40,10 @@ FAILED_START_SECS = 1.0
 
 
 class WorkerStarts:
-    def __init__(self, table: WorkerTable, leases: LeaseKeeper, homes: Homes, services: WorkerServices) -> None:
+    def __init__(
+        self, table: WorkerTable, leases: LeaseKeeper, homes: Homes, services: WorkerServices, check: IsolationCheck
+    ) -> None:
+        self._check = check
         self._table = table
         self._leases = leases
         self._homes = homes
@@ -95,7 +102,23 @@ class WorkerStarts:
         if place is None or self._leases.barriers.session != run.session or len(contents) < len(facts.needs):
             raise TorrentdistError("closing", what=f"worker {key[1]} of {key[0]}")
         program = launching.program_of(place, facts, contents, self._services.gateway())
+        program = replace(program, surroundings=await self._surroundings(key[0]))
         await asyncio.to_thread(launching.prepare, self._homes, program, run)
+
+    async def _surroundings(self, job: JobId) -> Surroundings:
+        """Chooses the job's user. Raises an error if there is none, or if jobs are refused here."""
+        policy, local = self._check.policy, self._table.local
+        users = await asyncio.to_thread(self._check.users)
+        token = token_of_job(self._services.job_key, job) if self._services.job_key else ""
+        if not users.size:
+            return Surroundings(policy.pass_env, policy.hidden, token=token)
+        seed = str(self._homes.data_dir)
+        if local.state.users.get(job) is None or not users.has(local.state.users[job]):
+            await local.commit(lambda state: placement.with_user(state, job, users, seed))
+        uid = local.state.users.get(job)
+        if uid is None:
+            raise TorrentdistError("jobs_not_isolated", detail=f"each user of {users} has a job here")
+        return Surroundings(policy.pass_env, policy.hidden, uid, token)
 
     async def _contents(self, facts: JobFacts) -> dict[BundleId, Path]:
         """Returns the directories of the needed bundles whose files are as they were published."""

@@ -10,15 +10,17 @@ Never: decide what starts. All functions block: call them in threads.
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
 
 from torrentdist.host.http.file_answers import confined_file
+from torrentdist.launcher.job_users import name_of
 from torrentdist.launcher.run.run_files import RUN_MARK, SPEC, STATUS, write_whole
 from torrentdist.launcher.run.run_lease import clock
 from torrentdist.model.errors import TorrentdistError
@@ -26,8 +28,9 @@ from torrentdist.model.ids import BundleId, new_random_id
 from torrentdist.model.jobs.job import JobKind, JobSpec, OnIsolation
 from torrentdist.model.wording import os_sentence
 from torrentdist.supervisor.jobs.local_state import JobFacts, RunRecord, WorkerPlace
+from torrentdist.supervisor.process.job_isolation import passed_on
 from torrentdist.supervisor.process.spark_submit import GATEWAY, find_submit, spark_command, spark_environment
-from torrentdist.supervisor.process.worker_homes import Homes
+from torrentdist.supervisor.process.worker_homes import Homes, make_told, remove
 from torrentdist.supervisor.worker.heartbeat_files import FILE as HEARTBEAT
 
 LOG_BYTES = 10 * 1024 * 1024
@@ -41,8 +44,22 @@ BUNDLE, DEPENDENCIES = "bundle", "deps"
 
 
 @dataclass(frozen=True)
+class Surroundings:
+    """What the host gives to a worker, and what it hides from it."""
+
+    pass_env: tuple[str, ...] = ("*",)
+    """Patterns of the supervisor's variables that the worker gets."""
+    hidden: tuple[str, ...] = ()
+    """Files that it may not read, besides those of the data directory."""
+    uid: int | None = None
+    """Its user; None: the supervisor's own."""
+    token: str = ""
+    """The token that proves its job; empty: there is none."""
+
+
+@dataclass(frozen=True)
 class Program:
-    """What a worker runs, and the bundles that it uses."""
+    """What a worker runs, where, and the bundles that it uses."""
 
     place: WorkerPlace
     spec: JobSpec
@@ -53,6 +70,7 @@ class Program:
     """The bundle that `content` belongs to."""
     gateway: str = ""
     """URL of this host's gateway."""
+    surroundings: Surroundings = Surroundings()
 
 
 def program_of(place: WorkerPlace, facts: JobFacts, contents: Mapping[BundleId, Path], gateway: str) -> Program:
@@ -80,11 +98,15 @@ def new_run(facts: JobFacts, session: int) -> RunRecord:
 def prepare(homes: Homes, program: Program, run: RunRecord) -> Path:
     """Creates the worker's directory, its links and the orders. Returns the guardian's
     directory."""
+    program = _at_real_places(program)
     key = program.place.key
     home, work = homes.guard(key), homes.work(key)
+    uid = os.geteuid() if program.surroundings.uid is None else program.surroundings.uid
     try:
         home.mkdir(parents=True, exist_ok=True, mode=0o750)
-        work.mkdir(parents=True, exist_ok=True, mode=0o750)
+        make_told(homes, key[0], program.surroundings.token)
+        _make_for(homes, homes.sign(key), uid)
+        _make_for(homes, work, uid)
         _link(work / BUNDLE, program.content)
         _clear(work / DEPENDENCIES)
         (work / DEPENDENCIES).mkdir()
@@ -92,24 +114,46 @@ def prepare(homes: Homes, program: Program, run: RunRecord) -> Path:
             (work / DEPENDENCIES / bundle).symlink_to(content)
         _link_entries(work, program.content)
         (home / STATUS).unlink(missing_ok=True)
-        (home / HEARTBEAT).unlink(missing_ok=True)
+        for old in (home / HEARTBEAT, homes.sign(key) / HEARTBEAT):
+            old.unlink(missing_ok=True)
         write_whole(str(home / SPEC), msgspec.json.encode(_orders(homes, program, run)))
     except OSError as exc:
         raise TorrentdistError("disk_error", path=str(exc.filename or work), detail=os_sentence(exc)) from exc
     return home
 
 
+def _at_real_places(program: Program) -> Program:
+    """Returns the program with its bundles' own directories: a worker does not see the links of the
+    store that lead there."""
+    dependencies = {bundle: content.resolve() for bundle, content in program.dependencies.items()}
+    return replace(program, content=program.content.resolve(), dependencies=dependencies)
+
+
+def _make_for(homes: Homes, folder: Path, uid: int) -> None:
+    """Makes a directory that a worker of this user writes into. One that another user has worked in
+    is made anew."""
+    if folder.exists() and folder.stat().st_uid != uid:
+        remove(homes, folder)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o750)
+
+
 def _orders(homes: Homes, program: Program, run: RunRecord) -> dict[str, object]:
     work = homes.work(program.place.key)
     env = environment(os.environ, homes, program, run)
+    key, surroundings = program.place.key, program.surroundings
     return {
         "run": run.id,
+        "uid": surroundings.uid,
         "lease_file": str(homes.lease),
         "argv": _argv(program, work, env),
         "cwd": str(work),
         "env": env,
-        "read_only": [str(homes.data_dir / "objects")],
+        "hidden": [str(homes.data_dir), *surroundings.hidden],
+        "read_only": [*map(str, {program.content, *program.dependencies.values()}), str(homes.told(key[0]))],
+        "writable": [str(work), str(homes.sign(key))],
         "memory_bytes": program.spec.resources.memory_bytes,
+        "processes": program.spec.resources.processes,
+        "open_files": program.spec.resources.open_files,
         "grace": run.grace_secs,
         "log_bytes": LOG_BYTES,
         "log_files": LOG_FILES,
@@ -136,10 +180,12 @@ def environment(base: Mapping[str, str], homes: Homes, program: Program, run: Ru
     by ours."""
     work, place = homes.work(program.place.key), program.place
     spark = program.spec.kind is JobKind.SPARK
+    base = passed_on(base, program.surroundings.pass_env)
     chosen = {**base, **program.spec.env}
     return {
         **(spark_environment(chosen, find_submit(chosen)) if spark else {}),
         **{name: value for name, value in base.items() if not name.startswith(OURS)},
+        **({} if program.surroundings.uid is None else _personal(program.surroundings.uid, work)),
         **program.spec.env,
         "PWD": str(work),
         "TORRENTDIST_JOB": place.job,
@@ -149,13 +195,20 @@ def environment(base: Mapping[str, str], homes: Homes, program: Program, run: Ru
         "TORRENTDIST_FENCING": str(run.fencing),
         "TORRENTDIST_BUNDLE": str(work / BUNDLE),
         "TORRENTDIST_DEPENDENCIES": str(work / DEPENDENCIES),
+        **({"TORRENTDIST_JOB_TOKEN_FILE": str(homes.token(place.job))} if program.surroundings.token else {}),
         GATEWAY: program.gateway,
         "TORRENTDIST_PEERS_FILE": str(homes.peers(place.job)),
-        "TORRENTDIST_HEARTBEAT_FILE": str(homes.guard(place.key) / HEARTBEAT),
+        "TORRENTDIST_HEARTBEAT_FILE": str(homes.sign(place.key) / HEARTBEAT),
         RUN_MARK: run.id,
         # Otherwise Python writes `__pycache__` next to the bundle's modules, into the store.
         "PYTHONDONTWRITEBYTECODE": "1",
     }
+
+
+def _personal(uid: int, work: Path) -> dict[str, str]:
+    """Returns the variables that tell who a worker is."""
+    name = name_of(uid)
+    return {"HOME": str(work), "USER": name, "LOGNAME": name}
 
 
 def _link(path: Path, target: Path) -> None:
@@ -187,6 +240,9 @@ def _link_entries(work: Path, content: Path) -> None:
 def _clear(path: Path) -> None:
     """Removes whatever the worker has put at `path`."""
     if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
+        try:
+            shutil.rmtree(path)
+        except PermissionError:  # a user of jobs has made it; it goes with the whole directory
+            path.rename(path.with_name(f"{path.name}.{secrets.token_hex(4)}"))
     else:
         path.unlink(missing_ok=True)

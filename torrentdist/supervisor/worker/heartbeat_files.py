@@ -13,6 +13,8 @@ from pathlib import Path
 from torrentdist.model.jobs.job import JobSpec
 
 FILE = "heartbeat"
+SIGN = "sign"
+"""The directory of the file, in the directory that the worker's guardian works in."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,8 @@ class HeartbeatWatch:
     @staticmethod
     def read(homes: Mapping[str, Path]) -> dict[str, int | None]:
         """Returns the stamp of each run's heartbeat file, or None if there is no file. Blocks."""
-        return {run: _stamp(home / FILE) for run, home in homes.items()}
+        # Workers that an older release started touch the file in the guardian's directory itself.
+        return {run: _stamp(home / SIGN / FILE) or _stamp(home / FILE) for run, home in homes.items()}
 
     def note(self, run: str, stamp: int | None, spec: JobSpec, now: float) -> None:
         """Records the stamp that was read at `now`."""
