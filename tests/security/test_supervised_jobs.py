@@ -102,7 +102,7 @@ async def test_a_job_works_in_its_directory_and_cannot_rewrite_its_bundle(instal
     """If this fails, a job rewrites a dependency in place, and the next job runs the result."""
     attack = "(echo evil > bundle/main.py || chmod -R u+w bundle/ || rm -rf bundle/* || touch bundle/x) && echo BROKEN"
     use = f"cat deps/{BUNDLE}/main.py > /dev/null && echo mine > result; cat result; ls -d bundle deps"
-    seen = await installed.result_of("etl", f"{attack}; head -c 6 main.py; {use}", dependencies=(BUNDLE,))
+    seen = await installed.result_of("etl", f"{attack}; head -c 6 main.py; echo; {use}", dependencies=(BUNDLE,))
 
     assert "BROKEN" not in seen
     assert ["mine", "bundle", "deps", "DONE"] == seen.split()[-4:]
