@@ -10,7 +10,7 @@ PYTEST_ARGS ?=
 DURATIONS := --durations=25 --durations-min=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast breaks lint format docs site bench bench-short bench-spark swarm chaos cases property clean
+.PHONY: help setup demo test test-fast breaks lint style format docs site bench bench-short bench-spark swarm chaos cases property clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.* ## /  make \1 \t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -21,8 +21,9 @@ setup: ## .venv with everything, and Java if this machine has none and lets us i
 demo: setup ## a cluster on this machine: upload, distribute, a Spark job, a failover, a report
 	@$(PY) -m torrentdist.dev.demo
 
-test: lint ## lint, then every ring of tests, the fastest first
-	@$(PY) -m pytest -q -n 4 --dist loadfile --no-loadscope-reorder -m "not alone" $(DURATIONS) $(PYTEST_ARGS) $(RINGS)
+test: style ## style, then types and every ring of tests, the fastest first
+	@$(PY) -m mypy $(SOURCES) & types=$$!; $(PY) -m pytest -q -n 4 --dist loadfile --no-loadscope-reorder -m "not alone" $(DURATIONS) $(PYTEST_ARGS) $(RINGS); \
+		tests=$$?; wait $$types && exit $$tests
 	@$(PY) -m pytest -q -m alone $(DURATIONS) $(PYTEST_ARGS) $(ALONE) || { [ $$? = 5 ] && $(if $(PYTEST_ARGS),true,false); } # none chosen
 
 test-fast: lint ## lint, then the rings that need no cluster, unit and property: about two minutes
@@ -31,10 +32,12 @@ test-fast: lint ## lint, then the rings that need no cluster, unit and property:
 breaks: setup ## break the code on purpose, line by line, and see that a test notices: make breaks [WORDS=conductor]
 	@$(PY) scripts/breaks.py $(WORDS)
 
-lint: setup ## style and types
+lint: style ## style and types
+	@$(PY) -m mypy $(SOURCES)
+
+style: setup
 	@$(PY) -m ruff check $(SOURCES)
 	@$(PY) -m ruff format --check --quiet $(SOURCES)
-	@$(PY) -m mypy $(SOURCES)
 
 format: setup ## put the sources into the house's format
 	@$(PY) -m ruff check --fix --quiet $(SOURCES)
