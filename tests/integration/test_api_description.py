@@ -35,7 +35,7 @@ OF_ROLES = {
         "DELETE /v1/jobs/{}",
     },
     "host": {"GET /v1/snapshot", "POST /v1/heartbeat"},
-    "anyone": {"GET /livez", "GET /announce/{}"},
+    "anyone": {"GET /livez", "GET /announce/{}", "GET /v1/proof"},
     "reader": {"POST /v1/swarm", "PUT /v1/metafiles/{}"},
 }
 """Operations with another role than the usual one, which is reader for reads and operator for the

@@ -38,7 +38,7 @@ SWARM_SIDE = {"model", "bundle", "swarm", "cluster", "distributor", "security"}
 MAY_IMPORT: dict[str, set[str]] = {
     "model": set(),
     "charts": set(),
-    "http": {"model"},
+    "http": {"model", "security"},
     "bundle": {"model"},
     "security": {"model"},
     "swarm": {"model", "bundle", "http"},

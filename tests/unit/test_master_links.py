@@ -13,6 +13,7 @@ from scripted_http import ScriptedHttp
 from torrentdist.bundle.metafile import Metafile
 from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.host.master_links import MasterLinks
+from torrentdist.http.access import with_token
 from torrentdist.model.ids import BundleId
 from torrentdist.model.rendezvous import rendezvous
 
@@ -41,6 +42,7 @@ def test_a_metafile_comes_from_the_host_that_a_master_names_or_from_the_master(t
 
     def answer(request: httpx.Request) -> httpx.Response:
         asked.append(request.url.host)
+        assert (request.url.host != "s1") == ("authorization" in request.headers)  # F4: no token to a host
         if request.url.host != "s1":
             if "for" in request.url.params:
                 location = f"http://s1:8/v1/metafiles/{right.digest}"
@@ -56,7 +58,7 @@ def test_a_metafile_comes_from_the_host_that_a_master_names_or_from_the_master(t
         return httpx.Response(200, content=wrong.raw)
 
     async def fetch() -> Metafile:
-        async with ScriptedHttp(answer) as http:
+        async with ScriptedHttp(answer, with_token("x", in_the_clear=True)) as http:
             return await MasterLinks(http, lambda: MASTERS[:1], "s2").metafile(BundleId("b"))
 
     got = asyncio.run(fetch())

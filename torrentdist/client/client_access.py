@@ -1,12 +1,12 @@
 """How a command authenticates to masters, and how masters must authenticate to the command.
 
-Always: the token is sent only to servers that the user named, or whose certificate the cluster's CA
-issued. It is never sent unencrypted to another machine, unless the user asks for that.
+Always: the token is sent only to servers that the user named, whose certificate the cluster's CA
+issued, or that prove that they know the token. It is never sent unencrypted to another machine, unless the user asks for that.
 """
 
 from __future__ import annotations
 
-from torrentdist.http.access import AccessRule, Trust, with_token
+from torrentdist.http.access import AccessRule, Trust, to_known_masters, with_token
 from torrentdist.model.configuration.config import ClientConfig
 from torrentdist.model.configuration.settings import read_secret
 from torrentdist.model.errors import TorrentdistError
@@ -15,12 +15,9 @@ from torrentdist.model.errors import TorrentdistError
 def access_of(config: ClientConfig) -> AccessRule:
     """Returns the access rule for a client's configuration."""
     trust = _trust(config)
-    return with_token(
-        read_token(config.token_file),
-        lambda: trust,
-        configured=config.masters,
-        in_the_clear=config.token_in_the_clear,
-    )
+    token = read_token(config.token_file)
+    rule = with_token(token, lambda: trust, configured=config.masters, in_the_clear=config.token_in_the_clear)
+    return to_known_masters(rule, token, lambda: config.masters)
 
 
 def _trust(config: ClientConfig) -> Trust | None:

@@ -16,9 +16,10 @@ from torrentdist.client.bundles.upload import upload
 from torrentdist.client.masters.list_pages import all_pages
 from torrentdist.client.masters.master_client import MasterClient
 from torrentdist.http.api_calls import Request
+from torrentdist.model.access.token_messages import HostPassView
 from torrentdist.model.configuration.config import SwarmConfig
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.model.ids import SupervisorId
+from torrentdist.model.ids import JobId, SupervisorId
 from torrentdist.model.jobs.job import FILE_NAME, JobSpec, parse_job, place_in
 from torrentdist.model.jobs.job_overrides import with_overrides
 from torrentdist.model.records import ENDED
@@ -102,6 +103,11 @@ async def jobs(client: MasterClient) -> list[JobView]:
 async def job(client: MasterClient, name: str) -> JobView:
     """Returns one job with its story."""
     return await client.read_of_leader(f"/v1/jobs/{name}", JobView, params={"events": "true"})
+
+
+async def output_pass(client: MasterClient, job: JobId) -> str:
+    """Returns what lets us read the job's output at hosts."""
+    return (await client.read("GET", f"/v1/jobs/{job}/pass", HostPassView)).text
 
 
 async def activate(client: MasterClient, name: str) -> JobView:

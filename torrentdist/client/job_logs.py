@@ -4,6 +4,7 @@ exists.
 Always: each byte of a worker's stream on a host is returned once and in order, across rotation and
 restarts of the supervisor. A worker that moves to another host is followed. A host that does not
 answer is reported, and asked again.
+Longer than most files: reading once and following share how a host is read.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from torrentdist.model.records import ENDED
 from torrentdist.model.wire.cluster_messages import SupervisorView
 from torrentdist.model.wire.headers import NEXT_OFFSET
 from torrentdist.model.wire.job_messages import JobView, WorkerOutput
+from torrentdist.security.passes import PARAMETER
 
 STREAMS = ("stdout", "stderr")
 ASK_SECS = 1.0
@@ -30,6 +32,8 @@ POLL_SECS = 2.0
 POLL_ANSWER_SECS = 3.0
 LOOK_SECS = 1.0
 AT_ONCE = 64
+RENEW_PASS_SECS = 300.0
+"""How old the pass may be. Hosts accept it for three times as long."""
 LINE_BYTES = 200
 """First guess of a line's length, for finding the last lines."""
 
@@ -83,9 +87,30 @@ class _Source:
 
 
 @dataclass
+class _HostPass:
+    """What lets us read the job's output at hosts. They don't get our token."""
+
+    client: MasterClient
+    job: JobId
+    text: str = ""
+    renew_at: float = 0.0
+
+    async def renew(self) -> None:
+        now = asyncio.get_running_loop().time()
+        if self.client.config.token_file and now >= self.renew_at:
+            self.renew_at = now + RENEW_PASS_SECS
+            self.text = await job_client.output_pass(self.client, self.job)
+
+    def request(self, path: str, timeout: float, **params: str) -> Request:
+        given = {PARAMETER: self.text} if self.text else {}
+        return Request("GET", path, params={**params, **given}, timeout=timeout, anonymously=True)
+
+
+@dataclass
 class _Reader:
     client: MasterClient
     job: JobId
+    admission: _HostPass
     wanted: Wanted
     emit: Emit
     note: Note
@@ -95,9 +120,10 @@ class _Reader:
     async def kept(self, hosts: Iterable[SupervisorView]) -> list[tuple[SupervisorView, WorkerOutput]]:
         """Returns the job's output on these hosts, the oldest of each worker first."""
         room = asyncio.Semaphore(AT_ONCE)
+        await self.admission.renew()
 
         async def look(host: SupervisorView) -> list[tuple[SupervisorView, WorkerOutput]]:
-            request = Request("GET", f"/v1/host/jobs/{self.job}/logs", timeout=ASK_SECS)
+            request = self.admission.request(f"/v1/host/jobs/{self.job}/logs", ASK_SECS)
             try:
                 async with room:
                     found = await ask(self.client.http, host.url, request, list[WorkerOutput])
@@ -118,10 +144,9 @@ class _Reader:
     async def read(self, source: _Source, follow: float = 0.0) -> bool:
         """Emits the next lines. Returns False at the end of the output."""
         path = f"/v1/host/jobs/{self.job}/{source.worker}/log"
-        params = {"stream": source.stream, "offset": str(source.offset), "follow": f"{follow:g}"}
-        response = await send(
-            self.client.http, source.host.url, Request("GET", path, params=params, timeout=POLL_ANSWER_SECS)
-        )
+        wanted = {"stream": source.stream, "offset": str(source.offset), "follow": f"{follow:g}"}
+        request = self.admission.request(path, POLL_ANSWER_SECS, **wanted)
+        response = await send(self.client.http, source.host.url, request)
         error = error_in(response)
         if error is not None:
             raise error
@@ -139,7 +164,7 @@ class _Reader:
         while True:
             source.offset = begin = max(output.begin, output.end - ahead)
             found: list[LogLine] = []
-            reader = _Reader(self.client, self.job, self.wanted, found.append, self.note)
+            reader = _Reader(self.client, self.job, self.admission, self.wanted, found.append, self.note)
             while source.offset < output.end and await reader.read(source):
                 pass
             # The first of these lines may be incomplete.
@@ -153,7 +178,8 @@ class _Reader:
 async def read_logs(client: MasterClient, name: str, wanted: Wanted, emit: Emit, note: Note) -> None:
     """Emits all kept output, worker by worker, the oldest first."""
     view, fleet = await asyncio.gather(_job(client, name), client.cluster())
-    reader = _Reader(client, view.id if view else JobId(name), wanted, emit, note)
+    job = view.id if view else JobId(name)
+    reader = _Reader(client, job, _HostPass(client, job), wanted, emit, note)
     kept = await reader.kept(fleet.supervisors)
     if view is None and not kept:
         raise TorrentdistError("job_not_found", id=name)
@@ -186,7 +212,7 @@ async def follow_logs(client: MasterClient, name: str, wanted: Wanted, emit: Emi
     view = await _job(client, name)
     if view is None:
         raise TorrentdistError("job_not_found", id=name)
-    await _Following(_Reader(client, view.id, wanted, emit, note)).run(view)
+    await _Following(_Reader(client, view.id, _HostPass(client, view.id), wanted, emit, note)).run(view)
 
 
 class _Following:

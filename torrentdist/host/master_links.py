@@ -65,7 +65,7 @@ class MasterLinks:
 
     async def _from_host(self, url: str, digest: str) -> Metafile | None:
         with contextlib.suppress(HttpError, TorrentdistError):
-            response = await self._http.request("GET", url, silence_secs=GIVER_SECS)
+            response = await self._http.request("GET", url, silence_secs=GIVER_SECS, anonymously=True)
             if response.status_code == 200:
                 return await in_heavy_thread(metafile_of, response.content, digest)
         return None

@@ -13,8 +13,9 @@ from typing import Any
 
 import msgspec
 
-from torrentdist.http.http_errors import InvalidUrl, NotTrusted
-from torrentdist.http.request_head import Origin, origin_of
+from torrentdist.http.http_errors import NotTrusted
+from torrentdist.http.request_head import Origin
+from torrentdist.http.token_recipients import TokenRecipients, origins_of
 from torrentdist.model.loopback import is_loopback
 
 
@@ -34,6 +35,8 @@ class Access(msgspec.Struct, frozen=True):
     """The bearer token that the server gets. Empty: it gets none."""
     trust: Trust | None = None
     """What https trusts. None: the CAs that the system trusts."""
+    recipients: TokenRecipients | None = None
+    """Decides whether the server gets the token. None: it does."""
 
     def headers(self) -> dict[str, str]:
         """Returns the headers that carry the credentials."""
@@ -69,7 +72,7 @@ def with_token(
     the user named, which may prove themselves by a CA of the system. `in_the_clear`: other
     machines get the token over plain HTTP too.
     """
-    named = frozenset(_origins(configured))
+    named = frozenset(origins_of(configured))
 
     def access(origin: Origin) -> Access:
         believed = trust()
@@ -83,9 +86,11 @@ def with_token(
     return access
 
 
-def _origins(urls: Iterable[str]) -> Iterable[Origin]:
-    for url in urls:
-        try:
-            yield origin_of(url)
-        except InvalidUrl:
-            continue
+def to_known_masters(rule: AccessRule, token: str | None, told: Callable[[], Iterable[str]]) -> AccessRule:
+    """Narrows a rule: over plain HTTP the token goes to the servers that `told` returns, and to
+    others only after they have proven that they know it.
+    """
+    if not token:
+        return rule
+    recipients = TokenRecipients(token, told)
+    return lambda origin: msgspec.structs.replace(rule(origin), recipients=recipients)

@@ -44,6 +44,8 @@ class Request(msgspec.Struct, frozen=True):
     """Seconds that the server may take no bytes and send none."""
     most_bytes: int = MOST_BYTES
     """Largest body of the answer that is accepted."""
+    anonymously: bool = False
+    """Whether it goes without our token."""
 
 
 class Broken(Exception):
@@ -86,6 +88,7 @@ async def _attempt(http: Http, url: str, request: Request, connect_secs: float, 
         connect_secs=connect_secs,
         silence_secs=silence_secs,
         most_bytes=request.most_bytes,
+        anonymously=request.anonymously,
     )
 
 

@@ -97,17 +97,27 @@ class Http:
         connect_secs: float | None = None,
         silence_secs: float | None = None,
         most_bytes: int = MOST_BYTES,
+        anonymously: bool = False,
     ) -> Answer:
         """Sends one request and returns its answer, whatever the status. `most_bytes` bounds the
-        unpacked body.
+        unpacked body. `anonymously`: without our token.
         """
         if params:
             url += f"{'&' if '?' in url else '?'}{urlencode(params, quote_via=quote)}"
-        credentials = self._access(origin_of(url)).headers()
+        credentials = {} if anonymously else await self._credentials(origin_of(url))
         sent = Headers({**Headers(_OWN_HEADERS), **Headers(credentials), **Headers(headers or {})})
         connect_secs = self._connect_secs if connect_secs is None else connect_secs
         silence_secs = self._silence_secs if silence_secs is None else silence_secs
         return await self.exchange(SentRequest(method, url, sent, content, most_bytes), connect_secs, silence_secs)
+
+    async def _credentials(self, origin: Origin) -> dict[str, str]:
+        access = self._access(origin)
+        if access.token and access.recipients and not await access.recipients.admit(origin, self._get_anonymously):
+            raise NotTrusted("it gets no token: only an answer named it, and it does not prove that it knows the token")
+        return access.headers()
+
+    async def _get_anonymously(self, url: str, params: dict[str, str], most_bytes: int) -> Answer:
+        return await self.request("GET", url, params=params, most_bytes=most_bytes, anonymously=True)
 
     async def exchange(self, asked: SentRequest, connect_secs: float, silence_secs: float) -> Answer:
         origin = origin_of(asked.url)

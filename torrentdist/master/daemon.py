@@ -38,6 +38,7 @@ from torrentdist.http.connection_pool import Http
 from torrentdist.log import get_logger
 from torrentdist.master.access.audit_api import AuditApi
 from torrentdist.master.access.audit_trail import AuditTrail
+from torrentdist.master.access.proof_api import ProofApi
 from torrentdist.master.access.token_api import TokenApi
 from torrentdist.master.access.token_operations import TokenOperations
 from torrentdist.master.bundles.bundle_operations import BundleOperations
@@ -175,6 +176,7 @@ class Master:
             SupervisorApi(self.jobs, self.job_loop, self.heartbeats, self.leadership),
             SwarmApi(self.newer, self.swarms),
             AuditApi(self.trail),
+            ProofApi(self.records, self.url, self._host.guard.token if self._host else None),
             TokenApi(TokenOperations(self.changes, self._now), self.leadership, self.records),
         ]
 

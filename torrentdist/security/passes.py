@@ -1,7 +1,7 @@
-"""Passes: a master lets a sender read one thing from another host, without the cluster's token.
+"""Passes: a master lets a sender read one thing from another host, to which no token is sent.
 
-A pass is a message authentication code over what may be read and until when, under the token that
-the daemons share. Whoever has the pass may read that and nothing else.
+A pass is a message authentication code over what may be read and until when, under a key that
+masters and supervisors read from the cluster's record. Its holder can read that and nothing else.
 Always: a pass ends by itself.
 """
 
@@ -11,26 +11,31 @@ import hashlib
 import hmac
 from typing import Final
 
+from torrentdist.security.principal import Principal, Proof, Role
+
 LIFETIME_SECS: Final = 900.0
-_DIGITS: Final = 32
+PARAMETER: Final = "pass"
+"""The query parameter that carries a pass."""
+PASS_HOLDER: Final = Principal("pass", Role.HOST, Proof.PASS)
+"""The sender of a request that a pass admits."""
 
 
-def new_pass(token: str, prefix: str, expires_at: float) -> str:
+def new_pass(key: str, prefix: str, now: float) -> str:
     """Returns a pass for all paths that begin with `prefix`."""
-    until = int(expires_at)
-    return f"{prefix}:{until}:{_code(token, prefix, until)}"
+    until = int(now + LIFETIME_SECS)
+    return f"{until}.{_code(key, prefix, until)}.{prefix}"
 
 
-def admits(token: str, given: str, path: str, now: float) -> bool:
+def admits(key: str, given: str, path: str, now: float) -> bool:
     """Whether this pass lets its sender read this path now."""
-    prefix, _, rest = given.partition(":")
-    until, _, code = rest.partition(":")
-    if not (until.isascii() and until.isdigit() and len(until) <= 12) or not path.startswith(prefix):
+    until, _, rest = given.partition(".")
+    code, _, prefix = rest.partition(".")
+    if not key or not (until.isascii() and until.isdigit() and len(until) <= 12) or not path.startswith(prefix):
         return False
-    is_ours = hmac.compare_digest(_code(token, prefix, int(until)).encode(), code.encode(errors="replace"))
+    is_ours = hmac.compare_digest(_code(key, prefix, int(until)).encode(), code.encode(errors="replace"))
     return is_ours and now < int(until)
 
 
-def _code(token: str, prefix: str, until: int) -> str:
+def _code(key: str, prefix: str, until: int) -> str:
     message = f"torrentdist pass\0{prefix}\0{until}".encode(errors="replace")
-    return hmac.new(token.encode(), message, hashlib.sha256).hexdigest()[:_DIGITS]
+    return hmac.new(key.encode(), message, hashlib.sha256).hexdigest()

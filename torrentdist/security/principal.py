@@ -44,8 +44,8 @@ class Proof(StrEnum):
     """TLS verified a certificate of the cluster's CA that carries the name."""
     JOB_TOKEN = "job-token"
     """The token that a job's workers are given."""
-    METAFILE_PASS = "metafile-pass"
-    """A master sent it here for one metafile."""
+    PASS = "pass"
+    """A master lets it read one thing at this host."""
 
 
 @dataclass(frozen=True)

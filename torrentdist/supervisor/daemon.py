@@ -38,6 +38,7 @@ from torrentdist.model.ids import BundleId, Digest, SupervisorId
 from torrentdist.model.records import SCHEMA, SupervisorRecord
 from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole, SwarmEntry
 from torrentdist.security.job_token import key_of
+from torrentdist.security.passes import admits
 from torrentdist.supervisor.bundles.keeper import Keeper
 from torrentdist.supervisor.exclusivity.isolation import Isolation
 from torrentdist.supervisor.gateway.archive_cache import ArchiveCache
@@ -136,7 +137,12 @@ class Supervisor:
         ]
         app = gateway_app(routers, self.config.supervisor.gateway_users, jobs, lambda client: self._web.cut(client))
         self._web = await host.serve(app, gateway)
-        await host.serve(outside_app(output, host.runtime.fetches.raw_metafile, host.guard), outside, host.guard.tls)
+        app = outside_app(output, host.runtime.fetches.raw_metafile, host.guard, self._is_admitted)
+        await host.serve(app, outside, host.guard.tls)
+
+    def _is_admitted(self, given: str, path: str) -> bool:
+        now = self._zookeeper.server_now() or time.time()
+        return admits(self.znode_watch.pass_key(), given, path, now)
 
     def _make_jobs(self, host: HostDaemon) -> HostWorkers:
         """Creates the workers of this host, including those that the previous process left."""

@@ -69,6 +69,11 @@ class ZnodeWatch:
         cluster = self._mirror.snapshot.cluster
         return None if cluster is None else cluster.id
 
+    def pass_key(self) -> str:
+        """Returns the key under which masters give passes; empty while it is not known."""
+        cluster = self._mirror.snapshot.cluster
+        return "" if cluster is None else cluster.announce_key
+
     async def founded(self) -> str:
         """Returns the id of the cluster in the tree as soon as there is one."""
         await until_founded(self._mirror)

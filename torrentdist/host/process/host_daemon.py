@@ -45,6 +45,7 @@ from torrentdist.host.runtime import HostRuntime
 from torrentdist.host.scrub import scrub
 from torrentdist.host.swarm_transfers import SwarmTransfers
 from torrentdist.host.telemetry.event_log import EventLog
+from torrentdist.http.access import to_known_masters
 from torrentdist.model.configuration.config import Config
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.events import DaemonStarted, Writer
@@ -148,7 +149,7 @@ class HostDaemon:
         self.sockets = taken.sockets
         self.zookeeper = taken.zookeeper
         self.guard = taken.guard
-        self.http = http_client(taken.guard.access)
+        self.http = http_client(to_known_masters(taken.guard.access, taken.guard.own_token, role.masters))
         self.links = MasterLinks(self.http, role.other_masters, identity.id)
         events = _open_events(config, identity, taken)
         engine = Engine(engine_config(config.swarm, config.api.listen), tell=events.emit, on_blocked=self._on_blocked)

@@ -20,6 +20,7 @@ from torrentdist.master.jobs.lifecycle import Activate, Deactivate, Kill, Rebala
 from torrentdist.master.leading.leadership import Leadership
 from torrentdist.master.reads.saved_records import Records
 from torrentdist.model import ids
+from torrentdist.model.access.token_messages import HostPassView
 from torrentdist.model.ids import BundleId
 from torrentdist.model.wire.job_messages import JobView, SubmitBody
 from torrentdist.security.principal import Role
@@ -36,6 +37,8 @@ class JobApi:
         yield Operation("GET", "/v1/jobs", self.jobs, list[JobView], "every job", Role.READER, paged=True)
         summary = "one job, by id or by the name of a live one"
         yield Operation("GET", one, self.job, JobView, summary, Role.READER)
+        summary = "a pass for what hosts keep of the job's output"
+        yield Operation("GET", f"{one}/pass", self.output_pass, HostPassView, summary, Role.READER)
         yield Operation(
             "POST",
             "/v1/jobs",
@@ -79,6 +82,11 @@ class JobApi:
         if request.query_params.get("events") == "true":
             return json_response(await self._jobs.told(self._records.snapshot(), name))
         return json_response(self._jobs.view(self._records.snapshot(), name))
+
+    async def output_pass(self, request: Request) -> Response:
+        """Hosts keep the output of a job that is gone, so the job need not exist."""
+        job = ids.job_id(request.path_params["job"])
+        return json_response(HostPassView(text=self._records.new_pass(f"/v1/host/jobs/{job}/")))
 
     async def submit(self, request: Request) -> Response:
         self._leadership.fence()  # refuse before the body is read

@@ -26,6 +26,7 @@ from torrentdist.master.swarm.swarms import Swarms
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest
 from torrentdist.model.wire.headers import DIGEST
+from torrentdist.security.passes import PARAMETER
 from torrentdist.security.principal import Role
 
 ARRIVES_SECS = 2
@@ -69,7 +70,8 @@ class MetafileApi:
         raw = await self._raw_metafiles.of(digest)
         asker = request.query_params.get("for", "")
         if asker and (giver := self._swarms.giver(digest, len(raw), asker)) is not None:
-            where = f"{giver}/v1/metafiles/{digest}?wait={ARRIVES_SECS}"
+            path = f"/v1/metafiles/{digest}"
+            where = f"{giver}{path}?wait={ARRIVES_SECS}&{PARAMETER}={self._records.new_pass(path)}"
             return RedirectResponse(where, headers={DIGEST: digest})
         if request.query_params.get("tracker") == "true":
             raw = await in_heavy_thread(with_trackers, raw, self._swarms.tracker_urls(digest))

@@ -34,6 +34,7 @@ from torrentdist.model.backoff import Retry
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import MasterId
 from torrentdist.model.records import OLDEST_READABLE, SCHEMA
+from torrentdist.security.passes import new_pass
 
 log = get_logger()
 
@@ -174,6 +175,13 @@ class Records:
         It alone tells ages, since hosts' clocks differ. None: not known yet.
         """
         return self._zookeeper.server_now()
+
+    def new_pass(self, prefix: str) -> str:
+        """Returns a pass for all paths of other hosts that begin so."""
+        cluster = self.snapshot().cluster
+        if cluster is None:
+            raise TorrentdistError("not_ready", detail="the cluster's record is not known yet")
+        return new_pass(cluster.announce_key, prefix, self.server_now() or time.time())
 
     def from_file(self) -> bool:
         """Whether answers come from the file."""

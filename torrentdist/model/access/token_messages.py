@@ -49,6 +49,12 @@ class NewTokenView(View, frozen=True, kw_only=True):
     token: str
 
 
+class HostPassView(View, frozen=True, kw_only=True):
+    """What lets its holder read something at hosts, for a quarter of an hour."""
+
+    text: str
+
+
 class WhoamiView(View, frozen=True, kw_only=True):
     """The sender of a request, as the master that answers knows it."""
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
 
+from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Scope
 
 from torrentdist.host.http.authentication import Authentication
 from torrentdist.host.http.operation import Operation, api_app, operations_of
@@ -20,7 +21,8 @@ from torrentdist.host.process.port_guard import PortGuard
 from torrentdist.model import ids
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest
-from torrentdist.security.principal import Role
+from torrentdist.security.passes import PARAMETER, PASS_HOLDER
+from torrentdist.security.principal import Principal, Role
 from torrentdist.supervisor.gateway.output_api import OutputApi
 
 RawMetafile = Callable[[Digest, float], Awaitable[bytes | None]]
@@ -45,7 +47,17 @@ class PeerApi:
         return Response(raw, media_type="application/x-bittorrent")
 
 
-def outside_app(output: OutputApi, raw_metafile: RawMetafile, guard: PortGuard) -> ASGIApp:
-    """Builds the application that other hosts reach."""
+def outside_app(
+    output: OutputApi, raw_metafile: RawMetafile, guard: PortGuard, admitted: Callable[[str, str], bool]
+) -> ASGIApp:
+    """Builds the application that other hosts reach.
+
+    `admitted` tells whether a pass lets its sender read a path.
+    """
+
+    def by_pass(scope: Scope) -> Principal | None:
+        given = QueryParams(scope["query_string"]).get(PARAMETER, "")
+        return PASS_HOLDER if given and scope["method"] == "GET" and admitted(given, scope["path"]) else None
+
     app = api_app(operations_of(output, PeerApi(raw_metafile)))
-    return Authentication(app, guard.token, secure=guard.tls is not None)
+    return Authentication(app, guard.token, other_proof=by_pass, secure=guard.tls is not None)

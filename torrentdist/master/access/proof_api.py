@@ -1,0 +1,58 @@
+"""This master's proof that it knows a client's token. The client asks before it sends the token.
+
+Always: it proves for its own URL only. An unknown name gets an answer that proves nothing, so that
+nobody can find out names.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Iterator
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from torrentdist.host.http.operation import Operation
+from torrentdist.http.http_errors import InvalidUrl
+from torrentdist.http.request_head import origin_of
+from torrentdist.http.token_recipients import PATH, url_of
+from torrentdist.master.reads.saved_records import Records
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.security.master_proof import name_and_key, proof
+from torrentdist.security.principal import Role
+
+NONCE_LENGTHS = range(16, 129)
+
+
+class ProofApi:
+    """`url` returns the URL under which others know this master. `token` is the shared one."""
+
+    def __init__(self, records: Records, url: Callable[[], str], token: str | None) -> None:
+        self._records = records
+        self._url = url
+        self._shared = None if token is None else name_and_key(token)
+        self._nobody = secrets.token_hex(32)
+
+    def operations(self) -> Iterator[Operation]:
+        summary = "a proof that this master knows the client's token"
+        yield Operation("GET", PATH, self.proof, None, summary, Role.ANYONE)
+
+    async def proof(self, request: Request) -> Response:
+        nonce, url = request.query_params.get("nonce", ""), request.query_params.get("url", "")
+        if len(nonce) not in NONCE_LENGTHS or url != self._own():
+            raise TorrentdistError("invalid_request", detail="a proof is for a nonce, and for this master's own URL")
+        return Response(proof(self._key(request.query_params.get("name", "")), nonce, url), media_type="text/plain")
+
+    def _own(self) -> str:
+        try:
+            return url_of(origin_of(self._url()))
+        except InvalidUrl:
+            return ""
+
+    def _key(self, name: str) -> str:
+        if not name:
+            return self._nobody if self._shared is None else self._shared[1]
+        entry = self._records.snapshot().tokens.get(name)
+        now = self._records.server_now() or time.time()
+        return self._nobody if entry is None or not entry.record.is_usable(now) else entry.record.hash
