@@ -204,6 +204,27 @@ def test_restarts_are_starts_but_the_first(events: Events) -> None:
     )
 
 
+@pytest.mark.case("F14")
+def test_the_audit_is_a_table(events: Events) -> None:
+    """Nobody could ask Spark who changed what in a year of events."""
+    about: dict[str, Any] = {
+        "who": "ann",
+        "sender_role": "uploader",
+        "how": "token",
+        "target": "etl-1",
+        "bundle": "etl-1",
+    }
+    about |= {"source": "10.0.0.9", "result": "ok", "count": 1}
+    later = line("access_audited", node="m2", at=2, operation="DELETE /v1/bundles/{id}", **about)
+    found = report_tables.audit(
+        events(later, line("access_audited", node="m1", at=1, operation="POST /v1/bundles/{id}", **about))
+    )
+
+    assert [("m1", "POST /v1/bundles/{id}", "ann", 1), ("m2", "DELETE /v1/bundles/{id}", "ann", 1)] == rows(
+        found, "node", "operation", "who", "count"
+    )
+
+
 def test_files_of_an_earlier_version_need_not_travel_again(events: Events) -> None:
     """The report would not show what a transfer of changes only would save."""
 

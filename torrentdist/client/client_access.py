@@ -1,7 +1,8 @@
 """How a command authenticates to masters, and how masters must authenticate to the command.
 
 Always: the token is sent only to servers that the user named, whose certificate the cluster's CA
-issued, or that prove that they know the token. It is never sent unencrypted to another machine, unless the user asks for that.
+issued, or that prove that they know the token. It is never sent unencrypted to another machine,
+unless the user asks for that.
 """
 
 from __future__ import annotations

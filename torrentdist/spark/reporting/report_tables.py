@@ -254,6 +254,13 @@ def restarts(frames: Frames) -> DataFrame:
     return in_order(found, F.desc("restarts"), "job", "worker")
 
 
+def audit(frames: Frames) -> DataFrame:
+    """Who changed what, when, from where, and with which result, as every master wrote it."""
+    told = frames.events.where(F.col("event") == "access_audited")
+    columns = ("who", "sender_role", "operation", "target", "bundle", "source", "result", "count")
+    return in_order(told.select(F.timestamp_seconds("t").alias("at"), "node", *columns), "at")
+
+
 def savings(frames: Frames) -> DataFrame:
     """Per bundle: bytes of files that an earlier bundle also had, for one host and for all its
     hosts."""
@@ -300,7 +307,8 @@ TABLES: Mapping[str, Callable[[Frames], DataFrame]] = {
     "failovers": failovers,
     "restarts": restarts,
     "savings": savings,
+    "audit": audit,
     "kinds": kinds,
 }
 """All tables of a report, by name."""
-NEWEST_LAST = frozenset({"spread", "curve", "sources", "failovers", "savings"})
+NEWEST_LAST = frozenset({"spread", "curve", "sources", "failovers", "savings", "audit"})
