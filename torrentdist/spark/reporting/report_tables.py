@@ -255,7 +255,7 @@ def restarts(frames: Frames) -> DataFrame:
 
 
 def audit(frames: Frames) -> DataFrame:
-    """Every change and every refusal: its sender, time, source and result, as the masters wrote it."""
+    """Every change and every refusal: its sender, time, source and result."""
     told = frames.events.where(F.col("event") == "access_audited")
     columns = ("who", "sender_role", "operation", "target", "bundle", "source", "result", "count")
     return in_order(told.select(F.timestamp_seconds("t").alias("at"), "node", *columns), "at")
