@@ -30,6 +30,7 @@ def sign(method: str = "POST", **headers: str) -> str:
         "[::1]:7060",
         "localhost",
         "MASTER-1:7060",
+        "any-short-name",
         "master-1.",
         "alias.example:1",
         "10.0.0.7",
