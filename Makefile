@@ -10,7 +10,7 @@ PYTEST_ARGS ?=
 DURATIONS := --durations=25 --durations-min=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast breaks lint style format docs site bench bench-short bench-spark swarm chaos cases property clean
+.PHONY: help setup demo test test-fast breaks lint style format docs site bench bench-short bench-spark swarm chaos cases property wheel lock sbom clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.* ## /  make \1 \t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -71,6 +71,22 @@ property: setup ## every property test with 50 times its examples, about an hour
 
 cases: setup ## every case of docs/cases.md with its tests
 	@$(PY) scripts/cases.py
+
+wheel: setup ## our wheel in dist/, with the lock files that a host installs it by
+	@$(PY) -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+	@cp requirements/host.txt dist/torrentdist-host.txt
+	@cp requirements/server.txt dist/torrentdist-server.txt
+	@ls dist/torrentdist-*
+
+lock: setup ## the lock files in requirements/ anew, after a change of pyproject.toml: make lock [UPGRADE=--upgrade]
+	@scripts/lock $(UPGRADE)
+
+sbom: setup ## every package that a host gets, with versions and hashes, as CycloneDX in build/sbom.cdx.json
+	@[ -x build/tools/bin/cyclonedx-py ] || $(PY) -m venv build/tools
+	@build/tools/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/tools.txt
+	@build/tools/bin/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible --of JSON \
+		--output-file build/sbom.cdx.json requirements/host.txt
+	@echo build/sbom.cdx.json
 
 clean: ## remove what was built and cached; .venv stays
 	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis bench/out

@@ -41,6 +41,7 @@ from torrentdist.model.wire.doctor_views import Finding, IsolationView, Verdict
 from torrentdist.model.wire.fleet_messages import HostProblem
 from torrentdist.model.wire.ha_views import DialView, RoleView
 from torrentdist.model.wording import cause_text
+from torrentdist.swarm.libtorrent_build import libtorrent_build
 
 T = TypeVar("T")
 
@@ -67,6 +68,7 @@ async def examine(config: Config, origins: Mapping[str, str]) -> list[Finding]:
     config = await asyncio.to_thread(_with_own_master, config, origins)
     findings = [Finding(check="configuration", detail="loads, and every value is valid")]
     findings += secrets(config) + host(config, given)
+    findings.append(Finding(check="libtorrent", detail=await asyncio.to_thread(libtorrent_build)))
     try:
         async with asyncio.timeout(ALL_SECS):
             async with _client(config) as http:
