@@ -83,8 +83,8 @@ lock: setup ## the lock files in requirements/ anew, after a change of pyproject
 
 sbom: setup ## every package that a host gets, with versions and hashes, as CycloneDX in build/sbom.cdx.json
 	@[ -x build/tools/bin/cyclonedx-py ] || $(PY) -m venv build/tools
-	@build/tools/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/tools.txt
-	@build/tools/bin/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible --of JSON \
+	@build/tools/bin/python -m pip install --quiet --quiet --disable-pip-version-check --require-hashes -r requirements/tools.txt
+	@PYTHONWARNINGS=ignore build/tools/bin/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible --of JSON \
 		--output-file build/sbom.cdx.json requirements/host.txt
 	@echo build/sbom.cdx.json
 
