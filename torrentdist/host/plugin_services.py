@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +23,8 @@ from torrentdist.distributor.plugin_files import as_parsed
 from torrentdist.distributor.protocol import Holder
 from torrentdist.host.process.port_guard import PortGuard
 from torrentdist.host.swarm_transfers import SwarmTransfers
+from torrentdist.http.request_head import origin_of
+from torrentdist.http.token_recipients import origins_of
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest
 from torrentdist.swarm.engine.preparation import ready_to_seed
@@ -48,8 +50,12 @@ class LoopServices:
         sources: BundleSources,
         loop: asyncio.AbstractEventLoop,
         guard: PortGuard,
+        masters: Callable[[], Sequence[str]],
     ) -> None:
-        """`guard` says how the plug-in's requests over `http` prove where they come from."""
+        """`guard` says how the plug-in's requests over `http` prove where they come from. Only
+        `masters` get the token.
+        """
+        self._masters = masters
         self._transfers = transfers
         self._sources = sources
         self._loop = loop
@@ -84,12 +90,18 @@ class LoopServices:
             if self._http is None or context is not self._context:
                 self._context = context
                 self._http = httpx.Client(
-                    headers={"Authorization": f"Bearer {self._token}"} if self._token is not None else {},
+                    auth=self._with_token,
                     timeout=httpx.Timeout(30.0, connect=2.0),
                     trust_env=False,
                     verify=context or ssl.create_default_context(),
                 )
             return self._http
+
+    def _with_token(self, request: httpx.Request) -> httpx.Request:
+        """Adds the token to a request for a master. A plug-in may ask other servers too."""
+        if self._token is not None and origin_of(str(request.url)) in set(origins_of(self._masters())):
+            request.headers["Authorization"] = f"Bearer {self._token}"
+        return request
 
     def metafile(self, bundle_id: str) -> bytes:
         return self._call(self._sources.raw_metafile(BundleId(bundle_id)), f"the metafile of {bundle_id}", 60.0)
