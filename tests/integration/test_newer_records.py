@@ -14,12 +14,14 @@ from records_of import supervisor
 from zookeeper_fixtures import TcpProxy
 
 from torrentdist.cluster import paths
+from torrentdist.host.http.authentication import Authentication
 from torrentdist.host.http.operation import api_app
 from torrentdist.master.http.swarm_api import SwarmApi
 from torrentdist.master.swarm.newer_records import NewerRecords, knows_more
 from torrentdist.model.ids import Digest, PeerId, SupervisorId
 from torrentdist.model.records import encode
 from torrentdist.model.wire.swarm_messages import PeerRole, SwarmAnnounce, SwarmAnswer, SwarmEntry
+from torrentdist.swarm.directory.announce_binding import AnnounceSender
 
 pytestmark = pytest.mark.anyio
 FLEET = [SupervisorId(f"s{n}") for n in range(4)]
@@ -80,12 +82,12 @@ async def test_an_announce_is_answered_from_the_newer_records(enter: Enter, prox
     await leader.mirror.sync(5.0)
     known: list[set[SupervisorId]] = []
 
-    def hear(announce: SwarmAnnounce, source: str) -> SwarmAnswer:
+    def hear(announce: SwarmAnnounce, sender: AnnounceSender) -> SwarmAnswer:
         known.append(set(behind.mirror.snapshot.assignments))
-        return SwarmAnswer(interval=1.0, you=source)
+        return SwarmAnswer(interval=1.0, you=sender.address)
 
     swarms = cast(Any, SimpleNamespace(hear=hear))
-    app = api_app(SwarmApi(NewerRecords(behind.mirror, nobody), swarms).operations())
+    app = Authentication(api_app(SwarmApi(NewerRecords(behind.mirror, nobody), swarms).operations()), None)
     proxy.hold_answers()
     await leader.operations.distribute(request("r1"), BUNDLE, None, {}, lambda _: None)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://m") as http:
