@@ -46,7 +46,8 @@ from torrentdist.dev.dev_processes import (
 from torrentdist.dev.embedded_zookeeper import EmbeddedZooKeeper
 from torrentdist.host.process.daemon_address import NAME, read_address
 from torrentdist.launcher import bare_program
-from torrentdist.model.configuration.config import ZooKeeperConfig
+from torrentdist.launcher.job_users import BadJobUsers, job_users
+from torrentdist.model.configuration.config import JobsConfig, ZooKeeperConfig
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.wording import counted
 from torrentdist.security.private_files import write_private
@@ -241,7 +242,8 @@ class DevCluster:
             return
         if name == LAUNCHER:
             self.launcher_socket.unlink(missing_ok=True)
-            self.start_process(name, bare_program.command(LAUNCHER_PROGRAM, "--socket", str(self.launcher_socket)))
+            words = ["--socket", str(self.launcher_socket), *self._job_users()]
+            self.start_process(name, bare_program.command(LAUNCHER_PROGRAM, *words))
             self._wait_launcher()
             return
         (self.dir / name / NAME).unlink(missing_ok=True)
@@ -275,6 +277,15 @@ class DevCluster:
     @property
     def launcher_socket(self) -> Path:
         return self.dir / "launcher.sock"
+
+    def _job_users(self) -> list[str]:
+        """Returns the launcher's words that allow it the users of jobs, if there are any and root
+        starts it."""
+        text = str(self.spec.settings.get("jobs", {}).get("user", JobsConfig().user))
+        try:
+            return ["--job-users", str(job_users(text))] if os.geteuid() == 0 else []
+        except BadJobUsers:  # jobs run as root here, and the doctor says why
+            return []
 
     def _wait_launcher(self) -> None:
         deadline = time.monotonic() + READY_SECS
