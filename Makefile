@@ -10,7 +10,7 @@ PYTEST_ARGS ?=
 DURATIONS := --durations=25 --durations-min=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast breaks lint style format docs site bench bench-short bench-spark swarm chaos cases property wheel lock sbom clean
+.PHONY: help setup demo test test-fast breaks lint style format docs site bench bench-short bench-spark swarm chaos cases property fuzz wheel lock sbom clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.* ## /  make \1 \t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -68,6 +68,9 @@ chaos: setup ## random faults over a cluster under load: make chaos [TIME=600] [
 property: setup ## every property test with 50 times its examples, about an hour: make property [TIMES=50] [PYTEST_ARGS=...]
 	@TORRENTDIST_PROPERTY_TIMES=$(or $(TIMES),50) $(PY) -m pytest -q -n 2 --dist worksteal $(PYTEST_ARGS) \
 		$(shell grep -rl --include='test_*.py' '^from hypothesis' tests)
+
+fuzz: setup ## random and damaged inputs of every format from outside: make fuzz [COUNT=100000]
+	@TORRENTDIST_FUZZ_COUNT=$(or $(COUNT),100000) $(PY) -m pytest -q $(PYTEST_ARGS) tests/security/test_fuzz.py
 
 cases: setup ## every case of docs/cases.md with its tests
 	@$(PY) scripts/cases.py

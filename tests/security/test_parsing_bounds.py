@@ -98,7 +98,7 @@ async def test_a_packed_answer_is_not_unpacked_beyond_its_bound() -> None:
     assert peak < 32 * MIB
 
 
-DEEP = [b"[" * 100_000, b'{"a":' * 100_000, b'{"id":"b","extra":' + b"[" * 5000 + b"]" * 5000 + b"}"]
+DEEP = [b"[" * 100_000, b'{"a":' * 100_000, b'{"id":"b","extra":' + b"[" * 5000 + b"]" * 5000 + b"}", b'{"id":"\x80"}']
 
 
 @pytest.mark.parametrize("body", DEEP)
@@ -114,7 +114,9 @@ def test_nested_json_is_an_error_like_any_other(body: bytes) -> None:
         decode_backup(b'{"format":"torrentdist-backup","x":' + body, "f")
 
 
-@pytest.mark.parametrize("text", ["name = " + "[" * 5000, "name = 'x'\n" * 100_000, "x" + ".x" * 100_000 + " = 1"])
+@pytest.mark.parametrize(
+    "text", ["name = " + "[" * 5000, "name = 'x'\n" * 100_000, "x" + ".x" * 100_000 + " = 1", "name = " + "9" * 5000]
+)
 def test_a_hostile_job_file_is_an_error_of_the_job(text: str) -> None:
     """One submit would use up the leader's memory, or be reported as a bug of torrentdist."""
     with pytest.raises(TorrentdistError) as caught:

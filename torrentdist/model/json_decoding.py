@@ -1,6 +1,7 @@
 """Decodes JSON from outside.
 
-Always: a decoding failure is a MsgspecError, even for too deep nesting, so that callers need to
+Always: a decoding failure is a MsgspecError, also for too deep nesting and for text
+that is not UTF-8, so that callers need to
 handle only one failure.
 """
 
@@ -19,3 +20,5 @@ def decode_json(data: bytes, kind: type[T]) -> T:
         return msgspec.json.decode(data, type=kind)
     except RecursionError:
         raise msgspec.DecodeError("it is nested too deeply") from None
+    except UnicodeDecodeError as exc:
+        raise msgspec.DecodeError(f"it is not UTF-8: {exc.reason}") from None

@@ -119,6 +119,8 @@ def parse_job(text: str, *, origin: str) -> JobSpec:
         raise TorrentdistError("job_invalid", origin=origin, detail=str(exc)) from None
     except RecursionError:
         raise TorrentdistError("job_invalid", origin=origin, detail="it is nested too deeply") from None
+    except ValueError as exc:  # a number of thousands of digits
+        raise TorrentdistError("job_invalid", origin=origin, detail=str(exc)) from None
     problems = problems_of(spec)
     if problems:
         key, detail = problems[0]
