@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from torrentdist import __version__
-from torrentdist.client import diagnosis
+from torrentdist.client import diagnosis, tls_diagnosis
 from torrentdist.client.client_access import access_of
 from torrentdist.client.diagnosis import DiskFacts, MasterFacts, ServerFacts
 from torrentdist.client.zookeeper_probe import NotUnderstood, TreeAccess, ask_access
@@ -67,7 +67,7 @@ async def examine(config: Config, origins: Mapping[str, str]) -> list[Finding]:
     given = {key.partition(".")[0] for key, origin in origins.items() if origin != DEFAULT_ORIGIN}
     config = await asyncio.to_thread(_with_own_master, config, origins)
     findings = [Finding(check="configuration", detail="loads, and every value is valid")]
-    findings += secrets(config) + host(config, given)
+    findings += secrets(config) + await asyncio.to_thread(tls_diagnosis.certificates, config) + host(config, given)
     findings.append(Finding(check="libtorrent", detail=await asyncio.to_thread(libtorrent_build)))
     try:
         async with asyncio.timeout(ALL_SECS):
@@ -117,6 +117,8 @@ def secrets(config: Config) -> list[Finding]:
     files = {
         "client.token_file": config.client.token_file,
         "api.token_file": config.api.token_file,
+        "tls.key_file": config.tls.key_file,
+        "client.key_file": config.client.key_file,
         "zookeeper.auth_file": config.zookeeper.auth_file,
         "zookeeper.tls_key": config.zookeeper.tls_key,
     }
@@ -257,6 +259,7 @@ def _judged(masters: list[MasterFacts]) -> list[Finding]:
     pictures = [m.cluster for m in masters if m.cluster is not None]
     # Prefer a view that is up to date.
     pictures.sort(key=lambda picture: (picture.stale_secs is not None, -picture.epoch))
+    findings += tls_diagnosis.judge_transport(pictures)
     return findings + (diagnosis.judge_records(pictures[0]) if pictures else [])
 
 

@@ -413,6 +413,7 @@ class DevCluster:
         gateways = [p.gateway for p in self.state.processes if p.gateway]
         client: dict[str, object] = {"masters": self.masters(), "supervisor": gateways[0] if gateways else ""}
         client["token_file"] = str(self.token_file)
+        client["token_in_the_clear"] = bool(self.spec.settings.get("api", {}).get("insecure_listen", False))
         if self._certificates is not None:
             client |= self._certificates.client_section()
         # The groups' commands and the doctor ask ZooKeeper itself.

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import click
 
+from torrentdist.client.tls_diagnosis import insecure_sentence
 from torrentdist.model.wire.cluster_messages import BundleCounts, ClusterView, SupervisorView
 from torrentdist_cli.frame.command import Command
 from torrentdist_cli.frame.invocation import Session
 from torrentdist_cli.frame.reads import ask_masters
 from torrentdist_cli.frame.rendering import facts, grid, show
+from torrentdist_cli.frame.terminal import say
 from torrentdist_cli.frame.units import duration
 
 
@@ -20,6 +22,8 @@ def cluster(session: Session) -> None:
     With -q: the id of the leader.
     """
     view = ask_masters(session, lambda client: client.cluster())
+    if sentence := insecure_sentence(view):
+        say(sentence, label="warning:", color="yellow")
     show(session, view, value=view.leader or "", table=lambda: _table(view))
 
 

@@ -1,0 +1,100 @@
+"""One mutual cluster, as `dev up --tls` makes it: the first session, a renewal, and mistakes."""
+
+from __future__ import annotations
+
+import ssl
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from cluster_fixtures import Cluster, make_source, picture, running_cluster, until
+
+from torrentdist.security.authority_files import init_authority, issue_files
+from torrentdist.security.certificate_identity import CertificateRole
+
+
+@pytest.fixture(scope="module")
+def mutual(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """2 masters and a supervisor, shared by the tests of this file."""
+    with running_cluster({}, work=tmp_path_factory.mktemp("mutual"), masters=2, supervisors=1, tls=True) as cluster:
+        cluster.http.close()
+        cluster.http = httpx.Client(
+            trust_env=False, timeout=10.0, headers=cluster.dev.headers(), verify=context(cluster)
+        )
+        yield cluster
+
+
+def context(cluster: Cluster, host: str = "") -> ssl.SSLContext:
+    """Trusts the cluster's CA, and shows a host's certificate."""
+    made = ssl.create_default_context(cafile=cluster.dir / "ca" / "ca.pem")
+    if host:
+        files = cluster.dir / "ca" / "hosts" / host
+        made.load_cert_chain(files / "certificate.pem", files / "key.pem")
+    return made
+
+
+def test_the_first_session_works_over_tls(mutual: Cluster, tmp_path: Path) -> None:
+    """Whoever follows the README with --tls would be stuck at the first command."""
+    source = make_source(tmp_path / "source", 71)
+    (source / "job.toml").write_text('name = "wc"\ncommand = ["sh", "-c", "echo counted; sleep 60"]\n')
+    uploaded = mutual.run("upload", source, "--id", "wc-1", "--min-replicas", 2).ok()
+    spread = mutual.run("bundle", "distribute", "wc-1", "--wait", "100%").ok()
+    mutual.run("job", "submit", source, "--name", "wc").ok()
+    until(lambda: [j["status"] for j in mutual.run("job", "ls").ok()] == ["active"], "the job is active")
+    (job,) = (job["id"] for job in mutual.run("job", "ls").ok())
+    until(lambda: "counted" in mutual.run("job", "logs", job).stdout, "its output is read from its host")
+    mutual.run("download", "wc-1", tmp_path / "dest", "--no-supervisor").ok()
+    view, health = mutual.run("cluster"), mutual.run("doctor").json
+
+    assert (2, 1) == (uploaded["achieved"] and uploaded["replicas"], spread["done"])
+    assert picture(source) == picture(tmp_path / "dest")
+    assert {"https"} == {m["url"].partition(":")[0] for m in view.ok()["masters"]}
+    assert "no TLS" not in view.stderr
+    assert [] == [f for f in health["findings"] if f["verdict"] == "fail"]
+
+
+@pytest.mark.case("F5")
+def test_a_hosts_certificate_heartbeats_and_a_token_does_not(mutual: Cluster) -> None:
+    """A stolen token could keep dead workers alive, or a host's certificate upload bundles."""
+    url = mutual.url(mutual.leader())
+    with httpx.Client(trust_env=False, verify=context(mutual, "supervisor-1")) as host:
+        by_host = [host.post(f"{url}/v1/prune"), host.get(f"{url}/v1/backup"), host.get(f"{url}/v1/snapshot")]
+    by_token = mutual.http.get(f"{url}/v1/snapshot")
+
+    assert [403, 403, 200] == [answer.status_code for answer in by_host]
+    assert (403, "hosts_only") == (by_token.status_code, by_token.json()["error"])
+
+
+def test_mistakes_of_a_client_are_named(mutual: Cluster, tmp_path: Path) -> None:
+    """A user with the wrong CA or scheme would search for a broken network."""
+    init_authority(tmp_path / "other", "other", time.time())
+    plain = mutual.url("master-1").replace("https://", "http://")
+    foreign = mutual.run("cluster", client__ca_file=tmp_path / "other" / "ca.pem")
+    mistaken = mutual.run("cluster", client__masters=plain)
+
+    assert (5, 5) == (foreign.code, mistaken.code)
+    assert "not of the CA that we trust" in foreign.stderr
+    assert "is it an https:// URL?" in mistaken.stderr
+
+
+@pytest.mark.case("F7")
+def test_a_renewed_certificate_is_taken_while_requests_go_on(mutual: Cluster) -> None:
+    """Each month every daemon would have to be started again."""
+    address = mutual.url("master-1")
+    port = int(address.rpartition(":")[2])
+    certificate = mutual.dir / "ca" / "hosts" / "master-1" / "certificate.pem"
+    before = ssl.get_server_certificate(("127.0.0.1", port), ca_certs=str(mutual.dir / "ca" / "ca.pem"))
+    statuses = [mutual.http.get(f"{address}/readyz").status_code]
+    certificate.unlink()  # `ca issue` would keep one that is so young
+    issue_files(mutual.dir / "ca", CertificateRole.MASTER, "master-1", ["127.0.0.1"], None, time.time())
+    fresh = certificate.read_text().strip()
+
+    def shown() -> str:
+        statuses.append(mutual.http.get(f"{address}/readyz").status_code)
+        return ssl.get_server_certificate(("127.0.0.1", port), ca_certs=str(mutual.dir / "ca" / "ca.pem")).strip()
+
+    assert before.strip() != fresh
+    until(lambda: shown() == fresh, "the new certificate is shown")
+    assert {200} == set(statuses)
