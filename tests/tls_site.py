@@ -20,7 +20,7 @@ from torrentdist.host.http.uvicorn_adapter import WebServer
 from torrentdist.host.http.web import bind_socket, json_response
 from torrentdist.http.access import Trust, with_token
 from torrentdist.http.connection_pool import Http
-from torrentdist.security.authority_files import init_authority, issue_files
+from torrentdist.security.authority.authority_files import init_authority, issue_files
 from torrentdist.security.certificate_identity import CertificateRole
 from torrentdist.security.live_tls import LiveTls, TlsOwner
 from torrentdist.security.principal import Role
@@ -77,7 +77,7 @@ def owner(id_: str = "m1", address: str = LOOPBACK) -> TlsOwner:
 @contextlib.asynccontextmanager
 async def port(tls: LiveTls | None, token: str | None = TOKEN) -> AsyncIterator[WebServer]:
     """Serves OPERATIONS on a port of loopback."""
-    app = Authentication(api_app(OPERATIONS), token, ("/sender",), secure=tls is not None)
+    app = Authentication(api_app(OPERATIONS), token, ("/sender",), is_revoked=None if tls is None else lambda peer: False)
     web = WebServer(app, bind_socket(LOOPBACK, 0, what="the test"), tls=tls, grace_secs=0.0)
     await web.start()
     try:

@@ -44,6 +44,9 @@ COMMANDS = {
     ),
     "ha": Lazy("torrentdist_cli.cluster.ha_commands:ha", "See and steer the masters' high availability."),
     "ca": Lazy("torrentdist_cli.hosts.ca_commands:ca", "Make the cluster's CA, and certificates from it."),
+    "host": Lazy(
+        "torrentdist_cli.access.host_commands:host", "Invite hosts, let this one join, list them, and shut one out."
+    ),
     "token": Lazy(
         "torrentdist_cli.access.token_commands:token", "Create, list and revoke tokens of people and programs."
     ),

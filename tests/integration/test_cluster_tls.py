@@ -11,8 +11,18 @@ import httpx
 import pytest
 from cluster_fixtures import Cluster, make_source, picture, running_cluster, until
 
-from torrentdist.security.authority_files import init_authority, issue_files
+from torrentdist.security.authority.authority_files import init_authority, issue_files
+from torrentdist.security.authority.certificates import (
+    certificate_pem,
+    facts_of,
+    new_key,
+    parse_certificate,
+    parse_key,
+    renewal_text,
+    sign,
+)
 from torrentdist.security.certificate_identity import CertificateRole
+from torrentdist.security.private_files import read_private
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +70,7 @@ def test_a_hosts_certificate_heartbeats_and_a_token_does_not(mutual: Cluster) ->
     """A stolen token could keep dead workers alive, or a host's certificate upload bundles."""
     url = mutual.url(mutual.leader())
     with httpx.Client(trust_env=False, verify=context(mutual, "supervisor-1")) as host:
-        by_host = [host.post(f"{url}/v1/prune"), host.get(f"{url}/v1/backup"), host.get(f"{url}/v1/snapshot")]
+        by_host = [host.post(f"{url}/v1/prune", json={}), host.get(f"{url}/v1/backup"), host.get(f"{url}/v1/snapshot")]
     by_token = mutual.http.get(f"{url}/v1/snapshot")
 
     assert [403, 403, 200] == [answer.status_code for answer in by_host]
@@ -98,3 +108,85 @@ def test_a_renewed_certificate_is_taken_while_requests_go_on(mutual: Cluster) ->
     assert before.strip() != fresh
     until(lambda: shown() == fresh, "the new certificate is shown")
     assert {200} == set(statuses)
+
+
+def invited_config(cluster: Cluster, home: Path, id_: str) -> Path:
+    """The configuration of a supervisor that has not joined yet."""
+    home.mkdir()
+    client = (cluster.dir / "client.toml").read_text()
+    kept = "\n".join(line for line in client.splitlines() if line.startswith(("[", "masters", "servers")))
+    path = home / "supervisor.toml"
+    path.write_text(f"""{kept}
+[supervisor]
+id = "{id_}"
+data_dir = "{home / "data"}"
+gateway_port = 0
+[tls]
+mode = "mutual"
+ca_file = "{home / "tls" / "ca.pem"}"
+certificate_file = "{home / "tls" / "certificate.pem"}"
+key_file = "{home / "tls" / "key.pem"}"
+""")
+    return path
+
+
+def secret_file(path: Path, text: str) -> Path:
+    path.write_text(text)
+    path.chmod(0o600)
+    return path
+
+
+@pytest.mark.case("F15")
+def test_a_host_joins_by_invitation_and_is_out_within_seconds_of_its_revocation(
+    mutual: Cluster, tmp_path: Path
+) -> None:
+    """A host could not be added without the CA's key at hand, or a stolen one not be shut out."""
+    config = invited_config(mutual, tmp_path / "s9", "s9")
+    asked = mutual.run("host", "invite", "s9", "--role", "supervisor", "--address", "127.0.0.1").ok()
+    file = secret_file(tmp_path / "invitation", asked["invitation"])
+    joined = mutual.run("host", "join", "--config", config, "--invitation-file", file).ok()
+    again = mutual.run("host", "join", "--config", config, "--invitation-file", file).ok()
+    second = mutual.run(
+        "host", "join", "--config", invited_config(mutual, tmp_path / "thief", "s9"), "--invitation-file", file
+    )
+    states = {row["id"]: row["state"] for row in mutual.run("host", "ls").ok()}
+    url = mutual.url(mutual.leader())
+    own = ssl.create_default_context(cafile=joined["ca_file"])
+    own.load_cert_chain(joined["certificate_file"], joined["key_file"])
+    with httpx.Client(trust_env=False, verify=own) as host:
+        before = host.get(f"{url}/v1/snapshot").status_code
+        key = host.get(f"{url}/v1/issuing-key")
+        mutual.run("host", "revoke", "s9").ok()
+        until(lambda: host.get(f"{url}/v1/snapshot").status_code == 403, "the kept connection is refused", 5.0)
+        after = host.get(f"{url}/v1/cluster").json()
+    taken = mutual.run("host", "join", "--config", config, "--invitation-file", file)
+
+    assert (joined["serial"], "s9") == (again["serial"], again["id"])
+    assert "used, for another key" in second.stderr
+    assert ("live", 200, 403) == (states["s9"], before, key.status_code)
+    assert "host_revoked" == after["error"]
+    assert (4, True) == (taken.code, "its certificate was revoked" in taken.stderr)
+
+
+@pytest.mark.case("F6")
+def test_a_certificate_is_renewed_for_its_holder_and_nobody_else(mutual: Cluster, tmp_path: Path) -> None:
+    """A stranger would get a host's certificate, or a host none after a month."""
+    authority, out = mutual.dir / "ca", tmp_path / "s8"
+    issue_files(authority, CertificateRole.SUPERVISOR, "s8", ["127.0.0.1"], out, time.time())
+    certificate, key = (
+        parse_certificate((out / "certificate.pem").read_bytes()),
+        parse_key(read_private(out / "key.pem")),
+    )
+    url, pem = mutual.url(mutual.leader()), certificate_pem(certificate).decode()
+    signed, forged = (sign(each, renewal_text(certificate)) for each in (key, new_key()))
+    with httpx.Client(trust_env=False, verify=context(mutual)) as anybody:
+        stranger = anybody.post(f"{url}/v1/hosts/s8/renew", json={"certificate": pem, "signature": forged})
+        other = anybody.post(f"{url}/v1/hosts/s7/renew", json={"certificate": pem, "signature": signed})
+        renewed = anybody.post(f"{url}/v1/hosts/s8/renew", json={"certificate": pem, "signature": signed})
+    fresh = parse_certificate(renewed.json()["certificate"].encode())
+
+    assert ["certificate_refused"] * 2 == [stranger.json()["error"], other.json()["error"]]
+    before, after = facts_of(certificate), facts_of(fresh)
+    assert (before.identity, before.addresses) == (after.identity, after.addresses)
+    assert certificate.public_key() == fresh.public_key()
+    assert before.serial != after.serial

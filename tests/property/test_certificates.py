@@ -6,8 +6,7 @@ from __future__ import annotations
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from torrentdist.security.certificate_identity import CertificateIdentity, CertificateRole
-from torrentdist.security.certificates import (
+from torrentdist.security.authority.certificates import (
     certificate_pem,
     checked_addresses,
     facts_of,
@@ -17,6 +16,7 @@ from torrentdist.security.certificates import (
     new_key,
     parse_certificate,
 )
+from torrentdist.security.certificate_identity import CertificateIdentity, CertificateRole
 
 NOW = 1_800_000_000.0
 AUTHORITY, OTHER, KEY = new_authority("prod", NOW), new_authority("prod", NOW), new_key()

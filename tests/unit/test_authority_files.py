@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from torrentdist.model.errors import TorrentdistError
-from torrentdist.security.authority_files import IssuedView, init_authority, issue_files
+from torrentdist.security.authority.authority_files import IssuedView, init_authority, issue_files
+from torrentdist.security.authority.certificates import facts_of, parse_certificate
 from torrentdist.security.certificate_identity import CertificateIdentity, CertificateRole
-from torrentdist.security.certificates import facts_of, parse_certificate
 
 NOW = 1_800_000_000.0
 DAY = 86_400.0

@@ -40,7 +40,10 @@ def insecure_sentence(view: ClusterView) -> str:
 
 
 def _is_insecure(url: str) -> bool:
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
     return parts.scheme == "http" and not is_loopback(parts.hostname or "")
 
 
@@ -59,7 +62,7 @@ def certificates(config: Config) -> list[Finding]:
 
 
 def _section(name: str, section: TlsConfig | ClientConfig) -> Iterator[Finding]:
-    from torrentdist.security.certificates import facts_of, parse_certificate
+    from torrentdist.security.authority.certificates import facts_of, parse_certificate
     from torrentdist.security.tls_contexts import client_context, files_of
 
     files = files_of(section)

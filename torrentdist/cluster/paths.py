@@ -24,6 +24,8 @@ BUNDLES = "/code-distributor"
 ASSIGNMENTS = "/assignments"
 REQUESTS = "/requests"
 TOKENS = "/tokens"
+HOSTS = "/hosts"
+INVITATIONS = "/invitations"
 JOBS = "/jobs"
 GROUPS = "/groups"
 RESTORING = "/restoring"
@@ -66,6 +68,14 @@ def job_story(id_: JobId) -> str:
 
 def token(name: str) -> str:
     return f"{TOKENS}/{ids.token_name(name)}"
+
+
+def host(id_: str) -> str:
+    return f"{HOSTS}/{ids.peer_id(id_)}"
+
+
+def invitation(id_: str) -> str:
+    return f"{INVITATIONS}/{ids.peer_id(id_)}"
 
 
 def request_bucket(name: str) -> str:

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from torrentdist.security.authority_files import CA, init_authority, issue_files
+from torrentdist.security.authority.authority_files import CA, CA_KEY, init_authority, issue_files
 from torrentdist.security.certificate_identity import CertificateRole
 from torrentdist.security.tls_contexts import TlsFiles, client_context
 
@@ -32,6 +32,8 @@ class DevCertificates:
         view = issue_files(self._ca, _ROLES[name.partition("-")[0]], name, [ADDRESS], None, time.time())
         tls: Section = {"mode": "mutual", "ca_file": view.ca_file}
         tls |= {"certificate_file": view.certificate_file, "key_file": view.key_file}
+        if name.startswith("master"):
+            tls["ca_key_file"] = str(self._ca / CA_KEY)
         return {"tls": tls}
 
     def client_section(self) -> Section:

@@ -38,6 +38,8 @@ from torrentdist.http.connection_pool import Http
 from torrentdist.log import get_logger
 from torrentdist.master.access.audit_api import AuditApi
 from torrentdist.master.access.audit_trail import AuditTrail
+from torrentdist.master.access.host_api import HostApi
+from torrentdist.master.access.host_issuing import HostIssuing
 from torrentdist.master.access.proof_api import ProofApi
 from torrentdist.master.access.token_api import TokenApi
 from torrentdist.master.access.token_operations import TokenOperations
@@ -86,6 +88,7 @@ from torrentdist.model.configuration.config import Config
 from torrentdist.model.ids import BundleId, Digest, MasterId, PeerId
 from torrentdist.model.records import SCHEMA, MasterRecord
 from torrentdist.model.wire.swarm_messages import PeerAddress, PeerRole, SwarmEntry
+from torrentdist.security.authority.issuing_key import IssuingKey
 from torrentdist.swarm.swarm_picture import SwarmPicture
 
 log = get_logger()
@@ -178,7 +181,13 @@ class Master:
             AuditApi(self.trail),
             ProofApi(self.records, self.url, self._host.guard.token if self._host else None),
             TokenApi(TokenOperations(self.changes, self._now), self.leadership, self.records),
+            self._host_api(),
         ]
+
+    def _host_api(self) -> HostApi:
+        key = IssuingKey(self.config.tls)
+        issuing = HostIssuing(self.changes, lambda: self.mirror.snapshot, key, self._now)
+        return HostApi(issuing, key, self.leadership, self.records, self._now)
 
     def _spawn_loops(self, background: Background) -> None:
         background.spawn("elections", self.leadership.elections.run())

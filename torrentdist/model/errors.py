@@ -93,6 +93,8 @@ ERRORS: Mapping[str, ErrorKind] = {
     "token_expired": ErrorKind(4, 401, "the token {name!r} has expired", "Ask an operator for a new one: `torrentdist token create`."),
     "token_revoked": ErrorKind(4, 401, "the token {name!r} was revoked", "Ask an operator for a new one: `torrentdist token create`."),
     "job_refused": ErrorKind(4, 403, "job {id!r} is refused: {detail}", "The cluster's own rules (jobs.validator) say so: change the job, or ask the operator."),
+    "invitation_invalid": ErrorKind(4, 403, "the invitation for {id!r} is refused: {detail}", "Ask the operator for a new one: `torrentdist host invite {id} --role ROLE --address ADDRESS`."),
+    "host_revoked": ErrorKind(4, 403, "the certificate of {id!r} was revoked", "`torrentdist host invite {id} --role ROLE --address ADDRESS` lets it join again."),
     "issuing_elsewhere": ErrorKind(4, 403, "this cluster's certificates are not issued here: {detail}", "Get the certificate from where the CA's key is (cert-manager, SPIFFE, your corporate CA). docs/security.md says what it must carry."),
     "acl_mismatch": ErrorKind(4, 403, "ZooKeeper's {path} is open to others: {detail}", "Start a master once with --repair-acls."),
     # unavailable
@@ -126,6 +128,7 @@ ERRORS: Mapping[str, ErrorKind] = {
     # conflict
     "conflict": ErrorKind(9, 409, "the id {id!r} belongs to other content ({existing})", "Bundles never change: choose another id."),
     "ca_exists": ErrorKind(9, 409, "{path} already holds the CA of {cluster!r}", "Choose another directory for another cluster."),
+    "host_exists": ErrorKind(9, 409, "there is already a host {id!r}: {detail}", "Choose another id; or `torrentdist host revoke {id}` first, which shuts the other one out."),
     "certificate_exists": ErrorKind(9, 409, "{path} is the certificate of {holder}", "Choose another --out."),
     "id_taken": ErrorKind(9, 409, "{what} {id!r} is already running elsewhere", "Give every daemon its own id."),
     "dev_running": ErrorKind(9, 409, "there is already a cluster in {dir}: {detail}", "`torrentdist dev status --dir {dir}` shows it and `torrentdist dev down --dir {dir}` stops it; or give another --dir."),

@@ -17,8 +17,8 @@ from typing import Any, Final
 
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.wording import cause_text
+from torrentdist.security.authority.certificates import CertificateFacts, facts_of, parse_certificate
 from torrentdist.security.certificate_identity import CertificateIdentity, CertificateRole
-from torrentdist.security.certificates import CertificateFacts, facts_of, parse_certificate
 from torrentdist.security.tls_contexts import TlsFiles, client_context, complaint_about, server_context
 
 Stamp = tuple[tuple[int, int, int], ...]
@@ -48,8 +48,8 @@ class LiveTls:
     """Made at the start of a daemon, from files that must be good then."""
 
     def __init__(self, files: TlsFiles, owner: TlsOwner) -> None:
-        self._files = files
-        self._owner = owner
+        self.files = files
+        self.owner = owner
         self._loaded = _load(files, owner)
         self.listening = server_context(files)
         """The context of listening sockets. It hands each new connection to the newest context."""
@@ -78,9 +78,9 @@ class LiveTls:
         """Takes the files if they have changed. Returns whether they had. Raises an error if they
         cannot be used, and keeps the old ones. Blocks.
         """
-        if _stamp(self._files) == self._loaded.stamp:
+        if _stamp(self.files) == self._loaded.stamp:
             return False
-        self._loaded = _load(self._files, self._owner)
+        self._loaded = _load(self.files, self.owner)
         return True
 
     def trouble(self, now: float) -> str:

@@ -92,6 +92,17 @@ def client_context(files: TlsFiles) -> ssl.SSLContext:
     return context
 
 
+def unverified_context() -> ssl.SSLContext:
+    """Returns the context of a connection whose other end proves nothing. For public data only,
+    which is checked by its fingerprint.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
 def _load(context: ssl.SSLContext, files: TlsFiles) -> None:
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     try:

@@ -28,6 +28,7 @@ from torrentdist.host.process.background_loops import Background
 from torrentdist.host.process.daemon_process import run_daemon
 from torrentdist.host.process.host_daemon import HostDaemon, HostIdentity
 from torrentdist.host.process.logs import configure_logs
+from torrentdist.host.process.revocations import Revocations
 from torrentdist.host.telemetry.host_metrics import host_samples
 from torrentdist.host.telemetry.metrics import Metrics, Sample
 from torrentdist.log import get_logger
@@ -137,8 +138,11 @@ class Supervisor:
         ]
         app = gateway_app(routers, self.config.supervisor.gateway_users, jobs, lambda client: self._web.cut(client))
         self._web = await host.serve(app, gateway)
-        app = outside_app(output, host.runtime.fetches.raw_metafile, host.guard, self._is_admitted)
+        raw_metafile, revocations = host.runtime.fetches.raw_metafile, Revocations(host.http, self.masters)
+        app = outside_app(output, raw_metafile, host.guard, self._is_admitted, revocations.covers)
         await host.serve(app, outside, host.guard.tls)
+        if host.guard.tls is not None:
+            host.background.spawn("revocations", revocations.follow())
 
     def _is_admitted(self, given: str, path: str) -> bool:
         now = self._zookeeper.server_now() or time.time()

@@ -36,7 +36,7 @@ def init(session: Session, directory: Path, cluster: str) -> None:
 
     With -q: the fingerprint of the CA.
     """
-    from torrentdist.security.authority_files import init_authority
+    from torrentdist.security.authority.authority_files import init_authority
 
     view = init_authority(directory, cluster, time.time())
     pairs = [("CA", f"{view.dir} ({'made' if view.created else 'was there; nothing was changed'})")]
@@ -68,7 +68,7 @@ def issue_certificate(
 
     With -q: the path of the certificate.
     """
-    from torrentdist.security.authority_files import issue_files
+    from torrentdist.security.authority.authority_files import issue_files
 
     view = issue_files(directory, CertificateRole(role), id, addresses, out, time.time())
     until = time.strftime("%Y-%m-%d %H:%M", time.localtime(view.expires_at))

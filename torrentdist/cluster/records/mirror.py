@@ -79,6 +79,8 @@ WHOLE_CLUSTER = MirrorPlan(
         **dict.fromkeys((paths.MASTERS, paths.SUPERVISORS, paths.ELECTION, paths.ASSIGNMENTS), 1),
         paths.JOBS: 1,
         paths.TOKENS: 1,
+        paths.HOSTS: 1,
+        paths.INVITATIONS: 1,
         paths.BUNDLES: 2,
     },
 )

@@ -18,6 +18,7 @@ from torrentdist.cluster import paths
 from torrentdist.cluster.election.term import TermRecord, queue
 from torrentdist.cluster.session.znode_operations import Stat
 from torrentdist.model import records
+from torrentdist.model.access.host_record import HostRecord, InvitationRecord
 from torrentdist.model.access.token_record import TokenRecord
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, JobId, MasterId, SupervisorId
@@ -70,6 +71,18 @@ class TokenEntry:
 
 
 @dataclass(frozen=True)
+class HostEntry:
+    record: HostRecord
+    version: int
+
+
+@dataclass(frozen=True)
+class InvitationEntry:
+    record: InvitationRecord
+    version: int
+
+
+@dataclass(frozen=True)
 class Changes:
     """Ids of the records that differ, or may differ, between two snapshots."""
 
@@ -83,6 +96,8 @@ class Changes:
     cluster: bool = False
     """The cluster's own record changed: the tree may have appeared or disappeared."""
     tokens: bool = False
+    hosts: bool = False
+    """Hosts' certificates, revocations or invitations changed."""
 
     @property
     def any_bundle(self) -> bool:
@@ -105,6 +120,8 @@ class ClusterSnapshot:
     assignments: Mapping[SupervisorId, AssignmentEntry] = field(default_factory=dict)
     jobs: Mapping[JobId, JobEntry] = field(default_factory=dict)
     tokens: Mapping[str, TokenEntry] = field(default_factory=dict)
+    hosts: Mapping[str, HostEntry] = field(default_factory=dict)
+    invitations: Mapping[str, InvitationEntry] = field(default_factory=dict)
     election: tuple[MasterId, ...] = ()
     """Masters in the election queue, in order. The first is elected, but leads only after it has
     raised the epoch."""
@@ -129,6 +146,7 @@ class ClusterSnapshot:
             supervisors=any(step.supervisors for step in some),
             cluster=any(step.cluster for step in some),
             tokens=any(step.tokens for step in some),
+            hosts=any(step.hosts for step in some),
         )
 
     @property
@@ -190,6 +208,8 @@ def updated(old: ClusterSnapshot, tree: ReadTree, touched: Iterable[str], on_bad
     assignments, assignments_changed = section(paths.ASSIGNMENTS, old.assignments, read.assignment)
     jobs, jobs_changed = section(paths.JOBS, old.jobs, read.job)
     tokens, tokens_changed = section(paths.TOKENS, old.tokens, read.token)
+    hosts, hosts_changed = section(paths.HOSTS, old.hosts, read.host)
+    invitations, invitations_changed = section(paths.INVITATIONS, old.invitations, read.invitation)
     cluster = read.record(paths.CLUSTER, ClusterRecord) if paths.CLUSTER in by_section else old.cluster
     new = dataclasses.replace(
         old,
@@ -200,6 +220,8 @@ def updated(old: ClusterSnapshot, tree: ReadTree, touched: Iterable[str], on_bad
         assignments=assignments,
         jobs=jobs,
         tokens=tokens,
+        hosts=hosts,
+        invitations=invitations,
     )
     if paths.ELECTION in by_section or paths.EPOCH in by_section:
         new = _with_leader(new, read)
@@ -211,6 +233,7 @@ def updated(old: ClusterSnapshot, tree: ReadTree, touched: Iterable[str], on_bad
         supervisors=bool(supervisors_changed),
         cluster=cluster != old.cluster,
         tokens=bool(tokens_changed),
+        hosts=bool(hosts_changed or invitations_changed),
     )
     if step == Changes() and _same_heads(old, new):
         return old
@@ -312,6 +335,16 @@ class _Reader:
         path = f"{paths.TOKENS}/{name}"
         record = self.named(path, TokenRecord, "name")
         return None if record is None else TokenEntry(record, self.tree.nodes[path][1].version)
+
+    def host(self, id_: str) -> HostEntry | None:
+        path = f"{paths.HOSTS}/{id_}"
+        record = self.named(path, HostRecord, "id")
+        return None if record is None else HostEntry(record, self.tree.nodes[path][1].version)
+
+    def invitation(self, id_: str) -> InvitationEntry | None:
+        path = f"{paths.INVITATIONS}/{id_}"
+        record = self.named(path, InvitationRecord, "id")
+        return None if record is None else InvitationEntry(record, self.tree.nodes[path][1].version)
 
     def bundle(self, id_: BundleId) -> BundleEntry | None:
         path = f"{paths.BUNDLES}/{id_}"

@@ -21,7 +21,9 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.json_decoding import decode_json
 from torrentdist.model.records import ClusterRecord, decode, encode
 
-PASSING = frozenset({paths.MASTERS, paths.SUPERVISORS, paths.ELECTION, paths.REQUESTS, paths.RESTORING})
+PASSING = frozenset(
+    {paths.MASTERS, paths.SUPERVISORS, paths.ELECTION, paths.REQUESTS, paths.INVITATIONS, paths.RESTORING}
+)
 """Parents of short-lived records: daemons write them again, or nobody needs them later. A backup
 never contains them."""
 LAST = frozenset({paths.CLUSTER, paths.EPOCH})

@@ -50,7 +50,8 @@ async def _founded(zk: ZooKeeper, record: ClusterRecord) -> bool:
     strange = paths.RESTORING if await zk.exists(paths.RESTORING) is not None else stranger(found)
     if strange is not None:
         raise TorrentdistError("tree_not_empty", path=strange)
-    parents = [path for path in (*paths.PARENTS, paths.JOBS, paths.TOKENS) if await zk.exists(path) is None]
+    wanted = (*paths.PARENTS, paths.JOBS, paths.TOKENS, paths.HOSTS, paths.INVITATIONS)
+    parents = [path for path in wanted if await zk.exists(path) is None]
     with zk.without_cluster():
         await zk.make_chroot()
         try:

@@ -93,7 +93,8 @@ class Authentication:
     """Sets the principal of each request, and refuses requests that cannot prove one.
 
     `token` None: every sender is a local program. `open_prefixes`: paths that need no proof.
-    `secure`: hosts prove themselves by certificate, and no sender is trusted without a proof.
+    `is_revoked` is given where the port has TLS: hosts prove themselves by certificate, no sender
+    is trusted without a proof, and a connection with a revoked certificate gets nothing.
     `other_proof` is asked where the token is not the proof.
     """
 
@@ -104,11 +105,11 @@ class Authentication:
         open_prefixes: tuple[str, ...] = (),
         other_proof: OtherProof = no_other_proof,
         *,
-        secure: bool = False,
+        is_revoked: Callable[[PeerCertificate], bool] | None = None,
         audit: Audit | None = None,
     ) -> None:
         self._app = app
-        self._secure = secure
+        self._is_revoked = is_revoked
         self._token = token
         self._open = open_prefixes
         self._other_proof = other_proof
@@ -126,11 +127,14 @@ class Authentication:
         await self._app(scope, receive, send)
 
     def _principal(self, scope: Scope) -> Principal:
+        shown = scope.get("state", {}).get(PEER)
+        if isinstance(shown, PeerCertificate) and self._is_revoked is not None and self._is_revoked(shown):
+            raise TorrentdistError("host_revoked", id=shown.identity.id)
         is_open = scope["path"].startswith(self._open)
         given = Headers(scope=scope).get("authorization", "")
         peer = None if given else holder_of(scope)
         principal = peer or authenticate(given, self._token)
-        if self._secure and peer is None:
+        if self._is_revoked is not None and peer is None:
             principal = where_hosts_have_certificates(principal)
         if principal is None:
             try:

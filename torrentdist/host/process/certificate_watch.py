@@ -1,4 +1,5 @@
-"""Looks for changed certificate files, and complains about a certificate that is about to expire.
+"""Keeps a daemon's certificate good: has it renewed, takes changed files, and complains about one
+that is about to expire.
 
 Always: a file that cannot be used is said once, and looked at again. Never: ends the daemon.
 """
@@ -7,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable, Sequence
 from typing import Final
 
+from torrentdist.host.process.certificate_renewal import CertificateRenewal
 from torrentdist.log import get_logger
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.security.live_tls import LiveTls
@@ -19,10 +22,11 @@ LOOK_SECS: Final = 2.0
 """A look costs three calls of stat()."""
 
 
-async def follow_certificates(tls: LiveTls) -> None:
-    """Takes changed files, for as long as the daemon runs."""
-    said = ""
+async def follow_certificates(tls: LiveTls, masters: Callable[[], Sequence[str]]) -> None:
+    """Takes changed files, and has the certificate renewed, for as long as the daemon runs."""
+    said, renewal = "", CertificateRenewal(tls, masters)
     while True:
+        await renewal.renew_if_due(time.time())
         trouble = tls.trouble(time.time()).partition(" in ")[0]
         try:
             if await asyncio.to_thread(tls.reload):

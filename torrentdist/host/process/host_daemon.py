@@ -235,7 +235,7 @@ class HostDaemon:
         self.background.spawn("agent", self.agent.run())
         self.background.spawn("disk", self._measure())
         if self.guard.tls is not None:
-            self.background.spawn("certificates", follow_certificates(self.guard.tls))
+            self.background.spawn("certificates", follow_certificates(self.guard.tls, self._role.masters))
         period = self._config.store.scrub_secs
         self.background.spawn("scrub", scrub(runtime, period, self._role.on_damage))
 

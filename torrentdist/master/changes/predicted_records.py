@@ -12,8 +12,17 @@ import dataclasses
 from collections.abc import Sequence
 
 from torrentdist.cluster import paths
-from torrentdist.cluster.records.snapshot import AssignmentEntry, BundleEntry, ClusterSnapshot, JobEntry, TokenEntry
+from torrentdist.cluster.records.snapshot import (
+    AssignmentEntry,
+    BundleEntry,
+    ClusterSnapshot,
+    HostEntry,
+    InvitationEntry,
+    JobEntry,
+    TokenEntry,
+)
 from torrentdist.cluster.session.znode_operations import Create, Op, Set
+from torrentdist.model.access.host_record import HostRecord, InvitationRecord
 from torrentdist.model.access.token_record import TokenRecord
 from torrentdist.model.ids import BundleId, JobId, SupervisorId
 from torrentdist.model.records import AssignmentRecord, BundleRecord, JobRecord, decode
@@ -25,6 +34,8 @@ def foreseen(snapshot: ClusterSnapshot, ops: Sequence[Op]) -> ClusterSnapshot:
     assignments: dict[SupervisorId, AssignmentEntry] = {}
     jobs: dict[JobId, JobEntry] = {}
     tokens: dict[str, TokenEntry] = {}
+    hosts: dict[str, HostEntry] = {}
+    invitations: dict[str, InvitationEntry] = {}
     for op in ops:
         match op:
             case Create(path=path, data=data) | Set(path=path, data=data):
@@ -43,12 +54,20 @@ def foreseen(snapshot: ClusterSnapshot, ops: Sequence[Op]) -> ClusterSnapshot:
                     token = decode(data, TokenRecord, path=path)
                     before = tokens.get(token.name) or snapshot.tokens.get(token.name)
                     tokens[token.name] = TokenEntry(token, version=before.version + 1 if before else 0)
+                elif paths.parent(path) == paths.HOSTS:
+                    host = decode(data, HostRecord, path=path)
+                    hosts[host.id] = HostEntry(host, version=0)
+                elif paths.parent(path) == paths.INVITATIONS:
+                    invitation = decode(data, InvitationRecord, path=path)
+                    invitations[invitation.id] = InvitationEntry(invitation, version=0)
     return dataclasses.replace(
         snapshot,
         bundles={**snapshot.bundles, **bundles} if bundles else snapshot.bundles,
         assignments={**snapshot.assignments, **assignments} if assignments else snapshot.assignments,
         jobs={**snapshot.jobs, **jobs} if jobs else snapshot.jobs,
         tokens={**snapshot.tokens, **tokens} if tokens else snapshot.tokens,
+        hosts={**snapshot.hosts, **hosts} if hosts else snapshot.hosts,
+        invitations={**snapshot.invitations, **invitations} if invitations else snapshot.invitations,
     )
 
 

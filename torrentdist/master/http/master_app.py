@@ -29,6 +29,7 @@ from torrentdist.master.reads.saved_records import Records
 from torrentdist.model.access.token_record import TokenRecord
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.security.principal import Principal, Role
+from torrentdist.security.tls_contexts import PeerCertificate
 from torrentdist.security.tokens import principal_of_token
 
 
@@ -58,9 +59,14 @@ def master_app(
         guard.token,
         open_prefixes(operations),
         _named_token(records),
-        secure=guard.tls is not None,
         audit=trail,
+        is_revoked=None if guard.tls is None else lambda peer: _is_revoked(records, peer),
     )
+
+
+def _is_revoked(records: Records, peer: PeerCertificate) -> bool:
+    host = records.snapshot().hosts.get(peer.identity.id)
+    return host is not None and host.record.refuses(peer.begins_at)
 
 
 def _named_token(records: Records) -> OtherProof:

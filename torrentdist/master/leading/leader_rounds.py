@@ -134,7 +134,8 @@ class LeaderRounds:
     async def _complete_tree(self, fence: Fence) -> None:
         """Makes what a tree of an older release lacks."""
         if not self._tree_is_whole:
-            for path in (paths.BUNDLES, paths.ASSIGNMENTS, paths.SUPERVISORS, paths.JOBS, paths.TOKENS):
+            parents = (paths.BUNDLES, paths.ASSIGNMENTS, paths.SUPERVISORS, paths.JOBS)
+            for path in (*parents, paths.TOKENS, paths.HOSTS, paths.INVITATIONS):
                 await self._zookeeper.ensure(path)
             await make_buckets(self._zookeeper, fence)
             self._tree_is_whole = True

@@ -97,6 +97,9 @@ class TlsConfig(Section, frozen=True, kw_only=True):
     certificate_file: str = ""
     """This daemon's certificate, which contains its role, id and address."""
     key_file: str = ""
+    ca_key_file: str = ""
+    """On masters: the CA's key, with which the leader issues certificates. `host join` puts it
+    there. Empty: certificates are issued elsewhere."""
 
 
 class ZooKeeperConfig(Section, frozen=True, kw_only=True):

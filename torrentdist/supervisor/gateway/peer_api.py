@@ -23,6 +23,7 @@ from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import Digest
 from torrentdist.security.passes import PARAMETER, PASS_HOLDER
 from torrentdist.security.principal import Principal, Role
+from torrentdist.security.tls_contexts import PeerCertificate
 from torrentdist.supervisor.gateway.output_api import OutputApi
 
 RawMetafile = Callable[[Digest, float], Awaitable[bytes | None]]
@@ -48,11 +49,16 @@ class PeerApi:
 
 
 def outside_app(
-    output: OutputApi, raw_metafile: RawMetafile, guard: PortGuard, admitted: Callable[[str, str], bool]
+    output: OutputApi,
+    raw_metafile: RawMetafile,
+    guard: PortGuard,
+    admitted: Callable[[str, str], bool],
+    is_revoked: Callable[[PeerCertificate], bool],
 ) -> ASGIApp:
     """Builds the application that other hosts reach.
 
-    `admitted` tells whether a pass lets its sender read a path.
+    `admitted` tells whether a pass lets its sender read a path; `is_revoked`, whether a
+    certificate was revoked.
     """
 
     def by_pass(scope: Scope) -> Principal | None:
@@ -60,4 +66,5 @@ def outside_app(
         return PASS_HOLDER if given and scope["method"] == "GET" and admitted(given, scope["path"]) else None
 
     app = api_app(operations_of(output, PeerApi(raw_metafile)))
-    return Authentication(app, guard.token, other_proof=by_pass, secure=guard.tls is not None)
+    revoked = None if guard.tls is None else is_revoked
+    return Authentication(app, guard.token, other_proof=by_pass, is_revoked=revoked)

@@ -19,8 +19,7 @@ from cryptography import x509
 
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.wording import cause_text
-from torrentdist.security.certificate_identity import CertificateIdentity, CertificateRole, identity_in
-from torrentdist.security.certificates import (
+from torrentdist.security.authority.certificates import (
     Authority,
     CertificateFacts,
     Key,
@@ -36,8 +35,10 @@ from torrentdist.security.certificates import (
     new_authority,
     new_key,
     parse_certificate,
+    parse_certificates,
     parse_key,
 )
+from torrentdist.security.certificate_identity import CertificateIdentity, CertificateRole, identity_in
 from torrentdist.security.private_files import read_private, write_private, write_public
 
 CA: Final = "ca.pem"
@@ -94,20 +95,20 @@ def read_authority(directory: Path) -> Authority:
 
 
 def authority_of(certificate_file: Path, key_file: Path) -> Authority:
-    """Reads a CA of ours from two files."""
+    """Reads a CA of ours from two files. While CAs change, the first file holds several."""
     try:
-        certificate = parse_certificate(certificate_file.read_bytes())
+        certificates = parse_certificates(certificate_file.read_bytes())
         key = parse_key(read_private(key_file))
     except (OSError, ValueError) as exc:
         raise TorrentdistError("ca_invalid", path=str(key_file), detail=cause_text(exc)) from exc
-    authority = Authority(certificate, key)
-    if not has_key(certificate, key):
+    certificate = next((each for each in certificates if has_key(each, key)), None)
+    if certificate is None:
         detail = f"the key does not belong to {certificate_file}"
         raise TorrentdistError("ca_invalid", path=str(key_file), detail=detail)
     if not _is_ours(certificate):
         detail = f"{certificate_file} is a certificate that `ca init` did not make"
         raise TorrentdistError("issuing_elsewhere", detail=detail)
-    return authority
+    return Authority(certificate, key)
 
 
 def issue_files(

@@ -9,6 +9,8 @@ Never: files or clocks; the caller passes bytes and moments. Only this package n
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import ipaddress
 import re
 from collections.abc import Sequence
@@ -203,6 +205,38 @@ def certificate_pem(certificate: x509.Certificate) -> bytes:
 def public_key_pem(key: PublicKey) -> bytes:
     info = serialization.PublicFormat.SubjectPublicKeyInfo
     return key.public_bytes(serialization.Encoding.PEM, info)
+
+
+def renewal_text(certificate: x509.Certificate) -> bytes:
+    """Returns what the holder of a certificate signs to have it renewed."""
+    return b"torrentdist renewal\0" + fingerprint(certificate).encode()
+
+
+def sign(key: Key, text: bytes) -> str:
+    """Returns a signature in base64."""
+    return base64.b64encode(key.sign(text, ec.ECDSA(hashes.SHA256()))).decode()
+
+
+def is_signed(text: bytes, signature: str, key: CertificatePublicKeyTypes) -> bool:
+    """Whether the holder of this key has signed the text."""
+    if not isinstance(key, PublicKey):
+        return False
+    try:
+        key.verify(base64.b64decode(signature, validate=True), text, ec.ECDSA(hashes.SHA256()))
+    except (ValueError, InvalidSignature):
+        return False
+    return True
+
+
+def key_fingerprint(key: CertificatePublicKeyTypes) -> str:
+    """Returns the SHA-256 of a public key in hex digits."""
+    info = serialization.PublicFormat.SubjectPublicKeyInfo
+    return hashlib.sha256(key.public_bytes(serialization.Encoding.DER, info)).hexdigest()
+
+
+def parse_certificates(pem: bytes) -> list[x509.Certificate]:
+    """Reads all certificates of a PEM text. Raises ValueError."""
+    return x509.load_pem_x509_certificates(pem)
 
 
 def parse_certificate(pem: bytes) -> x509.Certificate:

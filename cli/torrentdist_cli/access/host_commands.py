@@ -1,0 +1,135 @@
+"""`torrentdist host`: invite hosts, let this one join, list them, and shut one out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import click
+
+from torrentdist.client import host_client
+from torrentdist.client.masters.master_client import MasterClient
+from torrentdist.model.access.host_messages import HostView
+from torrentdist.model.configuration.settings import read_secret
+from torrentdist.security.authority.invitation import invitation_text, parse_invitation
+from torrentdist.security.certificate_identity import CertificateRole
+from torrentdist_cli.frame.command import Command, Group
+from torrentdist_cli.frame.interruption import run
+from torrentdist_cli.frame.invocation import Session
+from torrentdist_cli.frame.reads import masters
+from torrentdist_cli.frame.rendering import facts, grid, show, show_all
+from torrentdist_cli.frame.units import DURATION
+
+T = TypeVar("T")
+ROLES = (CertificateRole.MASTER.value, CertificateRole.SUPERVISOR.value)
+
+
+@click.group(cls=Group)
+def host() -> None:
+    """Invite hosts, let this one join, list them, and shut one out."""
+
+
+@host.command(cls=Command)
+@click.argument("id")
+@click.option("--role", type=click.Choice(ROLES), required=True, help="What it becomes.")
+@click.option("--address", "addresses", multiple=True, required=True, metavar="A", help="Where others reach it.")
+@click.option("--ttl", type=DURATION, default=3600.0, show_default="1h", help="How long it is good, at most 7 days.")
+@click.pass_obj
+def invite(session: Session, id: str, role: str, addresses: tuple[str, ...], ttl: float) -> None:
+    """Make a single-use invitation for the host ID, and show it once.
+
+    Put it into a file on that host that only its user can read (chmod 600), and run `torrentdist
+    host join` there. It is good for exactly this role, id and address. Exits 9 if a live host has
+    the id.
+
+    With -q: the invitation.
+    """
+    invitation, expires_at = _ask(session, lambda c: host_client.invite_host(c, id, role, addresses, ttl))
+    text = invitation_text(invitation)
+    about = {"id": invitation.id, "role": invitation.role, "addresses": invitation.addresses}
+    data = {**about, "expires_at": expires_at, "invitation": text}
+    pairs = [("invitation", text), (invitation.role, invitation.id)]
+    pairs += [("addresses", ", ".join(invitation.addresses)), ("expires", _moment(expires_at))]
+    show(session, data, value=text, table=lambda: facts(pairs))
+
+
+@host.command(cls=Command)
+@click.option(
+    "--invitation-file", "file", type=click.Path(dir_okay=False, path_type=Path), required=True, metavar="F",
+    help="The file with the invitation.",
+)  # fmt: skip
+@click.pass_obj
+def join(session: Session, file: Path) -> None:
+    """Make this host's key, and get its certificate, with the --config of its daemon.
+
+    The [tls] section says where the files go. Run again after a failure, it goes on: the same
+    invitation gives the same certificate for the same key. On a master it also fetches the CA's
+    key, so that this master can issue certificates when it leads.
+
+    With -q: the path of the certificate.
+    """
+    if session.config_file is None:
+        raise click.UsageError("give the daemon's configuration with --config FILE")
+    invitation = parse_invitation(read_secret(file), str(file))
+    view = run(host_client.join(session.config(), invitation))
+    pairs = [(view.role, view.id), ("serial", view.serial), ("valid until", _moment(view.expires_at))]
+    pairs += [("certificate", view.certificate_file), ("key", view.key_file), ("CA", view.ca_file)]
+    show(session, view, value=view.certificate_file, table=lambda: facts(pairs))
+
+
+@host.command("ls", cls=Command)
+@click.pass_obj
+def list_hosts(session: Session) -> None:
+    """List the hosts whose certificates the leader issued or revoked, and open invitations.
+
+    With -q: their ids.
+    """
+    views = _ask(session, host_client.list_hosts)
+    show_all(session, views, value=lambda view: view.id, table=lambda: _table(views))
+
+
+@host.command(cls=Command)
+@click.argument("id")
+@click.pass_obj
+def revoke(session: Session, id: str) -> None:
+    """Shut the host ID out within seconds, with every certificate that it has.
+
+    Exits 0 also if it was revoked before, and 3 if there is no such host.
+
+    With -q: its id.
+    """
+    view = _ask(session, lambda client: host_client.revoke_host(client, id))
+    show(session, view, value=view.id, table=lambda: f"{view.id} is {view.state.value}")
+
+
+def _ask(session: Session, call: Callable[[MasterClient], Awaitable[T]]) -> T:
+    async def ask() -> T:
+        async with masters(session.config().client) as client:
+            return await call(client)
+
+    return run(ask())
+
+
+def _moment(at: float) -> str:
+    if not at:
+        return ""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+
+
+def _table(views: Sequence[HostView]) -> str:
+    return grid(
+        ("HOST", "ROLE", "STATE", "EXPIRES", "ADDRESSES", "SERIAL"),
+        [
+            (
+                v.id,
+                v.role,
+                v.state.value,
+                _moment(v.expires_at) if v.expires_at else "",
+                ",".join(v.addresses),
+                v.serial,
+            )
+            for v in views
+        ],
+    )

@@ -1,0 +1,191 @@
+"""Invitations, certificates of hosts and revocations, as decisions on a snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from torrentdist.cluster.records.snapshot import ClusterSnapshot
+from torrentdist.cluster.session.znode_operations import Op
+from torrentdist.master.access import host_operations as hosts
+from torrentdist.master.changes.predicted_records import foreseen
+from torrentdist.model.access.host_messages import HostState, InvitationBody
+from torrentdist.model.access.host_record import InvitationRecord
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.security.authority.certificates import CertificateFacts
+from torrentdist.security.certificate_identity import CertificateIdentity, CertificateRole
+from torrentdist.security.tokens import hash_of
+
+NOW = 1_800_000_000.0
+DAY = 86_400.0
+EMPTY = ClusterSnapshot()
+SECRET = "a-secret"
+SUPERVISOR = CertificateRole.SUPERVISOR
+
+
+def error_of(work: Callable[[], object]) -> str:
+    with pytest.raises(TorrentdistError) as caught:
+        work()
+    return caught.value.code
+
+
+def body(**changes: Any) -> InvitationBody:
+    given: dict[str, Any] = {"id": "h1", "role": "supervisor", "addresses": ["10.0.0.7"], "ttl_secs": 3600.0}
+    return InvitationBody(**(given | {"hash": hash_of(SECRET)} | changes))
+
+
+def applied(snapshot: ClusterSnapshot, ops: Sequence[Op]) -> ClusterSnapshot:
+    return foreseen(snapshot, ops)
+
+
+def inviting(snapshot: ClusterSnapshot = EMPTY, now: float = NOW, **changes: Any) -> ClusterSnapshot:
+    record = hosts.new_invitation(body(**changes), "ann", now)
+    return applied(snapshot, hosts.invitation_ops(snapshot, record))
+
+
+def facts(
+    serial: str = "01", begins: float = NOW, role: CertificateRole = CertificateRole.SUPERVISOR
+) -> CertificateFacts:
+    return CertificateFacts(CertificateIdentity("prod", role, "h1"), ("10.0.0.7",), serial, begins, begins + 30 * DAY)
+
+
+def invitation(
+    snapshot: ClusterSnapshot, key: str = "key-1", secret: str = SECRET, now: float = NOW
+) -> InvitationRecord:
+    return hosts.invited(snapshot, "h1", secret, key, now)
+
+
+def joined(snapshot: ClusterSnapshot | None = None, key: str = "key-1", **of: Any) -> ClusterSnapshot:
+    snapshot = snapshot or inviting()
+    ops = hosts.redemption_ops(snapshot, invitation(snapshot, key), "PEM", facts(**of), key)
+    return applied(snapshot, ops)
+
+
+def revoking(snapshot: ClusterSnapshot, now: float = NOW) -> ClusterSnapshot:
+    return applied(snapshot, hosts.revocation_ops(snapshot, "h1", "ann", now))
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"role": "person"}, "invalid_request"),
+        ({"role": "root"}, "invalid_request"),
+        ({"addresses": []}, "invalid_request"),
+        ({"addresses": ["*"]}, "invalid_address"),
+        ({"ttl_secs": 0.0}, "invalid_request"),
+        ({"ttl_secs": 8 * DAY}, "invalid_request"),
+        ({"hash": "x"}, "invalid_request"),
+        ({"id": "../h1"}, "invalid_id"),
+    ],
+)
+@pytest.mark.case("F6")
+def test_what_no_host_may_become_is_not_invited(changes: dict[str, Any], code: str) -> None:
+    """An invitation would make a certificate for a person, for any address, or for ever."""
+    assert code == error_of(lambda: inviting(**changes))
+
+
+@pytest.mark.case("F6")
+@pytest.mark.parametrize(
+    ("asked", "now"), [({"secret": "guess"}, NOW), ({"key": "key-2"}, NOW), ({}, NOW + 3600.0)],
+    ids=["another secret", "used by another key", "expired"],
+)  # fmt: skip
+def test_an_invitation_is_good_for_one_key_and_a_while(asked: dict[str, str], now: float) -> None:
+    """A stolen or forgotten invitation would make a second host."""
+    snapshot = joined() if "key" in asked else inviting()
+
+    assert error_of(lambda: invitation(snapshot, now=now, **asked)) == "invitation_invalid"
+
+
+@pytest.mark.case("F15")
+def test_the_same_key_gets_the_same_certificate_again_even_later() -> None:
+    """A lost answer would cost the host its invitation."""
+    snapshot = joined()
+
+    assert hosts.issued_already(snapshot, invitation(snapshot, now=NOW + 2 * DAY))
+    assert "PEM" == snapshot.hosts["h1"].record.certificate
+
+
+@pytest.mark.case("F15")
+def test_a_revoked_hosts_invitation_gives_nothing_any_more() -> None:
+    """A host that was shut out would let itself in again."""
+    snapshot = revoking(joined())
+
+    assert error_of(lambda: hosts.issued_already(snapshot, invitation(snapshot))) == "invitation_invalid"
+
+
+@pytest.mark.case("F6")
+def test_a_second_host_under_a_live_id_is_refused() -> None:
+    """Two hosts would be one, and take each other's work."""
+    snapshot = joined()
+
+    assert error_of(lambda: inviting(snapshot)) == "host_exists"
+    assert inviting(revoking(snapshot)).invitations["h1"].record.key == ""
+
+
+def test_two_hosts_that_redeem_at_once_do_not_both_join() -> None:
+    """The slower one would replace the faster one's certificate."""
+    before = inviting()
+    late = invitation(before, "key-2")
+    after = joined(before)
+
+    assert error_of(lambda: hosts.redemption_ops(after, late, "PEM", facts(), "key-2")) == "invitation_invalid"
+
+
+@pytest.mark.case("F6")
+def test_a_revocation_covers_every_certificate_until_now_and_none_after() -> None:
+    """A revoked host would be back by its next request, or its successor never be let in."""
+    revoked = revoking(joined(begins=NOW - DAY))
+    again = joined(inviting(revoked), begins=hosts.earliest(revoked, "h1"))
+    old, new = (hosts.earliest(snapshot, "h1") for snapshot in (EMPTY, revoked))
+
+    assert (0.0, NOW + hosts.SKEW_SECS) == (old, new)
+    assert revoked.hosts["h1"].record.refuses(NOW + DAY)
+    assert [True, False] == [again.hosts["h1"].record.refuses(begins) for begins in (NOW, new)]
+
+
+def test_a_revocation_voids_the_open_invitation() -> None:
+    """The thief of an invitation would still join after the operator has acted."""
+    snapshot = revoking(inviting())
+
+    assert error_of(lambda: invitation(snapshot)) == "invitation_invalid"
+    assert error_of(lambda: revoking(EMPTY)) == "not_found"
+
+
+@pytest.mark.parametrize(
+    ("make", "key", "old", "code"),
+    [
+        (joined, "key-2", facts(), "host_exists"),
+        (joined, "key-1", facts(role=CertificateRole.MASTER), "host_exists"),
+        (lambda: revoking(joined()), "key-1", facts(), "host_revoked"),
+        (lambda: joined(inviting(revoking(joined()))), "key-1", facts(begins=NOW), "host_revoked"),
+        (lambda: EMPTY, "key-1", facts(role=CertificateRole.PERSON), "certificate_refused"),
+    ],
+    ids=["another key", "another role", "revoked", "from before a revocation", "a person"],
+)
+@pytest.mark.case("F6")
+def test_only_the_holder_renews_and_only_while_not_revoked(
+    make: Callable[[], ClusterSnapshot], key: str, old: CertificateFacts, code: str
+) -> None:
+    """A stolen certificate would be renewed for ever, or for another key or role."""
+    snapshot = make()
+
+    assert code == error_of(lambda: hosts.renewal_ops(snapshot, old, "PEM2", facts("02"), key))
+
+
+def test_an_expired_certificate_is_renewed_and_so_is_one_of_ca_issue() -> None:
+    """A control outage of a month would end the data path."""
+    late = facts("02", NOW + 40 * DAY)
+    renewed = [applied(s, hosts.renewal_ops(s, facts(), "PEM2", late, "key-1")) for s in (joined(), EMPTY)]
+
+    assert ["02", "02"] == [snapshot.hosts["h1"].record.serial for snapshot in renewed]
+
+
+def test_hosts_are_shown_in_the_state_that_they_are_in() -> None:
+    """An operator would not see who may still come, or who is out."""
+    snapshots = [(inviting(), NOW), (joined(), NOW), (joined(), NOW + 31 * DAY), (revoking(joined()), NOW)]
+    states = [view.state for snapshot, now in snapshots for view in hosts.host_views(snapshot, now, now)]
+
+    assert [HostState.INVITED, HostState.LIVE, HostState.EXPIRED, HostState.REVOKED] == states
+    assert [] == hosts.host_views(inviting(), NOW, NOW + 2 * DAY)

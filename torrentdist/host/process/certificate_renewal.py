@@ -1,0 +1,90 @@
+"""Renews a daemon's certificate at half of its life, and after it has expired.
+
+Always: the key stays. Always: the request is signed by the key, not shown as a certificate of TLS,
+so that an expired one is renewed too. Never: ends the daemon; without a new certificate it goes on
+with the old one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from torrentdist.http.access import Trust, with_token
+from torrentdist.http.asking_in_turn import ask_leader
+from torrentdist.http.connection_pool import Http
+from torrentdist.log import get_logger
+from torrentdist.model.access.host_messages import CertificateView, RenewalBody
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.wording import cause_text
+from torrentdist.security.authority.certificates import facts_of, parse_certificate, parse_key, renewal_text, sign
+from torrentdist.security.live_tls import LiveTls
+from torrentdist.security.private_files import read_private, write_public
+from torrentdist.security.tls_contexts import TlsFiles, client_context
+
+log = get_logger()
+
+PAUSE_SECS: Final = 600.0
+"""Time between two attempts, on average."""
+
+
+class CertificateRenewal:
+    """`masters` returns the URLs of the masters to ask."""
+
+    def __init__(self, tls: LiveTls, masters: Callable[[], Sequence[str]]) -> None:
+        self._tls = tls
+        self._masters = masters
+        self._next_at = 0.0
+
+    async def renew_if_due(self, now: float) -> None:
+        """Asks the leader for a new certificate, if the present one is old and the last attempt
+        was not just now."""
+        if not is_due(self._tls, now) or now < self._next_at:
+            return
+        self._next_at = now + PAUSE_SECS * random.uniform(0.5, 1.5)
+        try:
+            got = await self._ask()
+        except (TorrentdistError, OSError, ValueError) as exc:
+            log.warning("the certificate is not renewed", reason=cause_text(exc))
+            return
+        if got:
+            log.info("the certificate is renewed")
+
+    async def _ask(self) -> bool:
+        files = self._tls.files
+        body = await asyncio.to_thread(_request, files)
+        context = await asyncio.to_thread(client_context, TlsFiles(files.ca, None, None))
+        async with Http(access=with_token(None, lambda: Trust(context, self._tls.complaint))) as http:
+            path = f"/v1/hosts/{self._tls.owner.id}/renew"
+            answer = await ask_leader(http, "", self._masters(), path, body, CertificateView)
+        if answer is None:
+            return False
+        await asyncio.to_thread(_take, files, answer[1].certificate.encode())
+        return True
+
+
+def is_due(tls: LiveTls, now: float) -> bool:
+    """Whether half of the certificate's life is over."""
+    return now >= (tls.facts.begins_at + tls.facts.expires_at) / 2
+
+
+def _request(files: TlsFiles) -> RenewalBody:
+    assert files.certificate is not None
+    assert files.key is not None
+    pem = files.certificate.read_bytes()
+    signature = sign(parse_key(read_private(files.key)), renewal_text(parse_certificate(pem)))
+    return RenewalBody(certificate=pem.decode("ascii"), signature=signature)
+
+
+def _take(files: TlsFiles, pem: bytes) -> None:
+    """Replaces the certificate by one for the same key, role, id and addresses."""
+    path: Path | None = files.certificate
+    assert path is not None
+    old, new = parse_certificate(path.read_bytes()), parse_certificate(pem)
+    before, after = facts_of(old), facts_of(new)
+    if (before.identity, before.addresses, old.public_key()) != (after.identity, after.addresses, new.public_key()):
+        raise ValueError("the leader sent a certificate of somebody else")
+    write_public(path, pem)

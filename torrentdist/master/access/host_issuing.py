@@ -1,0 +1,143 @@
+"""Issues certificates on the leader: makes them, has them recorded, and only then hands them out.
+
+Always: what is decided on is decided again in the transaction that records it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from torrentdist.cluster.records.snapshot import ClusterSnapshot
+from torrentdist.cluster.session.znode_operations import Op
+from torrentdist.master.access import host_operations as hosts
+from torrentdist.master.changes.answered_requests import Mutation
+from torrentdist.master.changes.commit import LeaderChanges
+from torrentdist.model.access.host_messages import (
+    CertificateView,
+    InvitationBody,
+    InvitationView,
+    RedemptionBody,
+    RenewalBody,
+)
+from torrentdist.model.errors import TorrentdistError
+from torrentdist.security.authority.certificates import (
+    Authority,
+    certificate_pem,
+    facts_of,
+    is_issued_by,
+    is_signed,
+    issue,
+    key_fingerprint,
+    parse_certificate,
+    parse_public_key,
+    renewal_text,
+)
+from torrentdist.security.authority.issuing_key import IssuingKey
+from torrentdist.security.certificate_identity import CertificateIdentity, CertificateRole
+
+T = TypeVar("T")
+
+
+class HostIssuing:
+    """`now` returns the time by ZooKeeper's clock, by which invitations expire."""
+
+    def __init__(
+        self,
+        changes: LeaderChanges,
+        snapshot: Callable[[], ClusterSnapshot],
+        key: IssuingKey,
+        now: Callable[[], float],
+    ) -> None:
+        self._changes = changes
+        self._snapshot = snapshot
+        self._key = key
+        self._now = now
+
+    async def invite(self, mutation: Mutation | None, body: InvitationBody, by: str) -> bytes:
+        await asyncio.to_thread(self._key.authority)  # without the key an invitation would be of no use
+        record = hosts.new_invitation(body, by, self._now())
+        view = InvitationView(
+            id=record.id, role=record.role, addresses=list(record.addresses), expires_at=record.expires_at
+        )
+        return await self._changes.make_alone(mutation, lambda s: hosts.invitation_ops(s, record), lambda _: view)
+
+    async def redeem(self, id_: str, body: RedemptionBody) -> bytes:
+        """Gives the host of an invitation its certificate; the same one again for the same key."""
+        public_key = _refused_unless_sound(lambda: parse_public_key(body.public_key.encode()))
+        key = key_fingerprint(public_key)
+        snapshot = self._snapshot()
+        invitation = hosts.invited(snapshot, id_, body.secret, key, self._now())
+        if hosts.issued_already(snapshot, invitation):
+            return await self._answered(id_, lambda s: ())
+        authority = await asyncio.to_thread(self._key.authority)
+        identity = CertificateIdentity(authority.cluster, CertificateRole(invitation.role), id_)
+        certificate = issue(
+            authority,
+            identity,
+            invitation.addresses,
+            public_key,
+            time.time(),
+            not_before=math.ceil(hosts.earliest(snapshot, id_)),
+        )
+        pem, facts = certificate_pem(certificate).decode(), facts_of(certificate)
+
+        def decide(s: ClusterSnapshot) -> Sequence[Op]:
+            current = hosts.invited(s, id_, body.secret, key, self._now())
+            if hosts.issued_already(s, current):
+                return ()
+            return hosts.redemption_ops(s, current, pem, facts, key)
+
+        return await self._answered(id_, decide)
+
+    async def renew(self, id_: str, body: RenewalBody) -> bytes:
+        """Gives the holder of a certificate its successor, for the same key, role, id and
+        addresses. Whether the old one has expired does not matter.
+        """
+        old = _refused_unless_sound(lambda: parse_certificate(body.certificate.encode()))
+        authority: Authority = await asyncio.to_thread(self._key.authority)
+        facts, public_key = facts_of(old), old.public_key()
+        identity = facts.identity
+        if identity is None or identity.id != id_ or not is_issued_by(old, authority.certificate):
+            raise TorrentdistError("certificate_refused", detail="the old certificate is not one of ours for this id")
+        if not is_signed(renewal_text(old), body.signature, public_key):
+            raise TorrentdistError("certificate_refused", detail="the holder of the old certificate has not signed")
+        key = key_fingerprint(public_key)
+        hosts.check_renewable(self._snapshot(), facts, key)
+        earliest = math.ceil(hosts.earliest(self._snapshot(), id_))
+        certificate = issue(authority, identity, facts.addresses, public_key, time.time(), not_before=earliest)
+        pem, fresh = certificate_pem(certificate).decode(), facts_of(certificate)
+        return await self._answered(id_, lambda s: hosts.renewal_ops(s, facts, pem, fresh, key))
+
+    async def revoke(self, mutation: Mutation | None, id_: str, by: str) -> bytes:
+        now = time.time()
+        return await self._changes.make_alone(
+            mutation,
+            lambda s: hosts.revocation_ops(s, id_, by, now),
+            lambda s: hosts.host_view(s.hosts[id_].record, now),
+        )
+
+    async def _answered(self, id_: str, decide: Callable[[ClusterSnapshot], Sequence[Op]]) -> bytes:
+        trusted = await asyncio.to_thread(self._key.trusted)
+
+        def render(s: ClusterSnapshot) -> CertificateView:
+            record = s.hosts[id_].record
+            return CertificateView(
+                id=record.id,
+                serial=record.serial,
+                expires_at=record.expires_at,
+                certificate=record.certificate,
+                ca=trusted,
+            )
+
+        return await self._changes.make_alone(None, decide, render)
+
+
+def _refused_unless_sound(read: Callable[[], T]) -> T:
+    try:
+        return read()
+    except ValueError as exc:
+        raise TorrentdistError("certificate_refused", detail=str(exc)) from exc

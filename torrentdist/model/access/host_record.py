@@ -1,0 +1,47 @@
+"""The records of hosts and of invitations in ZooKeeper.
+
+Always: they hold a hash of an invitation's secret, and no key but public ones.
+"""
+
+from __future__ import annotations
+
+from torrentdist.model.records import Record
+
+
+class HostRecord(Record, frozen=True, kw_only=True):
+    """/hosts/<id>: the newest certificate of a host, and whether the host was shut out. All times
+    are those of the leader that wrote the record, like the times in certificates."""
+
+    id: str
+    role: str = ""
+    """Empty: it was revoked before any certificate of its id was recorded."""
+    addresses: tuple[str, ...] = ()
+    serial: str = ""
+    certificate: str = ""
+    """The certificate in PEM."""
+    key: str = ""
+    """SHA-256 of its public key."""
+    expires_at: float = 0.0
+    is_revoked: bool = False
+    revoked_until: float = 0.0
+    """Certificates of this id that begin at this moment or before are refused for good."""
+    revoked_by: str = ""
+
+    def refuses(self, begins_at: float) -> bool:
+        """Whether a certificate of this id was revoked."""
+        return self.is_revoked or begins_at <= self.revoked_until
+
+
+class InvitationRecord(Record, frozen=True, kw_only=True):
+    """/invitations/<id>: what one host may become, once."""
+
+    id: str
+    role: str
+    addresses: tuple[str, ...]
+    hash: str
+    """SHA-256 of the secret, in hex."""
+    created_by: str = ""
+    expires_at: float
+    """By ZooKeeper's clock."""
+    key: str = ""
+    """SHA-256 of the public key that it was used for. Empty: it was not used yet."""
