@@ -34,8 +34,15 @@ OF_ROLES = {
         "POST /v1/jobs/{}/rebalance",
         "DELETE /v1/jobs/{}",
     },
-    "host": {"GET /v1/snapshot", "POST /v1/heartbeat"},
-    "anyone": {"GET /livez", "GET /announce/{}", "GET /v1/proof"},
+    "host": {"GET /v1/snapshot", "POST /v1/heartbeat", "GET /v1/revocations", "GET /v1/issuing-key"},
+    "anyone": {
+        "GET /livez",
+        "GET /announce/{}",
+        "GET /v1/ca",
+        "GET /v1/proof",
+        "POST /v1/invitations/{}/redeem",
+        "POST /v1/hosts/{}/renew",
+    },
     "reader": {"POST /v1/swarm", "PUT /v1/metafiles/{}"},
 }
 """Operations with another role than the usual one, which is reader for reads and operator for the

@@ -70,8 +70,8 @@ def test_a_hosts_certificate_heartbeats_and_a_token_does_not(mutual: Cluster) ->
     """A stolen token could keep dead workers alive, or a host's certificate upload bundles."""
     url = mutual.url(mutual.leader())
     with httpx.Client(trust_env=False, verify=context(mutual, "supervisor-1")) as host:
-        by_host = [host.post(f"{url}/v1/prune", json={}), host.get(f"{url}/v1/backup"), host.get(f"{url}/v1/snapshot")]
-    by_token = mutual.http.get(f"{url}/v1/snapshot")
+        by_host = [host.post(f"{url}/v1/prune", json={}), host.get(f"{url}/v1/backup"), host.get(f"{url}/v1/revocations")]
+    by_token = mutual.http.get(f"{url}/v1/revocations")
 
     assert [403, 403, 200] == [answer.status_code for answer in by_host]
     assert (403, "hosts_only") == (by_token.status_code, by_token.json()["error"])
@@ -154,10 +154,10 @@ def test_a_host_joins_by_invitation_and_is_out_within_seconds_of_its_revocation(
     own = ssl.create_default_context(cafile=joined["ca_file"])
     own.load_cert_chain(joined["certificate_file"], joined["key_file"])
     with httpx.Client(trust_env=False, verify=own) as host:
-        before = host.get(f"{url}/v1/snapshot").status_code
+        before = host.get(f"{url}/v1/revocations").status_code
         key = host.get(f"{url}/v1/issuing-key")
         mutual.run("host", "revoke", "s9").ok()
-        until(lambda: host.get(f"{url}/v1/snapshot").status_code == 403, "the kept connection is refused", 5.0)
+        until(lambda: host.get(f"{url}/v1/revocations").status_code == 403, "the kept connection is refused", 5.0)
         after = host.get(f"{url}/v1/cluster").json()
     taken = mutual.run("host", "join", "--config", config, "--invitation-file", file)
 

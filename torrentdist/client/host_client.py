@@ -14,6 +14,7 @@ import msgspec
 
 from torrentdist.client.masters.master_client import MasterClient
 from torrentdist.http.access import Trust, with_token
+from torrentdist.http.api_calls import Request, error_in
 from torrentdist.http.connection_pool import Http
 from torrentdist.http.http_errors import HttpError
 from torrentdist.model import ids
@@ -43,7 +44,7 @@ async def invite_host(
     """Makes an invitation. Returns it with the time at which it expires."""
     text = secret()
     body = InvitationBody(id=id_, role=role, addresses=list(addresses), ttl_secs=ttl_secs, hash=hash_of(text))
-    view = await client.mutate("POST", "/v1/invitations", InvitationView, content=msgspec.json.encode(body))
+    view = await client.mutate(Request("POST", "/v1/invitations", content=msgspec.json.encode(body)), InvitationView)
     invitation = Invitation(
         id=view.id,
         role=view.role,
@@ -73,7 +74,7 @@ async def list_hosts(client: MasterClient) -> list[HostView]:
 
 
 async def revoke_host(client: MasterClient, id_: str) -> HostView:
-    return await client.mutate("DELETE", f"/v1/hosts/{ids.peer_id(id_)}", HostView)
+    return await client.mutate(Request("DELETE", f"/v1/hosts/{ids.peer_id(id_)}"), HostView)
 
 
 async def join(config: Config, invitation: Invitation) -> JoinedView:
@@ -90,7 +91,7 @@ async def join(config: Config, invitation: Invitation) -> JoinedView:
     async with MasterClient(trusting) as client:
         body = RedemptionBody(secret=invitation.secret, public_key=public_key)
         path = f"/v1/invitations/{ids.peer_id(invitation.id)}/redeem"
-        view = await client.mutate("POST", path, CertificateView, content=msgspec.json.encode(body))
+        view = await client.mutate(Request("POST", path, content=msgspec.json.encode(body)), CertificateView)
     await asyncio.to_thread(keep_certificate, tls, view)
     if invitation.role == "master":
         as_host = msgspec.structs.replace(trusting, certificate_file=tls.certificate_file, key_file=tls.key_file)
@@ -139,8 +140,6 @@ async def _fetch_ca(tls: TlsConfig, invitation: Invitation) -> None:
 
 
 async def _issuing_key(client: MasterClient) -> bytes:
-    from torrentdist.http.api_calls import error_in
-
     failed: TorrentdistError | None = None
     for url in client.masters:
         try:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
 import click
 
 from torrentdist.client import host_client
-from torrentdist.client.masters.master_client import MasterClient
 from torrentdist.model.access.host_messages import HostView
 from torrentdist.model.configuration.settings import read_secret
 from torrentdist.security.authority.invitation import invitation_text, parse_invitation
@@ -18,7 +17,7 @@ from torrentdist.security.certificate_identity import CertificateRole
 from torrentdist_cli.frame.command import Command, Group
 from torrentdist_cli.frame.interruption import run
 from torrentdist_cli.frame.invocation import Session
-from torrentdist_cli.frame.reads import masters
+from torrentdist_cli.frame.reads import ask_masters
 from torrentdist_cli.frame.rendering import facts, grid, show, show_all
 from torrentdist_cli.frame.units import DURATION
 
@@ -46,7 +45,7 @@ def invite(session: Session, id: str, role: str, addresses: tuple[str, ...], ttl
 
     With -q: the invitation.
     """
-    invitation, expires_at = _ask(session, lambda c: host_client.invite_host(c, id, role, addresses, ttl))
+    invitation, expires_at = ask_masters(session, lambda c: host_client.invite_host(c, id, role, addresses, ttl))
     text = invitation_text(invitation)
     about = {"id": invitation.id, "role": invitation.role, "addresses": invitation.addresses}
     data = {**about, "expires_at": expires_at, "invitation": text}
@@ -86,7 +85,7 @@ def list_hosts(session: Session) -> None:
 
     With -q: their ids.
     """
-    views = _ask(session, host_client.list_hosts)
+    views = ask_masters(session, host_client.list_hosts)
     show_all(session, views, value=lambda view: view.id, table=lambda: _table(views))
 
 
@@ -100,16 +99,8 @@ def revoke(session: Session, id: str) -> None:
 
     With -q: its id.
     """
-    view = _ask(session, lambda client: host_client.revoke_host(client, id))
+    view = ask_masters(session, lambda client: host_client.revoke_host(client, id))
     show(session, view, value=view.id, table=lambda: f"{view.id} is {view.state.value}")
-
-
-def _ask(session: Session, call: Callable[[MasterClient], Awaitable[T]]) -> T:
-    async def ask() -> T:
-        async with masters(session.config().client) as client:
-            return await call(client)
-
-    return run(ask())
 
 
 def _moment(at: float) -> str:

@@ -62,7 +62,7 @@ class HostApi:
         summary = "the CA's key in PEM, for a master"
         yield Operation("GET", "/v1/issuing-key", self.issuing_key, None, summary, Role.HOST)
         summary = "every host with a recorded certificate, and open invitations"
-        yield Operation("GET", "/v1/hosts", self.hosts, list[HostView], summary, Role.READER)
+        yield Operation("GET", "/v1/hosts", self.host_table, list[HostView], summary, Role.READER)
         summary = "until when the certificates of an id are revoked, for each id that has such"
         yield Operation("GET", "/v1/revocations", self.revocations, dict[str, float], summary, Role.HOST)
         summary = "let one host get a certificate, once"
@@ -73,7 +73,7 @@ class HostApi:
         summary = "the successor of a certificate, expired or not"
         yield _change(renew, self.renew, (RenewalBody, CertificateView), summary, Role.ANYONE)
         summary = "shut a host out, with every certificate that it has"
-        yield Operation("DELETE", "/v1/hosts/{id}", self.revoke, HostView, summary, Role.OPERATOR, changes=True)
+        yield Operation("DELETE", "/v1/hosts/{id}", self.revoke_host, HostView, summary, Role.OPERATOR, changes=True)
 
     async def ca(self, _: Request) -> Response:
         return Response(await asyncio.to_thread(self._key.trusted), media_type=PEM)
@@ -84,7 +84,7 @@ class HostApi:
             raise TorrentdistError("forbidden", detail="the CA's key is for masters with a certificate alone")
         return Response(await asyncio.to_thread(self._key.key_text), media_type=PEM)
 
-    async def hosts(self, _: Request) -> Response:
+    async def host_table(self, _: Request) -> Response:
         return json_response(host_views(self._records.snapshot(), time.time(), self._now()))
 
     async def revocations(self, _: Request) -> Response:
@@ -107,7 +107,7 @@ class HostApi:
         body = decode_body(await body_of(request), RenewalBody)
         return answered(await self._issuing.renew(_id(request), body))
 
-    async def revoke(self, request: Request) -> Response:
+    async def revoke_host(self, request: Request) -> Response:
         self._leadership.fence()
         mutation = await mutation_of(request)
         return answered(await self._issuing.revoke(mutation, _id(request), principal_of(request).name))
