@@ -70,7 +70,11 @@ def test_a_hosts_certificate_heartbeats_and_a_token_does_not(mutual: Cluster) ->
     """A stolen token could keep dead workers alive, or a host's certificate upload bundles."""
     url = mutual.url(mutual.leader())
     with httpx.Client(trust_env=False, verify=context(mutual, "supervisor-1")) as host:
-        by_host = [host.post(f"{url}/v1/prune", json={}), host.get(f"{url}/v1/backup"), host.get(f"{url}/v1/revocations")]
+        by_host = [
+            host.post(f"{url}/v1/prune", json={}),
+            host.get(f"{url}/v1/backup"),
+            host.get(f"{url}/v1/revocations"),
+        ]
     by_token = mutual.http.get(f"{url}/v1/revocations")
 
     assert [403, 403, 200] == [answer.status_code for answer in by_host]

@@ -166,7 +166,7 @@ def test_every_command_and_setting_of_the_page_exists() -> None:
     for text in configurations:
         combine([toml_layer(tomllib.loads(text), "docs/deployment.md")])
 
-    assert 11 == len(commands)
+    assert 15 == len(commands)
     assert 3 == len(configurations)
 
 

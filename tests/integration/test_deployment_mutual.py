@@ -1,0 +1,126 @@
+"""The hosts' part of docs/deployment.md on loopback: its commands and its three files."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cluster_fixtures import make_source, until
+from deployment_site import PAGE, block_with, free_port
+
+from torrentdist.dev.embedded_zookeeper import EmbeddedZooKeeper
+
+FILES = ("torrentdist.toml", "master.toml", "supervisor.toml")
+
+
+class MutualSite:
+    """One master and one supervisor, with the page's files. Only paths, addresses and ports are
+    replaced, and the launcher is left out."""
+
+    def __init__(self, home: Path, zookeeper: str) -> None:
+        self.home = home
+        ports = {str(port): str(free_port()) for port in (7060, 7061, 7071, 7072)}
+        self._replacements = [
+            (r'"10\.0\.0\.1:2181".*?\]', f'"{zookeeper}"]'),
+            (r"10\.0\.[01]\.\d+", "127.0.0.1"),
+            (r"/etc/torrentdist", str(home / "etc")),
+            (r"/var/lib/torrentdist", str(home / "lib")),
+            (r"(?m)^launcher = .*$", "gateway_port = 0"),
+            *((rf"\b{port}\b", other) for port, other in ports.items()),
+        ]
+        (home / "etc").mkdir()
+        for name, text in zip(FILES, re.findall(r"(?s)```toml\n(.*?)```", PAGE), strict=True):
+            assert f"# /etc/torrentdist/{name}\n" in text
+            (home / "etc" / name).write_text(self.here(text))
+        (home / "torrentdist.toml").symlink_to(home / "etc" / "torrentdist.toml")  # every command reads it
+
+    def here(self, text: str) -> str:
+        for was, now in self._replacements:
+            text = re.sub(was, now, text)
+        return text
+
+    def command(self, line: str) -> list[str]:
+        words = shlex.split(self.here(line.replace("sudo -u torrentdist ", "")))
+        assert "torrentdist" == words.pop(0)
+        return [sys.executable, "-m", "torrentdist_cli", *words]
+
+    def environment(self) -> dict[str, str]:
+        own = {name: value for name, value in os.environ.items() if not name.startswith("TORRENTDIST_")}
+        return own | {"HOME": str(self.home)}
+
+    def run(self, line: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.command(line), env=self.environment(), cwd=self.home, capture_output=True, text=True, timeout=60,
+            check=False,
+        )  # fmt: skip
+
+    def start(self, role: str) -> subprocess.Popen[bytes]:
+        with (self.home / f"{role}.log").open("wb") as log:
+            command = self.command(f"torrentdist {role} --config /etc/torrentdist/{role}.toml")
+            return subprocess.Popen(command, env=self.environment(), cwd=self.home, stdout=log, stderr=log)
+
+    def install(self, host: str, role: str, *more: str) -> None:
+        """What the page's `install` lines do."""
+        place = self.home / "lib" / role / "tls"
+        place.mkdir(mode=0o700, parents=True)
+        for file in [
+            *(self.home / "td-ca" / "hosts" / host).glob("*.pem"),
+            *(self.home / "td-ca" / name for name in more),
+        ]:
+            shutil.copy(file, place)
+            (place / file.name).chmod(0o600)
+
+
+@pytest.fixture
+def site(zookeeper: EmbeddedZooKeeper, tmp_path: Path) -> MutualSite:
+    return MutualSite(tmp_path, zookeeper.addresses[0])
+
+
+@pytest.fixture
+def started() -> Iterator[list[subprocess.Popen[bytes]]]:
+    processes: list[subprocess.Popen[bytes]] = []
+    yield processes
+    for process in reversed(processes):
+        process.terminate()
+    for process in processes:
+        process.wait(30)
+
+
+def test_the_page_leads_to_a_mutual_cluster(site: MutualSite, started: list[subprocess.Popen[bytes]]) -> None:
+    """An operator who follows the page would have daemons that refuse each other."""
+    for name in ("token", "zookeeper"):
+        (site.home / "etc" / name).write_text("torrentdist:a-long-secret\n")
+        (site.home / "etc" / name).chmod(0o600)
+    chroot = '\nchroot = "/mutual"\n'
+    with (site.home / "etc" / "torrentdist.toml").open("a") as out:
+        out.write(chroot)
+    made = [site.run(line) for line in block_with("torrentdist ca init")]
+    site.install("master-1", "master", "ca.key")
+    site.install("host-17", "supervisor")
+    shutil.copy(site.home / "td-ca" / "ca.pem", site.home / "etc" / "ca.pem")
+    founded = site.run(block_with("sudo -u torrentdist torrentdist ha init")[0])
+    started += [site.start("master"), site.start("supervisor")]
+    until(lambda: '"host-17"' in site.run("torrentdist cluster -o json").stdout, "both daemons take part", 60)
+    make_source(site.home / "my-job", 93)
+    ran = [
+        site.run(line) for line in block_with("distribute my-job-1 --wait 100%") if "bundle" in line or "upload" in line
+    ]
+    view = site.run("torrentdist cluster -o json")
+    doctor = site.run("torrentdist doctor --config /etc/torrentdist/master.toml -o json")
+    findings = json.loads(doctor.stdout)["findings"]
+
+    assert [0] * 7 == [done.returncode for done in (*made, founded, *ran, view)], [
+        done.stderr for done in (*made, founded, *ran)
+    ]
+    assert {"https"} == {master["url"].partition(":")[0] for master in json.loads(view.stdout)["masters"]}
+    assert "no TLS" not in view.stderr
+    assert [] == [finding for finding in findings if finding["verdict"] == "fail"]
+    assert "certificate" in {finding["check"] for finding in findings}
