@@ -12,15 +12,8 @@ import pytest
 from cluster_fixtures import Cluster, make_source, picture, running_cluster, until
 
 from torrentdist.security.authority.authority_files import init_authority, issue_files
-from torrentdist.security.authority.certificates import (
-    certificate_pem,
-    facts_of,
-    new_key,
-    parse_certificate,
-    parse_key,
-    renewal_text,
-    sign,
-)
+from torrentdist.security.authority.certificates import facts_of, new_key, renewal_text, sign
+from torrentdist.security.authority.pem_texts import certificate_pem, parse_certificate, parse_key
 from torrentdist.security.certificate_identity import CertificateRole
 from torrentdist.security.private_files import read_private
 
@@ -46,7 +39,7 @@ def context(cluster: Cluster, host: str = "") -> ssl.SSLContext:
 
 
 def test_the_first_session_works_over_tls(mutual: Cluster, tmp_path: Path) -> None:
-    """Whoever follows the README with --tls would be stuck at the first command."""
+    """A user who follows the README with --tls would be stuck at the first command."""
     source = make_source(tmp_path / "source", 71)
     (source / "job.toml").write_text('name = "wc"\ncommand = ["sh", "-c", "echo counted; sleep 60"]\n')
     uploaded = mutual.run("upload", source, "--id", "wc-1", "--min-replicas", 2).ok()

@@ -7,15 +7,14 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from torrentdist.security.authority.certificates import (
-    certificate_pem,
     checked_addresses,
     facts_of,
     is_issued_by,
     issue,
     new_authority,
     new_key,
-    parse_certificate,
 )
+from torrentdist.security.authority.pem_texts import certificate_pem, parse_certificate
 from torrentdist.security.certificate_identity import CertificateIdentity, CertificateRole
 
 NOW = 1_800_000_000.0

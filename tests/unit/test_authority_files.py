@@ -11,7 +11,8 @@ import pytest
 
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.security.authority.authority_files import IssuedView, init_authority, issue_files
-from torrentdist.security.authority.certificates import facts_of, parse_certificate
+from torrentdist.security.authority.certificates import facts_of
+from torrentdist.security.authority.pem_texts import parse_certificate
 from torrentdist.security.certificate_identity import CertificateIdentity, CertificateRole
 
 NOW = 1_800_000_000.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,12 +12,17 @@ from torrentdist.cluster.records.snapshot import ClusterSnapshot
 from torrentdist.cluster.session.znode_operations import Op
 from torrentdist.master.access import host_operations as hosts
 from torrentdist.master.changes.predicted_records import foreseen
-from torrentdist.model.access.host_messages import HostState, InvitationBody
+from torrentdist.master.swarm.swarm_records import SwarmRecords
+from torrentdist.model.access.host_messages import InvitationBody, MembershipState
 from torrentdist.model.access.host_record import InvitationRecord
 from torrentdist.model.errors import TorrentdistError
+from torrentdist.model.ids import Digest, PeerId, StoreId, SupervisorId
+from torrentdist.model.records import SupervisorRecord
+from torrentdist.model.wire.swarm_messages import PeerRole, SwarmAnnounce, SwarmEntry
 from torrentdist.security.authority.certificates import CertificateFacts
 from torrentdist.security.certificate_identity import CertificateIdentity, CertificateRole
 from torrentdist.security.tokens import hash_of
+from torrentdist.swarm.directory.directory import SwarmDirectory
 
 NOW = 1_800_000_000.0
 DAY = 86_400.0
@@ -187,5 +193,29 @@ def test_hosts_are_shown_in_the_state_that_they_are_in() -> None:
     snapshots = [(inviting(), NOW), (joined(), NOW), (joined(), NOW + 31 * DAY), (revoking(joined()), NOW)]
     states = [view.state for snapshot, now in snapshots for view in hosts.host_views(snapshot, now, now)]
 
-    assert [HostState.INVITED, HostState.LIVE, HostState.EXPIRED, HostState.REVOKED] == states
+    assert [MembershipState.INVITED, MembershipState.LIVE, MembershipState.EXPIRED, MembershipState.REVOKED] == states
     assert [] == hosts.host_views(inviting(), NOW, NOW + 2 * DAY)
+
+
+@pytest.mark.case("F6")
+def test_a_revoked_host_leaves_the_swarms_at_once() -> None:
+    """A stolen host would go on fetching until it is silent, since its address stays admitted."""
+    supervisor = SupervisorRecord(
+        id=SupervisorId("h1"), host="10.0.0.7", gateway="", swarm_port=1, store=StoreId("s"), version="1"
+    )
+    snapshots = [
+        dataclasses.replace(s, supervisors={supervisor.id: supervisor}) for s in (joined(), revoking(joined()))
+    ]
+    current = [snapshots[0]]
+    directory = SwarmDirectory()
+    records = SwarmRecords(directory, lambda: current[0])
+    entry = SwarmEntry(digest=Digest("a" * 64), complete=True)
+    announce = SwarmAnnounce(peer=PeerId("h1"), role=PeerRole.SUPERVISOR, port=7071, swarms=[entry])
+    records.follow()
+    directory.announce(announce, source_host="10.0.0.7", now=1.0, facts=records.facts_of)
+    before = directory.addresses(records.registered_hosts(current[0]))
+    current[0] = dataclasses.replace(snapshots[1], version=1)
+    records.follow()
+    after = directory.addresses(records.registered_hosts(current[0]))
+
+    assert (["10.0.0.7"], []) == (before, after)

@@ -58,7 +58,8 @@ async def invite_host(
 
 def _fingerprints(ca_file: str) -> str:
     """Returns the fingerprints of the CAs in a file."""
-    from torrentdist.security.authority.certificates import fingerprint, parse_certificates
+    from torrentdist.security.authority.certificates import fingerprint
+    from torrentdist.security.authority.pem_texts import parse_certificates
 
     if not ca_file:
         raise TorrentdistError("config_missing", detail="client.ca_file names no CA, so no invitation can name it")

@@ -62,7 +62,8 @@ def certificates(config: Config) -> list[Finding]:
 
 
 def _section(name: str, section: TlsConfig | ClientConfig) -> Iterator[Finding]:
-    from torrentdist.security.authority.certificates import facts_of, parse_certificate
+    from torrentdist.security.authority.certificates import facts_of
+    from torrentdist.security.authority.pem_texts import parse_certificate
     from torrentdist.security.tls_contexts import client_context, files_of
 
     files = files_of(section)

@@ -17,7 +17,8 @@ from typing import Any, Final
 
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.wording import cause_text
-from torrentdist.security.authority.certificates import CertificateFacts, facts_of, parse_certificate
+from torrentdist.security.authority.certificates import CertificateFacts, facts_of
+from torrentdist.security.authority.pem_texts import parse_certificate
 from torrentdist.security.certificate_identity import CertificateIdentity, CertificateRole
 from torrentdist.security.tls_contexts import TlsFiles, client_context, complaint_about, server_context
 

@@ -121,11 +121,12 @@ class _Race(Generic[T]):
 
     def _ask(self, url: str, takes_old: bool) -> None:
         left = self._end - self._clock()
-        self.answers[url] = f"no answer within {left:.1f} s"
+        self.answers.setdefault(url, f"no answer within {left:.1f} s")
         self._running[asyncio.ensure_future(self._attempt(url, takes_old, left))] = url
 
     def _note(self, url: str, passed: Passed, ahead: list[str]) -> None:
-        self.answers[url] = str(passed)
+        if not (self.is_over() and passed.error is None):  # what the end cut off says less than what came before
+            self.answers[url] = str(passed)
         self.error = passed.error or self.error
         self._behind = self._behind or passed.behind
         if passed.leader in ahead:

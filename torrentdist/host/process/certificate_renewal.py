@@ -20,7 +20,8 @@ from torrentdist.log import get_logger
 from torrentdist.model.access.host_messages import CertificateView, RenewalBody
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.wording import cause_text
-from torrentdist.security.authority.certificates import facts_of, parse_certificate, parse_key, renewal_text, sign
+from torrentdist.security.authority.certificates import facts_of, renewal_text, sign
+from torrentdist.security.authority.pem_texts import parse_certificate, parse_key
 from torrentdist.security.live_tls import LiveTls
 from torrentdist.security.private_files import read_private, write_public
 from torrentdist.security.tls_contexts import TlsFiles, client_context

@@ -26,17 +26,15 @@ from torrentdist.model.access.host_messages import (
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.security.authority.certificates import (
     Authority,
-    certificate_pem,
     facts_of,
     is_issued_by,
     is_signed,
     issue,
     key_fingerprint,
-    parse_certificate,
-    parse_public_key,
     renewal_text,
 )
 from torrentdist.security.authority.issuing_key import IssuingKey
+from torrentdist.security.authority.pem_texts import certificate_pem, parse_certificate, parse_public_key
 from torrentdist.security.certificate_identity import CertificateIdentity, CertificateRole
 
 T = TypeVar("T")

@@ -17,7 +17,7 @@ from torrentdist.cluster import paths
 from torrentdist.cluster.records.snapshot import ClusterSnapshot, HostEntry, InvitationEntry
 from torrentdist.cluster.session.znode_operations import Create, Op, Set
 from torrentdist.model import ids
-from torrentdist.model.access.host_messages import HostState, HostView, InvitationBody
+from torrentdist.model.access.host_messages import HostView, InvitationBody, MembershipState
 from torrentdist.model.access.host_record import HostRecord, InvitationRecord
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.records import encode
@@ -175,9 +175,9 @@ def earliest(snapshot: ClusterSnapshot, id_: str) -> float:
 
 
 def host_view(record: HostRecord, now: float) -> HostView:
-    state = HostState.REVOKED if record.is_revoked else HostState.LIVE
-    if state is HostState.LIVE and now >= record.expires_at:
-        state = HostState.EXPIRED
+    state = MembershipState.REVOKED if record.is_revoked else MembershipState.LIVE
+    if state is MembershipState.LIVE and now >= record.expires_at:
+        state = MembershipState.EXPIRED
     return HostView(
         id=record.id,
         role=record.role,
@@ -194,13 +194,13 @@ def host_views(snapshot: ClusterSnapshot, now: float, server_now: float) -> list
     for id_, entry in snapshot.invitations.items():
         record = entry.record
         is_open = not record.key and server_now < record.expires_at
-        if is_open and (id_ not in views or views[id_].state is HostState.REVOKED):
+        if is_open and (id_ not in views or views[id_].state is MembershipState.REVOKED):
             views[id_] = HostView(
                 id=id_,
                 role=record.role,
                 serial="",
                 expires_at=record.expires_at,
-                state=HostState.INVITED,
+                state=MembershipState.INVITED,
                 addresses=list(record.addresses),
             )
     return [views[id_] for id_ in sorted(views)]

@@ -47,6 +47,9 @@ class SwarmRecords:
             return snapshot
         self._index.follow(snapshot)
         self._facts.clear()
+        if news is None or news.hosts:
+            for id_ in _revoked(snapshot):
+                self._directory.forget(PeerId(id_))
         held = self._held.of(snapshot)
         every = news is None or news.any_bundle
         touched = {*self._recorded, *snapshot.bundles} if news is None or every else news.bundles
@@ -116,7 +119,15 @@ def registered_host(snapshot: ClusterSnapshot, peer: PeerId) -> RegisteredHost |
 
 
 def _registered(snapshot: ClusterSnapshot) -> frozenset[str]:
-    return frozenset(m.host for m in snapshot.masters.values()) | {s.host for s in snapshot.supervisors.values()}
+    out = _revoked(snapshot)
+    hosts = [(str(id_), m.host) for id_, m in snapshot.masters.items()]
+    hosts += [(str(id_), s.host) for id_, s in snapshot.supervisors.items()]
+    return frozenset(host for id_, host in hosts if id_ not in out)
+
+
+def _revoked(snapshot: ClusterSnapshot) -> frozenset[str]:
+    """Returns the ids of hosts that were shut out."""
+    return frozenset(id_ for id_, entry in snapshot.hosts.items() if entry.record.is_revoked)
 
 
 def _held(snapshot: ClusterSnapshot, bundle: BundleId) -> tuple[Digest, frozenset[PeerId]] | None:

@@ -9,7 +9,7 @@ import msgspec
 from torrentdist.model.wire.view import View
 
 
-class HostState(StrEnum):
+class MembershipState(StrEnum):
     LIVE = "live"
     EXPIRED = "expired"
     """Its certificate has expired. It may still renew it by itself."""
@@ -71,7 +71,7 @@ class HostView(View, frozen=True, kw_only=True):
     role: str
     serial: str
     expires_at: float
-    state: HostState
+    state: MembershipState
     addresses: list[str]
 
 

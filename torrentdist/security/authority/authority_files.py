@@ -23,7 +23,6 @@ from torrentdist.security.authority.certificates import (
     Authority,
     CertificateFacts,
     Key,
-    certificate_pem,
     checked_addresses,
     cluster_of,
     facts_of,
@@ -31,9 +30,12 @@ from torrentdist.security.authority.certificates import (
     has_key,
     is_issued_by,
     issue,
-    key_pem,
     new_authority,
     new_key,
+)
+from torrentdist.security.authority.pem_texts import (
+    certificate_pem,
+    key_pem,
     parse_certificate,
     parse_certificates,
     parse_key,

@@ -11,12 +11,10 @@ from torrentdist.model.access.host_messages import CertificateView
 from torrentdist.model.configuration.config import TlsConfig
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.wording import cause_text
-from torrentdist.security.authority.certificates import (
+from torrentdist.security.authority.certificates import fingerprint, has_key, new_key
+from torrentdist.security.authority.pem_texts import (
     certificate_pem,
-    fingerprint,
-    has_key,
     key_pem,
-    new_key,
     parse_certificate,
     parse_certificates,
     parse_key,
