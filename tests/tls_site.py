@@ -77,7 +77,9 @@ def owner(id_: str = "m1", address: str = LOOPBACK) -> TlsOwner:
 @contextlib.asynccontextmanager
 async def port(tls: LiveTls | None, token: str | None = TOKEN) -> AsyncIterator[WebServer]:
     """Serves OPERATIONS on a port of loopback."""
-    app = Authentication(api_app(OPERATIONS), token, ("/sender",), is_revoked=None if tls is None else lambda peer: False)
+    app = Authentication(
+        api_app(OPERATIONS), token, ("/sender",), is_revoked=None if tls is None else lambda peer: False
+    )
     web = WebServer(app, bind_socket(LOOPBACK, 0, what="the test"), tls=tls, grace_secs=0.0)
     await web.start()
     try:
