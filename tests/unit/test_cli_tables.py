@@ -16,6 +16,7 @@ from torrentdist.model.wire.cluster_messages import BundleCounts, ClusterView, M
 from torrentdist.model.wire.fleet_messages import FleetView, HostProgress, HostState
 from torrentdist.model.wire.ha_views import FailoverView, LeaderView, MasterState, RoleView
 from torrentdist.model.wire.job_messages import JobView, WorkerState, WorkerView
+from torrentdist.model.wire.prune_views import UnprunedView, UnusedView
 from torrentdist_cli.frame.table_layout import columns
 from torrentdist_cli.main import main
 
@@ -89,6 +90,12 @@ def hostile(answers: Answers) -> Answers:
         ],
         "POST /v1/bundles/etl-42/distribute": fleet,
         "GET /v1/bundles/etl-42/hosts": fleet,
+        "POST /v1/prune": UnusedView(
+            removed=[],
+            bytes=0,
+            kept=len(IDS),
+            stays=tuple(UnprunedView(id=BundleId(n), reasons=["pinned", "assigned"]) for n in IDS),
+        ),
     }
     return answers
 
@@ -98,6 +105,7 @@ COMMANDS = [
     ["bundle", "show", "etl-42"],
     ["bundle", "rm", "etl-42"],
     ["bundle", "distribute", "etl-42"],
+    ["bundle", "prune", "--cluster"],
     ["cluster"],
     ["supervisor", "ls"],
     ["job", "ls"],

@@ -85,6 +85,8 @@ def test_an_upload_does_not_lower_the_minimum_of_what_somebody_holds() -> None:
         digest, size, files = kept.record.digest, 1, ()
 
     assert [] == upload_ops(snapshot([kept]), A, Same(), 1, 0.0)  # type: ignore[arg-type]
+    fewer = upload_ops(snapshot([kept], masters=["m1", "m2"]), A, Same(), 1, 0.0)  # type: ignore[arg-type]
+    assert 2 == written(fewer[0]).min_replicas, "it would wait for a master that is gone"
 
 
 def test_a_pinned_bundle_and_one_that_a_job_needs_are_not_removed() -> None:

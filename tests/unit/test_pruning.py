@@ -9,7 +9,7 @@ from records_of import bundle, job, snapshot
 
 from torrentdist.cluster.session.znode_operations import Set
 from torrentdist.master.bundles.bundle_operations import removal_ops
-from torrentdist.master.bundles.pruning import prune_ops, unused
+from torrentdist.master.bundles.pruning import prune_ops, unused, why_kept
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId
 from torrentdist.model.records import BundleState, JobStatus
@@ -37,6 +37,20 @@ def test_only_what_nobody_uses_is_pruned() -> None:
     assert ["/code-distributor/of-a-job-that-ended", "/code-distributor/old"] == [
         op.path for op in prune_ops(SEEN, 100.0, 50.0) if isinstance(op, Set)
     ]
+
+
+def test_what_stays_has_a_reason() -> None:
+    """If this fails, an operator cannot tell why a prune frees nothing."""
+    assert {
+        "arriving": ("uploading",),
+        "code": ("needed",),
+        "lib": ("needed",),
+        "of-a-job-that-ended": (),
+        "old": (),
+        "pinned": ("pinned",),
+        "told": ("assigned",),
+        "young": ("written_lately",),
+    } == why_kept(SEEN, 100.0, 50.0)
 
 
 @pytest.mark.case("A28")

@@ -14,7 +14,7 @@ from torrentdist_cli.frame.command import Command
 from torrentdist_cli.frame.interruption import run
 from torrentdist_cli.frame.invocation import Session
 from torrentdist_cli.frame.reads import ask_masters
-from torrentdist_cli.frame.rendering import show
+from torrentdist_cli.frame.rendering import grid, show
 from torrentdist_cli.frame.units import DURATION, size
 
 _WHY = {
@@ -24,6 +24,13 @@ _WHY = {
     "last_copy": "no live master has a copy",
     "copies_unknown": "no master has said whether another copy exists",
     "used_lately": "it was used more recently than --older-than",
+}
+_WHY_IN_CLUSTER = {
+    "pinned": "it is pinned",
+    "uploading": "its upload is not complete",
+    "needed": "a live job needs it",
+    "assigned": "a host is told to keep it",
+    "written_lately": "its record was written more recently than --older-than",
 }
 _SECS = 60.0
 """Deleting the files of many bundles precedes the answer."""
@@ -68,7 +75,12 @@ def _prune_cluster(session: Session, older_than: float, dry_run: bool) -> None:
     view = ask_masters(session, lambda client: client.mutate(request, UnusedView))
     verb = "would remove" if dry_run else "removed"
     sentence = f"{verb} {counted(len(view.removed), 'bundle')}, {size(view.bytes)}; kept: {view.kept}"
-    show(session, view, value=str(view.bytes), table=lambda: "\n".join([sentence, *view.removed]))
+    show(session, view, value=str(view.bytes), table=lambda: "\n".join([sentence, *view.removed, *_kept(view)]))
+
+
+def _kept(view: UnusedView) -> list[str]:
+    rows = [(kept.id, "; ".join(_WHY_IN_CLUSTER.get(why, why) for why in kept.reasons)) for kept in view.stays]
+    return [grid(("KEPT", "WHY"), rows)] if rows else []
 
 
 async def _prune(url: str, older_than: float, dry_run: bool) -> PruneView:

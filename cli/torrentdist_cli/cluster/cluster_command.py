@@ -82,7 +82,10 @@ def supervisors_table(view: ClusterView) -> str:
 
 
 def _note(supervisor: SupervisorView) -> str:
-    silent = f"silent for {duration(supervisor.silent_secs)}" if supervisor.silent_secs else ""
+    if supervisor.silent_secs is None:
+        silent = "heartbeats unknown"
+    else:
+        silent = f"silent for {duration(supervisor.silent_secs)}" if supervisor.silent_secs else ""
     return ", ".join(filter(None, ["drains" if supervisor.draining else "", silent]))
 
 

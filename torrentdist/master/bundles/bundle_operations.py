@@ -111,8 +111,8 @@ def upload_ops(
 ) -> Sequence[Op]:
     """Opens an upload; raises `conflict` if the id has other content.
 
-    The same content changes nothing, or brings the record to life again. A bundle without holders
-    is uploaded anew, and its old minimum of replicas no longer counts: fewer masters may be left.
+    The same content changes nothing, or brings the record to life again. An old minimum of replicas
+    counts no longer where fewer masters are left, or where the bundle has no holders.
     """
     entry = snapshot.bundles.get(bundle)
     if entry is not None and entry.record.digest != meta.digest:
@@ -132,7 +132,8 @@ def upload_ops(
         return _rewrite(entry, state=BundleState.UPLOADING, min_replicas=min_replicas, created_at=now)
     if entry.record.state is not BundleState.UPLOADING and not snapshot.holders(bundle):
         return _rewrite(entry, min_replicas=min_replicas)
-    return _rewrite(entry, min_replicas=max(min_replicas, entry.record.min_replicas))
+    attainable = min(entry.record.min_replicas, len(snapshot.masters))
+    return _rewrite(entry, min_replicas=max(min_replicas, attainable))
 
 
 def removal_ops(snapshot: ClusterSnapshot, bundle: BundleId, index: RecordIndex | None = None) -> Sequence[Op]:

@@ -18,7 +18,7 @@ from torrentdist.master.changes.commit import LeaderChanges
 from torrentdist.master.master_session import MasterSession
 from torrentdist.model.ids import BundleId
 from torrentdist.model.records import BundleState
-from torrentdist.model.wire.prune_views import UnusedView
+from torrentdist.model.wire.prune_views import UnprunedView, UnusedView
 
 
 class Pruning:
@@ -29,32 +29,46 @@ class Pruning:
     async def prune(self, mutation: Mutation | None, older_than: float, dry_run: bool) -> bytes:
         """Removes the bundles that nobody uses, or only names them."""
         removed: dict[BundleId, int] = {}
+        kept: dict[BundleId, tuple[str, ...]] = {}
 
         def decide(snapshot: ClusterSnapshot) -> Sequence[Op]:
             now = self._session.server_now()
-            removed.update({e.record.id: e.record.size for e in unused(snapshot, now, older_than)})
+            why = why_kept(snapshot, now, older_than)
+            removed.update({id_: snapshot.bundles[id_].record.size for id_, reasons in why.items() if not reasons})
+            kept.clear()
+            kept.update({id_: reasons for id_, reasons in why.items() if reasons})
             return [] if dry_run else prune_ops(snapshot, now, older_than)
 
-        def view(snapshot: ClusterSnapshot) -> UnusedView:
-            there = sum(e.record.state is not BundleState.REMOVED for e in snapshot.bundles.values())
-            kept = there - len(removed) if dry_run else there
-            return UnusedView(removed=sorted(removed), bytes=sum(removed.values()), kept=kept)
+        def view(_: ClusterSnapshot) -> UnusedView:
+            stays = tuple(UnprunedView(id=id_, reasons=list(reasons)) for id_, reasons in kept.items())
+            return UnusedView(removed=sorted(removed), bytes=sum(removed.values()), kept=len(kept), stays=stays)
 
         return await self._changes.make_alone(mutation, decide, view, batch=BATCH)
 
 
+def why_kept(snapshot: ClusterSnapshot, server_now: float, older_than: float) -> dict[BundleId, tuple[str, ...]]:
+    """Returns, for each bundle that is not removed, the reasons why it stays. None: nobody uses
+    it."""
+    needed = {bundle for job in snapshot.jobs.values() if job.record.live for bundle in job.record.needs}
+    assigned = {bundle for entry in snapshot.assignments.values() for bundle in entry.record.bundles}
+
+    def reasons(id_: BundleId, entry: BundleEntry) -> tuple[str, ...]:
+        holds = {
+            "pinned": entry.record.pinned,
+            "uploading": entry.record.state is BundleState.UPLOADING,
+            "needed": id_ in needed,
+            "assigned": id_ in assigned,
+            "written_lately": server_now - entry.mtime < older_than,
+        }
+        return tuple(reason for reason, applies in holds.items() if applies)
+
+    there = ((id_, e) for id_, e in sorted(snapshot.bundles.items()) if e.record.state is not BundleState.REMOVED)
+    return {id_: reasons(id_, entry) for id_, entry in there}
+
+
 def unused(snapshot: ClusterSnapshot, server_now: float, older_than: float) -> list[BundleEntry]:
-    """Returns unused bundles whose record was last written at least `older_than` seconds ago."""
-    kept = {bundle for job in snapshot.jobs.values() if job.record.live for bundle in job.record.needs}
-    kept |= {bundle for entry in snapshot.assignments.values() for bundle in entry.record.bundles}
-    return [
-        entry
-        for id_, entry in sorted(snapshot.bundles.items())
-        if entry.record.state in (BundleState.AVAILABLE, BundleState.LOST)
-        and not entry.record.pinned
-        and id_ not in kept
-        and server_now - entry.mtime >= older_than
-    ]
+    """Returns the bundles that have no reason to stay."""
+    return [snapshot.bundles[id_] for id_, why in why_kept(snapshot, server_now, older_than).items() if not why]
 
 
 def prune_ops(snapshot: ClusterSnapshot, server_now: float, older_than: float) -> Sequence[Op]:

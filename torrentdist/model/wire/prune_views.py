@@ -28,9 +28,19 @@ class PruneView(View, frozen=True, kw_only=True):
     """The bundles that stay, and why."""
 
 
+class UnprunedView(View, frozen=True, kw_only=True):
+    """A bundle that `bundle prune --cluster` keeps."""
+
+    id: BundleId
+    reasons: list[str]
+    """pinned, uploading, needed (by a live job), assigned (to a host), written_lately."""
+
+
 class UnusedView(View, frozen=True, kw_only=True):
     """The answer of `bundle prune --cluster`: the bundles that were removed, or would be."""
 
     removed: list[BundleId]
     bytes: int
     kept: int
+    stays: tuple[UnprunedView, ...] = ()
+    """The bundles that stay, and why."""
