@@ -1,9 +1,8 @@
-"""At most once: the records by which the retry of a mutation is recognised, by this leader or the
-next.
+"""Remembers answers to mutations, so that a retry is recognised by this leader or the next.
 
-Always holds: what is remembered of a request is written by the transaction that makes its change,
-or not at all; one id stands for one content. Must not do: list or mirror anything; a lookup reads a
-single znode.
+Always: the record of a request is written by the transaction that makes its change, or not at all.
+Always: one id stands for one content.
+Never: list or mirror requests. A lookup reads a single znode.
 """
 
 from __future__ import annotations
@@ -26,12 +25,13 @@ from torrentdist.model.ids import RequestId
 from torrentdist.model.records import RequestRecord, decode, encode
 
 MAX_ANSWER_BYTES = 64 * 1024
-"""A longer answer is not kept but made anew for a retry, from what there is then."""
+"""Largest answer that is kept. A retry of a request with a larger one gets a new answer, made from
+the records of that time."""
 
 
 @dataclass(frozen=True)
 class Mutation:
-    """What its sender calls it, and a hash of all that it asks for."""
+    """A change that a client asks for: the id of the request, and a hash of everything in it."""
 
     id: RequestId
     content: str
@@ -39,7 +39,7 @@ class Mutation:
 
 @dataclass(frozen=True)
 class Kept:
-    """What is remembered of a request."""
+    """The stored record of a request."""
 
     record: RequestRecord
     version: int
@@ -51,7 +51,7 @@ class Kept:
 
     @property
     def body(self) -> bytes | None:
-        """The answer, None if it was too large to keep."""
+        """The stored answer; None if it was too large."""
         return self.record.body.encode() or None
 
 
@@ -61,8 +61,10 @@ def mutation(id_: RequestId, method: str, target: bytes, query: bytes, body: byt
 
 
 def note(mutation: Mutation | None, kept: Kept | None, answer: bytes | None) -> list[Op]:
-    """What a transaction of this mutation says about it. `answer`: None while further transactions
-    are to come."""
+    """Returns the write that records this mutation, for its transaction.
+
+    `answer`: None while further transactions are to come.
+    """
     if mutation is None:
         return []
     record = RequestRecord(content=mutation.content)
@@ -74,7 +76,7 @@ def note(mutation: Mutation | None, kept: Kept | None, answer: bytes | None) -> 
 
 
 async def make_buckets(zookeeper: ZooKeeper, fence: Fence) -> None:
-    """Make all buckets that are missing, so that no request finds its own missing."""
+    """Makes all buckets that are missing, so that the first request of a bucket does not fail."""
     names = await zookeeper.children(paths.REQUESTS)
     missing = [bucket for bucket in paths.request_buckets() if paths.name(bucket) not in (names or ())]
     root = [Create(paths.REQUESTS)] if names is None else []
@@ -90,7 +92,7 @@ class Requests:
 
     @contextlib.asynccontextmanager
     async def turn(self, mutation: Mutation | None) -> AsyncIterator[None]:
-        """One attempt at a time: a retry that comes while the first is under way waits for its
+        """Lets one attempt run at a time. A retry that comes meanwhile waits for the first one's
         answer."""
         if mutation is None:
             yield
@@ -100,8 +102,8 @@ class Requests:
             yield
 
     async def find(self, mutation: Mutation | None) -> Kept | None:
-        """To be asked after the fence was given: a leader has seen all that leaders before it
-        did."""
+        """Returns the stored record of a mutation. Get the fence first: then this leader has seen
+        everything that earlier leaders wrote."""
         if mutation is None:
             return None
         path = paths.request(mutation.id)
@@ -114,8 +116,7 @@ class Requests:
         return Kept(record, found[1].version, found[1].modified_zxid)
 
     async def refused(self, mutation: Mutation | None, fence: Fence, failure: TransactionFailed) -> None:
-        """A transaction of it failed; if its bucket is missing, a leader that has just been elected
-        makes it."""
+        """Handles a failed transaction: makes the buckets if the mutation's own was missing."""
         if mutation is None or not isinstance(failure.reason, NoNode):
             return
         if failure.op.path == paths.request(mutation.id):

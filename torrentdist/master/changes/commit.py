@@ -1,9 +1,10 @@
-"""How a leader changes records: decide on a snapshot, commit through the fence, wait until it can
-be read.
+"""Changes records as the leader: decide on a snapshot, commit through the fence, and wait until the
+mirror shows the change.
 
-Always holds: every change is one fenced transaction that also checks the version of what was
-decided on; if that changed meanwhile, the decision is made anew. The answer to a request is part of
-its last transaction, so that a retry finds it. Must not do: touch ZooKeeper but through the fence.
+Always: a change is one fenced transaction. It checks the versions of the records that were decided
+on; if they changed meanwhile, the decision is made again.
+Always: the answer to a request is part of its last transaction, so a retry finds it.
+Never: write to ZooKeeper without the fence.
 """
 
 from __future__ import annotations
@@ -30,12 +31,11 @@ READABLE_SECS = 5.0
 
 Decision = Callable[[ClusterSnapshot], Sequence[Op]]
 Render = Callable[[ClusterSnapshot], Any]
-"""The answer, for a snapshot that shows the change."""
+"""Makes the answer from a snapshot that shows the change."""
 
 
 class LeaderChanges:
-    """Every change returns its answer as JSON: that of the first time for a request that was made
-    before."""
+    """Each method returns the answer as JSON. A repeated request gets its first answer."""
 
     def __init__(self, mirror: Mirror, leadership: Leadership, requests: Requests) -> None:
         self._mirror = mirror
@@ -46,14 +46,15 @@ class LeaderChanges:
     async def make_alone(
         self, mutation: Mutation | None, decide: Decision, render: Render, batch: int = WHOLE
     ) -> bytes:
-        """One of these at a time, for what is decided on by something that isn't there: a name that
-        is free, a bundle that no job needs. That has no version which a transaction could check."""
+        """Makes one such change at a time. Use it for a decision on something that does not exist,
+        such as a free name or a bundle that no job needs: it has no version that a transaction
+        could check."""
         async with self._alone:
             return await self.make(mutation, decide, render, batch)
 
     async def make(self, mutation: Mutation | None, decide: Decision, render: Render, batch: int = WHOLE) -> bytes:
-        """Commit what `decide` wants, `batch` operations at a time, deciding anew when somebody was
-        faster."""
+        """Commits what `decide` wants, at most `batch` operations at a time. Decides again after
+        another change came first."""
         failures = 0
         async with self._requests.turn(mutation):
             while failures < ATTEMPTS:
@@ -73,7 +74,8 @@ class LeaderChanges:
         raise TorrentdistError("not_ready", detail="the record keeps changing under this request")
 
     async def _commit(self, fence: Fence, ops: Sequence[Op], mutation: Mutation | None) -> bool:
-        """Whether it was done; what there is now can be read here in any case."""
+        """Returns whether the transaction was committed. The mirror shows the newest records in any
+        case."""
         try:
             await fence.commit(ops)
             done = True
@@ -88,8 +90,8 @@ class LeaderChanges:
         return kept.body
 
     async def recall(self, mutation: Mutation | None) -> bytes | None:
-        """The answer that this mutation was given before; `request_reused` if its id stands for
-        another one."""
+        """Returns the earlier answer to this mutation, or None. Raises `request_reused` if its id
+        stands for another request."""
         self._leadership.fence()
         kept = await self._requests.find(mutation)
         return await self._answer_again(kept) if kept is not None and kept.done else None

@@ -1,8 +1,8 @@
-"""The leader forgets the requests that are too old to be retried.
+"""Deletes the records of requests that are too old to be retried.
 
-Always holds: one round looks at a bounded number of znodes and goes on where the last one stopped;
-ages are ZooKeeper's times (the mtime of writes), never a host's clock. Must not do: change anything
-but through the fence.
+Always: one round looks at a bounded number of znodes and continues where the last one stopped. Ages
+are by ZooKeeper's clock.
+Never: delete without the leader's fence.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ log = get_logger()
 BUCKETS_A_ROUND = 16
 LOOKS_A_ROUND = 400
 CIRCLES = 2
-"""How often all of them are looked at within the time that they are kept: it lasts half as long
-again at most."""
+"""How often every record is looked at within the time that it is kept. So a record stays at most
+half as long again."""
 _ALL_BUCKETS = 256
 
 
 def expired(stats: Mapping[str, Stat | None], server_now: float, keep_secs: float) -> list[Delete]:
-    """What to delete of these paths, unless it is written once more meanwhile."""
+    """Returns the deletions of those paths that are too old. A path that is written again meanwhile
+    stays."""
     return [
         Delete(path, stat.version)
         for path, stat in stats.items()
@@ -43,18 +44,18 @@ class RequestTrimmer:
         self._pause = keep_secs / CIRCLES * BUCKETS_A_ROUND / _ALL_BUCKETS
         self._next_at = 0.0
         self._bucket, self._name = "", ""
-        """Where the last round stopped: all before it have been looked at in this circle."""
+        """Where the last round stopped."""
 
     async def trim_when_due(self, fence: Fence) -> float:
-        """Call it as often as you like; returns the seconds until there is something to do
-        again."""
+        """Trims if it is time, and returns the seconds until the next time. Call it as often as you
+        like."""
         if time.monotonic() >= self._next_at:
             whole = await self.trim(fence)
             self._next_at = time.monotonic() + (self._pause if whole else 0.0)
         return max(0.0, self._next_at - time.monotonic())
 
     async def trim(self, fence: Fence) -> bool:
-        """One round; false if there were more requests than it looks at."""
+        """Does one round. Returns False if there were more requests than one round looks at."""
         server_now = self._zookeeper.server_now()
         if server_now is None:
             return True
@@ -70,7 +71,7 @@ class RequestTrimmer:
         return len(requests) < LOOKS_A_ROUND
 
     async def _some(self) -> list[str]:
-        """The next requests of the circle."""
+        """Returns the paths for the next round."""
         found: list[str] = []
         buckets = sorted(await self._zookeeper.children(paths.REQUESTS) or ())
         for bucket in [b for b in buckets if b >= self._bucket][:BUCKETS_A_ROUND]:

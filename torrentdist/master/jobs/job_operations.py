@@ -1,7 +1,8 @@
-"""The mutations of jobs, as decisions: records in, operations out. Pure.
+"""Decides the changes of jobs that users ask for. Pure.
 
-Always holds: what a user may ask of a job, and what comes of it, is lifecycle.py's table; a name
-belongs to one job at a time. Must not do: place workers; that is job_duties.py's.
+Always: lifecycle.py says what a user may ask of a job, and the result. A name belongs to one live
+job at a time.
+Never: place workers. job_duties.py does.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from torrentdist.model.records import BundleState, JobRecord, JobStatus, encode
 
 
 def find_job(snapshot: ClusterSnapshot, wanted: str) -> JobEntry:
-    """By id, else by the name of a job that is not over."""
+    """Returns the job with this id, else the live job with this name, else the newest job that had
+    it."""
     entry = snapshot.jobs.get(JobId(wanted))
     if entry is not None:
         return entry
@@ -37,7 +39,8 @@ def find_job(snapshot: ClusterSnapshot, wanted: str) -> JobEntry:
 def submit_ops(
     snapshot: ClusterSnapshot, job: JobId, bundle: BundleId, spec: JobSpec, now: float, *, activate: bool
 ) -> Sequence[Op]:
-    """The record of a new job, if its name is free and its bundles are there."""
+    """Returns the creation of a job's record. Raises an error if its name is taken or a bundle is
+    missing."""
     for other in snapshot.jobs.values():
         if other.record.name == spec.name and other.record.live:
             raise TorrentdistError("job_exists", id=spec.name)
@@ -62,7 +65,7 @@ def submit_ops(
 
 
 def event_ops(snapshot: ClusterSnapshot, wanted: str, event: Event) -> Sequence[Op]:
-    """What an event makes of the job; nothing if it changes nothing."""
+    """Returns the change that an event makes to a job, if any."""
     entry = find_job(snapshot, wanted)
     if isinstance(event, Rebalance) and event.workers > 1 and entry.record.spec is not None:
         with_overrides(entry.record.spec, None, event.workers, {})  # refuses what the job cannot have

@@ -1,8 +1,8 @@
-"""How many masters must hold a job's bundles before it runs, and for how long that is waited for.
+"""Decides how many masters must hold a job's bundles before it runs, and how long it waits.
+
 Pure.
 
-Always holds: what a job says of itself stands over what its bundles were uploaded with and over the
-cluster's settings.
+Always: the job's own setting overrides those of its bundles and of the cluster.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from torrentdist.model.wording import counted
 
 
 def lacking(snapshot: ClusterSnapshot, job: JobRecord) -> str:
-    """Which of its bundles, dependencies too, has fewer holders than it wants, in words; empty if
-    none has (A6)."""
+    """Says which bundle of the job, dependencies included, has too few holders; empty if none has
+    (A6)."""
     for bundle in job.needs:
         entry = snapshot.bundles.get(bundle)
         if entry is None:
@@ -27,10 +27,10 @@ def lacking(snapshot: ClusterSnapshot, job: JobRecord) -> str:
 
 
 def wait_ends(entry: JobEntry, max_wait_secs: float) -> float | None:
-    """The moment, by ZooKeeper's clock, at which it goes on with what there is; None: never, or it
-    waits for nothing.
+    """Returns the time, by ZooKeeper's clock, at which the job stops waiting. None: it waits for
+    ever, or not at all.
 
-    `max_wait_secs`: of the cluster.
+    `max_wait_secs`: the cluster's setting.
     """
     if entry.record.status is not JobStatus.REPLICATING:
         return None

@@ -1,7 +1,7 @@
-"""A job's story: what there is to tell about it now that its story doesn't tell yet. Pure.
+"""Derives the next events of a job's story from its record, places and reports. Pure.
 
-Always holds: it follows from the record, the places and the hosts' reports alone, so that a new
-leader goes on where the last one stopped and tells nothing twice; it keeps the last events only.
+Always: nothing else goes in, so a new leader continues the story and repeats no event. Only the
+last events are kept.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torrentdist.model.wording import counted
 
 MOST_EVENTS = 300
 NEAR_SECS = 0.001
-"""Times travel as decimal numbers."""
+"""Times that differ by less count as equal, because they travel as decimal numbers."""
 
 K = JobEventKind
 PLACED = (K.ASSIGNED, K.MOVED, K.UNASSIGNED)
@@ -33,14 +33,16 @@ NOT_STARTED = (JobStatus.SUBMITTED, JobStatus.REPLICATING)
 
 Places = Mapping[int, SupervisorId]
 Reports = Mapping[int, WorkerReport]
-"""Reports of one job's workers by their hosts, by worker number."""
+"""Reports about one job's workers, by worker number."""
 
 
 def continued(
     story: StoryRecord | None, entry: JobEntry, places: Places, reports: Reports, *, now: float, lacking: str = ""
 ) -> StoryRecord:
-    """The story with what is new; the same object if nothing is. `lacking`: what its replication
-    lacks."""
+    """Returns the story with its new events, or the same object if there are none.
+
+    `lacking`: what the job's replication lacks.
+    """
     old = story or StoryRecord(status=JobStatus.SUBMITTED)
     new = [
         *_lifecycle(story, entry, lacking),

@@ -1,9 +1,8 @@
-"""What a job has to be before it is recorded: completed with the cluster's defaults, and not
-refused by its plug-in.
+"""Checks a job before it is recorded: adds the cluster's defaults, then asks the validator plug-in.
 
-Always holds: job.toml alone is checked first, so that an error names its place in that file; a
-plug-in that fails or takes too long refuses, it doesn't let pass; defaults that no job could have
-are found when the master starts.
+Always: job.toml is first checked alone, so that an error names its place in that file. A plug-in
+that fails or takes too long refuses the job. Defaults that no job could have stop the master's
+start.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ DEFAULTS_ORIGIN = "jobs.defaults"
 
 
 class JobValidator(Protocol):
-    """What `jobs.validator` names: a class without arguments."""
+    """The interface of the class that `jobs.validator` names. It is created without arguments."""
 
     def validate(self, job: Mapping[str, Any], bundle: str) -> Iterable[str]:
-        """What is wrong with the job (job.toml, completed) whose bundle lies in that directory;
-        nothing if it may run. It is called in a thread, several at once."""
+        """Returns what is wrong with the job; nothing if it may run. `job` is the completed
+        job.toml, `bundle` the directory of its bundle. Several threads call it at once."""
         ...
 
 
@@ -43,12 +42,12 @@ class Validation:
             _completed({"name": "a-job", "command": ["true"]}, self._defaults)
 
     def parse(self, text: str, origin: str) -> JobSpec:
-        """The job of a job.toml with the cluster's defaults."""
+        """Returns the job of a job.toml, with the cluster's defaults."""
         spec = parse_job(text, origin=origin)
         return _completed(spelled_out(tomllib.loads(text)), self._defaults) if self._defaults else spec
 
     async def check(self, spec: JobSpec, bundle: Path) -> None:
-        """`job_refused` unless the plug-in lets it pass."""
+        """Raises `job_refused` unless the plug-in accepts the job."""
         if self._validate is None:
             return
         document = msgspec.to_builtins(spec)
@@ -78,7 +77,7 @@ def _completed(document: Mapping[str, Any], defaults: Mapping[str, Any]) -> JobS
 
 
 def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Key by key, also within tables."""
+    """Merges key by key, also within tables."""
     merged = dict(below)
     for key, value in above.items():
         under = merged.get(key)

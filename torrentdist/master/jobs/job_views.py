@@ -1,4 +1,4 @@
-"""Jobs as users see them: the record, the places, and what the supervisors last said. Pure."""
+"""Makes the views of jobs that users see, from records, places and reports. Pure."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from torrentdist.model.records import JobRecord
 from torrentdist.model.wire.job_messages import JobView, WorkerReport, WorkerState, WorkerView
 
 Reports = Mapping[tuple[JobId, int], WorkerReport]
-"""Reports of workers by the hosts that have them now."""
+"""Reports about workers, each by the host that has the worker now."""
 
 
 def of_the_places(
     heard: Mapping[SupervisorId, Iterable[WorkerReport]], places: Mapping[tuple[JobId, int], SupervisorId]
 ) -> Reports:
-    """What is said of workers by those who have them now: a host that died, or has lost one, is
-    heard for a while."""
+    """Returns the reports of workers by the hosts that have them now. A host that died, or has lost
+    a worker, is still heard for a while."""
     return {
         (report.job, report.worker): report
         for host, reports in heard.items()
@@ -39,8 +39,11 @@ def job_view(
     server_now: float | None,
     places: Placement | None = None,
 ) -> JobView:
-    """`heard`: supervisors that have told this master what their workers do; of others' workers
-    nothing is known. `places`: of all workers, if known."""
+    """Returns the view of one job.
+
+    `heard`: supervisors that have reported to this master; the state of others' workers is unknown.
+    `places`: of all workers, if they are known.
+    """
     job = entry.record
     places = placement(snapshot) if places is None else places
     workers = [_worker_view(job, k, places.get((job.id, k)), reports, heard) for k in range(job.workers)]
@@ -67,7 +70,8 @@ def job_list(
     server_now: float | None,
     page: Page = WHOLE,
 ) -> list[JobView]:
-    """A page is in the order of ids, the whole list in that of names and ages."""
+    """Returns the views of jobs. A page is in the order of ids, the whole list in that of names and
+    ages."""
     entries = [snapshot.jobs[id_] for id_ in page.of(snapshot.jobs)]
     if page == WHOLE:
         entries.sort(key=lambda entry: (entry.record.name, entry.record.created_at))
@@ -76,13 +80,13 @@ def job_list(
 
 
 def _note(snapshot: ClusterSnapshot, job: JobRecord, workers: list[WorkerView]) -> str:
-    """What keeps the job from being as it was asked to be."""
+    """Says what keeps the job from running as its user asked."""
     of_workers = [_shortage(workers), _failing(workers)] if keeps_places(job) else []
     return "; ".join(filter(None, [*of_workers, lacking(snapshot, job) if job.live else ""]))
 
 
 def _failing(workers: list[WorkerView]) -> str:
-    """Why workers wait before they are started again: the first one's reason stands for all."""
+    """Says why workers wait before they start again. The first one's reason stands for all."""
     failing = [worker for worker in workers if worker.state is WorkerState.BACKOFF]
     if not failing:
         return ""

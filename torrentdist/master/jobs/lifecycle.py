@@ -1,8 +1,9 @@
-"""The life of a job as one table: what each event does to a job in each state. Pure.
+"""The table of a job's life: what each event does to a job in each state. Pure.
 
-Always holds: TABLE is all there is. What it doesn't list is an error when a user asked for it, and
-a no-op when the system did. What is pending happens at a moment of ZooKeeper's clock that is stored
-in the record, so a failover neither restarts nor forgets it.
+Always: TABLE is complete. An event that it does not list is an error if a user asked for it, and
+has no effect if the system sent it.
+Always: the record holds the time, by ZooKeeper's clock, at which a pending step is due. So a
+failover neither restarts nor forgets it.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from torrentdist.model.records import ENDED, JobRecord, JobStatus, Pending, Pend
 
 @dataclass(frozen=True)
 class Event:
-    """`now` is ZooKeeper's clock."""
+    """Something that happens to a job. `now` is by ZooKeeper's clock."""
 
     now: float
 
 
 class UserEvent(Event):
-    """By a user."""
+    """An event that a user asks for."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Deactivate(UserEvent):
 class Rebalance(UserEvent):
     wait: float
     workers: int = 0
-    """0: as many as before."""
+    """Number of workers from then on; 0: as many as before."""
 
 
 @dataclass(frozen=True)
@@ -69,24 +70,24 @@ class Rejected(Event):
 
 @dataclass(frozen=True)
 class WorkerEnded(Event):
-    """One worker of a batch job has ended for good."""
+    """One worker of a batch job has ended and will not start again."""
 
     worker: int
     exit_code: int
     application: str = ""
     detail: str = ""
-    """What it failed of, if it said so."""
+    """The reason for the failure, if the worker gave one."""
     supervisor: SupervisorId | None = None
-    """Where it ran; None: not known."""
+    """The supervisor that ran it; None if unknown."""
 
 
 @dataclass(frozen=True)
 class Due(Event):
-    """The moment of what is pending has come."""
+    """A pending step is due."""
 
 
 class Step(StrEnum):
-    """What an event does; its name stands in the table and in the documentation."""
+    """The effect of an event. The table and the documentation use these names."""
 
     REPLICATE = "replicating"
     START = "active, or inactive if it was submitted so"
@@ -129,15 +130,15 @@ _PASSIVE = {Activate: "activated", Deactivate: "deactivated", Rebalance: "rebala
 
 
 class Gone:
-    """The job is to be removed, with all that it left."""
+    """Result of an event that removes the job."""
 
 
 GONE = Gone()
 
 
 def apply(job: JobRecord, event: Event) -> JobRecord | Gone:
-    """The job after the event, the same object if nothing changes; `job_state` for what a user may
-    not ask."""
+    """Returns the job after the event, or the same object if nothing changes. Raises `job_state` if
+    a user may not ask for it."""
     step = TABLE.get((job.status, type(event)))
     if step is None:
         if isinstance(event, UserEvent):
@@ -205,10 +206,11 @@ def _ended(job: JobRecord, event: WorkerEnded) -> dict[str, Any]:
 
 
 def runs(job: JobRecord) -> bool:
-    """Whether its workers may run: a killed job runs deactivated during its delay."""
+    """Whether the job's workers may run. The workers of a killed job are stopped during its
+    delay."""
     return job.status is S.ACTIVE or (job.status is S.REBALANCING and job.resume is S.ACTIVE)
 
 
 def keeps_places(job: JobRecord) -> bool:
-    """Whether its workers have places on supervisors."""
+    """Whether the job's workers have places on supervisors."""
     return job.status in (S.ACTIVE, S.INACTIVE, S.REBALANCING, S.KILLED)

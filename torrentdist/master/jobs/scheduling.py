@@ -1,9 +1,10 @@
-"""Which supervisor runs which worker. Pure.
+"""Decides which supervisor runs which worker. Pure.
 
-Always holds: no supervisor gets more workers than it has slots; a worker that runs stays where it
-is while its supervisor is there and takes part; what must move goes where the fewest workers are,
-of its own job first. With too few slots the rest stays without a place, and nobody is moved for it;
-those of a silent supervisor stay with it then.
+Always: a supervisor gets at most as many workers as it has slots. A running worker stays where it
+is while its supervisor is registered and takes part. A worker that must move goes to the supervisor
+with the fewest workers of its own job, then to the one with the most free slots.
+Always: with too few slots the remaining workers get no place, and no other worker moves for them.
+Those of a silent supervisor stay with it in that case.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class HostSlots:
     slots: int
     draining: bool = False
     silent: bool = False
-    """It is there, and nothing is heard from it."""
+    """Whether it is registered but sends no heartbeats."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Demand:
     job: JobId
     workers: int
     ended: frozenset[int] = frozenset()
-    """Workers of a batch job that need no place any more."""
+    """Workers of a batch job that have ended."""
 
     def wanted(self) -> list[Worker]:
         return [(self.job, k) for k in range(self.workers) if k not in self.ended]
@@ -41,8 +42,8 @@ class Demand:
 def place(
     demands: Sequence[Demand], hosts: Sequence[HostSlots], current: Placement, respread: Collection[JobId] = ()
 ) -> dict[Worker, SupervisorId]:
-    """The new placement. `respread`: jobs that are being rebalanced; only these give up places for
-    an even spread."""
+    """Returns the new placement. `respread`: jobs that are being rebalanced. Only their workers
+    move for an even spread."""
     free = {host.id: host.slots for host in hosts if not (host.draining or host.silent)}
     silent = {host.id: host.slots for host in hosts if host.silent and not host.draining}
     per_job: dict[JobId, Counter[SupervisorId]] = {demand.job: Counter() for demand in demands}
@@ -76,8 +77,8 @@ def place(
 def _best(job: JobId, free: Mapping[SupervisorId, int], per_job: Mapping[JobId, Counter[SupervisorId]]) -> (
     SupervisorId | None
 ):  # fmt: skip
-    """Fewest of this job, then most free slots, then by name, so that every leader decides
-    alike."""
+    """Returns the host for a worker: fewest workers of this job, then most free slots, then by
+    name, so that every leader decides the same."""
     open_hosts = [host for host, slots in free.items() if slots > 0]
     return min(open_hosts, key=lambda host: (per_job[job][host], -free[host], host), default=None)
 
@@ -85,7 +86,7 @@ def _best(job: JobId, free: Mapping[SupervisorId, int], per_job: Mapping[JobId, 
 def _even_out(
     job: JobId, placed: dict[Worker, SupervisorId], free: dict[SupervisorId, int], counts: Counter[SupervisorId]
 ) -> None:
-    """Move workers of this job, one at a time, while that brings two hosts nearer to each other."""
+    """Moves workers of this job, one at a time, while that makes two hosts more equal."""
     while True:
         fullest = max((h for h in free if counts[h]), key=lambda h: (counts[h], h), default=None)
         emptiest = min((h for h in free if free[h] > 0), key=lambda h: (counts[h], -free[h], h), default=None)

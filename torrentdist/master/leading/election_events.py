@@ -1,7 +1,7 @@
-"""Elections as events: who leads now, who did before, and for how long this master saw nobody lead.
+"""Writes elections to the log of events: the new leader, the previous one, and the time between.
 
-Always holds: the time without a leader is measured on one clock, that of the master that ended it.
-Must not do: have a say in any election.
+Always: the master that ends the time without a leader measures it, on its own clock.
+Never: influence an election.
 """
 
 from __future__ import annotations

@@ -17,15 +17,17 @@ BARRING = (BundleState.AVAILABLE, BundleState.UPLOADING)
 
 
 def needed(snapshot: ClusterSnapshot) -> frozenset[BundleId]:
-    """The bundles of live jobs."""
+    """Returns the bundles of live jobs."""
     return frozenset(bundle for job in snapshot.jobs.values() if job.record.live for bundle in job.record.needs)
 
 
 def missing(
     snapshot: ClusterSnapshot, published: Collection[Digest], wanted: Collection[BundleId] | None = None
 ) -> list[BundleId]:
-    """The bundles of live jobs that this master lacks and has to get before it leads. `wanted`:
-    `needed`, if known."""
+    """Returns the bundles of live jobs that this master must fetch before it leads.
+
+    `wanted`: the result of needed(), if it is known.
+    """
     entries = ((b, snapshot.bundles.get(b)) for b in sorted(needed(snapshot) if wanted is None else wanted))
     return [
         bundle
@@ -35,7 +37,7 @@ def missing(
 
 
 def behind(snapshot: ClusterSnapshot, published: Collection[Digest]) -> bool:
-    """Whether a master still has to catch up: it lacks what others hold."""
+    """Whether this master lacks a bundle that others hold."""
     return any(
         entry.record.state is BundleState.AVAILABLE and entry.record.digest not in published and snapshot.holders(id_)
         for id_, entry in snapshot.bundles.items()
@@ -43,7 +45,7 @@ def behind(snapshot: ClusterSnapshot, published: Collection[Digest]) -> bool:
 
 
 def others_have(snapshot: ClusterSnapshot, bundles: Collection[BundleId]) -> bool:
-    """Whether some live master has all of these: then it had better lead."""
+    """Whether some live master has all of these bundles, and should lead instead."""
     holders = [set(snapshot.holders(bundle)) for bundle in bundles]
     return bool(holders) and bool(set.intersection(*holders))
 
@@ -54,13 +56,13 @@ def absences(
     seen_elsewhere: Callable[[Digest], bool],
     now: float,
 ) -> dict[BundleId, float]:
-    """Since when nobody has each bundle that no master holds; `before` is the last answer of this
-    very function."""
+    """Returns when each bundle without holders began to be absent. `before`: the previous
+    result."""
     return {bundle: before.get(bundle, now) for bundle, digest in absent_here.items() if not seen_elsewhere(digest)}
 
 
 def absent(snapshot: ClusterSnapshot, bundle: BundleId) -> Digest | None:
-    """The digest of an available bundle that no live master holds; None for all others."""
+    """Returns the digest of an available bundle that no live master holds; None for all others."""
     record = snapshot.bundles[bundle].record
     return record.digest if record.state is BundleState.AVAILABLE and not snapshot.holders(bundle) else None
 

@@ -1,10 +1,9 @@
-"""What the leader owes the records, as a pure function: state, swarms and ZooKeeper's time in,
-changes out.
+"""Decides what the leader must change in the records of bundles. Pure.
 
-Always holds: a bundle becomes available only by a live holder's replica record; an upload is
-forgotten only when nobody has been in its swarm for long and no copy exists; a tombstone goes only
-after its time, when no registered master still has to act on it. Ages are ZooKeeper's times (the
-mtime of writes), never a host's clock.
+Always: a bundle becomes available only by the replica record of a live holder. An upload is
+forgotten only when no peer has been in its swarm for long and no copy exists. A tombstone is
+deleted only after its time, and when no registered master must still act on it. Ages are by
+ZooKeeper's clock.
 """
 
 from __future__ import annotations
@@ -39,8 +38,8 @@ class MarkLost:
 
 
 UNFINISHED = (BundleState.UPLOADING, BundleState.LOST)
-"""States that a change anywhere may end. A tombstone's end takes time, and only one that is absent
-becomes lost."""
+"""States that a change of any record may end. A tombstone ends only by its age, and an available
+bundle becomes lost only after it was absent for a while."""
 
 Duty = MarkAvailable | ForgetUpload | TrimTombstone | MarkLost
 
@@ -55,9 +54,12 @@ def duties(
     config: ReplicationConfig,
     among: Collection[BundleId] | None = None,
 ) -> list[Duty]:
-    """`among`: the bundles to look at, if not all. `active`: digests that some peer is in the swarm
-    of. `lost`: bundles that nobody has had for too long. `led_for`: a new leader has not heard the
-    peers yet."""
+    """Returns what is due.
+
+    `among`: the bundles to look at; None: all. `active`: digests with a peer in their swarm.
+    `lost`: bundles that were absent for too long. `led_for`: seconds since the election; a new
+    leader has not heard the peers yet.
+    """
     due: list[Duty] = []
     for bundle in snapshot.bundles if among is None else sorted(among):
         entry = snapshot.bundles[bundle]

@@ -29,8 +29,12 @@ BATCH = 100
 
 
 def outdated(snapshot: ClusterSnapshot, news: Changes | None = None) -> Iterator[Op]:
-    """Writes anew what is of an older schema than the cluster, and changes nothing of it. Replica
-    records are left to their masters. `news`: look only at what changed."""
+    """Yields writes of records that are of an older schema than the cluster's, with the same
+    content.
+
+    Masters write their replica records themselves. `news`: the changes to look at; None: all
+    records.
+    """
     everything = news is None or news.cluster
     for id_ in sorted(snapshot.bundles if everything or news is None else news.bundles & snapshot.bundles.keys()):
         bundle = snapshot.bundles[id_]
@@ -53,10 +57,10 @@ class Upgrade:
         self._settle_secs = settle_secs
         self._newer_since: float | None = None
         self._clean_at = -1
-        """The last version of the records in which nothing was outdated."""
+        """Version of the newest snapshot in which no record was outdated."""
 
     async def step(self, snapshot: ClusterSnapshot, fence: Fence) -> float:
-        """What is due now; in how many seconds to look again."""
+        """Does what is due, and returns the seconds after which to look again."""
         if not snapshot.present:
             return self._settle_secs
         ops = list(islice(outdated(snapshot, snapshot.changes_since(self._clean_at)), BATCH))
