@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from cluster_fixtures import Cluster, NewCluster, until
 from kazoo.client import KazooClient
+from quick_callbacks import overlook_start
 
 from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.bundle.store import objects
@@ -164,6 +165,7 @@ def test_an_upload_and_its_removal_cost_as_much_with_many_records(
     for one in measured:
         one.rest()
         one.cost = 0.0
+    overlook_start()
     for number in range(CHANGES):
         change(measured, tmp_path, f"change-{number}")
     jobs = len((full.cluster.get(full.master, "/v1/cluster") or {"jobs": ()})["jobs"])

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import random
 import socket
@@ -270,6 +271,7 @@ class Master:
         else:
             await answered(self._zookeeper, lambda: acl.check_tree(self._zookeeper))
         await answered(self._zookeeper, lambda: self.mirror.start(CONNECT_SECS))
+        gc.freeze()  # Most bundles and records stay, so the collector need not scan them with every change.
         background.spawn("absences", self.lost.watch())
         background.spawn("replication", self.replicator.run())
         await until_founded(self.mirror)
