@@ -95,7 +95,7 @@ def _small(cluster: DevCluster, directory: Path, files: int, pairs: int) -> list
 
 def _wire(cluster: DevCluster, bundle: str) -> Row:
     """Measures the bytes that a client receives if it accepts gzip, as ours does."""
-    with httpx.Client(trust_env=False) as http:
+    with httpx.Client(trust_env=False, headers=cluster.headers()) as http:
         response = http.get(f"{cluster.masters()[0]}/v1/bundles/{bundle}/metafile")
     sent, raw = response.num_bytes_downloaded, len(response.content)
     encoding = response.headers.get("Content-Encoding", "none")

@@ -178,7 +178,8 @@ def _write_bundle(bundle: Path) -> None:
 async def _catch_up(cluster: DevCluster, directory: Path, bundles: int) -> Row:
     """Measures a third master with an empty disk, from its start until it holds everything."""
     config = _client_of(cluster)
-    async with MasterClient(config.client) as client, httpx.AsyncClient(trust_env=False, timeout=2.0) as http:
+    asking = httpx.AsyncClient(trust_env=False, timeout=2.0, headers=cluster.headers())
+    async with MasterClient(config.client) as client, asking as http:
         async with client_peer(client, config.swarm) as peer:
             turns = asyncio.Semaphore(UPLOADS_AT_ONCE)
 

@@ -276,7 +276,7 @@ def test_daemons_that_start_on_a_full_disk_serve_what_is_on_it(
         cramped.kill(name, host)
         for member in (name, host):
             cramped.dev.start(member)
-        until(lambda: all(answers(url) for url in urls), "they serve", 30.0)
+        until(lambda: all(answers(url, cramped) for url in urls), "they serve", 30.0)
         written = [read_address(cramped.store(member)) is not None for member in (name, host)]
         for filler in fillers:
             filler.unlink()
@@ -288,9 +288,9 @@ def test_daemons_that_start_on_a_full_disk_serve_what_is_on_it(
     assert written == [not fillers] * 2
 
 
-def answers(url: str) -> bool:
+def answers(url: str, cluster: Cluster) -> bool:
     with contextlib.suppress(httpx.HTTPError):
-        return httpx.get(url, timeout=2.0, trust_env=False).status_code == 200
+        return cluster.http.get(url, timeout=2.0).status_code == 200
     return False
 
 
