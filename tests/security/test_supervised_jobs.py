@@ -165,11 +165,12 @@ async def test_a_host_that_cannot_isolate_its_jobs_says_why(installed: Installed
 
 
 FETCH = """
-import os, sys, urllib.error, urllib.request
+import json, os, urllib.error, urllib.request
 
 opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 gateway, token = os.environ["TORRENTDIST_GATEWAY"], open(os.environ["TORRENTDIST_JOB_TOKEN_FILE"]).read()
 for method, path, headers in [
+    ("GET", "/bundles/work-1", {}),
     ("GET", "/bundles/work-1/files/main.py", {}),
     ("GET", "/bundles/work-1/files/main.py", {"Authorization": "Bearer " + token}),
     ("GET", "/bundles/other-1/files/main.py", {}),
@@ -178,7 +179,10 @@ for method, path, headers in [
     ("POST", "/v1/host/bundles/work-1/verify", {"Authorization": "Bearer " + token}),
 ]:
     try:
-        print(opener.open(urllib.request.Request(gateway + path, method=method, headers=headers)).status)
+        answer = opener.open(urllib.request.Request(gateway + path, method=method, headers=headers))
+        print(answer.status)
+        if path == "/bundles/work-1":
+            print("main.py" in os.listdir(json.load(answer)["path"]))
     except urllib.error.HTTPError as error:
         print(error.code)
 """
@@ -189,5 +193,5 @@ async def test_a_job_gets_its_own_bundles_from_the_gateway(installed: InstalledH
     (installed.dir / "fetch.py").write_text(FETCH)
     seen = await installed.result_of("etl", f"{SYSTEM_PYTHON} {installed.dir}/fetch.py")
 
-    assert ["200", "200", "403", "403", "403", "403", "DONE"] == seen.split()
+    assert ["200", "True", "200", "200", "403", "403", "403", "403", "DONE"] == seen.split()
     assert 200 == installed.gateway("/v1/host/workers").status_code

@@ -71,6 +71,8 @@ class Program:
     gateway: str = ""
     """URL of this host's gateway."""
     surroundings: Surroundings = Surroundings()
+    shown: tuple[Path, ...] = ()
+    """Directories of the bundles, by every path at which the worker finds them."""
 
 
 def program_of(place: WorkerPlace, facts: JobFacts, contents: Mapping[BundleId, Path], gateway: str) -> Program:
@@ -123,10 +125,12 @@ def prepare(homes: Homes, program: Program, run: RunRecord) -> Path:
 
 
 def _at_real_places(program: Program) -> Program:
-    """Returns the program with its bundles' own directories: a worker does not see the links of the
-    store that lead there."""
+    """Returns the program with its bundles' own directories. A worker sees them there, and where
+    the gateway says that they are, but not the links of the store that lead from here to there."""
     dependencies = {bundle: content.resolve() for bundle, content in program.dependencies.items()}
-    return replace(program, content=program.content.resolve(), dependencies=dependencies)
+    content, published = program.content.resolve(), [program.content, *program.dependencies.values()]
+    shown = tuple(dict.fromkeys([content, *dependencies.values(), *published]))
+    return replace(program, content=content, dependencies=dependencies, shown=shown)
 
 
 def _make_for(homes: Homes, folder: Path, uid: int) -> None:
@@ -140,23 +144,33 @@ def _make_for(homes: Homes, folder: Path, uid: int) -> None:
 def _orders(homes: Homes, program: Program, run: RunRecord) -> dict[str, object]:
     work = homes.work(program.place.key)
     env = environment(os.environ, homes, program, run)
-    key, surroundings = program.place.key, program.surroundings
     return {
         "run": run.id,
-        "uid": surroundings.uid,
+        "uid": program.surroundings.uid,
         "lease_file": str(homes.lease),
         "argv": _argv(program, work, env),
         "cwd": str(work),
         "env": env,
-        "hidden": [str(homes.data_dir), *surroundings.hidden],
-        "read_only": [*map(str, {program.content, *program.dependencies.values()}), str(homes.told(key[0]))],
-        "writable": [str(work), str(homes.sign(key))],
+        **_view(homes, program),
         "memory_bytes": program.spec.resources.memory_bytes,
         "processes": program.spec.resources.processes,
         "open_files": program.spec.resources.open_files,
         "grace": run.grace_secs,
         "log_bytes": LOG_BYTES,
         "log_files": LOG_FILES,
+    }
+
+
+def _view(homes: Homes, program: Program) -> dict[str, list[str]]:
+    """Returns what the worker sees of the host's files, as the orders name it. A worker of the
+    supervisor's own user sees all of them: it could get at them anyway."""
+    key, surroundings = program.place.key, program.surroundings
+    if surroundings.uid is None:
+        return {"read_only": [str(homes.data_dir / "objects")]}
+    return {
+        "hidden": [str(homes.data_dir), *surroundings.hidden],
+        "read_only": [*map(str, program.shown), str(homes.told(key[0]))],
+        "writable": [str(homes.work(key)), str(homes.sign(key))],
     }
 
 
