@@ -34,7 +34,7 @@ def look(batches):
 
 seen = spark.range(0, 8, 1, 8).mapInArrow(look, "said string, where string").collect()
 register(spark)
-masters = spark.read.format("torrentdist").option("masters", sys.argv[2]).load("masters").collect()
+masters = spark.read.format("torrentdist").option("config", sys.argv[2]).load("masters").collect()
 print(json.dumps({"kind": type(spark).__module__, "said": sorted({row.said for row in seen}),
                   "executors": len({row.where for row in seen}), "here": str(bundle_path("model-7")),
                   "masters": [row.id for row in masters]}))
@@ -83,7 +83,7 @@ def test_bundles_reach_tasks_of_connect(job_cluster: Cluster, spark: Standalone,
     app = tmp_path / "app.py"
     app.write_text(APP)
     env = spark.environ() | {"TORRENTDIST_GATEWAY": job_cluster.url("supervisor-1"), "PYTHONWARNINGS": "ignore"}
-    command = [sys.executable, str(app), server, job_cluster.url("master-1")]
+    command = [sys.executable, str(app), server, str(job_cluster.dir / "client.toml")]
     ran = subprocess.run(command, env=env, capture_output=True, text=True, timeout=APP_SECS, check=False)
 
     assert 0 == ran.returncode, ran.stderr[-3000:] + (tmp_path / "server.log").read_text()[-3000:]

@@ -39,7 +39,7 @@ def look(_):
 
 seen = spark.sparkContext.parallelize(range(8), 8).mapPartitions(look).collect()
 tables = {
-    name: [row.asDict() for row in spark.read.format("torrentdist").option("masters", sys.argv[1]).load(name).collect()]
+    name: [row.asDict() for row in spark.read.format("torrentdist").option("config", sys.argv[1]).load(name).collect()]
     for name in ("masters", "supervisors", "bundles", "replicas", "jobs", "workers")
 }
 print(json.dumps({"seen": sorted({s[:3] for s in seen}), "executors": len({s[3] for s in seen}), "tables": tables,
@@ -52,7 +52,7 @@ spark.stop()
 JOB = """
 name = "scores"
 kind = "spark"
-command = ["app.py", "{masters}"]
+command = ["app.py", "{config}"]
 
 [restart]
 backoff_secs = 0.1
@@ -90,10 +90,10 @@ def upload_bundles(cluster: Cluster, work: Path) -> None:
     cluster.upload(work / "features", "features", replicas=1)
 
 
-def write_job(directory: Path, spark: Standalone, masters: str) -> Path:
+def write_job(directory: Path, spark: Standalone, config: Path) -> Path:
     directory.mkdir()
     text = JOB.format(
-        masters=masters, local=directory.parent / "local", spark=spark.url, cores=WORKERS, found=FOUND, brief=BRIEF
+        config=config, local=directory.parent / "local", spark=spark.url, cores=WORKERS, found=FOUND, brief=BRIEF
     )
     (directory / "job.toml").write_text(text)
     (directory / "app.py").write_text(APP)
@@ -117,7 +117,7 @@ def printed(cluster: Cluster, job: str, stream: str = "stdout") -> str:
 def test_a_spark_job_runs_from_its_bundle(cluster: Cluster, spark: Standalone, tmp_path: Path) -> None:
     """A driver would run without its files, get lost, or not be restarted as its policy says."""
     upload_bundles(cluster, tmp_path)
-    job = cluster.run("job", "submit", write_job(tmp_path / "job", spark, cluster.url("master-1"))).ok()["id"]
+    job = cluster.run("job", "submit", write_job(tmp_path / "job", spark, cluster.dir / "client.toml")).ok()["id"]
     try:
         until(lambda: printed(cluster, job).startswith("{"), "what the driver prints", 300)
         until(lambda: worker(cluster)["application"], "the application's id", 60)
@@ -155,7 +155,7 @@ def check_tables(tables: dict[str, list[dict[str, Any]]], job: str) -> None:
 
 def test_a_second_driver_is_refused_with_the_reason(cluster: Cluster, spark: Standalone, tmp_path: Path) -> None:
     """Two drivers would do all the work twice."""
-    directory = write_job(tmp_path / "job", spark, cluster.url("master-1"))
+    directory = write_job(tmp_path / "job", spark, cluster.dir / "client.toml")
     ran = cluster.run("job", "submit", directory, "--name", "twice", "--workers", "2")
 
     assert 2 == ran.code
