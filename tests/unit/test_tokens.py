@@ -46,6 +46,8 @@ def with_tokens(*records: TokenRecord) -> ClusterSnapshot:
     ("given", "code"),
     [
         ({"name": "../x"}, "invalid_id"),
+        ({"name": "token"}, "invalid_request"),
+        ({"name": "anonymous"}, "invalid_request"),
         ({"role": "host"}, "invalid_request"),
         ({"role": "anyone"}, "invalid_request"),
         ({"bundles": "etl-[a]"}, "invalid_pattern"),

@@ -22,9 +22,13 @@ from torrentdist.model.access.token_record import TokenRecord
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.records import encode
 from torrentdist.security.authorization import checked_pattern
+from torrentdist.security.passes import PASS_HOLDER
+from torrentdist.security.principal import STRANGER, TOKEN_HOLDER
 from torrentdist.security.tokens import ROLES, is_hash
 
 MOST_TOKENS = 1000
+RESERVED = frozenset(principal.name for principal in (STRANGER, TOKEN_HOLDER, PASS_HOLDER))
+"""Names that the audit gives to senders without a name of their own."""
 LONGEST_TTL_SECS = 10 * 365 * 86400.0
 KEEP_SECS = 30 * 86400.0
 """How long a token that has ended is still shown."""
@@ -56,6 +60,8 @@ class TokenOperations:
 def new_record(body: TokenBody, by: str, now: float) -> TokenRecord:
     """Returns the record that a request asks for, or raises what is wrong with the request."""
     name = ids.token_name(body.name)
+    if name in RESERVED:
+        raise TorrentdistError("invalid_request", detail=f"no token can have the name {name!r}; the audit uses it")
     if body.role not in ROLES:
         raise TorrentdistError("invalid_request", detail=f"a token's role is one of {', '.join(ROLES)}")
     if body.ttl_secs is not None and not 0 < body.ttl_secs <= LONGEST_TTL_SECS:
