@@ -23,6 +23,8 @@ from torrentdist.dev.embedded_zookeeper import EmbeddedZooKeeper, ZooKeeperServe
 from torrentdist.model.configuration.config import ZooKeeperConfig
 
 SESSION_SECS = 2.0
+START_SECS = 120.0
+"""A bound that only means: not for ever."""
 
 # Sessions last longer than a busy machine makes clients wait. A test in which a session must expire
 # asks for a shorter one.
@@ -36,7 +38,7 @@ Connect = Callable[..., Awaitable[ZooKeeper]]
 def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedZooKeeper]:
     """One server per worker. Do not stop, pause or wipe it."""
     embedded = EmbeddedZooKeeper(tmp_path_factory.mktemp("zookeeper"))
-    embedded.start()
+    embedded.start(START_SECS)
     yield embedded
     embedded.kill()
 
@@ -45,7 +47,7 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedZooK
 def own_zookeeper(tmp_path: Path) -> Iterator[EmbeddedZooKeeper]:
     """A server of the test's own, which it may stop, pause and wipe."""
     embedded = EmbeddedZooKeeper(tmp_path / "zookeeper")
-    embedded.start()
+    embedded.start(START_SECS)
     yield embedded
     embedded.kill()
 
