@@ -14,7 +14,10 @@ import pytest
 from raw_http_server import heads, served
 from starlette.requests import Request
 
+from torrentdist.bundle import bencode
 from torrentdist.bundle.job_files import job_text
+from torrentdist.bundle.metafile import parse_metafile
+from torrentdist.bundle.metafile_maker import make_metafile
 from torrentdist.host.http.body_room import BodyRoom
 from torrentdist.host.http.web import decode_body
 from torrentdist.http.api_calls import Broken, decode, error_in
@@ -167,3 +170,17 @@ def test_json_that_fits_is_read() -> None:
     body = json.dumps({"a": [[[[1]]]]}).encode()
 
     assert {"a": [[[[1]]]]} == decode(Answer(200, content=body), dict[str, object])
+
+
+@pytest.mark.case("F10")
+@pytest.mark.parametrize("key", ["announce", "announce-list", "httpseeds", "nodes", "url-list", "creation date"])
+def test_no_metafile_names_a_stranger_to_connect_to(tmp_path: Path, key: str) -> None:
+    """A metafile could have every host of the cluster ask an address of its maker's choice."""
+    (tmp_path / "a").write_bytes(b"a")
+    made = bencode.decode(make_metafile(tmp_path).raw)
+    assert isinstance(made, dict)
+    strange = bencode.encode({**made, key.encode(): [b"http://192.0.2.1/"]})
+    with pytest.raises(TorrentdistError, match=key) as caught:
+        parse_metafile(strange)
+
+    assert "invalid_metafile" == caught.value.code
