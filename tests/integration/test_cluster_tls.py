@@ -11,17 +11,19 @@ import httpx
 import pytest
 from cluster_fixtures import Cluster, make_source, picture, running_cluster, until
 
-from torrentdist.security.authority.authority_files import init_authority, issue_files
-from torrentdist.security.authority.certificates import facts_of, new_key, renewal_text, sign
+from torrentdist.security.authority.authority_files import init_authority, issue_files, read_authority
+from torrentdist.security.authority.certificates import facts_of, issue, new_key, renewal_text, sign
 from torrentdist.security.authority.pem_texts import certificate_pem, parse_certificate, parse_key
 from torrentdist.security.certificate_identity import CertificateRole
-from torrentdist.security.private_files import read_private
+from torrentdist.security.private_files import read_private, write_public
 
 
 @pytest.fixture(scope="module")
 def mutual(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """2 masters and a supervisor, shared by the tests of this file."""
-    with running_cluster({}, work=tmp_path_factory.mktemp("mutual"), masters=2, supervisors=1, tls=True) as cluster:
+    work = tmp_path_factory.mktemp("mutual")
+    init_authority(work / "cluster" / "ca", "dev", time.time() - 365 * 86_400)
+    with running_cluster({}, work=work, masters=2, supervisors=1, tls=True) as cluster:
         cluster.http.close()
         cluster.http = httpx.Client(
             trust_env=False, timeout=10.0, headers=cluster.dev.headers(), verify=context(cluster)
@@ -187,3 +189,29 @@ def test_a_certificate_is_renewed_for_its_holder_and_nobody_else(mutual: Cluster
     assert (before.identity, before.addresses) == (after.identity, after.addresses)
     assert certificate.public_key() == fresh.public_key()
     assert before.serial != after.serial
+
+
+def test_a_daemon_renews_an_expired_certificate_by_itself(mutual: Cluster) -> None:
+    """After a control outage of a month every host would have to be visited."""
+    path = mutual.dir / "ca" / "hosts" / "supervisor-1" / "certificate.pem"
+    present = parse_certificate(path.read_bytes())
+    facts = facts_of(present)
+    assert facts.identity is not None
+    aged = issue(
+        read_authority(mutual.dir / "ca"),
+        facts.identity,
+        facts.addresses,
+        present.public_key(),
+        time.time() - 31 * 86_400,
+    )
+    write_public(path, certificate_pem(aged))
+
+    def renewed() -> bool:
+        return facts_of(parse_certificate(path.read_bytes())).expires_at > time.time()
+
+    until(renewed, "the supervisor has a new certificate", 30.0)
+    rows = {row["id"]: row for row in mutual.run("host", "ls").ok()}
+    fresh = facts_of(parse_certificate(path.read_bytes()))
+
+    assert (facts.identity, facts.addresses) == (fresh.identity, fresh.addresses)
+    assert ("live", fresh.serial) == (rows["supervisor-1"]["state"], rows["supervisor-1"]["serial"])

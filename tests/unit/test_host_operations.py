@@ -159,6 +159,14 @@ def test_a_revocation_voids_the_open_invitation() -> None:
     assert error_of(lambda: revoking(EMPTY)) == "not_found"
 
 
+@pytest.mark.case("F6")
+def test_a_host_that_was_never_seen_is_revoked_on_demand() -> None:
+    """A stolen certificate of `ca issue` could not be revoked before its thief used it."""
+    snapshot = applied(EMPTY, hosts.revocation_ops(EMPTY, "h1", "ann", NOW, unknown=True))
+
+    assert snapshot.hosts["h1"].record.refuses(NOW)
+
+
 @pytest.mark.parametrize(
     ("make", "key", "old", "code"),
     [

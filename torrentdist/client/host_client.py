@@ -74,8 +74,10 @@ async def list_hosts(client: MasterClient) -> list[HostView]:
     return await client.read("GET", "/v1/hosts", list[HostView])
 
 
-async def revoke_host(client: MasterClient, id_: str) -> HostView:
-    return await client.mutate(Request("DELETE", f"/v1/hosts/{ids.peer_id(id_)}"), HostView)
+async def revoke_host(client: MasterClient, id_: str, *, unknown: bool = False) -> HostView:
+    """Shuts a host out. `unknown`: also if the cluster has never seen a host of this id."""
+    params = {"unknown": "true"} if unknown else {}
+    return await client.mutate(Request("DELETE", f"/v1/hosts/{ids.peer_id(id_)}", params=params), HostView)
 
 
 async def join(config: Config, invitation: Invitation) -> JoinedView:

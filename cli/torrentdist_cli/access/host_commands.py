@@ -91,15 +91,16 @@ def list_hosts(session: Session) -> None:
 
 @host.command(cls=Command)
 @click.argument("id")
+@click.option("--unknown", is_flag=True, help="Also if no such host was seen, as one of `ca issue` that never ran.")
 @click.pass_obj
-def revoke(session: Session, id: str) -> None:
+def revoke(session: Session, id: str, unknown: bool) -> None:
     """Shut the host ID out within seconds, with every certificate that it has.
 
     Exits 0 also if it was revoked before, and 3 if there is no such host.
 
     With -q: its id.
     """
-    view = ask_masters(session, lambda client: host_client.revoke_host(client, id))
+    view = ask_masters(session, lambda client: host_client.revoke_host(client, id, unknown=unknown))
     show(session, view, value=view.id, table=lambda: f"{view.id} is {view.state.value}")
 
 

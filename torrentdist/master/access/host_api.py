@@ -110,7 +110,9 @@ class HostApi:
     async def revoke_host(self, request: Request) -> Response:
         self._leadership.fence()
         mutation = await mutation_of(request)
-        return answered(await self._issuing.revoke(mutation, _id(request), principal_of(request).name))
+        unknown = request.query_params.get("unknown") == "true"
+        by = principal_of(request).name
+        return answered(await self._issuing.revoke(mutation, _id(request), by, unknown=unknown))
 
 
 def _change(path: str, handler: Handler, types: tuple[Any, Any], summary: str, role: Role) -> Operation:

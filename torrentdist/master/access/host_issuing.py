@@ -110,11 +110,11 @@ class HostIssuing:
         pem, fresh = certificate_pem(certificate).decode(), facts_of(certificate)
         return await self._answered(id_, lambda s: hosts.renewal_ops(s, facts, pem, fresh, key))
 
-    async def revoke(self, mutation: Mutation | None, id_: str, by: str) -> bytes:
+    async def revoke(self, mutation: Mutation | None, id_: str, by: str, *, unknown: bool) -> bytes:
         now = time.time()
         return await self._changes.make_alone(
             mutation,
-            lambda s: hosts.revocation_ops(s, id_, by, now),
+            lambda s: hosts.revocation_ops(s, id_, by, now, unknown=unknown),
             lambda s: hosts.host_view(s.hosts[id_].record, now),
         )
 

@@ -135,11 +135,14 @@ def check_renewable(snapshot: ClusterSnapshot, old: CertificateFacts, key: str) 
         raise TorrentdistError("host_exists", id=identity.id, detail="its certificate is for another key")
 
 
-def revocation_ops(snapshot: ClusterSnapshot, id_: str, by: str, now: float) -> Sequence[Op]:
-    """Shuts out every certificate of this id issued until now, and voids its invitation."""
+def revocation_ops(snapshot: ClusterSnapshot, id_: str, by: str, now: float, *, unknown: bool = False) -> Sequence[Op]:
+    """Shuts out every certificate of this id issued until now, and voids its invitation.
+
+    `unknown`: also if no host of this id was ever seen here.
+    """
     host, invitation = snapshot.hosts.get(id_), snapshot.invitations.get(id_)
     registered = {*map(str, snapshot.masters), *map(str, snapshot.supervisors)}
-    if host is None and invitation is None and id_ not in registered:
+    if host is None and invitation is None and id_ not in registered and not unknown:
         raise TorrentdistError("not_found", what=f"a host {id_!r}")
     ops: list[Op] = []
     if host is None or not host.record.is_revoked:
