@@ -27,12 +27,13 @@ async def follow_certificates(tls: LiveTls, masters: Callable[[], Sequence[str]]
     said, renewal = "", CertificateRenewal(tls, masters)
     while True:
         await renewal.renew_if_due(time.time())
-        trouble = tls.trouble(time.time()).partition(" in ")[0]
+        unused = ""
         try:
             if await asyncio.to_thread(tls.reload):
                 log.info("new certificate files are in use", serial=tls.facts.serial, expires_at=tls.facts.expires_at)
         except TorrentdistError as error:
-            trouble = f"changed certificate files are not used: {error.message}"
+            unused = f"changed certificate files are not used: {error.message}"
+        trouble = unused or tls.trouble(time.time()).partition(" in ")[0]
         if trouble and trouble != said:
             log.warning(trouble, expires_at=tls.facts.expires_at)
         said = trouble
