@@ -84,15 +84,19 @@ async def examine(config: Config, origins: Mapping[str, str]) -> list[Finding]:
 
 
 def _with_own_master(config: Config, origins: Mapping[str, str]) -> Config:
-    """Adds the master on this host if the configuration names no masters. It knows the others."""
+    """Asks as the master on this host if the configuration is a master's. If it names no masters,
+    asks that master, which knows the others.
+    """
+    if origins.get("master.data_dir", DEFAULT_ORIGIN) == DEFAULT_ORIGIN:
+        return config
     own = _address(Path(config.master.data_dir))
     said = origins.get("client.masters", DEFAULT_ORIGIN) != DEFAULT_ORIGIN
-    if said or own is None or origins.get("master.data_dir", DEFAULT_ORIGIN) == DEFAULT_ORIGIN:
+    if own is None and not said:
         return config
     token = config.client.token_file or config.api.token_file
     client = msgspec.structs.replace(
         config.client,
-        masters=[own.url],
+        masters=config.client.masters if said or own is None else [own.url],
         token_file=token,
         ca_file=config.client.ca_file or config.tls.ca_file,
         certificate_file=config.client.certificate_file or config.tls.certificate_file,
