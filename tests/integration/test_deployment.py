@@ -51,7 +51,7 @@ def test_the_services_run_and_the_page_works_on_them(site: Site, started: dict[s
 
     assert (0, True) == (founded.returncode, "founded" in founded.stdout)
     assert 4 == len(ran)
-    assert [] == [(line, done.stderr) for line, done in ran.items() if done.returncode]
+    assert [] == [(line, done.stderr or done.stdout) for line, done in ran.items() if done.returncode]
     until(lambda: site.healthy("spark-master"), "a healthy Spark master", 60)
     until(lambda: workers(site) == 1, "a worker of Spark", 60)
     assert set(STARTED) == {name for name, process in started.items() if process.poll() is None}
