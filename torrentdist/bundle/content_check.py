@@ -1,6 +1,7 @@
-"""Brings a bundle's content on disk into its final form, and compares it with its metafile.
+"""Finishes a bundle's arrived content (modes, symlinks, empty directories), and finds damage by
+comparing content with the metafile.
 
-Always: content without damage is exactly what was uploaded, without a missing or extra entry. No
+Always: if no damage is found, the content equals the upload: no entry is missing or extra. No
 symlink is followed.
 Never: decide what to do about damage, or run on an event loop: every function blocks.
 """

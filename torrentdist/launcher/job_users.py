@@ -1,9 +1,9 @@
-"""The users that may run jobs: one user for all of them, or a range of numbers with one user per
-job.
+"""The users that a host allows for jobs: one user for all of them, or a range of numbers with one
+user per job.
 
 Always: root and the daemon's own user and group are no job users. The group of a job user comes
-from the host's list of users, never from a request. Never: import anything but the standard
-library.
+from the host's list of users, never from a request. Never: choose a job's user (the
+supervisor does), or import anything but the standard library.
 """
 
 import pwd

@@ -1,2 +1,3 @@
-"""The sender of a request and its role. Certificates, tokens and signatures will join this
-module."""
+"""Identities: how the sender of a request is proven, and what it may do.
+
+authorization.py decides. Never: I/O in a decision."""

@@ -10,9 +10,9 @@ import click
 from torrentdist.client import access_client
 from torrentdist.model.access.audit_messages import AuditView
 from torrentdist.model.errors import TorrentdistError
+from torrentdist_cli.frame.asking_masters import ask_masters
 from torrentdist_cli.frame.command import Command
 from torrentdist_cli.frame.invocation import Session
-from torrentdist_cli.frame.reads import ask_masters
 from torrentdist_cli.frame.rendering import grid, show_all
 from torrentdist_cli.frame.terminal import say
 from torrentdist_cli.frame.units import DURATION

@@ -14,10 +14,10 @@ from torrentdist.model.access.host_messages import HostView
 from torrentdist.model.configuration.settings import read_secret
 from torrentdist.security.authority.invitation import invitation_text, parse_invitation
 from torrentdist.security.certificate_identity import CertificateRole
+from torrentdist_cli.frame.asking_masters import ask_masters
 from torrentdist_cli.frame.command import Command, Group
 from torrentdist_cli.frame.interruption import run
 from torrentdist_cli.frame.invocation import Session
-from torrentdist_cli.frame.reads import ask_masters
 from torrentdist_cli.frame.rendering import facts, grid, show, show_all
 from torrentdist_cli.frame.units import DURATION
 

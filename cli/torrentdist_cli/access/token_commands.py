@@ -10,9 +10,9 @@ import click
 from torrentdist.client import access_client
 from torrentdist.model.access.token_messages import TokenView
 from torrentdist.security.tokens import ROLES
+from torrentdist_cli.frame.asking_masters import ask_masters
 from torrentdist_cli.frame.command import Command, Group
 from torrentdist_cli.frame.invocation import Session
-from torrentdist_cli.frame.reads import ask_masters
 from torrentdist_cli.frame.rendering import facts, grid, show, show_all
 from torrentdist_cli.frame.units import DURATION
 

@@ -1,4 +1,7 @@
-"""`torrentdist bundle`: the commands for bundles that the cluster has."""
+"""`torrentdist bundle`: lists, shows, pins and removes the cluster's bundles.
+
+`distribute`, `verify` and `prune` have files of their own.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,9 @@ import click
 from torrentdist.client.masters.master_client import MasterClient
 from torrentdist.model.ids import BundleId, bundle_id
 from torrentdist.model.wire.bundle_messages import BundleView
+from torrentdist_cli.frame.asking_masters import ask_masters
 from torrentdist_cli.frame.command import Command, Group, Lazy
 from torrentdist_cli.frame.invocation import Session
-from torrentdist_cli.frame.reads import ask_masters
 from torrentdist_cli.frame.rendering import facts, grid, show, show_all
 from torrentdist_cli.frame.units import duration, size
 

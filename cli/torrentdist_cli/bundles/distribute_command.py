@@ -11,10 +11,10 @@ from torrentdist.model.ids import SupervisorId, bundle_id, supervisor_id
 from torrentdist.model.wire.fleet_messages import DistributeView
 from torrentdist.model.wording import counted
 from torrentdist_cli.bundles.fleet_picture import fleet_display
+from torrentdist_cli.frame.asking_masters import masters
 from torrentdist_cli.frame.command import Command
 from torrentdist_cli.frame.interruption import run
 from torrentdist_cli.frame.invocation import Session
-from torrentdist_cli.frame.reads import masters
 from torrentdist_cli.frame.rendering import facts, grid, show
 from torrentdist_cli.frame.units import DURATION, SHARE, duration, origins
 

@@ -11,11 +11,11 @@ from torrentdist.client.bundles.download import download as download_bundle
 from torrentdist.model.ids import BundleId, bundle_id
 from torrentdist.model.wire.transfer_messages import DownloadView
 from torrentdist.model.wording import counted
+from torrentdist_cli.frame.asking_masters import masters
 from torrentdist_cli.frame.command import Command
 from torrentdist_cli.frame.interruption import run
 from torrentdist_cli.frame.invocation import Session
 from torrentdist_cli.frame.progress_bar import Show, transfer_display
-from torrentdist_cli.frame.reads import masters
 from torrentdist_cli.frame.rendering import facts, show
 from torrentdist_cli.frame.units import DURATION, duration, origins, size
 

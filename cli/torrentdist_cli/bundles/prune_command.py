@@ -10,10 +10,10 @@ from torrentdist.http.connection_pool import Http
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.wire.prune_views import PruneView, UnusedView
 from torrentdist.model.wording import counted
+from torrentdist_cli.frame.asking_masters import ask_masters
 from torrentdist_cli.frame.command import Command
 from torrentdist_cli.frame.interruption import run
 from torrentdist_cli.frame.invocation import Session
-from torrentdist_cli.frame.reads import ask_masters
 from torrentdist_cli.frame.rendering import grid, show
 from torrentdist_cli.frame.units import DURATION, size
 

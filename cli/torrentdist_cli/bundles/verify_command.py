@@ -15,11 +15,11 @@ from torrentdist.bundle.metafile import Metafile
 from torrentdist.client.bundles.transfer_progress import TransferProgress, TransferStage
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.ids import BundleId, Digest, bundle_id
+from torrentdist_cli.frame.asking_masters import masters
 from torrentdist_cli.frame.command import Command
 from torrentdist_cli.frame.interruption import run
 from torrentdist_cli.frame.invocation import Session
 from torrentdist_cli.frame.progress_bar import Show, transfer_display
-from torrentdist_cli.frame.reads import masters
 from torrentdist_cli.frame.rendering import grid, show
 from torrentdist_cli.frame.units import unicode_path
 

@@ -1,5 +1,5 @@
-"""`torrentdist ha init`, `backup` and `restore`: create the cluster's records, save them outside
-ZooKeeper, and bring them back."""
+"""`torrentdist ha init`, `ha backup` and `ha restore`: create the cluster's records, save them
+outside ZooKeeper, and bring them back."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from torrentdist.model.backup import decode_backup
 from torrentdist.model.errors import TorrentdistError
 from torrentdist.model.wire.ha_views import BackupView, FoundedView, RestoreView
 from torrentdist.model.wording import counted
+from torrentdist_cli.frame.asking_masters import ask_masters
 from torrentdist_cli.frame.command import Command
 from torrentdist_cli.frame.interruption import run
 from torrentdist_cli.frame.invocation import Session
-from torrentdist_cli.frame.reads import ask_masters
 from torrentdist_cli.frame.rendering import facts, show
 from torrentdist_cli.frame.units import duration, size
 

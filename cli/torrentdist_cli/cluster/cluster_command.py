@@ -6,9 +6,9 @@ import click
 
 from torrentdist.client.tls_diagnosis import insecure_sentence
 from torrentdist.model.wire.cluster_messages import BundleCounts, ClusterView, SupervisorView
+from torrentdist_cli.frame.asking_masters import ask_masters
 from torrentdist_cli.frame.command import Command
 from torrentdist_cli.frame.invocation import Session
-from torrentdist_cli.frame.reads import ask_masters
 from torrentdist_cli.frame.rendering import facts, grid, show
 from torrentdist_cli.frame.terminal import say
 from torrentdist_cli.frame.units import duration

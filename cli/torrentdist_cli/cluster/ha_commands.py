@@ -11,9 +11,9 @@ import click
 from torrentdist.client.masters.master_client import MasterClient
 from torrentdist.model.ids import master_id
 from torrentdist.model.wire.ha_views import FailoverView, RoleView
+from torrentdist_cli.frame.asking_masters import ask_masters
 from torrentdist_cli.frame.command import Command, Group, Lazy
 from torrentdist_cli.frame.invocation import Session
-from torrentdist_cli.frame.reads import ask_masters
 from torrentdist_cli.frame.rendering import facts, grid, show, show_all
 from torrentdist_cli.frame.units import duration
 

@@ -36,7 +36,7 @@ def ls(session: Session) -> None:
     With -q: their ids.
     """
     from torrentdist_cli.cluster.cluster_command import supervisors_table
-    from torrentdist_cli.frame.reads import ask_masters
+    from torrentdist_cli.frame.asking_masters import ask_masters
     from torrentdist_cli.frame.rendering import show_all
 
     view = ask_masters(session, lambda client: client.cluster())
@@ -73,7 +73,7 @@ def _steer(
     session: Session, text: str, act: Callable[[MasterClient, SupervisorId], Awaitable[None]], sentence: str
 ) -> None:
     from torrentdist.model.ids import supervisor_id
-    from torrentdist_cli.frame.reads import ask_masters
+    from torrentdist_cli.frame.asking_masters import ask_masters
     from torrentdist_cli.frame.rendering import show
 
     name = supervisor_id(text)

@@ -8,9 +8,9 @@ from torrentdist.client import job_client as client_jobs
 from torrentdist.client.masters.master_client import MasterClient
 from torrentdist.model.ids import job_id
 from torrentdist.model.wire.job_messages import JobView
+from torrentdist_cli.frame.asking_masters import ask_masters
 from torrentdist_cli.frame.command import Command, Group, Lazy
 from torrentdist_cli.frame.invocation import Session
-from torrentdist_cli.frame.reads import ask_masters
 from torrentdist_cli.frame.rendering import show, show_all
 from torrentdist_cli.frame.units import DURATION
 from torrentdist_cli.jobs.job_tables import job_list, job_page, show_changed

@@ -9,10 +9,10 @@ import msgspec
 
 from torrentdist.client.job_logs import STREAMS, LogLine, Wanted, follow_logs, read_logs
 from torrentdist.model.ids import job_id
+from torrentdist_cli.frame.asking_masters import masters
 from torrentdist_cli.frame.command import Command
 from torrentdist_cli.frame.interruption import run
 from torrentdist_cli.frame.invocation import OutputFormat, Session
-from torrentdist_cli.frame.reads import masters
 from torrentdist_cli.frame.rendering import show_all
 from torrentdist_cli.frame.terminal import put_data, put_output, say
 

@@ -6,11 +6,11 @@ import click
 
 from torrentdist.client import job_client as client_jobs
 from torrentdist.model.wire.job_messages import JobView
+from torrentdist_cli.frame.asking_masters import masters
 from torrentdist_cli.frame.command import Command
 from torrentdist_cli.frame.interruption import run
 from torrentdist_cli.frame.invocation import Session
 from torrentdist_cli.frame.progress_bar import transfer_display
-from torrentdist_cli.frame.reads import masters
 from torrentdist_cli.jobs.job_tables import show_changed
 
 

@@ -1,7 +1,7 @@
 """Chooses the published bundles to remove when room is needed, or when an operator prunes.
 
-Always: a bundle with a claim on it (pinned, in use, the last copy) is never chosen. No bundle is
-chosen that could have stayed.
+Always: a bundle with a claim on it (pinned, in use, the last copy) is never chosen. When
+room is needed, no more bundles are chosen than it takes.
 Pure: no I/O, clock or thread. The store carries out the decision.
 """
 

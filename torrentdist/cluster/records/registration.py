@@ -1,8 +1,8 @@
 """Keeps a daemon's ephemeral record in /masters or /supervisors, through every change of session.
 
-Always: at most one daemon has an id. A record with our store's id is our own from before a crash,
-since the store's lock admits one process. If a cluster id is given, the daemon registers in that
-cluster only.
+Always: at most one daemon has an id. A record with our store's id is left over from our own
+earlier process: only one process can lock a store. If a cluster id is given, the daemon registers
+in that cluster only.
 Never: replace the record of another store.
 Longer than most files: one small state machine with its ZooKeeper calls.
 """

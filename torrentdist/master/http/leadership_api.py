@@ -1,4 +1,5 @@
-"""The leader, the state of each master, the history of leaders, and handing over leadership."""
+"""Routes of a master that show the leader, the state of every master and past leaders, and that
+hand leadership over."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Supervisors: their heartbeats, draining, and what they ask about ZooKeeper."""
+"""Routes that supervisors call (heartbeats, and whether a master reaches ZooKeeper), and the route
+that drains one."""
 
 from __future__ import annotations
 

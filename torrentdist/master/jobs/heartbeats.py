@@ -2,8 +2,8 @@
 
 A silent supervisor is registered in ZooKeeper, but has sent this leader no heartbeat for too long.
 Always: reports are soft state. A new leader hears them again within a heartbeat.
-Always: silence counts only while this leader could have heard: after its election, after a gap in
-its sight of ZooKeeper, and after it saw the supervisor first.
+Always: the time of a supervisor's silence begins anew when this leader is elected, when it reaches
+ZooKeeper again after a gap, and when it first sees the supervisor.
 Never: move workers. The job loop does.
 """
 

@@ -5,6 +5,7 @@ Always: a proof needs an answer from every master that is known to this host or 
 was asked. Each must say now that it sees no ZooKeeper, and that it knows no newer assignment than
 the one adopted here. A proof counts only if the masters were asked while the lease or the previous
 proof was still valid. The argument is in docs/decisions/0008-isolation.md.
+Never: stop a worker. worker_plan.py decides that.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Always: handlers run in the event loop, and a handler that fails does not affect other alerts.
 Opening and closing end within seconds, whatever the disk does.
-Never: poll, or keep an alert after its handler, because libtorrent frees it at the next pop.
+Never: poll, or use an alert after its handler has returned: libtorrent frees it at the next pop.
 """
 
 from __future__ import annotations

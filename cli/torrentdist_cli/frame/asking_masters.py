@@ -1,5 +1,5 @@
-"""Gives commands a client of the masters. It warns on stderr about waits and about answers from old
-records.
+"""Runs a command's work with a client of the masters, for reads and changes. It says on stderr when
+it waits, and when an answer may be out of date.
 """
 
 from __future__ import annotations
