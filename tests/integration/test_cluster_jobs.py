@@ -268,7 +268,9 @@ def test_jobs_are_steered_while_another_ones_submit_is_slow(cluster: Cluster, or
     submit."""
     cluster.heal()
     slow = made(tmp_path / "slow", oracle, "slow")
-    cluster.run("upload", slow, "--id", "slow-code", "--min-replicas", "4", "--timeout", "1")
+    upload = cluster.begin("upload", slow, "--id", "slow-code", "--min-replicas", "4")
+    until(lambda: (cluster.get(cluster.leader(), "/v1/bundles/slow-code") or {"replicas": 0})["replicas"], "a replica")
+    upload.kill()
     waiting = cluster.run("job", "submit", "slow-code").ok()  # for a fourth master, which there is not
 
     id_ = cluster.run("job", "submit", made(tmp_path / "etl", oracle, "etl", workers=2), "--inactive").ok()["id"]

@@ -214,6 +214,7 @@ async def test_a_request_is_what_a_server_expects() -> None:
         "authorization: Bearer y",
         f"host: {server.url.removeprefix('http://')}",
         "user-agent: torrentdist",
+        "x-torrentdist: 1",
     ]
 
 

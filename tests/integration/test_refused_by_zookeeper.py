@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from pathlib import Path
 
@@ -76,12 +77,15 @@ async def test_loops_of_a_refused_session_pause(
         await stranger.children(paths.ASSIGNMENTS)
     assert stranger.state is SessionState.CONNECTED
     znode_watch = ZnodeWatch(stranger, SupervisorId("s"))
+    before = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.INFO))
     with structlog.testing.capture_logs() as lines:
         async with anyio.create_task_group() as group:
             group.start_soon(znode_watch.run)
             with anyio.move_on_after(2.0):
                 await asyncio.Event().wait()
             group.cancel_scope.cancel()
+    structlog.configure(**before)
     await znode_watch.close()
     await stranger.close()
 

@@ -141,7 +141,7 @@ def test_ctrl_c_ends_a_followed_report_without_a_trace(tmp_path: Path) -> None:
         process.wait()
 
     said = (tmp_path / "err").read_text()
-    assert (0, True) == (process.returncode, "the same command goes on from here" in said), said
+    assert (0, True) == (process.returncode, "the same command continues from here" in said), said
     assert not re.search("Traceback|Exception|Error", said), said
 
 
@@ -155,5 +155,5 @@ def test_a_quarter_million_events_take_less_than_two_minutes(local_spark: SparkS
     print(f"{view.events} events in {seconds:.1f} s", file=sys.stderr)
 
     assert seconds < LONGEST_SECS
-    assert (200, 1000, 0) == (view.bundles, view.hosts, sum(view.skipped.values()))
+    assert (25, 1000, 0) == (view.bundles, view.hosts, sum(view.skipped.values()))
     assert view.events >= MANY

@@ -23,7 +23,7 @@ from torrentdist_cli.main import main
 Capture = pytest.CaptureFixture[str]
 
 MASTER = MasterView(
-    id=MasterId("m1"), host="a", port=1, url="http://a:1", uptime_secs=90.0, is_leader=True, version="0.1.0"
+    id=MasterId("m1"), host="a", port=1, url="https://a:1", uptime_secs=90.0, is_leader=True, version="0.1.0"
 )
 SUPERVISOR = SupervisorView(
     id=SupervisorId("s1"),

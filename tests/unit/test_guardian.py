@@ -171,7 +171,7 @@ def test_what_a_worker_leaves_behind_is_ended_with_it(ward: Ward) -> None:
 @pytest.mark.case("D10")
 def test_a_lease_that_is_not_renewed_ends_the_worker_by_its_end(ward: Ward) -> None:
     """If this fails, a worker whose supervisor died runs on beside the one that takes its place."""
-    end = ward.grant(0.5, 1.0)
+    end = ward.grant(3.0, 3.5)  # the family needs a while on a busy machine
     living = ward.start("sh", "-c", FAMILY)
     family = whole_family(ward)
     ward.end_of(living)

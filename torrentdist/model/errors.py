@@ -95,7 +95,7 @@ ERRORS: Mapping[str, ErrorKind] = {
     "job_refused": ErrorKind(4, 403, "job {id!r} is refused: {detail}", "The cluster's own rules (jobs.validator) say so: change the job, or ask the operator."),
     "invitation_invalid": ErrorKind(4, 403, "the invitation for {id!r} is refused: {detail}", "Ask the operator for a new one: `torrentdist host invite {id} --role ROLE --address ADDRESS`."),
     "host_revoked": ErrorKind(4, 403, "the certificate of {id!r} was revoked", "`torrentdist host invite {id} --role ROLE --address ADDRESS` lets it join again."),
-    "issuing_elsewhere": ErrorKind(4, 403, "this cluster's certificates are not issued here: {detail}", "Get the certificate from where the CA's key is (cert-manager, SPIFFE, your corporate CA). docs/security.md says what it must carry."),
+    "issuing_elsewhere": ErrorKind(4, 409, "this cluster's certificates are not issued here: {detail}", "Get the certificate from where the CA's key is (cert-manager, SPIFFE, your corporate CA). docs/security.md says what it must carry."),
     "acl_mismatch": ErrorKind(4, 403, "ZooKeeper's {path} is open to others: {detail}", "Start a master once with --repair-acls."),
     # unavailable
     "not_leader": ErrorKind(5, 421, "this master is not the leader", "The client follows to the leader by itself."),

@@ -51,6 +51,7 @@ class Validation:
         if self._validate is None:
             return
         document = msgspec.to_builtins(spec)
+        document["resources"] = msgspec.structs.asdict(spec.resources)  # records leave out what is not limited
         try:
             async with asyncio.timeout(VALIDATE_SECS):
                 problems = await asyncio.to_thread(_ask, self._validate, document, str(bundle))
