@@ -1,7 +1,7 @@
 # Everything here works from a clean clone: each target sets up what it needs, and that is quick when nothing is missing.
 
 PY := .venv/bin/python
-# Chaos first, since it mostly waits, and then the rings, the fastest first. What is marked `alone` (the benchmark, the
+# Chaos first, since it mostly waits, and then the rings, the fastest first. What is marked `alone` (Spark jobs, the benchmark, the
 # lab, what else looks at a clock) comes after, one at a time.
 RINGS := $(addprefix tests/,chaos unit property contract security spark integration)
 ALONE = $(shell grep -rl --include='test_*.py' 'mark.alone' $(RINGS))
@@ -22,7 +22,7 @@ demo: setup ## a cluster on this machine: upload, distribute, a Spark job, a fai
 	@$(PY) -m torrentdist.dev.demo
 
 test: style ## style, then types and every ring of tests, the fastest first
-	@$(PY) -m mypy $(SOURCES) & types=$$!; $(PY) -m pytest -q -n 4 --dist loadfile --no-loadscope-reorder -m "not alone" $(DURATIONS) $(PYTEST_ARGS) $(RINGS); \
+	@$(PY) -m mypy $(SOURCES) & types=$$!; $(PY) -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder -m "not alone" $(DURATIONS) $(PYTEST_ARGS) $(RINGS); \
 		tests=$$?; wait $$types && exit $$tests
 	@$(PY) -m pytest -q -m alone $(DURATIONS) $(PYTEST_ARGS) $(ALONE) || { [ $$? = 5 ] && $(if $(PYTEST_ARGS),true,false); } # none chosen
 

@@ -22,6 +22,8 @@ from pyspark.sql import SparkSession
 from torrentdist.spark import add_bundle, bundle_path
 from torrentdist.spark.datasource import register
 
+pytestmark = pytest.mark.alone
+
 spark = SparkSession.builder.remote(sys.argv[1]).getOrCreate()
 add_bundle(spark, "model-7")
 add_bundle(spark, "features", python=True)

@@ -23,6 +23,8 @@ APP = """
 import hashlib, json, os, sys
 from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.alone
+
 spark = SparkSession.builder.getOrCreate()
 
 def look(_):

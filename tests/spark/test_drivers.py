@@ -56,6 +56,8 @@ import java.util.Arrays;
 import org.apache.spark.api.java.JavaSparkContext;
 import org.apache.spark.sql.SparkSession;
 
+pytestmark = pytest.mark.alone
+
 public class Main {
     public static void main(String[] arguments) {
         SparkSession spark = SparkSession.builder().getOrCreate();

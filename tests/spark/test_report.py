@@ -23,6 +23,8 @@ from torrentdist.spark.reporting import report
 from torrentdist.spark.reporting.event_files import find_events
 from torrentdist.spark.reporting.event_reading import DUPLICATE, OTHER_KIND, OTHER_VERSION, TORN
 
+pytestmark = pytest.mark.alone
+
 MANY = 250_000
 LONGEST_SECS = 120.0
 """A bound that only means: not for hours. It takes a tenth of that alone."""

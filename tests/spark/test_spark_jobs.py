@@ -29,6 +29,8 @@ if not os.path.exists("tried"):
 from pyspark.sql import SparkSession
 from torrentdist.spark import add_bundle, bundle_path
 
+pytestmark = pytest.mark.alone
+
 spark = SparkSession.builder.getOrCreate()
 add_bundle(spark, "model-7")
 add_bundle(spark, "features", python=True)
