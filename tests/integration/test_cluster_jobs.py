@@ -70,8 +70,17 @@ def running(cluster: Cluster, name: str) -> dict[int, tuple[str, int]]:
 
 
 def wait_running(cluster: Cluster, name: str, workers: int = WORKERS) -> dict[int, tuple[str, int]]:
-    until(lambda: len(running(cluster, name)) == workers, f"{workers} workers of {name} run", PATIENCE_SECS)
-    return running(cluster, name)
+    """Returns what `running` says once all workers run. A later look might differ: a supervisor
+    that started again a moment ago has yet to report."""
+    seen: dict[int, tuple[str, int]] = {}
+
+    def all_run() -> bool:
+        seen.clear()
+        seen.update(running(cluster, name))
+        return len(seen) == workers
+
+    until(all_run, f"{workers} workers of {name} run", PATIENCE_SECS)
+    return seen
 
 
 @pytest.mark.alone
