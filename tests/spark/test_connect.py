@@ -16,13 +16,13 @@ from cluster_fixtures import Cluster, until
 from spark.conftest import APP_SECS, SPARK_HOME, START_SECS, WORKERS, Standalone, small_app
 from spark.test_spark_jobs import upload_bundles
 
+pytestmark = pytest.mark.alone
+
 APP = """
 import json, os, sys
 from pyspark.sql import SparkSession
 from torrentdist.spark import add_bundle, bundle_path
 from torrentdist.spark.datasource import register
-
-pytestmark = pytest.mark.alone
 
 spark = SparkSession.builder.remote(sys.argv[1]).getOrCreate()
 add_bundle(spark, "model-7")

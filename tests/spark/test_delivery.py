@@ -14,6 +14,8 @@ from cluster_fixtures import Cluster, running_cluster, until
 from spark.conftest import WORKERS, Standalone
 from spark.relay import relay
 
+pytestmark = pytest.mark.alone
+
 MiB = 1024 * 1024
 SIZE = 12 * MiB
 LIMIT = 2 * MiB
@@ -22,8 +24,6 @@ LIMIT = 2 * MiB
 APP = """
 import hashlib, json, os, sys
 from pyspark.sql import SparkSession
-
-pytestmark = pytest.mark.alone
 
 spark = SparkSession.builder.getOrCreate()
 

@@ -23,6 +23,8 @@ from cluster_fixtures import Cluster, until
 from spark.conftest import BRIEF, SPARK_HOME, Standalone
 from spark.stand_ins import KubernetesApi, ResourceManager
 
+pytestmark = pytest.mark.alone
+
 LONG = 300.0
 JOB = """
 name = "{name}"
@@ -55,8 +57,6 @@ MAIN = """
 import java.util.Arrays;
 import org.apache.spark.api.java.JavaSparkContext;
 import org.apache.spark.sql.SparkSession;
-
-pytestmark = pytest.mark.alone
 
 public class Main {
     public static void main(String[] arguments) {

@@ -15,6 +15,8 @@ from spark.conftest import BRIEF, WORKERS, Standalone
 
 import torrentdist.spark
 
+pytestmark = pytest.mark.alone
+
 FOUND = Path(torrentdist.spark.__file__).parent
 """Where Spark finds the data source: in an installation this is where all packages are, in a clone
 it is not."""
@@ -28,8 +30,6 @@ if not os.path.exists("tried"):
 
 from pyspark.sql import SparkSession
 from torrentdist.spark import add_bundle, bundle_path
-
-pytestmark = pytest.mark.alone
 
 spark = SparkSession.builder.getOrCreate()
 add_bundle(spark, "model-7")
